@@ -1,0 +1,115 @@
+package idempotent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+)
+
+// attempt is one request on its way through the protocol: claim, run, settle.
+type attempt struct {
+	guard  *Guard
+	opts   *Options
+	id     RecordID
+	fp     Fingerprint
+	owner  Owner
+	window window
+}
+
+// begin prepares an attempt for key. It draws the owner token: random, and
+// never the request id, which an asynchronous retry may use again.
+func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) *attempt {
+	a := &attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
+	rand.Read(a.owner[:])
+	return a
+}
+
+// newVersion draws a write id.
+func newVersion() (v Version) {
+	rand.Read(v[:])
+	return v
+}
+
+// fresh returns the record of a new key, claimed at now.
+func (a *attempt) fresh(ctx context.Context, now time.Time) Record {
+	return a.claimed(ctx, Record{ID: a.id, Reason: ReasonClaimed, Created: now}, now)
+}
+
+// takeover returns r, claimed for another run at now.
+func (a *attempt) takeover(ctx context.Context, r *Record, now time.Time) Record {
+	next := *r
+	next.Reason = ReasonTakenOver
+	return a.claimed(ctx, next, now)
+}
+
+// claimed makes r this attempt's own. The promise is the one that the code
+// declares now: the work that begins is this code's work.
+func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
+	r.State = StateInProgress
+	r.Recovery = a.opts.Recovery
+	r.Owner = a.owner
+	r.Version = newVersion()
+	r.Attempt++
+	r.Fingerprint = a.fp
+	r.LeaseEnd = a.window.leaseEnd
+	r.Settled = time.Time{}
+	r.Encoding, r.Result = "", nil
+	r.ReconcileAttempts = 0
+	if a.opts.RequestID != nil {
+		r.RequestID = a.opts.RequestID(ctx)
+	}
+	r.schedule(now, a.opts.Retention, a.opts.ReconcileAfter)
+	return r
+}
+
+// transition returns r in another state, written at now by a fresh write id.
+func (o *Options) transition(r *Record, state State, reason Reason, now time.Time) Record {
+	next := *r
+	next.State, next.Reason = state, reason
+	next.Version = newVersion()
+	next.Settled = now
+	next.schedule(now, o.Retention, o.ReconcileAfter)
+	return next
+}
+
+func (a *attempt) observe(ctx context.Context, kind EventKind, r *Record, err error) {
+	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
+}
+
+// insert and replace call the store and recognise our own write in what it
+// brings back: a lost reply is retried below us, and the retry's condition
+// fails on the first try's write. The write id tells, and nothing else does:
+// a record of our owner token may be somebody else's word about our work.
+
+func (g *Guard) insert(ctx context.Context, r Record, now time.Time) (*Record, error) {
+	existing, err := g.store.Insert(ctx, r, now)
+	if err != nil {
+		return nil, storeError(r.ID, "insert", err)
+	}
+	return foreign(existing, r.Version), nil
+}
+
+func (g *Guard) replace(ctx context.Context, r Record, was Version) (*Record, error) {
+	current, err := g.store.Replace(ctx, r, was)
+	if err != nil {
+		return nil, storeError(r.ID, "replace", err)
+	}
+	return foreign(current, r.Version), nil
+}
+
+// storeError wraps what a store said, once.
+func storeError(id RecordID, op string, err error) error {
+	if errors.Is(err, ErrStore) {
+		return err
+	}
+	return &StoreError{RecordID: id, Op: op, Err: err}
+}
+
+// foreign returns r unless it is the write with id own.
+func foreign(r *Record, own Version) *Record {
+	if r != nil && r.Version == own {
+		return nil
+	}
+	return r
+}

@@ -1,0 +1,120 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// maxClaimRounds bounds how often one claim meets a record that changes under
+// it. Each round means that somebody else made progress.
+const maxClaimRounds = 8
+
+var errContended = fmt.Errorf("the record changed %d times while it was being claimed", maxClaimRounds)
+
+// claim makes this attempt the owner of its key, or says why not. It returns
+// either the record we own (held), or a completed one to replay, or an error.
+// The handler may be entered only for a held record.
+func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Record, err error) {
+	var existing *Record // what the last write met; nil: nothing is known to stand
+	for range maxClaimRounds {
+		// A worker past its own time claims nothing any more.
+		if left := a.window.deadline.Sub(now); left <= 0 || ctx.Err() != nil {
+			return nil, nil, noTime(ctx, left)
+		}
+		if existing == nil {
+			mine := a.fresh(ctx, now)
+			existing, err = a.guard.insert(ctx, mine, now)
+			if err != nil {
+				return nil, nil, a.giveUp(ctx, &mine, err)
+			}
+			if existing == nil {
+				a.observe(ctx, EventReserved, &mine, nil)
+				return &mine, nil, nil
+			}
+		}
+		switch v := decide(existing, a.fp, now); v {
+		case verdictReinsert:
+			a.observe(ctx, EventExpiredReplaced, existing, nil)
+			existing = nil
+		case verdictTakeOver:
+			mine := a.takeover(ctx, existing, now)
+			existing, err = a.guard.replace(ctx, mine, existing.Version)
+			switch {
+			case errors.Is(err, ErrNoRecord): // its physical expiry was quicker
+			case err != nil:
+				return nil, nil, a.giveUp(ctx, &mine, err)
+			case existing == nil:
+				a.observe(ctx, EventTakenOver, &mine, nil)
+				return &mine, nil, nil
+			}
+		case verdictMarkUnknown:
+			next := a.opts.transition(existing, StateUnknown, ReasonLeaseEnded, now)
+			existing, err = a.guard.replace(ctx, next, existing.Version)
+			switch {
+			case errors.Is(err, ErrNoRecord):
+			case err != nil:
+				a.observe(ctx, EventStoreError, &next, err)
+				return nil, nil, err
+			case existing == nil:
+				a.observe(ctx, EventMarkedUnknown, &next, nil)
+				existing = &next
+			}
+		default:
+			return a.refuse(ctx, v, existing, now)
+		}
+		now = a.opts.now()
+	}
+	err = &StoreError{RecordID: a.id, Op: "claim", Err: errContended}
+	a.observe(ctx, EventStoreError, existing, err)
+	return nil, nil, err
+}
+
+// refuse turns a verdict that ends the claim into the caller's answer.
+func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Time) (held, replay *Record, err error) {
+	switch v {
+	case verdictReplay:
+		return nil, r, nil
+	case verdictInProgress:
+		err = &InProgressError{RecordID: a.id, RetryAfter: r.LeaseEnd.Sub(now), Ref: r.Ref}
+		a.observe(ctx, EventInProgress, r, err)
+	case verdictMismatch:
+		err = &MismatchError{RecordID: a.id}
+		a.observe(ctx, EventMismatch, r, err)
+	case verdictIncomparable:
+		err = &ReplayUnavailableError{RecordID: a.id, Ref: r.Ref,
+			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), a.fp.Version())}
+		a.observe(ctx, EventReplayFailed, r, err)
+	case verdictUnresolved:
+		wait := r.Due.Sub(now)
+		if wait <= 0 {
+			wait = a.opts.ReconcileAfter
+		}
+		err = &UnresolvedError{RecordID: a.id, RetryAfter: wait, Ref: r.Ref}
+		a.observe(ctx, EventUnresolved, r, err)
+	default:
+		err = &StoreError{RecordID: a.id, Op: "read", Err: fmt.Errorf("the record's state is %s", r.State)}
+		a.observe(ctx, EventStoreError, r, err)
+	}
+	return nil, nil, err
+}
+
+// giveUp ends a claim whose write is not known to have happened: the handler
+// is not entered. If the write did happen, nobody works under it, so it is
+// released, once and on a short leash; failing that the record ages.
+func (a *attempt) giveUp(ctx context.Context, mine *Record, err error) error {
+	a.observe(ctx, EventStoreError, mine, err)
+	if errors.Is(err, ErrTooLarge) {
+		return err
+	}
+	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, a.opts.DeadlineReserve)
+	defer cancel()
+	next := a.opts.transition(mine, StateRetryable, ReasonReleased, a.opts.now())
+	if _, releaseErr := a.guard.replace(ctx, next, mine.Version); releaseErr == nil {
+		a.observe(ctx, EventRetryable, &next, nil)
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Outcome is what [DoOutcome] returns: the value, and how it came about.
+type Outcome[T any] struct {
+	Value T
+	// RecordID is the id of the key's record; empty where the request ran
+	// unguarded.
+	RecordID RecordID
+	// Replayed: the value, or the Final error, is a stored one. The function
+	// was not called, or another run's outcome stands.
+	Replayed bool
+	// Stored: a retry within the retention gets this outcome. It is false after
+	// an error that was not stored, and when the function succeeded but its
+	// result could not be kept.
+	Stored bool
+}
+
+// Do runs fn once for key and returns its result; every later Do with an equal
+// key within the retention returns the stored one. It returns fn's own error
+// as it is, and otherwise one of the errors that begin with Err. A key needs a
+// fingerprint here: see [FingerprintOf].
+//
+// The context handed to fn ends [Options.DeadlineReserve] before the deadline
+// of ctx and carries the [Execution]. If fn panics, that is recorded and the
+// panic goes on.
+func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (T, error) {
+	out, err := DoOutcome(ctx, g, key, fn, optFns...)
+	return out.Value, err
+}
+
+// DoOutcome is [Do] for adapters: it also tells how the result came about.
+func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (Outcome[T], error) {
+	o, err := g.options(optFns)
+	if err != nil {
+		return Outcome[T]{}, err
+	}
+	return do(ctx, g, o, key, fn)
+}
+
+func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
+	if o.Disabled {
+		return unguarded(ctx, fn)
+	}
+	if err := key.validate(); err != nil {
+		if !errors.Is(err, ErrNoKey) {
+			return out, err
+		}
+		o.observe(ctx, EventKeyMissing, key.Operation, nil, err)
+		if o.AllowMissingKey {
+			return unguarded(ctx, fn)
+		}
+		return out, err
+	}
+	if key.Fingerprint == (Fingerprint{}) {
+		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "is not set; use FingerprintOf on the request, or what of it matters"}
+	}
+
+	now := o.now()
+	a := g.begin(ctx, o, key, now)
+	out.RecordID = a.id
+	held, replay, err := a.claim(ctx, now)
+	if err != nil {
+		return out, err
+	}
+	if replay != nil {
+		return recall(ctx, a, replay, out)
+	}
+
+	// The claim took time: is there enough left for the handler?
+	if left := a.window.handlerEnd.Sub(o.now()); left <= 0 || ctx.Err() != nil {
+		err := noTime(ctx, left)
+		a.settle(ctx, held, "", outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
+		return out, err
+	}
+	return run(ctx, a, held, fn, out)
+}
+
+// unguarded runs fn without a record. An outer execution does not reach in:
+// its downstream key belongs to its own effect.
+func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
+	out.Value, err = fn(withExecution(ctx, nil))
+	return out, err
+}
+
+// run enters fn under the claim held and settles what comes of it.
+func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
+	execution := &Execution{id: a.id, attempt: held.Attempt}
+	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
+	defer cancel()
+
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		// A panic, or runtime.Goexit, for which recover returns nil.
+		p := recover()
+		err, isError := p.(error)
+		if !isError {
+			err = fmt.Errorf("idempotent: the handler panicked")
+		}
+		a.report(ctx, held, execution, outcomeOf(err, a.opts.Recovery, ReasonPanic))
+		if p != nil {
+			panic(p)
+		}
+	}()
+	value, err := fn(handlerCtx)
+	returned = true
+
+	if err != nil {
+		return failed(ctx, a, held, execution, err, out)
+	}
+	s := a.report(ctx, held, execution, a.succeeded(ctx, held, value))
+	switch {
+	case s.standing != nil:
+		return recall(ctx, a, s.standing, out)
+	case s.lost:
+		return out, &LeaseLostError{RecordID: a.id}
+	}
+	out.Value, out.Stored = value, s.stored
+	return out, nil
+}
+
+// failed settles an execution whose function returned err.
+func failed[T any](ctx context.Context, a *attempt, held *Record, execution *Execution, err error, out Outcome[T]) (Outcome[T], error) {
+	result := outcomeOf(err, a.opts.Recovery, ReasonHandlerError)
+	s := a.report(ctx, held, execution, result)
+	switch {
+	case s.standing != nil:
+		return recall(ctx, a, s.standing, out)
+	case s.lost:
+		return out, &LeaseLostError{RecordID: a.id, Err: err}
+	}
+	if result.state == StateUnknown && result.reason == ReasonHandlerError {
+		a.guard.hint(ctx, a.opts, held, err)
+	}
+	out.Stored = s.stored && result.state == StateCompleted
+	return out, err
+}
+
+// recall returns the stored outcome of r.
+func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (Outcome[T], error) {
+	err := decodeResult(a.opts.Codec, r, &out.Value)
+	if errors.Is(err, ErrReplayUnavailable) {
+		a.observe(ctx, EventReplayFailed, r, err)
+		return Outcome[T]{RecordID: out.RecordID}, err
+	}
+	a.observe(ctx, EventReplayed, r, nil)
+	out.Replayed, out.Stored = true, true
+	return out, err
+}
+
+// succeeded returns the outcome of a function that returned value. A result
+// that cannot be encoded is left out: the effect has happened and the caller
+// gets the value.
+func (a *attempt) succeeded(ctx context.Context, held *Record, value any) outcome {
+	out := outcome{state: StateCompleted, reason: ReasonResult}
+	var err error
+	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
+		a.observe(ctx, EventCompletionFailed, held, err)
+		return out.omitted(err)
+	}
+	return out
+}
+
+// report seals the execution and settles its outcome.
+func (a *attempt) report(ctx context.Context, held *Record, execution *Execution, out outcome) settlement {
+	return a.settle(ctx, held, execution.seal(), out)
+}

@@ -1,0 +1,180 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Every error of the guard matches one of these with errors.Is, and is a
+// pointer to a struct of the same name with the facts. Lambda reports that
+// struct's name as errorType, which is what a Step Functions retrier matches.
+//
+// All of them are safe to retry with the same key: where they come before the
+// handler nothing was executed, and where one comes after it (ErrLeaseLost, or
+// ErrReplayUnavailable for an outcome that somebody else stored) the retry
+// meets the record that stands.
+var (
+	// ErrInProgress: another request with this key is running. [*InProgressError]
+	ErrInProgress = errors.New("idempotent: another request with this key is in progress")
+	// ErrMismatch: the key was used for another request. [*MismatchError]
+	ErrMismatch = errors.New("idempotent: this key was used for another request")
+	// ErrUnresolved: nobody knows yet whether an earlier request had its
+	// effect. [*UnresolvedError]
+	ErrUnresolved = errors.New("idempotent: the outcome of an earlier request is unknown")
+	// ErrNoKey: the request has no idempotency key. [*NoKeyError]
+	ErrNoKey = errors.New("idempotent: the request has no idempotency key")
+	// ErrInvalidKey: a part of the key cannot be used. [*InvalidKeyError]
+	ErrInvalidKey = errors.New("idempotent: invalid key")
+	// ErrLeaseLost: the handler ran, but another request owns its record now.
+	// [*LeaseLostError]
+	ErrLeaseLost = errors.New("idempotent: another request took the record over")
+	// ErrReplayUnavailable: the work was done, but its result cannot be
+	// returned again. [*ReplayUnavailableError]
+	ErrReplayUnavailable = errors.New("idempotent: the stored result cannot be replayed")
+	// ErrNoTime: too little time is left to run the handler and store its
+	// outcome. [*NoTimeError]
+	ErrNoTime = errors.New("idempotent: too little time left")
+	// ErrStore: the store failed, so nothing was executed. [*StoreError]
+	ErrStore = errors.New("idempotent: the store failed")
+	// ErrSettled: a resolution came after the record was settled otherwise.
+	// [*SettledError]
+	ErrSettled = errors.New("idempotent: the record is settled already")
+	// ErrSealed: an [Execution] was used after its outcome was decided.
+	ErrSealed = errors.New("idempotent: the execution has ended")
+)
+
+// short names a record in an error text: its operation and the first
+// characters of its hash, never its key.
+func short(id RecordID) string { return id.Operation() + "#" + id.KeyHash() }
+
+// InProgressError says how long the running request may still take.
+type InProgressError struct {
+	RecordID   RecordID
+	RetryAfter time.Duration // until the running request's lease ends
+	Ref        string        // what its handler set as resource reference, if anything
+}
+
+func (e *InProgressError) Error() string {
+	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry within %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
+}
+func (e *InProgressError) Is(target error) bool { return target == ErrInProgress }
+
+// MismatchError says that the key belongs to a request of other content.
+type MismatchError struct{ RecordID RecordID }
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("idempotent: %s: this key was used for another request; send a new key, or the first request unchanged", short(e.RecordID))
+}
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
+
+// UnresolvedError says that an earlier request may have had its effect. The
+// key is not run again before [Guard.Resolve] brings evidence.
+type UnresolvedError struct {
+	RecordID   RecordID
+	RetryAfter time.Duration // until the next reconciliation
+	Ref        string        // what the handler set as resource reference, if anything
+}
+
+func (e *UnresolvedError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; it is not run again before it is resolved", short(e.RecordID))
+}
+func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
+
+// NoKeyError says that the request names no key.
+type NoKeyError struct{ Operation string }
+
+func (e *NoKeyError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded", e.Operation)
+}
+func (e *NoKeyError) Is(target error) bool { return target == ErrNoKey }
+
+// InvalidKeyError says which part of the key cannot be used.
+type InvalidKeyError struct {
+	Field   string // "Operation", "Scope", "Fingerprint" or "RecordID"
+	Problem string // for the developer: what is wrong and what to do; never the value
+	Err     error  // the cause, if there is one
+}
+
+func (e *InvalidKeyError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("idempotent: the key's %s %s: %v", e.Field, e.Problem, e.Err)
+	}
+	return fmt.Sprintf("idempotent: the key's %s %s", e.Field, e.Problem)
+}
+func (e *InvalidKeyError) Is(target error) bool { return target == ErrInvalidKey }
+func (e *InvalidKeyError) Unwrap() error        { return e.Err }
+
+// LeaseLostError says that this handler ran past its lease and another request
+// took its record over. Its result is not the stored one.
+type LeaseLostError struct {
+	RecordID RecordID
+	Err      error // what the handler returned, if it was an error
+}
+
+func (e *LeaseLostError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the handler outlived its lease and another request took the record over; its outcome is not stored", short(e.RecordID))
+}
+func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
+func (e *LeaseLostError) Unwrap() error        { return e.Err }
+
+// ReplayUnavailableError says why a completed request has no result to return.
+type ReplayUnavailableError struct {
+	RecordID RecordID
+	Reason   string // for people: what is wrong with the stored result
+	Ref      string // what the handler set as resource reference, if anything
+}
+
+func (e *ReplayUnavailableError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the work was done, but its result cannot be replayed: %s", short(e.RecordID), e.Reason)
+}
+func (e *ReplayUnavailableError) Is(target error) bool { return target == ErrReplayUnavailable }
+
+// NoTimeError says that nothing was executed because the deadline is too near,
+// has passed, or the context was cancelled. It is safe to retry.
+type NoTimeError struct {
+	Remaining time.Duration // until the deadline; negative when it has passed
+	Err       error         // the context's error, or context.DeadlineExceeded
+}
+
+func (e *NoTimeError) Error() string {
+	return fmt.Sprintf("idempotent: the handler was not entered: %s left before the deadline (%v); retrying is safe", e.Remaining.Round(time.Millisecond), e.Err)
+}
+func (e *NoTimeError) Is(target error) bool { return target == ErrNoTime }
+func (e *NoTimeError) Unwrap() error        { return e.Err }
+
+// StoreError says that the claim is not known to be held, so the handler was
+// not entered. Retrying is safe.
+type StoreError struct {
+	RecordID RecordID
+	Op       string // "insert", "replace" or "get"
+	Err      error  // what the store said
+}
+
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the store failed to %s: %v", short(e.RecordID), e.Op, e.Err)
+}
+func (e *StoreError) Is(target error) bool { return target == ErrStore }
+func (e *StoreError) Unwrap() error        { return e.Err }
+
+// SettledError says that a resolution came too late: the record holds another
+// outcome already.
+type SettledError struct {
+	RecordID RecordID
+	State    State
+}
+
+func (e *SettledError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome; the resolution was not written", short(e.RecordID), e.State)
+}
+func (e *SettledError) Is(target error) bool { return target == ErrSettled }
+
+// noTime returns the error for a request that is not begun.
+func noTime(ctx context.Context, remaining time.Duration) error {
+	err := ctx.Err()
+	if err == nil {
+		err = context.DeadlineExceeded
+	}
+	return &NoTimeError{Remaining: remaining, Err: err}
+}

@@ -1,0 +1,95 @@
+// Package memstore keeps records in memory: for tests and for runs on a
+// laptop. Nothing survives the process.
+package memstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Store is an [idempotent.Store] in memory. Make one with [New]; it is safe
+// for concurrent use.
+type Store struct {
+	mu      sync.Mutex
+	records map[idempotent.RecordID]*idempotent.Record
+	sweepAt int // number of records at which expired ones are dropped
+}
+
+var _ idempotent.Store = (*Store)(nil)
+
+const (
+	// grace is how long an expired record stays, as in the other stores.
+	grace = time.Hour
+	// firstSweep is the number of records that are kept without a look at
+	// their age.
+	firstSweep = 1024
+)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{records: map[idempotent.RecordID]*idempotent.Record{}, sweepAt: firstSweep}
+}
+
+// Insert writes r unless a record stands that has not expired at now.
+func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.records[r.ID]; old != nil && (old.Expires.IsZero() || old.Expires.After(now)) {
+		return old.Clone(), nil
+	}
+	s.sweep(now)
+	s.records[r.ID] = r.Clone()
+	return nil, nil
+}
+
+// Replace writes r in place of the version was.
+func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.records[r.ID]
+	switch {
+	case old == nil:
+		return nil, idempotent.ErrNoRecord
+	case old.Version != was:
+		return old.Clone(), nil
+	}
+	s.records[r.ID] = r.Clone()
+	return nil, nil
+}
+
+// Get returns the record, expired or not.
+func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[id]
+	if r == nil {
+		return nil, idempotent.ErrNoRecord
+	}
+	return r.Clone(), nil
+}
+
+// sweep drops records that expired an hour ago, whenever the number of records
+// has doubled since the last time: the cost per insert stays constant.
+func (s *Store) sweep(now time.Time) {
+	if len(s.records) < s.sweepAt {
+		return
+	}
+	for id, r := range s.records {
+		if !r.Expires.IsZero() && r.Expires.Add(grace).Before(now) {
+			delete(s.records, id)
+		}
+	}
+	s.sweepAt = max(firstSweep, 2*len(s.records))
+}

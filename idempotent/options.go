@@ -1,0 +1,161 @@
+package idempotent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Options are given to [New] for all operations of a guard, and to [Wrap], [Do]
+// and [DoOutcome] for one. The zero value of each field is its documented
+// default.
+type Options struct {
+	// Recovery is the promise of the operation. Default: Reconcile.
+	Recovery Recovery
+
+	// Retention is how long an outcome is kept and replayed, from the moment it
+	// is stored. It has to be longer than any client or event source retries.
+	// Records that money may hang on (unknown, or in progress under Reconcile)
+	// never expire. Default: 24 h.
+	Retention time.Duration
+
+	// LeaseMargin is added to the context's deadline to give the end of the
+	// lease: before it nobody else may run the key. It covers the platform that
+	// kills late and the difference between two clocks. Lambda was seen to kill
+	// 0.68 s after the deadline (aws-powertools/powertools-lambda-python#4759).
+	// Default: 2 s.
+	LeaseMargin time.Duration
+
+	// DeadlineReserve is how long before its deadline the handler's context
+	// ends, so that the outcome can still be written; at most a fifth of the
+	// time left. Default: 500 ms.
+	DeadlineReserve time.Duration
+
+	// DefaultLease is the length of the lease, margin included, where the
+	// context has no deadline. The handler's context then ends LeaseMargin and
+	// DeadlineReserve before it. Default: 15 min.
+	DefaultLease time.Duration
+
+	// ReconcileAfter is how long after a record became unknown reconciliation
+	// is first due, and what a caller is told to wait. Default: 1 min.
+	ReconcileAfter time.Duration
+
+	// AllowMissingKey runs a request without a key unguarded instead of
+	// refusing it with ErrNoKey. Default: refuse.
+	AllowMissingKey bool
+
+	// Disabled runs every request unguarded, for example in a test of the
+	// handler alone. Default: guarded.
+	Disabled bool
+
+	// Codec turns results into bytes and back. Default: JSON.
+	Codec Codec
+
+	// Observer is told every fact. Default: nobody.
+	Observer Observer
+
+	// Logger gets what a developer should see once, and what would otherwise be
+	// lost. Default: slog.Default at the time of the call.
+	Logger *slog.Logger
+
+	// RequestID names the request in events and records, for people. Default:
+	// no name.
+	RequestID func(context.Context) string
+
+	// Now is the clock. It has to be the clock that the context's deadline is
+	// told in, and on all machines the same up to LeaseMargin. Default: time.Now.
+	Now func() time.Time
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.Retention, 24 * time.Hour},
+		{&o.LeaseMargin, 2 * time.Second},
+		{&o.DeadlineReserve, 500 * time.Millisecond},
+		{&o.DefaultLease, 15 * time.Minute},
+		{&o.ReconcileAfter, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Codec == nil {
+		o.Codec = jsonCodec{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func (o *Options) validate() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Retention", o.Retention},
+		{"LeaseMargin", o.LeaseMargin},
+		{"DeadlineReserve", o.DeadlineReserve},
+		{"DefaultLease", o.DefaultLease},
+		{"ReconcileAfter", o.ReconcileAfter},
+	} {
+		if d.value < time.Millisecond {
+			return fmt.Errorf("idempotent: Options.%s is %s; it must be at least 1ms (or zero for the default)", d.name, d.value)
+		}
+	}
+	if int(o.Recovery) >= len(recoveryNames) {
+		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile or Rerun", o.Recovery)
+	}
+	if o.DefaultLease <= o.LeaseMargin {
+		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which is part of it", o.DefaultLease, o.LeaseMargin)
+	}
+	return validateCodecName(o.Codec.Name())
+}
+
+// with returns o changed by optFns, with defaults filled in and validated.
+func (o Options) with(optFns []func(*Options)) (*Options, error) {
+	for _, f := range optFns {
+		f(&o)
+	}
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+// now reads the clock in the form that records keep.
+func (o *Options) now() time.Time {
+	return o.Now().UTC().Truncate(time.Millisecond)
+}
+
+func (o *Options) logger() *slog.Logger {
+	if o.Logger != nil {
+		return o.Logger
+	}
+	return slog.Default()
+}
+
+// observe tells the observer one fact about record r, which may be nil.
+func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *Record, err error) {
+	if o.Observer == nil {
+		return
+	}
+	e := Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
+	if r != nil {
+		e.KeyHash, e.Attempt, e.Recovery, e.Reason = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason
+	}
+	if o.RequestID != nil {
+		e.RequestID = o.RequestID(ctx)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked",
+				slog.String("event", string(kind)), slog.String("operation", operation))
+		}
+	}()
+	o.Observer.Observe(ctx, e)
+}

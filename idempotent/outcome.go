@@ -1,0 +1,79 @@
+package idempotent
+
+import "fmt"
+
+// NotExecutedError declares that no side effect happened. Build it with
+// [NotExecuted].
+type NotExecutedError struct{ Err error }
+
+func (e *NotExecutedError) Error() string { return text(e.Err, "not executed") }
+func (e *NotExecutedError) Unwrap() error { return e.Err }
+
+// UnknownError declares that the outcome cannot be known. Build it with
+// [Unknown].
+type UnknownError struct{ Err error }
+
+func (e *UnknownError) Error() string { return text(e.Err, "outcome unknown") }
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+func text(err error, otherwise string) string {
+	if err == nil {
+		return "idempotent: " + otherwise
+	}
+	return err.Error()
+}
+
+// FinalError is a business outcome that is an error: a declined card, an order
+// that is closed. It is stored, and every replay returns an equal one. Build
+// it with [Final].
+type FinalError struct {
+	Code    string `json:"code"`    // for programs
+	Message string `json:"message"` // for people; it is stored, so no secrets
+}
+
+func (e *FinalError) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message) }
+
+// NotExecuted wraps the error of a handler that has proof that no side effect
+// happened: the key may run again, whatever the operation's [Recovery].
+//
+// Like [Final] and [Unknown] it counts only as the outermost error a handler
+// returns (or panics with): the handler declares for the whole operation, a
+// helper deep inside cannot.
+func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
+
+// Final returns the error for a business outcome that stands: it is stored and
+// replayed like a result. It counts only as the outermost error.
+func Final(code, message string) error { return &FinalError{Code: code, Message: message} }
+
+// Unknown wraps the error of a handler that cannot know whether its effect
+// happened: the record becomes unknown, whatever the operation's [Recovery].
+// It counts only as the outermost error.
+func Unknown(err error) error { return &UnknownError{Err: err} }
+
+// outcome is what an attempt has to report about its work.
+type outcome struct {
+	state    State
+	reason   Reason
+	encoding string
+	result   []byte
+	err      error // what went wrong, for events
+}
+
+// outcomeOf judges what a handler returned as its error, or panicked with. Only
+// the outermost error may declare, so there is no errors.As here.
+func outcomeOf(err error, recovery Recovery, reason Reason) outcome {
+	switch e := err.(type) {
+	case *NotExecutedError:
+		return outcome{state: StateRetryable, reason: ReasonNotExecuted, err: err}
+	case *UnknownError:
+		return outcome{state: StateUnknown, reason: ReasonUnknown, err: err}
+	case *FinalError:
+		if reason == ReasonHandlerError {
+			return outcome{state: StateCompleted, reason: ReasonFinal, encoding: EncodingFinal, result: encodeFinal(e)}
+		}
+	}
+	if recovery == Rerun {
+		return outcome{state: StateRetryable, reason: reason, err: err}
+	}
+	return outcome{state: StateUnknown, reason: reason, err: err}
+}

@@ -1,0 +1,110 @@
+package idempotent
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+const (
+	// compressAbove is the size in bytes from which compression is tried.
+	compressAbove = 1 << 10
+	// maxResult bounds what a stored result may unpack to, in bytes. Lambda
+	// returns at most 6 MB; base64 in a codec of yours may need more.
+	maxResult = 64 << 20
+)
+
+// encodeResult returns a handler's result as it is stored. A codec that panics
+// has failed like one that returns an error: the effect has happened and must
+// not be lost for it.
+func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("idempotent: the codec %q panicked on a %T", c.Name(), v)
+		}
+	}()
+	data, err = c.Encode(v)
+	if err != nil {
+		return "", nil, fmt.Errorf("idempotent: the codec %q cannot encode a %T: %w", c.Name(), v, err)
+	}
+	if len(data) > compressAbove {
+		if packed := compress(data); len(packed) < len(data) {
+			return c.Name() + encodingCompressed, packed, nil
+		}
+	}
+	return c.Name(), data, nil
+}
+
+// decodeResult reads the result of a completed record into the value that v
+// points to. The error is a [*FinalError] if that is the outcome, and a
+// [*ReplayUnavailableError] for anything that keeps it from being read.
+func decodeResult(c Codec, r *Record, v any) error {
+	unavailable := func(reason string) error {
+		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
+	}
+	switch r.Encoding {
+	case EncodingOmitted:
+		return unavailable("the result could not be stored")
+	case EncodingFinal:
+		final, err := decodeFinal(r.Result)
+		if err != nil {
+			return unavailable("the stored Final error is damaged")
+		}
+		return final
+	}
+	codec, packed := strings.CutSuffix(r.Encoding, encodingCompressed)
+	if codec != c.Name() {
+		return unavailable(fmt.Sprintf("it was encoded as %q and this code decodes %q", codec, c.Name()))
+	}
+	data := r.Result
+	if packed {
+		var err error
+		if data, err = decompress(data); err != nil {
+			return unavailable("the stored result is damaged")
+		}
+	}
+	if err := c.Decode(data, v); err != nil {
+		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
+	}
+	return nil
+}
+
+func compress(data []byte) []byte {
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	w.Write(data) // neither Write nor Close fails on a bytes.Buffer
+	w.Close()
+	return buf.Bytes()
+}
+
+func decompress(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(r, maxResult+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(out) > maxResult {
+		return nil, fmt.Errorf("more than %d bytes", maxResult)
+	}
+	return out, nil
+}
+
+// encodeFinal cannot fail: a struct of two strings always encodes.
+func encodeFinal(e *FinalError) []byte {
+	data, _ := json.Marshal(e)
+	return data
+}
+
+func decodeFinal(data []byte) (*FinalError, error) {
+	var e FinalError
+	if err := (jsonCodec{}).Decode(data, &e); err != nil {
+		return nil, err
+	}
+	return &e, nil
+}

@@ -1,0 +1,95 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// settlement is what became of an outcome.
+type settlement struct {
+	stored   bool    // the record says what we reported
+	standing *Record // another outcome stands, and is everybody's answer
+	lost     bool    // somebody else owns the record
+}
+
+// maxSettleRounds bounds how often an outcome is written again because the
+// record changed under it while it was still ours: a sweeper, a webhook and a
+// reconciler, each once, and one to spare.
+const maxSettleRounds = 4
+
+// settle writes the outcome of the work under held. It never fails the caller:
+// an outcome that could not be stored is an event, and the record follows its
+// recovery when the lease ends.
+func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outcome) settlement {
+	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
+	defer cancel()
+	now := a.opts.now()
+	base, was := *held, held.Version
+	if ref != "" {
+		base.Ref = ref
+	}
+	kind := settledEvent(out.state)
+	for range maxSettleRounds {
+		next := a.opts.transition(&base, out.state, out.reason, now)
+		next.Encoding, next.Result = out.encoding, out.result
+		current, err := a.guard.replace(ctx, next, was)
+		switch {
+		case errors.Is(err, ErrTooLarge) && out.encoding != EncodingOmitted:
+			a.observe(ctx, EventCompletionFailed, &next, err)
+			out = out.omitted(err)
+			continue
+		case err != nil:
+			// Including ErrNoRecord: the record is gone, and an outcome creates none.
+			a.observe(ctx, EventCompletionFailed, &next, err)
+			return settlement{}
+		case current == nil:
+			a.observe(ctx, kind, &next, out.err)
+			return settlement{stored: true}
+		}
+		now = a.opts.now()
+		switch decideLate(current, a.owner, a.fp, out.state, now) {
+		case lateContradict:
+			a.observe(ctx, EventContradicted, current, out.err)
+			kind = EventLateCompletion
+		case lateWrite:
+			kind = EventLateCompletion
+		case lateAgreed:
+			return settlement{stored: true}
+		case lateStanding:
+			if current.Owner != a.owner {
+				a.observe(ctx, EventLeaseLost, current, out.err)
+			} else if out.state != StateCompleted {
+				a.observe(ctx, EventContradicted, current, out.err)
+			}
+			return settlement{standing: current}
+		case lateLost:
+			a.observe(ctx, EventLeaseLost, current, out.err)
+			return settlement{lost: true}
+		}
+		// Still ours: keep what others wrote into it, on the version that stands.
+		ref := base.Ref
+		base, was = *current, current.Version
+		if ref != "" {
+			base.Ref = ref
+		}
+	}
+	a.observe(ctx, EventCompletionFailed, &base, fmt.Errorf("the record changed %d times while its outcome was being written", maxSettleRounds))
+	return settlement{}
+}
+
+func settledEvent(s State) EventKind {
+	switch s {
+	case StateCompleted:
+		return EventCompleted
+	case StateRetryable:
+		return EventRetryable
+	default:
+		return EventMarkedUnknown
+	}
+}
+
+// omitted returns the outcome without its result.
+func (o outcome) omitted(err error) outcome {
+	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, err: err}
+}

@@ -1,0 +1,50 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store keeps records. Its three methods are the only effects of the protocol,
+// and each is one atomic step. A Store is safe for concurrent use.
+//
+// A Store never judges a record: it compares the two things named below and
+// leaves every other question to the guard. It keeps each field of a [Record]
+// exactly; the records it returns and is given share no memory with what it
+// keeps. It ends with the context. Its errors hold no result and no key.
+//
+// The package idempotenttest has the conformance suite for this contract.
+type Store interface {
+	// Insert writes r if there is no record of that id, or one whose Expires is
+	// set and not after now. Otherwise it writes nothing and returns the record
+	// that stands, as it was in the moment of the refusal.
+	//
+	// A Store that retries a request whose reply was lost may meet its own
+	// write. It returns that record like any other; the guard knows its Version.
+	//
+	// An error means that the write may or may not have happened, except for
+	// [ErrTooLarge].
+	Insert(ctx context.Context, r Record, now time.Time) (existing *Record, err error)
+
+	// Replace writes all of r in place of the record of that id if its Version
+	// is was. Otherwise it writes nothing and returns the record that stands,
+	// or [ErrNoRecord] if there is none: Replace never creates. Expiry plays no
+	// part.
+	//
+	// As for Insert, the record returned may be r itself, and an error other
+	// than ErrNoRecord and ErrTooLarge leaves open whether the write happened.
+	Replace(ctx context.Context, r Record, was Version) (current *Record, err error)
+
+	// Get returns the record of that id, expired or not, and every write that
+	// was acknowledged before. It returns [ErrNoRecord] if there is none.
+	Get(ctx context.Context, id RecordID) (*Record, error)
+}
+
+// ErrNoRecord is returned by a [Store], and by [Guard.Resolve], where there is
+// no record of that id.
+var ErrNoRecord = errors.New("idempotent: no such record")
+
+// ErrTooLarge is returned by a [Store] that cannot hold a record of that size.
+// Nothing was written. The guard then stores the outcome without its result.
+var ErrTooLarge = errors.New("idempotent: the record is larger than the store can hold")

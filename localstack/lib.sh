@@ -1,0 +1,225 @@
+# Shared by up, down, dynamodb-local and test: where things lie, what must be there, how it is installed, started and ended.
+# shellcheck shell=bash disable=SC2034 # what one function sets, another file uses
+
+here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+cache=${ONCE_CACHE:-${here%/*}/.cache}/localstack
+
+say() { printf 'localstack: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# --- requirements -------------------------------------------------------------
+
+require_tools() {
+  [[ $(uname -s) == Linux ]] ||
+    die "this runs on Linux only; elsewhere start LocalStack yourself and set LOCALSTACK_ENDPOINT"
+  local tool
+  for tool in curl flock setsid sha256sum; do
+    command -v "$tool" >/dev/null || die "$tool is missing (Debian packages: curl, util-linux, coreutils)"
+  done
+}
+
+# Sets java.
+require_java() {
+  java=$(command -v "${JAVA_HOME:+$JAVA_HOME/bin/}java" || command -v java) ||
+    die "Java is missing: install Java 17 or newer (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
+  # Not the first line: JAVA_TOOL_OPTIONS prints one of its own before it. Java 8 calls itself 1.8.
+  local text
+  text=$("$java" -version 2>&1) || die "$java does not run: $text"
+  if ! [[ $text =~ version\ \"([0-9]+) ]] || ((BASH_REMATCH[1] < 17)); then
+    die "$java is too old: install Java 17 or newer (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
+  fi
+}
+
+# Sets python and python_version, such as 3.11.
+require_python() {
+  # The lock was tried with these versions; a venv without ensurepip has no pip.
+  local probe='import sys, venv, ensurepip
+assert (3, 11) <= sys.version_info < (3, 14)
+print("%d.%d" % sys.version_info[:2])'
+  local names=(python3 python3.11 python3.12 python3.13)
+  [[ -z ${PYTHON:-} ]] || names=("$PYTHON")
+  for python in "${names[@]}"; do
+    python_version=$("$python" -c "$probe" 2>/dev/null) && return
+  done
+  die "no usable Python (tried ${names[*]}): install Python 3.11, 3.12 or 3.13 with venv" \
+    "(Debian: python3 and python3-venv) or set PYTHON to one"
+}
+
+require_maven() {
+  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven); it fetches DynamoDB Local once"
+}
+
+# --- installation -------------------------------------------------------------
+# Each installation lies in a folder named by the hash of what it was made from. It counts only when finished,
+# so that one cut short is made again, and a changed lock or pom never meets an old installation.
+
+hash_of() { sha256sum "$1" | cut -c1-12; }
+
+# locked FILE COMMAND...: runs COMMAND in a subshell while nobody else holds FILE.
+locked() {
+  local file=$1
+  shift
+  mkdir -p "${file%/*}"
+  (
+    flock -n 9 || { say "waiting for another run to finish ($file)" && flock -w 900 9; } || die "gave up waiting for $file"
+    "$@"
+  ) 9>"$file"
+}
+
+# logged COMMAND...: quiet unless COMMAND fails.
+logged() {
+  local log=$cache/install.log
+  "$@" >"$log" 2>&1 </dev/null && return
+  tail -n 20 "$log" >&2
+  die "failed: $* (all of it in $log)"
+}
+
+# Sets engine, the folder of DynamoDB Local's jars, and java, which runs them.
+need_engine() {
+  require_tools
+  require_java
+  engine=$cache/dynamodb-local-$(hash_of "$here/pom.xml")
+  [[ -d $engine ]] || require_maven
+}
+
+install_engine() {
+  [[ ! -d $engine ]] || return 0
+  say "fetching DynamoDB Local with Maven (once)"
+  rm -rf "$engine.part"
+  logged mvn --batch-mode --strict-checksums -Dstyle.color=never -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
+    -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$engine.part"
+  mv "$engine.part" "$engine"
+}
+
+# Sets venv.
+need_venv() {
+  require_tools
+  require_python
+  venv=$cache/venv-$python_version-$(hash_of "$here/requirements.txt")
+}
+
+install_venv() {
+  # A venv cannot be built elsewhere and moved: its scripts name their own place. Hence a stamp instead of a rename.
+  # -x is false, too, when the Python it links to has gone.
+  [[ ! -e $venv/complete || ! -x $venv/bin/python ]] || return 0
+  say "installing LocalStack for Python $python_version (once, about a minute)"
+  rm -rf "$venv"
+  logged "$python" -m venv "$venv"
+  local pip=("$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --require-hashes)
+  # Four requirements are published as source. They are built with the locked setuptools, not with today's newest.
+  sed -n '/^setuptools==/,/[^\\]$/p' "$here/requirements.txt" >"$venv/build-requirements.txt"
+  logged "${pip[@]}" -r "$venv/build-requirements.txt"
+  logged "${pip[@]}" --no-build-isolation --use-pep517 -r "$here/requirements.txt"
+  # The index of AWS operations, built once here instead of at every start.
+  mkdir -p "$venv/share/usr/lib/localstack"
+  logged env FILESYSTEM_ROOT="$venv/share" OVERRIDE_IN_DOCKER=0 "$venv/bin/python" -m localstack.aws.spec
+  touch "$venv/complete"
+}
+
+install_all() {
+  install_venv
+  install_engine
+}
+
+# --- a running instance -------------------------------------------------------
+# Its state is keyed by the port, so that instances live side by side.
+
+use_port() {
+  port=${LOCALSTACK_PORT:-4566}
+  is_port "$port" || die "LOCALSTACK_PORT is not a port: $port"
+  url=http://127.0.0.1:$port
+  run=$cache/run/$port
+}
+
+is_port() { [[ $1 =~ ^[1-9][0-9]{0,4}$ ]] && (($1 < 65536)); }
+
+port_taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# healthy URL: does LocalStack with DynamoDB answer there?
+healthy() {
+  curl -fsS --noproxy localhost,127.0.0.1 --max-time 5 "$1/_localstack/health" 2>/dev/null |
+    grep -Eq '"dynamodb": *"(available|running)"'
+}
+
+# Every process of this instance, wherever it hangs in the process tree: LocalStack gives its children sessions of
+# their own, and they outlive it when it is killed. They all inherit the variable that names the run folder.
+instance_pids() {
+  grep -lszxF -e "ONCE_LOCALSTACK_RUN=$run" /proc/[0-9]*/environ | cut -d/ -f3 || true
+}
+
+# The main process, if it lives. A pid from the file alone could have been reused by a stranger.
+main_pid() {
+  [[ -s $run/pid ]] && instance_pids | grep -x "$(<"$run/pid")"
+}
+
+launch() {
+  local lib=$run/root/var/lib/localstack/lib
+  rm -rf "$run"
+  mkdir -p "$run/tmp" "$run/root/usr/lib" "$lib/dynamodb-local/2" "$lib/java/21/bin"
+  ln -s "$venv/share/usr/lib/localstack" "$run/root/usr/lib/localstack"
+  # What LocalStack looks for before it would download DynamoDB Local and a Java of its own. The jars are only
+  # marks; the stand-in for java runs the engine that Maven fetched.
+  : >"$lib/dynamodb-local/2/DynamoDBLocal.jar"
+  : >"$lib/dynamodb-local/2/ddb-local-loader-0.1.jar"
+  ln -s "$here/java-shim" "$lib/java/21/bin/java"
+
+  (
+    # Neither the caller's AWS account nor a proxy has any business here.
+    unset "${!AWS_@}" http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+    export ONCE_LOCALSTACK_RUN=$run ONCE_JAVA=$java ONCE_ENGINE=$engine
+    # TMP, for LocalStack warns at every start that it once used TMPDIR otherwise.
+    unset TMPDIR
+    export FILESYSTEM_ROOT=$run/root TMP=$run/tmp CONFIG_DIR=$run/config OVERRIDE_IN_DOCKER=0
+    export GATEWAY_LISTEN=127.0.0.1:$port
+    # Addresses that LocalStack hands out must work without public DNS.
+    export LOCALSTACK_HOST=localhost:$port SQS_ENDPOINT_STRATEGY=path DNS_ADDRESS=0
+    # Nothing calls home, nothing is downloaded, nothing is kept.
+    export DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1 PERSISTENCE=0 DYNAMODB_IN_MEMORY=1
+    # 0: a free port picked by the kernel, so that two instances cannot meet.
+    export DYNAMODB_LOCAL_PORT=0
+    cd "$run" || exit
+    # No descriptor of the caller may stay open, or whoever captures the output of `up` waits for ever.
+    for fd in /proc/self/fd/*; do
+      fd=${fd##*/}
+      ((fd <= 2 || fd == 255)) || eval "exec $fd>&-"
+    done
+    exec setsid "$venv/bin/python" -m localstack.runtime.main
+  ) </dev/null >"$run/log" 2>&1 &
+  echo $! >"$run/pid"
+}
+
+# wait_ready SECONDS: until the instance answers, DynamoDB included, which LocalStack starts at the first request.
+wait_ready() {
+  local end=$((SECONDS + $1)) pid
+  pid=$(<"$run/pid")
+  until healthy "$url"; do
+    kill -0 "$pid" 2>/dev/null && ((SECONDS < end)) || return 1
+    sleep 0.2
+  done
+  dynamodb "$url" ListTables '{}' >/dev/null
+}
+
+# dynamodb URL OPERATION JSON: one request, without an SDK. The signature is not looked at.
+dynamodb() {
+  curl -sS --fail-with-body --noproxy localhost,127.0.0.1 --max-time 60 "$1/" -d "$3" \
+    -H "X-Amz-Target: DynamoDB_20120810.$2" -H 'Content-Type: application/x-amz-json-1.0' \
+    -H 'Authorization: AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0'
+}
+
+# Ends every process of the instance: politely first, then not.
+stop_instance() {
+  local pid pids end=$((SECONDS + 10))
+  if pid=$(main_pid); then
+    kill -TERM "$pid" 2>/dev/null || true
+    while main_pid >/dev/null && ((SECONDS < end)); do sleep 0.1; done
+  fi
+  end=$((SECONDS + 10))
+  while pids=$(instance_pids) && [[ -n $pids ]]; do
+    ((SECONDS < end)) || die "these processes do not end: ${pids//$'\n'/ }"
+    # shellcheck disable=SC2086 # a list of numbers
+    kill -KILL $pids 2>/dev/null || true
+    sleep 0.1
+  done
+  # The log stays, to be read.
+  rm -rf "$run/pid" "$run/root" "$run/tmp" "$run/config"
+}
