@@ -19,8 +19,9 @@ var errContended = fmt.Errorf("the record changed %d times while it was being cl
 func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Record, err error) {
 	var existing *Record // what the last write met; nil: nothing is known to stand
 	for range maxClaimRounds {
-		// A worker past its own time claims nothing any more.
-		if left := a.window.deadline.Sub(now); left <= 0 || ctx.Err() != nil {
+		// A worker past its own time claims nothing any more. (Records keep
+		// milliseconds, so less than one is none.)
+		if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
 			return nil, nil, noTime(ctx, left)
 		}
 		if existing == nil {

@@ -73,7 +73,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	}
 
 	// The claim took time: is there enough left for the handler?
-	if left := a.window.handlerEnd.Sub(o.now()); left <= 0 || ctx.Err() != nil {
+	if left := a.window.handlerEnd.Sub(o.now()); left < time.Millisecond || ctx.Err() != nil {
 		err := noTime(ctx, left)
 		a.settle(ctx, held, "", outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
 		return out, err

@@ -79,10 +79,15 @@ func (e *Execution) seal() (ref string) {
 //
 // Outside an execution it is a fresh random key at every call, never empty.
 func DownstreamKey(ctx context.Context) string {
-	e, ok := FromContext(ctx)
-	if !ok {
-		return "once-" + rand.Text()
+	if e, ok := FromContext(ctx); ok {
+		return DownstreamKeyFor(e.id)
 	}
-	sum := sha256.Sum256([]byte("downstream\x00" + e.id))
+	return "once-" + rand.Text()
+}
+
+// DownstreamKeyFor returns the key that [DownstreamKey] gives the handler of
+// record id: with it a resolver asks the provider what became of the call.
+func DownstreamKeyFor(id RecordID) string {
+	sum := sha256.Sum256([]byte("downstream\x00" + id))
 	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

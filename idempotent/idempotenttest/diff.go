@@ -1,0 +1,72 @@
+package idempotenttest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// sameRecord says in which fields got differs from want. Extra is the store's
+// own business.
+func sameRecord(what string, got *idempotent.Record, want idempotent.Record) error {
+	if got == nil {
+		return fmt.Errorf("%s no record, want %s", what, describe(&want))
+	}
+	var wrong []string
+	field := func(name string, same bool, g, w any) {
+		if !same {
+			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", name, g, w))
+		}
+	}
+	moment := func(name string, g, w time.Time) { field(name, g.Equal(w) && g.IsZero() == w.IsZero(), g, w) }
+	field("ID", got.ID == want.ID, got.ID, want.ID)
+	field("State", got.State == want.State, got.State, want.State)
+	field("Reason", got.Reason == want.Reason, got.Reason, want.Reason)
+	field("Recovery", got.Recovery == want.Recovery, got.Recovery, want.Recovery)
+	field("Owner", got.Owner == want.Owner, got.Owner, want.Owner)
+	field("Version", got.Version == want.Version, got.Version, want.Version)
+	field("Attempt", got.Attempt == want.Attempt, got.Attempt, want.Attempt)
+	field("Fingerprint", got.Fingerprint == want.Fingerprint, got.Fingerprint, want.Fingerprint)
+	moment("LeaseEnd", got.LeaseEnd, want.LeaseEnd)
+	moment("Expires", got.Expires, want.Expires)
+	moment("Created", got.Created, want.Created)
+	moment("Settled", got.Settled, want.Settled)
+	field("Encoding", got.Encoding == want.Encoding, got.Encoding, want.Encoding)
+	field("Result", bytes.Equal(got.Result, want.Result), brief(got.Result), brief(want.Result))
+	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
+	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
+	moment("Due", got.Due, want.Due)
+	field("ReconcileAttempts", got.ReconcileAttempts == want.ReconcileAttempts, got.ReconcileAttempts, want.ReconcileAttempts)
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("%s a record whose %s", what, strings.Join(wrong, "; "))
+}
+
+func brief(b []byte) string {
+	if len(b) > 32 {
+		return fmt.Sprintf("%q… (%d bytes)", b[:32], len(b))
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+func describe(r *idempotent.Record) string {
+	if r == nil {
+		return "no record"
+	}
+	return fmt.Sprintf("a record (%s, %s, attempt %d)", r.ID, r.State, r.Attempt)
+}
+
+var errNone = errors.New("no error")
+
+// orNil gives %w something to print.
+func orNil(err error) error {
+	if err == nil {
+		return errNone
+	}
+	return err
+}

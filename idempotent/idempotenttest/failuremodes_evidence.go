@@ -1,0 +1,129 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Evidence: reconcilers and webhooks, against each other and the owner.
+var evidenceScenarios = []scenario{
+	{"FM46_TwoReconcilers_TwoResults", func(l *lab) {
+		l.unknown()
+		first, second := l.worker(), l.worker()
+		second.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			second.tap.onReplace = nil
+			l.must(first.resolve(idempotent.Resolved("ch_first")))
+			return write()
+		}
+		l.mustBe(second.resolve(idempotent.Resolved("ch_second")), idempotent.ErrSettled)
+		l.wantEvents(idempotent.EventResolved, idempotent.EventContradicted)
+		l.worker().wantReplay("ch_first")
+	}},
+	{"FM46_TwoReconcilers_ResultThenNothing", func(l *lab) {
+		l.unknown()
+		l.must(l.worker().resolve(idempotent.ResolvedFinal("declined", "The card was declined.")))
+		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrSettled)
+		_, err := l.worker().do(l.never())
+		var final *idempotent.FinalError
+		if !errors.As(err, &final) || final.Code != "declined" {
+			l.Fatalf("a retry got %v, want the Final error", err)
+		}
+	}},
+	{"FM46_TwoReconcilers_NothingThenResult", func(l *lab) {
+		// That something happened is stronger evidence than that nothing was
+		// found: it is taken, and the contradiction is reported.
+		l.unknown()
+		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+		l.must(l.worker().resolve(idempotent.Resolved("ch_found")))
+		l.wantEvents(idempotent.EventContradicted)
+		l.worker().wantReplay("ch_found")
+	}},
+	{"FM46_TheSameEvidenceTwice", func(l *lab) {
+		l.unknown()
+		for range 2 {
+			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+		}
+		for range 2 {
+			l.must(l.worker().resolve(idempotent.Resolved("ch_found")))
+		}
+		if n := l.events.Count(idempotent.EventResolved); n != 2 {
+			l.Fatalf("%d events resolved, want one per fact", n)
+		}
+	}},
+	{"FM47_WebhookBeforeTheOwner_SameResult", func(l *lab) {
+		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.must(l.worker().resolve(idempotent.Resolved("ch_a")))
+			l.worker().wantReplay("ch_a")
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_a" || !out.Stored {
+			l.Fatalf("A got %+v, want the stored result", out)
+		}
+		l.worker().wantReplay("ch_a")
+	}},
+	{"FM47_WebhookBeforeTheOwner_OwnerFails", func(l *lab) {
+		out, err := l.worker().do(func(context.Context) (string, error) {
+			l.must(l.worker().resolve(idempotent.Resolved("ch_webhook")))
+			return "", errors.New("no reply from the provider")
+		})
+		l.must(err)
+		if out.Value != "ch_webhook" || !out.Replayed {
+			l.Fatalf("A got %+v, want the outcome that stands", out)
+		}
+		l.wantEvents(idempotent.EventContradicted)
+	}},
+	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
+		a := l.worker()
+		_, err := a.do(func(context.Context) (string, error) {
+			l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
+			l.wantState(idempotent.StateInProgress)
+			return "", errCut
+		})
+		l.mustBe(err, errCut)
+		// Unknown now, and the lease is still live: a call may still be under way.
+		l.wantState(idempotent.StateUnknown)
+		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
+		l.wantState(idempotent.StateUnknown)
+		l.endLease()
+		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+		l.worker().wantRuns("ch_b")
+	}},
+	{"FM61_NotExecutedButItWas", func(l *lab) {
+		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.endLease()
+			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+			l.wantState(idempotent.StateRetryable)
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if !out.Stored || out.Value != "ch_a" {
+			l.Fatalf("A got %+v, want its own stored result", out)
+		}
+		l.wantEvents(idempotent.EventContradicted, idempotent.EventLateCompletion)
+		l.worker().wantReplay("ch_a")
+		l.wantEffects(1)
+	}},
+	{"FM61_NotExecutedButNobodyKnows", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			l.endLease()
+			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+			l.effects.Add(1)
+			return "", errCut
+		})
+		l.mustBe(err, errCut)
+		l.wantEvents(idempotent.EventContradicted)
+		l.wantState(idempotent.StateUnknown)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+	}},
+}
+
+// unknown makes the lab's record unknown, its lease ended.
+func (l *lab) unknown() {
+	l.Helper()
+	l.crashAfterEffect("ch_a")
+	l.endLease()
+	l.worker().wantRefused(idempotent.ErrUnresolved)
+}

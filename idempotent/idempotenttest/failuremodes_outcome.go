@@ -1,0 +1,282 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The outcome: what is left of it when the store fails, the process dies, the
+// record is gone or the handler panics.
+var outcomeScenarios = []scenario{
+	{"FM08_CompletionReplyLost", func(l *lab) {
+		a := l.worker()
+		writes := 0
+		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			writes++
+			return replyLost(write)
+		}
+		out, err := a.do(l.charge("ch_a"))
+		l.must(err)
+		if !out.Stored || out.Replayed || writes != 1 {
+			l.Fatalf("A got %+v after %d writes of the outcome, want it stored by one", out, writes)
+		}
+		l.wantEffects(1)
+		l.worker().wantReplay("ch_a")
+	}},
+	{"FM09_CompletionRejected", func(l *lab) {
+		a := l.worker()
+		a.tap.onReplace = rejected
+		out, err := a.do(l.charge("ch_a"))
+		l.must(err)
+		if out.Value != "ch_a" || out.Stored {
+			l.Fatalf("A got %+v, want its result, not stored", out)
+		}
+		l.wantEvents(idempotent.EventCompletionFailed)
+		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.endLease()
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantState(idempotent.StateUnknown)
+		l.wantEffects(1)
+	}},
+	{"FM10_CrashBeforeCompletion", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.endLease()
+		b := l.worker()
+		b.wantRefused(idempotent.ErrUnresolved)
+		// The reconciler asks the provider by the downstream key and finds it.
+		l.must(b.resolve(idempotent.Resolved("ch_a")))
+		l.worker().wantReplay("ch_a")
+		l.wantEffects(1)
+	}},
+	{"FM20_RecordDeletedMeanwhile", func(l *lab) {
+		a := l.worker()
+		if l.fixture.Remove == nil {
+			a.tap.onReplace = func(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+				return nil, idempotent.ErrNoRecord
+			}
+		}
+		out, err := a.do(func(ctx context.Context) (string, error) {
+			if l.fixture.Remove != nil {
+				l.must(l.fixture.Remove(ctx, l.store, l.key.RecordID()))
+			}
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_a" || out.Stored {
+			l.Fatalf("A got %+v, want its result, not stored", out)
+		}
+		l.wantEvents(idempotent.EventCompletionFailed)
+		if r := l.record(); r != nil && l.fixture.Remove != nil {
+			l.Fatalf("the outcome created a record: %s", describe(r))
+		}
+	}},
+	{"FM31_PanicProvenNotExecuted", func(l *lab) {
+		want := idempotent.NotExecuted(errors.New("busy"))
+		got := l.panics(func(context.Context) (string, error) { panic(want) })
+		if got != want {
+			l.Fatalf("the panic was raised again as %v, want %v itself", got, want)
+		}
+		l.wantState(idempotent.StateRetryable)
+		l.worker().wantRuns("ch_b")
+	}},
+	{"FM31_PanicAfterTheEffect", func(l *lab) {
+		got := l.panics(func(context.Context) (string, error) {
+			l.effects.Add(1)
+			panic("boom")
+		})
+		if got != "boom" {
+			l.Fatalf("the panic was raised again as %v, want its own value", got)
+		}
+		l.wantState(idempotent.StateUnknown)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantEffects(1)
+	}},
+	{"FM31_PanicUnderRerun", func(l *lab) {
+		l.panics(func(context.Context) (string, error) { panic("boom") }, rerun)
+		l.wantState(idempotent.StateRetryable)
+		l.worker(rerun).wantRuns("ch_b")
+	}},
+	{"FM31_GoroutineEnds", func(l *lab) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.worker().do(func(context.Context) (string, error) {
+				exitGoroutine()
+				return "", nil
+			})
+			l.Error("runtime.Goexit was swallowed")
+		}()
+		<-done
+		l.wantState(idempotent.StateUnknown)
+	}},
+	{"FM56_StoreDownAfterTheClaim", func(l *lab) {
+		a := l.worker()
+		down := false
+		a.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			met, err := write()
+			down = true
+			return met, err
+		}
+		a.tap.onReplace = func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			if down {
+				return nil, errCut
+			}
+			return write()
+		}
+		out, err := a.do(l.charge("ch_a"))
+		l.must(err)
+		if out.Stored {
+			l.Fatal("A was told that its result is stored")
+		}
+		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.endLease()
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantEffects(1)
+	}},
+	{"FM13_TakenOverAndCompleted", func(l *lab) {
+		a := l.worker(rerun)
+		var version idempotent.Version
+		out, err := a.do(func(ctx context.Context) (string, error) {
+			l.endLease() // A stalls
+			l.worker(rerun).wantRuns("ch_b")
+			version = l.record().Version
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_b" || !out.Replayed {
+			l.Fatalf("A got %+v, want B's stored outcome", out)
+		}
+		if l.record().Version != version {
+			l.Fatal("A wrote over B's record")
+		}
+		l.wantEvents(idempotent.EventLeaseLost)
+		l.worker(rerun).wantReplay("ch_b")
+	}},
+	{"FM13_TakenOverAndRunning", func(l *lab) {
+		l.twoOwners(func(a handler) handler { return a }, nil)
+	}},
+	{"FM60_OutcomeAgainstTakeover_Error", func(l *lab) {
+		own := errors.New("A's own error")
+		l.twoOwners(func(handler) handler {
+			return func(context.Context) (string, error) { return "", own }
+		}, own)
+	}},
+	{"FM60_OutcomeAgainstTakeover_NotExecuted", func(l *lab) {
+		own := idempotent.NotExecuted(errors.New("A did nothing"))
+		l.twoOwners(func(handler) handler {
+			return func(context.Context) (string, error) { return "", own }
+		}, own)
+	}},
+	{"FM14_LateOwnerCompletesUnknown", func(l *lab) {
+		a := l.worker()
+		out, err := a.do(func(ctx context.Context) (string, error) {
+			l.endLease()
+			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.wantState(idempotent.StateUnknown)
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_a" || !out.Stored || out.Replayed {
+			l.Fatalf("A got %+v, want its own stored result", out)
+		}
+		l.wantEvents(idempotent.EventMarkedUnknown, idempotent.EventLateCompletion)
+		l.worker().wantReplay("ch_a")
+		l.wantEffects(1)
+	}},
+	{"FM62_SweptWhileTheCompletionIsOnTheWire", func(l *lab) {
+		a := l.worker()
+		writes := 0
+		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			if writes++; writes == 1 {
+				l.endLease()
+				l.worker().wantRefused(idempotent.ErrUnresolved)
+			}
+			return write()
+		}
+		out, err := a.do(l.charge("ch_a"))
+		l.must(err)
+		if !out.Stored || writes != 2 {
+			l.Fatalf("A got %+v after %d writes, want it stored by the second", out, writes)
+		}
+		l.wantState(idempotent.StateCompleted)
+		l.worker().wantReplay("ch_a")
+		l.wantEffects(1)
+	}},
+	{"FM62_OwnUnknownMeetsTheSweepers", func(l *lab) {
+		own := errors.New("no reply from the provider")
+		a := l.worker()
+		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			a.tap.onReplace = nil
+			l.endLease()
+			l.worker().wantRefused(idempotent.ErrUnresolved)
+			return write()
+		}
+		_, err := a.do(func(context.Context) (string, error) { return "", own })
+		if err != own {
+			l.Fatalf("A got %v, want its own error as it is", err)
+		}
+		l.wantState(idempotent.StateUnknown)
+	}},
+}
+
+func rejected(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+	return nil, errors.New("throttled")
+}
+
+// crashAfterEffect leaves behind what a process leaves that is killed between
+// the effect and the record of it.
+func (l *lab) crashAfterEffect(id string) {
+	l.Helper()
+	a := l.worker()
+	a.tap.onReplace = rejected
+	_, err := a.do(l.charge(id))
+	l.must(err)
+}
+
+// panics sends a request whose handler panics and returns what was raised.
+func (l *lab) panics(h handler, optFns ...func(*idempotent.Options)) (raised any) {
+	l.Helper()
+	defer func() { raised = recover() }()
+	l.worker(optFns...).do(h)
+	l.Error("the panic was swallowed")
+	return nil
+}
+
+// twoOwners lets A outlive its lease under Rerun, B take over and work, and A
+// report while B is still working. Nothing of A may reach B's record.
+func (l *lab) twoOwners(report func(handler) handler, own error) {
+	l.Helper()
+	a, b := l.worker(rerun), l.worker(rerun)
+	entered, finish, bDone := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	_, err := a.do(func(ctx context.Context) (string, error) {
+		l.endLease()
+		go func() {
+			out, err := b.do(func(ctx context.Context) (string, error) {
+				close(entered)
+				<-finish
+				return l.charge("ch_b")(ctx)
+			})
+			if err == nil && (out.Value != "ch_b" || !out.Stored) {
+				err = errors.New("B's result is not its own, stored one")
+			}
+			bDone <- err
+		}()
+		<-entered
+		return report(l.charge("ch_a"))(ctx)
+	})
+	before := l.record()
+	close(finish)
+	l.must(<-bDone)
+	l.mustBe(err, idempotent.ErrLeaseLost)
+	if own != nil {
+		l.mustBe(err, own)
+	}
+	if before.State != idempotent.StateInProgress || before.Attempt != 2 {
+		l.Fatalf("A's report made B's record %s, attempt %d", before.State, before.Attempt)
+	}
+	l.wantEvents(idempotent.EventLeaseLost)
+	l.worker(rerun).wantReplay("ch_b")
+}

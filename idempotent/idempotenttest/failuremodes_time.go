@@ -1,0 +1,130 @@
+package idempotenttest
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Time: deadlines, leases, skewed clocks and retention.
+var timeScenarios = []scenario{
+	{"FM15_HandlerIgnoresItsDeadline", func(l *lab) {
+		_, err := l.worker(rerun).do(func(ctx context.Context) (string, error) {
+			deadline := l.record().LeaseEnd.Add(-margin)
+			l.clock.AdvanceTo(deadline)
+			l.worker(rerun).wantRefused(idempotent.ErrInProgress)
+			l.clock.AdvanceTo(deadline.Add(margin - 100*time.Millisecond))
+			l.worker(rerun).wantRefused(idempotent.ErrInProgress)
+			return "ch_1", nil
+		})
+		l.must(err)
+		l.worker().wantReplay("ch_1")
+	}},
+	{"FM16_NoTimeAtEntry", func(l *lab) {
+		a := l.worker()
+		for _, left := range []time.Duration{0, -time.Second, -time.Hour} {
+			ctx := l.clock.Invocation(context.Background(), left)
+			_, err := idempotent.DoOutcome(ctx, a.guard, l.key, l.never())
+			l.mustBe(err, idempotent.ErrNoTime)
+			l.mustBe(err, context.DeadlineExceeded)
+		}
+		ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), timeout))
+		cancel()
+		_, err := idempotent.DoOutcome(ctx, a.guard, l.key, l.never())
+		l.mustBe(err, idempotent.ErrNoTime)
+		l.mustBe(err, context.Canceled)
+		if n := a.tap.calls.Load(); n != 0 {
+			l.Fatalf("%d calls to the store, want none", n)
+		}
+	}},
+	{"FM18_SkewAroundTheLeaseEnd", func(l *lab) {
+		const skew = 5 * time.Second
+		wide := func(o *idempotent.Options) { o.Recovery, o.LeaseMargin = idempotent.Rerun, skew }
+		_, err := l.worker(wide).do(func(context.Context) (string, error) {
+			// A may work until its own clock shows the deadline. B's clock is ahead.
+			deadline := l.record().LeaseEnd.Add(-skew)
+			for _, before := range []time.Duration{time.Second, 50 * time.Millisecond} {
+				l.clock.AdvanceTo(deadline.Add(-before))
+				ahead := l.worker(wide, func(o *idempotent.Options) {
+					o.Now = func() time.Time { return l.clock.Now().Add(skew) }
+				})
+				ahead.wantRefused(idempotent.ErrInProgress)
+				behind := l.worker(wide, func(o *idempotent.Options) {
+					o.Now = func() time.Time { return l.clock.Now().Add(-skew) }
+				})
+				behind.wantRefused(idempotent.ErrInProgress)
+			}
+			return "ch_a", nil
+		})
+		l.must(err)
+		l.worker(wide).wantReplay("ch_a")
+	}},
+	{"FM18_SkewAroundTheExpiry", func(l *lab) {
+		const skew = 5 * time.Second
+		// A retention shorter than the lease, and a webhook that completes the
+		// running record: the record may not expire while A can still work.
+		short := func(o *idempotent.Options) {
+			o.Recovery, o.LeaseMargin, o.Retention = idempotent.Rerun, skew, time.Second
+		}
+		a := l.worker(short)
+		_, err := a.do(func(context.Context) (string, error) {
+			deadline := l.record().LeaseEnd.Add(-skew)
+			l.must(l.worker(short).resolve(idempotent.Resolved("ch_webhook")))
+			l.clock.AdvanceTo(deadline.Add(-50 * time.Millisecond))
+			ahead := l.worker(short, func(o *idempotent.Options) {
+				o.Now = func() time.Time { return l.clock.Now().Add(skew) }
+			})
+			ahead.wantReplay("ch_webhook")
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+	{"FM59_UnknownNeverExpires", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		l.endLease()
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantState(idempotent.StateUnknown)
+		l.wantEffects(1)
+	}},
+	{"FM59_CrashedNeverExpires", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantEvents(idempotent.EventMarkedUnknown)
+		l.wantState(idempotent.StateUnknown)
+		l.wantEffects(1)
+	}},
+	{"FM59_UnknownUnderRerunNeverExpires", func(l *lab) {
+		_, err := l.worker(rerun).do(func(context.Context) (string, error) {
+			return "", idempotent.Unknown(errCut)
+		})
+		l.mustBe(err, errCut)
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker(rerun).wantRefused(idempotent.ErrUnresolved)
+	}},
+	{"FM65_ClaimTookLongerThanTheLease", func(l *lab) { l.slowClaim(lease + time.Second) }},
+	{"FM65_ClaimLeftLessThanTheReserve", func(l *lab) { l.slowClaim(timeout - 100*time.Millisecond) }},
+}
+
+// slowClaim lets the claim's write take as long as d.
+func (l *lab) slowClaim(d time.Duration) {
+	l.Helper()
+	a := l.worker()
+	a.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		met, err := write()
+		l.clock.Advance(d)
+		return met, err
+	}
+	_, err := a.do(l.never())
+	l.mustBe(err, idempotent.ErrNoTime)
+	l.wantState(idempotent.StateRetryable)
+	l.worker().wantRuns("ch_b")
+	l.wantEffects(1)
+}
+
+// exitGoroutine ends the goroutine as testing's FailNow does.
+func exitGoroutine() { runtime.Goexit() }

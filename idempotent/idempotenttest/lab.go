@@ -1,0 +1,184 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// invocation times of the scenarios: a deadline of 10 s and a margin of 2 s,
+// so a lease of 12 s.
+const (
+	timeout = 10 * time.Second
+	margin  = 2 * time.Second
+	lease   = timeout + margin
+)
+
+// lab is one key, its store and its clock under the control of a scenario.
+type lab struct {
+	testing.TB
+	fixture Fixture
+	store   idempotent.Store
+	clock   *Clock
+	key     idempotent.Key
+	events  *Recorder
+	effects atomic.Int32 // at the provider
+}
+
+func newLab(t testing.TB, f Fixture) *lab {
+	return &lab{TB: t, fixture: f, store: f.Open(t), clock: &Clock{}, key: newKey(), events: &Recorder{}}
+}
+
+// worker is one process: a guard with its own line to the store.
+type worker struct {
+	*lab
+	tap   *tap
+	guard *idempotent.Guard
+}
+
+func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
+	l.Helper()
+	w := &worker{lab: l, tap: &tap{Store: l.store}}
+	base := func(o *idempotent.Options) {
+		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
+		o.Logger = discard
+	}
+	guard, err := idempotent.New(w.tap, append([]func(*idempotent.Options){base}, optFns...)...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	w.guard = guard
+	return w
+}
+
+func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
+
+// handler is the guarded function of the scenarios.
+type handler = func(context.Context) (string, error)
+
+// charge returns a handler that has its effect and answers id.
+func (l *lab) charge(id string) handler {
+	return func(context.Context) (string, error) {
+		l.effects.Add(1)
+		return id, nil
+	}
+}
+
+// never returns a handler that must not be entered.
+func (l *lab) never() handler {
+	return func(context.Context) (string, error) {
+		l.Error("the handler was entered")
+		return "", nil
+	}
+}
+
+// do sends one request with the lab's key through the worker, as an invocation
+// with the usual time-out.
+func (w *worker) do(h handler) (idempotent.Outcome[string], error) {
+	return w.doKey(w.key, h)
+}
+
+func (w *worker) doKey(key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
+	return idempotent.DoOutcome(w.clock.Invocation(context.Background(), timeout), w.guard, key, h)
+}
+
+// record returns what the store holds for the lab's key, or nil.
+func (l *lab) record() *idempotent.Record {
+	l.Helper()
+	r, err := l.store.Get(context.Background(), l.key.RecordID())
+	if errors.Is(err, idempotent.ErrNoRecord) {
+		return nil
+	}
+	if err != nil {
+		l.Fatalf("Get: %v", err)
+	}
+	return r
+}
+
+func (l *lab) wantState(want idempotent.State) {
+	l.Helper()
+	r := l.record()
+	if r == nil {
+		l.Fatalf("there is no record, want one that is %s", want)
+	}
+	if r.State != want {
+		l.Fatalf("the record is %s (%s), want %s", r.State, r.Reason, want)
+	}
+}
+
+func (l *lab) wantEffects(want int32) {
+	l.Helper()
+	if got := l.effects.Load(); got != want {
+		l.Fatalf("the provider saw %d effects, want %d", got, want)
+	}
+}
+
+func (l *lab) wantEvents(kinds ...idempotent.EventKind) {
+	l.Helper()
+	got := l.events.Kinds()
+	for _, k := range kinds {
+		if !slices.Contains(got, k) {
+			l.Fatalf("no event %q among %v", k, got)
+		}
+	}
+}
+
+// wantReplay sends another request and wants the stored outcome back.
+func (w *worker) wantReplay(want string) {
+	w.Helper()
+	out, err := w.do(w.never())
+	if err != nil || out.Value != want || !out.Replayed {
+		w.Fatalf("a retry got %+v and error %v, want the replay of %q", out, err, want)
+	}
+}
+
+// wantRefused sends another request and wants it refused.
+func (w *worker) wantRefused(want error) {
+	w.Helper()
+	if out, err := w.do(w.never()); !errors.Is(err, want) {
+		w.Fatalf("a retry got %+v and error %v, want %v", out, err, want)
+	}
+}
+
+// wantRuns sends another request and wants it executed.
+func (w *worker) wantRuns(id string) {
+	w.Helper()
+	out, err := w.do(w.charge(id))
+	if err != nil || out.Value != id || out.Replayed {
+		w.Fatalf("a retry got %+v and error %v, want it to run and return %q", out, err, id)
+	}
+}
+
+// endLease moves the clock to the end of the lease that stands.
+func (l *lab) endLease() {
+	l.Helper()
+	r := l.record()
+	if r == nil {
+		l.Fatal("there is no record whose lease could end")
+	}
+	l.clock.AdvanceTo(r.LeaseEnd.Add(time.Millisecond))
+}
+
+func (w *worker) resolve(r idempotent.Resolution) error {
+	return w.guard.Resolve(context.Background(), w.key.RecordID(), r)
+}
+
+func (l *lab) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// mustBe wants an error that matches.
+func (l *lab) mustBe(err, want error) {
+	l.Helper()
+	if !errors.Is(err, want) {
+		l.Fatalf("got error %v, want %v", err, want)
+	}
+}

@@ -1,0 +1,50 @@
+package idempotenttest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Recorder is an [idempotent.Observer] that remembers every event. It is safe
+// for concurrent use; the zero Recorder is ready.
+type Recorder struct {
+	mu     sync.Mutex
+	events []idempotent.Event
+}
+
+// Observe remembers e.
+func (r *Recorder) Observe(_ context.Context, e idempotent.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// Events returns what was observed so far, in order.
+func (r *Recorder) Events() []idempotent.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+// Kinds returns the kinds of the events observed so far, in order.
+func (r *Recorder) Kinds() []idempotent.EventKind {
+	var kinds []idempotent.EventKind
+	for _, e := range r.Events() {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// Count returns how many events of a kind were observed so far.
+func (r *Recorder) Count(kind idempotent.EventKind) int {
+	n := 0
+	for _, k := range r.Kinds() {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,49 @@
+package memstore_test
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+var fixture = idempotenttest.Fixture{
+	Open: func(testing.TB) idempotent.Store { return memstore.New() },
+}
+
+func TestStore(t *testing.T) { idempotenttest.RunStore(t, fixture) }
+
+func TestExpiredRecordsAreDropped(t *testing.T) {
+	t.Parallel()
+	s, now := memstore.New(), time.Now()
+	insert := func(n int, expires time.Time) (ids []idempotent.RecordID) {
+		for range n {
+			id := idempotent.Key{Operation: "sweep", Scope: "tenant", ID: rand.Text()}.RecordID()
+			if met, err := s.Insert(t.Context(), idempotent.Record{ID: id, Expires: expires}, now); met != nil || err != nil {
+				t.Fatal(met, err)
+			}
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	old := insert(1000, now.Add(-2*time.Hour))
+	graced := insert(10, now.Add(-time.Minute))
+	forever := insert(2000, time.Time{})
+	present := func(ids []idempotent.RecordID) (n int) {
+		for _, id := range ids {
+			if _, err := s.Get(t.Context(), id); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if got := present(old); got != 0 {
+		t.Errorf("%d of %d records that expired two hours ago are still kept", got, len(old))
+	}
+	if present(graced) != len(graced) || present(forever) != len(forever) {
+		t.Error("a record was dropped before its time")
+	}
+}

@@ -1,0 +1,15 @@
+package idempotent_test
+
+import (
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+func TestFailureModes(t *testing.T) {
+	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{
+		Open: func(testing.TB) idempotent.Store { return memstore.New() },
+	})
+}
