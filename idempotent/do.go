@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Outcome is what [DoOutcome] returns: the value, and how it came about.
