@@ -104,11 +104,11 @@ func (id RecordID) split() (operation, hash string) {
 func ParseRecordID(s string) (RecordID, error) {
 	id := RecordID(s)
 	operation, hash := id.split()
+	if sum, err := base64.RawURLEncoding.Strict().DecodeString(hash); err != nil || len(sum) != sha256.Size {
+		return "", &InvalidKeyError{Field: "RecordID", Problem: "is none: it wants an operation, # and 43 characters of base64url"}
+	}
 	if err := checkOperation(operation); err != nil {
 		return "", err
-	}
-	if sum, err := base64.RawURLEncoding.Strict().DecodeString(hash); err != nil || len(sum) != sha256.Size {
-		return "", &InvalidKeyError{Field: "RecordID", Problem: "wants an operation, # and 43 characters of base64url"}
 	}
 	return id, nil
 }

@@ -8,7 +8,7 @@ import (
 
 // settlement is what became of an outcome.
 type settlement struct {
-	stored   bool    // the record says what we reported
+	stored   bool    // a retry gets what we reported
 	standing *Record // another outcome stands, and is everybody's answer
 	lost     bool    // somebody else owns the record
 }
@@ -45,7 +45,7 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{}
 		case current == nil:
 			a.observe(ctx, kind, &next, out.err)
-			return settlement{stored: true}
+			return settlement{stored: out.encoding != EncodingOmitted}
 		}
 		now = a.opts.now()
 		switch decideLate(current, a.owner, a.fp, out.state, now) {

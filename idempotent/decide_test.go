@@ -1,0 +1,217 @@
+package idempotent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// The tables below are the design's, row by row. Each boundary is tested at
+// its millisecond and one before.
+
+var (
+	at         = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	mine       = FingerprintBytes([]byte("mine"))
+	others     = FingerprintBytes([]byte("others"))
+	laterRule  = Fingerprint{fingerprintVersion + 1}
+	ms         = time.Millisecond
+	ended      = at          // a lease that ends at `at` has ended at `at`
+	live       = at.Add(ms)  // one millisecond to go
+	past       = at          // a record that expires at `at` is past at `at`
+	notPast    = at.Add(ms)  // one millisecond to go
+	never      = time.Time{} // no expiry
+	ownerA     = Owner{1}
+	ownerB     = Owner{2}
+	allStates  = []State{StateInProgress, StateCompleted, StateRetryable, StateUnknown}
+	recoveries = []Recovery{Reconcile, Rerun}
+)
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		r    Record
+		want verdict
+	}{
+		{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
+		{"completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay},
+		{"in progress, lease live, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
+		{"in progress, lease live, Rerun", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
+		{"in progress, lease ended, Reconcile", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
+		{"in progress, lease ended, Rerun", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+		{"retryable, Reconcile", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
+		{"retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
+		{"unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved},
+		{"a state of another version", Record{State: StateUnknown + 1}, verdictUnreadable},
+		{"no state", Record{}, verdictUnreadable},
+	} {
+		r := row.r
+		r.Fingerprint = mine
+		if got := decide(&r, mine, at); got != row.want {
+			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+		}
+	}
+}
+
+// What comes before the state comes before every state.
+func TestDecideBeforeTheState(t *testing.T) {
+	t.Parallel()
+	for _, state := range allStates {
+		for _, recovery := range recoveries {
+			for _, lease := range []time.Time{ended, live} {
+				base := Record{State: state, Recovery: recovery, LeaseEnd: lease, Fingerprint: mine}
+				name := fmt.Sprintf("%s, %s, lease %v", state, recovery, lease)
+
+				expired := base
+				expired.Expires = past
+				for _, fp := range []Fingerprint{mine, others, laterRule} {
+					if got := decide(&expired, fp, at); got != verdictReinsert {
+						t.Errorf("%s, past retention: got verdict %d, want Reinsert", name, got)
+					}
+				}
+				for _, expires := range []time.Time{never, notPast} {
+					r := base
+					r.Expires = expires
+					if got := decide(&r, others, at); got != verdictMismatch {
+						t.Errorf("%s, other fingerprint: got verdict %d, want Mismatch", name, got)
+					}
+					if got := decide(&r, laterRule, at); got != verdictIncomparable {
+						t.Errorf("%s, other fingerprint version: got verdict %d, want Incomparable", name, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestDecideLate(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		stands State
+		owner  Owner
+		fp     Fingerprint
+		past   bool
+		want   State
+		answer lateVerdict
+	}{
+		// Still ours.
+		{StateInProgress, ownerA, mine, false, StateCompleted, lateWrite},
+		{StateInProgress, ownerA, mine, false, StateRetryable, lateWrite},
+		{StateInProgress, ownerA, mine, false, StateUnknown, lateWrite},
+		{StateUnknown, ownerA, mine, false, StateCompleted, lateWrite},
+		{StateUnknown, ownerA, mine, false, StateRetryable, lateWrite},
+		{StateUnknown, ownerA, mine, false, StateUnknown, lateAgreed},
+		{StateRetryable, ownerA, mine, false, StateCompleted, lateContradict},
+		{StateRetryable, ownerA, mine, false, StateRetryable, lateAgreed},
+		{StateRetryable, ownerA, mine, false, StateUnknown, lateContradict},
+		{StateCompleted, ownerA, mine, false, StateCompleted, lateStanding},
+		{StateCompleted, ownerA, mine, false, StateRetryable, lateStanding},
+		{StateCompleted, ownerA, mine, false, StateUnknown, lateStanding},
+		{StateCompleted, ownerA, mine, true, StateCompleted, lateLost},
+		// Somebody else's.
+		{StateInProgress, ownerB, mine, false, StateCompleted, lateLost},
+		{StateUnknown, ownerB, mine, false, StateCompleted, lateLost},
+		{StateUnknown, ownerB, mine, false, StateUnknown, lateLost},
+		{StateRetryable, ownerB, mine, false, StateRetryable, lateLost},
+		{StateCompleted, ownerB, mine, false, StateCompleted, lateStanding},
+		{StateCompleted, ownerB, mine, true, StateCompleted, lateLost},
+		{StateCompleted, ownerB, others, false, StateCompleted, lateLost}, // a later life of the key
+	} {
+		r := Record{State: row.stands, Owner: row.owner, Fingerprint: row.fp, Expires: notPast}
+		if row.past {
+			r.Expires = past
+		}
+		if got := decideLate(&r, ownerA, mine, row.want, at); got != row.answer {
+			t.Errorf("%+v: got verdict %d", row, got)
+		}
+	}
+}
+
+func TestDecideResolution(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		stands State
+		lease  time.Time
+		want   State
+		answer resolveVerdict
+	}{
+		{StateInProgress, live, StateCompleted, resolveWrite}, // a webhook
+		{StateInProgress, ended, StateCompleted, resolveWrite},
+		{StateUnknown, live, StateCompleted, resolveWrite},
+		{StateUnknown, ended, StateCompleted, resolveWrite},
+		{StateRetryable, live, StateCompleted, resolveContradict},
+		{StateRetryable, ended, StateCompleted, resolveContradict},
+		{StateCompleted, ended, StateCompleted, resolveCompare},
+
+		{StateInProgress, live, StateRetryable, resolveTooEarly},
+		{StateInProgress, ended, StateRetryable, resolveWrite},
+		{StateUnknown, live, StateRetryable, resolveTooEarly},
+		{StateUnknown, ended, StateRetryable, resolveWrite},
+		{StateRetryable, live, StateRetryable, resolveAgreed},
+		{StateCompleted, ended, StateRetryable, resolveSettled},
+	} {
+		for _, expires := range []time.Time{never, notPast} {
+			r := Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
+			if got := decideResolution(&r, row.want, at); got != row.answer {
+				t.Errorf("%+v: got verdict %d", row, got)
+			}
+		}
+		gone := Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
+		if got := decideResolution(&gone, row.want, at); got != resolveGone {
+			t.Errorf("%+v, past retention: got verdict %d", row, got)
+		}
+	}
+}
+
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	const retention, reconcileAfter = time.Hour, time.Minute
+	for _, row := range []struct {
+		name         string
+		r            Record
+		expires, due time.Time
+	}{
+		{"in progress, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, never, live},
+		{"in progress, Rerun", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live}, live.Add(retention), never},
+		{"completed", Record{State: StateCompleted, LeaseEnd: live}, at.Add(retention), never},
+		{"completed while its lease is longer than the retention", Record{State: StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(2 * retention), never},
+		{"retryable", Record{State: StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
+		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
+		{"unknown, Rerun", Record{State: StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
+	} {
+		r := row.r
+		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
+		r.schedule(at, retention, reconcileAfter)
+		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
+			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	o, err := Options{}.with(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name                           string
+		left                           time.Duration // 0: no deadline
+		handlerEnd, deadline, leaseEnd time.Duration // from now
+	}{
+		{"a long one", 10 * time.Second, 9500 * ms, 10 * time.Second, 12 * time.Second},
+		{"a short one: a fifth is reserved", time.Second, 800 * ms, time.Second, 3 * time.Second},
+		{"past", -time.Second, -time.Second, -time.Second, time.Second},
+		{"none", 0, 15*time.Minute - 2500*ms, 15*time.Minute - 2*time.Second, 15 * time.Minute},
+	} {
+		ctx := t.Context()
+		if row.left != 0 {
+			ctx = deadlineContext{ctx, at.Add(row.left)}
+		}
+		w := o.windowOf(ctx, at)
+		if got := [3]time.Duration{w.handlerEnd.Sub(at), w.deadline.Sub(at), w.leaseEnd.Sub(at)}; got != [3]time.Duration{row.handlerEnd, row.deadline, row.leaseEnd} {
+			t.Errorf("%s: got handler end, deadline and lease end %v", row.name, got)
+		}
+	}
+}

@@ -1,0 +1,724 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// What a handler's error makes of the record, by recovery, and whether the key
+// runs again.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("plain")
+	for _, row := range []struct {
+		name     string
+		recovery idempotent.Recovery
+		err      error
+		state    idempotent.State
+		reason   idempotent.Reason
+		next     string // what a retry gets
+	}{
+		{"result", idempotent.Reconcile, nil, idempotent.StateCompleted, idempotent.ReasonResult, "replay"},
+		{"plain", idempotent.Reconcile, plain, idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
+		{"plain", idempotent.Rerun, plain, idempotent.StateRetryable, idempotent.ReasonHandlerError, "run"},
+		{"NotExecuted", idempotent.Reconcile, idempotent.NotExecuted(plain), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
+		{"NotExecuted", idempotent.Rerun, idempotent.NotExecuted(plain), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
+		{"NotExecuted without a cause", idempotent.Reconcile, idempotent.NotExecuted(nil), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
+		{"Unknown", idempotent.Reconcile, idempotent.Unknown(plain), idempotent.StateUnknown, idempotent.ReasonUnknown, "unresolved"},
+		{"Unknown", idempotent.Rerun, idempotent.Unknown(plain), idempotent.StateUnknown, idempotent.ReasonUnknown, "unresolved"},
+		{"Final", idempotent.Reconcile, idempotent.Final("declined", "no funds"), idempotent.StateCompleted, idempotent.ReasonFinal, "replay"},
+		{"Final", idempotent.Rerun, idempotent.Final("declined", "no funds"), idempotent.StateCompleted, idempotent.ReasonFinal, "replay"},
+		// A helper deep inside cannot declare for the whole operation.
+		{"wrapped NotExecuted", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.NotExecuted(plain)), idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
+		{"wrapped Final", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.Final("c", "m")), idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
+		{"wrapped Unknown", idempotent.Rerun, fmt.Errorf("w: %w", idempotent.Unknown(plain)), idempotent.StateRetryable, idempotent.ReasonHandlerError, "run"},
+	} {
+		t.Run(row.name+"_"+row.recovery.String(), func(t *testing.T) {
+			t.Parallel()
+			s := memstore.New()
+			g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Recovery = row.recovery })
+			key := newKey()
+			out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (string, error) { return "ch_1", row.err })
+			if err != row.err {
+				t.Fatalf("got error %v, want the handler's own %v", err, row.err)
+			}
+			if out.Replayed || out.Stored != (row.state == idempotent.StateCompleted) || out.RecordID != key.RecordID() {
+				t.Errorf("got %+v", out)
+			}
+			r, err := s.Get(t.Context(), key.RecordID())
+			if err != nil || r.State != row.state || r.Reason != row.reason || r.Recovery != row.recovery {
+				t.Errorf("the record is %+v (%v), want %s for %s", r, err, row.state, row.reason)
+			}
+			ran := false
+			out, err = idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (string, error) {
+				ran = true
+				return "ch_2", nil
+			})
+			switch row.next {
+			case "run":
+				if !ran || err != nil || out.Value != "ch_2" {
+					t.Errorf("the retry got %+v and error %v, want it to run", out, err)
+				}
+			case "unresolved":
+				if ran || !errors.Is(err, idempotent.ErrUnresolved) {
+					t.Errorf("the retry got %+v and error %v, want ErrUnresolved", out, err)
+				}
+			case "replay":
+				if ran || !out.Replayed || !out.Stored {
+					t.Errorf("the retry got %+v and error %v, want a replay", out, err)
+				}
+				var final *idempotent.FinalError
+				if row.err != nil && (!errors.As(err, &final) || *final != *row.err.(*idempotent.FinalError)) {
+					t.Errorf("the retry got error %v, want an equal Final error", err)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorTexts(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("cause")
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{idempotent.NotExecuted(cause), "cause"},
+		{idempotent.NotExecuted(nil), "idempotent: not executed"},
+		{idempotent.Unknown(cause), "cause"},
+		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
+		{idempotent.Final("declined", "no funds"), "declined: no funds"},
+		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: idempotent.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
+		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry within 0s"},
+	} {
+		if got := row.err.Error(); got != row.want {
+			t.Errorf("got %q, want %q", got, row.want)
+		}
+	}
+	for _, err := range []error{idempotent.NotExecuted(cause), idempotent.Unknown(cause), &idempotent.StoreError{Err: cause}, &idempotent.LeaseLostError{Err: cause}, &idempotent.NoTimeError{Err: cause}, &idempotent.InvalidKeyError{Err: cause}} {
+		if !errors.Is(err, cause) {
+			t.Errorf("%T hides its cause", err)
+		}
+	}
+}
+
+func TestHandlerContext(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	deadline := time.Now().Add(time.Hour)
+	ctx, cancel := context.WithDeadline(t.Context(), deadline)
+	defer cancel()
+	key := newKey()
+	_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (int, error) {
+		if d, _ := ctx.Deadline(); !d.Equal(deadline.Add(-500 * time.Millisecond)) {
+			t.Errorf("the handler's context ends at %v, want half a second before %v", d, deadline)
+		}
+		e, ok := idempotent.FromContext(ctx)
+		if !ok || e.RecordID() != key.RecordID() || e.Attempt() != 1 {
+			t.Errorf("got execution %+v, %v", e, ok)
+		}
+		if got := idempotent.DownstreamKey(ctx); got != idempotent.DownstreamKeyFor(key.RecordID()) || !strings.HasPrefix(got, "once-") || len(got) != 48 {
+			t.Errorf("got downstream key %q", got)
+		}
+		return 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if idempotent.DownstreamKey(ctx) == idempotent.DownstreamKey(ctx) {
+		t.Error("outside an execution two downstream keys are equal")
+	}
+	if idempotent.DownstreamKeyFor(key.RecordID()) == idempotent.DownstreamKeyFor(newKey().RecordID()) {
+		t.Error("two records share a downstream key")
+	}
+}
+
+// The handler's cancelled context does not keep its outcome from being stored.
+func TestCancelledRequestIsSettled(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	key := newKey()
+	out, err := idempotent.DoOutcome(ctx, g, key, func(context.Context) (string, error) {
+		cancel()
+		return "ch_1", nil
+	})
+	if err != nil || !out.Stored {
+		t.Fatalf("got %+v and error %v, want a stored result", out, err)
+	}
+}
+
+// A claim under a context that ends while it is made is not entered.
+func TestCancelledWhileClaiming(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &scripted{Store: memstore.New(), afterInsert: cancel}
+	g, _ := newGuardOver(t, s)
+	key := newKey()
+	_, err := idempotent.Do(ctx, g, key, func(context.Context) (int, error) {
+		t.Error("the handler was entered")
+		return 0, nil
+	})
+	if !errors.Is(err, idempotent.ErrNoTime) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want ErrNoTime for the cancelled context", err)
+	}
+	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != idempotent.StateRetryable || r.Reason != idempotent.ReasonNoTime {
+		t.Errorf("the record is %+v (%v), want it retryable", r, err)
+	}
+}
+
+func TestSetRef(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuardOver(t, s)
+	key := newKey()
+	var leaked *idempotent.Execution
+	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+		leaked, _ = idempotent.FromContext(ctx)
+		if err := leaked.SetRef(strings.Repeat("x", 1025)); err == nil {
+			t.Error("a reference of 1,025 bytes was taken")
+		}
+		return 0, errors.Join(leaked.SetRef("orders/7"), errors.New("no reply"))
+	})
+	if err == nil {
+		t.Fatal("the error was swallowed")
+	}
+	// FM64's rule holds for what an execution offers today: a goroutine that the
+	// handler left behind changes nothing.
+	if err := leaked.SetRef("orders/8"); !errors.Is(err, idempotent.ErrSealed) {
+		t.Errorf("after the outcome: got error %v, want ErrSealed", err)
+	}
+	_, err = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, nil })
+	var unresolved *idempotent.UnresolvedError
+	if !errors.As(err, &unresolved) || unresolved.Ref != "orders/7" || unresolved.RetryAfter <= 59*time.Second || unresolved.RetryAfter > time.Minute {
+		t.Errorf("got error %#v, want the reference and a minute to wait", err)
+	}
+}
+
+func TestUnresolvedWaitIsNeverNothing(t *testing.T) {
+	t.Parallel()
+	clock := &idempotenttest.Clock{}
+	g, _ := newGuard(t, func(o *idempotent.Options) { o.Now, o.ReconcileAfter = clock.Now, 90*time.Second })
+	key := newKey()
+	do := func() error {
+		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, errors.New("x") })
+		return err
+	}
+	if err := do(); err == nil {
+		t.Fatal("the error was swallowed")
+	}
+	clock.Advance(time.Hour)
+	var unresolved *idempotent.UnresolvedError
+	if err := do(); !errors.As(err, &unresolved) || unresolved.RetryAfter != 90*time.Second {
+		t.Errorf("got %#v, want the interval of reconciliation", unresolved)
+	}
+}
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	incompressible := make([]byte, 100_000)
+	rand.New(rand.NewSource(1)).Read(incompressible)
+	for name, row := range map[string]struct {
+		value    []byte
+		encoding string
+		maxBytes int
+	}{
+		"small":          {[]byte("ch_1"), "json", 10},
+		"at the limit":   {bytes.Repeat([]byte{0}, 765), "json", 1024},
+		"compressible":   {bytes.Repeat([]byte{0}, 100_000), "json+gzip", 1000},
+		"incompressible": {incompressible, "json+gzip", 110_000}, // base64 in JSON still packs
+	} {
+		s := memstore.New()
+		g, _ := newGuardOver(t, s)
+		key := newKey()
+		for range 2 {
+			got, err := idempotent.Do(t.Context(), g, key, func(context.Context) ([]byte, error) { return row.value, nil })
+			if err != nil || !bytes.Equal(got, row.value) {
+				t.Errorf("%s: got %d bytes and error %v", name, len(got), err)
+			}
+		}
+		if r, _ := s.Get(t.Context(), key.RecordID()); r.Encoding != row.encoding || len(r.Result) > row.maxBytes {
+			t.Errorf("%s: stored as %s in %d bytes, want %s in at most %d", name, r.Encoding, len(r.Result), row.encoding, row.maxBytes)
+		}
+	}
+}
+
+// raw is a codec that stores text as it is.
+type raw struct{}
+
+func (raw) Name() string                 { return "raw" }
+func (raw) Encode(v any) ([]byte, error) { return []byte(v.(string)), nil }
+func (raw) Decode(b []byte, v any) error { *v.(*string) = string(b); return nil }
+
+// Compression that does not help is left out.
+func TestIncompressibleResult(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
+	noise := make([]byte, 5000)
+	rand.New(rand.NewSource(1)).Read(noise)
+	key := newKey()
+	for range 2 {
+		if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return string(noise), nil }); err != nil || got != string(noise) {
+			t.Fatalf("got %d bytes and error %v", len(got), err)
+		}
+	}
+	if r, _ := s.Get(t.Context(), key.RecordID()); r.Encoding != "raw" || !bytes.Equal(r.Result, noise) {
+		t.Errorf("stored as %s in %d bytes, want the bytes themselves", r.Encoding, len(r.Result))
+	}
+}
+
+type panics struct{ raw }
+
+func (panics) Encode(any) ([]byte, error) { panic("encode") }
+
+// A result that cannot be stored does not fail the caller, and its replay says
+// so instead of running again.
+func TestResultOmitted(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		store  idempotent.Store
+		option func(*idempotent.Options)
+		value  any
+	}{
+		"not encodable":   {memstore.New(), func(*idempotent.Options) {}, math.NaN()},
+		"codec panics":    {memstore.New(), func(o *idempotent.Options) { o.Codec = panics{} }, "x"},
+		"store too small": {&scripted{Store: memstore.New(), limit: 100}, func(*idempotent.Options) {}, strings.Repeat("x", 101)},
+	} {
+		g, events := newGuardOver(t, row.store, row.option)
+		key := newKey()
+		runs := 0
+		do := func() (idempotent.Outcome[any], error) {
+			return idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (any, error) { runs++; return row.value, nil })
+		}
+		out, err := do()
+		if err != nil || fmt.Sprint(out.Value) != fmt.Sprint(row.value) {
+			t.Errorf("%s: the caller got %+v and error %v, want its value", name, out, err)
+		}
+		var unavailable *idempotent.ReplayUnavailableError
+		if _, err = do(); !errors.As(err, &unavailable) || !errors.Is(err, idempotent.ErrReplayUnavailable) || runs != 1 {
+			t.Errorf("%s: the retry got error %v after %d runs, want ErrReplayUnavailable", name, err, runs)
+		}
+		r, err := row.store.Get(t.Context(), key.RecordID())
+		if err != nil || r.State != idempotent.StateCompleted || r.Encoding != idempotent.EncodingOmitted || r.Reason != idempotent.ReasonOmitted || r.Result != nil {
+			t.Errorf("%s: the record is %+v (%v)", name, r, err)
+		}
+		if events.Count(idempotent.EventCompletionFailed) != 1 || events.Count(idempotent.EventReplayFailed) != 1 {
+			t.Errorf("%s: got events %v", name, events.Kinds())
+		}
+	}
+}
+
+// A result that was stored with an omission is not told as stored.
+func TestOmittedIsNotStored(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), func(context.Context) (float64, error) { return math.Inf(1), nil })
+	if err != nil || out.Stored {
+		t.Errorf("got %+v and error %v, want a value that is not stored", out, err)
+	}
+}
+
+// A stored result that does not fit is refused, never replayed as zero values.
+func TestReplayUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*idempotent.Record){
+		"other codec":   func(r *idempotent.Record) { r.Encoding = "xml" },
+		"altered JSON":  func(r *idempotent.Record) { r.Result = []byte(`{"ID":`) },
+		"trailing data": func(r *idempotent.Record) { r.Result = append(r.Result, "{}"...) },
+		"other type":    func(r *idempotent.Record) { r.Result = []byte(`[1]`) },
+		"not gzip":      func(r *idempotent.Record) { r.Encoding = "json+gzip" },
+		"truncated gzip": func(r *idempotent.Record) {
+			r.Encoding, r.Result = "json+gzip", []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
+		},
+		"damaged Final":    func(r *idempotent.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
+		"no encoding":      func(r *idempotent.Record) { r.Encoding = "" },
+		"rule of tomorrow": func(r *idempotent.Record) { r.Fingerprint[0]++ },
+	} {
+		s := memstore.New()
+		g, events := newGuardOver(t, s)
+		key := newKey()
+		do := func() (chargeResponse, error) {
+			return idempotent.Do(t.Context(), g, key, func(context.Context) (chargeResponse, error) { return chargeResponse{ID: "ch_1"}, nil })
+		}
+		if _, err := do(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(t.Context(), key.RecordID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(r)
+		if met, err := s.Replace(t.Context(), *r, r.Version); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		got, err := do()
+		if !errors.Is(err, idempotent.ErrReplayUnavailable) || got.ID != "" {
+			t.Errorf("%s: got %+v and error %v, want ErrReplayUnavailable and no value", name, got, err)
+		}
+		if events.Count(idempotent.EventReplayFailed) != 1 {
+			t.Errorf("%s: got events %v", name, events.Kinds())
+		}
+	}
+}
+
+// Fail closed: a record of a state that this code does not know is not run.
+func TestUnreadableState(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuardOver(t, s)
+	key := newKey()
+	r := idempotent.Record{ID: key.RecordID(), State: 9, Fingerprint: key.Fingerprint}
+	if _, err := s.Insert(t.Context(), r, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
+		t.Error("the handler was entered")
+		return 0, nil
+	})
+	if !errors.Is(err, idempotent.ErrStore) || !strings.Contains(err.Error(), "State(9)") {
+		t.Errorf("got error %v, want ErrStore about State(9)", err)
+	}
+}
+
+// scripted is a store that misbehaves on demand.
+type scripted struct {
+	idempotent.Store
+	afterInsert func()
+	insertErr   error
+	replaceErr  error
+	getErr      error
+	limit       int                // of a result, in bytes; 0: none
+	standing    *idempotent.Record // returned by every write
+	writes      int
+}
+
+func (s *scripted) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	s.writes++
+	if s.insertErr != nil {
+		return nil, s.insertErr
+	}
+	if s.standing != nil {
+		return s.standing.Clone(), nil
+	}
+	met, err := s.Store.Insert(ctx, r, now)
+	if s.afterInsert != nil {
+		s.afterInsert()
+	}
+	return met, err
+}
+
+func (s *scripted) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	s.writes++
+	if s.replaceErr != nil {
+		return nil, s.replaceErr
+	}
+	if s.standing != nil {
+		return s.standing.Clone(), nil
+	}
+	if s.limit > 0 && len(r.Result) > s.limit {
+		return nil, fmt.Errorf("scripted: %w", idempotent.ErrTooLarge)
+	}
+	return s.Store.Replace(ctx, r, was)
+}
+
+func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	if s.getErr != nil {
+		return nil, s.getErr
+	}
+	if s.standing != nil {
+		return s.standing.Clone(), nil
+	}
+	return s.Store.Get(ctx, id)
+}
+
+// A record that changes at every look is given up on, not run and not
+// looked at for ever.
+func TestContention(t *testing.T) {
+	t.Parallel()
+	key := newKey()
+	for name, standing := range map[string]idempotent.Record{
+		"always retryable": {ID: key.RecordID(), State: idempotent.StateRetryable, Fingerprint: key.Fingerprint},
+		"always expired":   {ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint, Expires: time.Unix(1, 0)},
+		"always ended":     {ID: key.RecordID(), State: idempotent.StateInProgress, Fingerprint: key.Fingerprint},
+	} {
+		s := &scripted{Store: memstore.New(), standing: &standing}
+		g, events := newGuardOver(t, s)
+		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
+			t.Error("the handler was entered")
+			return 0, nil
+		})
+		if !errors.Is(err, idempotent.ErrStore) || s.writes == 0 || s.writes > 16 || events.Count(idempotent.EventStoreError) != 1 {
+			t.Errorf("%s: got error %v after %d writes, events %v", name, err, s.writes, events.Kinds())
+		}
+	}
+}
+
+// An outcome whose record changes at every look is given up on; the caller
+// gets its value.
+func TestOutcomeContention(t *testing.T) {
+	t.Parallel()
+	s := &scripted{Store: memstore.New()}
+	g, events := newGuardOver(t, s)
+	key := newKey()
+	out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		r, err := s.Store.Get(ctx, key.RecordID())
+		if err != nil {
+			return "", err
+		}
+		r.State, r.Version = idempotent.StateUnknown, idempotent.Version{1}
+		s.standing = r
+		return "ch_1", nil
+	})
+	if err != nil || out.Value != "ch_1" || out.Stored {
+		t.Errorf("got %+v and error %v, want the value, not stored", out, err)
+	}
+	if events.Count(idempotent.EventCompletionFailed) != 1 {
+		t.Errorf("got events %v", events.Kinds())
+	}
+}
+
+// Every store failure before the handler fails closed.
+func TestStoreErrors(t *testing.T) {
+	t.Parallel()
+	down := errors.New("store down")
+	ended := idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: time.Unix(1, 0)}
+	retryable := idempotent.Record{State: idempotent.StateRetryable}
+	for name, row := range map[string]struct {
+		script   scripted
+		existing *idempotent.Record
+		op       string
+	}{
+		"insert":           {scripted{insertErr: down}, nil, "insert"},
+		"insert too large": {scripted{insertErr: idempotent.ErrTooLarge}, nil, "insert"},
+		"takeover":         {scripted{replaceErr: down}, &retryable, "replace"},
+		"mark unknown":     {scripted{replaceErr: down}, &ended, "replace"},
+	} {
+		s := row.script
+		s.Store = memstore.New()
+		key := newKey()
+		if row.existing != nil {
+			r := *row.existing
+			r.ID, r.Fingerprint = key.RecordID(), key.Fingerprint
+			if _, err := s.Store.Insert(t.Context(), r, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, events := newGuardOver(t, &s)
+		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
+			t.Errorf("%s: the handler was entered", name)
+			return 0, nil
+		})
+		var failed *idempotent.StoreError
+		if !errors.As(err, &failed) || failed.Op != row.op || !errors.Is(err, idempotent.ErrStore) || events.Count(idempotent.EventStoreError) == 0 {
+			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
+		}
+	}
+}
+
+// A record that is physically deleted between the look and the takeover is
+// inserted anew, and one that was to be marked unknown as well.
+func TestRecordDeletedWhileClaiming(t *testing.T) {
+	t.Parallel()
+	for _, existing := range []idempotent.Record{
+		{State: idempotent.StateRetryable},
+		{State: idempotent.StateInProgress, LeaseEnd: time.Unix(1, 0)},
+	} {
+		key := newKey()
+		existing.ID, existing.Fingerprint = key.RecordID(), key.Fingerprint
+		s := &vanishing{Store: memstore.New(), seen: &existing}
+		g, _ := newGuardOver(t, s)
+		if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
+			t.Errorf("%s: got %d and error %v, want it to run", existing.State, got, err)
+		}
+	}
+}
+
+// vanishing shows a record once.
+type vanishing struct {
+	idempotent.Store
+	seen *idempotent.Record
+}
+
+func (s *vanishing) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	if met := s.seen; met != nil {
+		s.seen = nil
+		return met, nil
+	}
+	return s.Store.Insert(ctx, r, now)
+}
+
+func TestHintIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{idempotent.NotExecuted(errors.New("x")), idempotent.Unknown(errors.New("x")), errors.New("secret"), errors.New("secret")} {
+		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 0, err })
+	}
+	text := log.String()
+	if strings.Count(text, "NotExecuted") != 1 || !strings.Contains(text, "operation=charge") || !strings.Contains(text, "*errors.errorString") {
+		t.Errorf("got log %q, want the hint once", text)
+	}
+	if strings.Contains(text, "secret") {
+		t.Errorf("the log holds the error's text: %q", text)
+	}
+}
+
+func TestObserverPanicIsCaught(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer = idempotent.ObserverFunc(func(context.Context, idempotent.Event) { panic("observer") })
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
+		t.Errorf("got %d and error %v", got, err)
+	}
+	if n := strings.Count(log.String(), "the observer panicked"); n != 2 {
+		t.Errorf("%d lines in the log, want one per event: %s", n, &log)
+	}
+}
+
+func TestEventsCarryFacts(t *testing.T) {
+	t.Parallel()
+	type requestID struct{}
+	g, events := newGuard(t, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Rerun
+		o.RequestID = func(ctx context.Context) string { return ctx.Value(requestID{}).(string) }
+	})
+	s := context.WithValue(t.Context(), requestID{}, "req-1")
+	key := newKey()
+	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, idempotent.NotExecuted(errors.New("busy")) }); err == nil {
+		t.Fatal("the error was swallowed")
+	}
+	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, nil }); err != nil {
+		t.Fatal(err)
+	}
+	all := events.Events()
+	if got := fmt.Sprint(events.Kinds()); got != "[reserved retryable taken_over completed]" {
+		t.Fatalf("got events %s", got)
+	}
+	for i, e := range all {
+		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" || e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
+			t.Errorf("event %d lacks facts: %+v", i, e)
+		}
+	}
+	if all[1].Reason != idempotent.ReasonNotExecuted || all[1].Err == nil {
+		t.Errorf("the event does not say why: %+v", all[1])
+	}
+}
+
+func TestInProgressSaysHowLong(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	key := newKey()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (int, error) {
+		_, err := idempotent.Do(ctx, g, key, func(context.Context) (int, error) { return 0, nil })
+		var busy *idempotent.InProgressError
+		if !errors.As(err, &busy) || busy.RetryAfter < time.Hour || busy.RetryAfter > time.Hour+2*time.Second || busy.RecordID != key.RecordID() {
+			t.Errorf("got %#v, want the time until the lease ends", err)
+		}
+		return 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		f    func(*idempotent.Options)
+		says string
+	}{
+		"retention":       {func(o *idempotent.Options) { o.Retention = -time.Hour }, "Options.Retention"},
+		"below a ms":      {func(o *idempotent.Options) { o.LeaseMargin = time.Microsecond }, "at least 1ms"},
+		"reserve":         {func(o *idempotent.Options) { o.DeadlineReserve = -1 }, "Options.DeadlineReserve"},
+		"lease":           {func(o *idempotent.Options) { o.DefaultLease = time.Second }, "longer than Options.LeaseMargin"},
+		"reconcile after": {func(o *idempotent.Options) { o.ReconcileAfter = -1 }, "Options.ReconcileAfter"},
+		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile or Rerun"},
+		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+gzip") }, "without '+'"},
+		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
+		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},
+		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},
+	} {
+		if _, err := idempotent.New(memstore.New(), row.f); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: New: got error %v, want one that says %q", name, err, row.says)
+		}
+		if _, err := mustGuard(t).With(row.f); err == nil {
+			t.Errorf("%s: With took it", name)
+		}
+		if _, err := idempotent.Do(t.Context(), mustGuard(t), newKey(), func(context.Context) (int, error) { return 0, nil }, row.f); err == nil {
+			t.Errorf("%s: Do took it", name)
+		}
+	}
+	if _, err := idempotent.New(nil); err == nil {
+		t.Error("New took no store")
+	}
+	g, err := mustGuard(t).With(func(o *idempotent.Options) { o.Disabled = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want <= 2; want++ {
+		runs := 0
+		if _, err := idempotent.Do(t.Context(), g, idempotent.Key{}, func(context.Context) (int, error) { runs++; return 0, nil }); err != nil || runs != 1 {
+			t.Errorf("With did not change the option: %v", err)
+		}
+	}
+}
+
+type named string
+
+func (n named) Name() string             { return string(n) }
+func (named) Encode(any) ([]byte, error) { return nil, nil }
+func (named) Decode([]byte, any) error   { return nil }
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for s, name := range map[idempotent.State]string{1: "in_progress", 2: "completed", 3: "retryable", 4: "unknown"} {
+		parsed, err := idempotent.ParseState(s.Code())
+		if s.String() != name || parsed != s || err != nil {
+			t.Errorf("state %d: name %q, code %q parsed as %d (%v)", s, s, s.Code(), parsed, err)
+		}
+	}
+	for _, s := range []idempotent.State{0, 5} {
+		if _, err := idempotent.ParseState(s.Code()); err == nil {
+			t.Errorf("the code of %s was read", s)
+		}
+	}
+	for _, r := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
+		if parsed, err := idempotent.ParseRecovery(r.String()); parsed != r || err != nil {
+			t.Errorf("recovery %d parsed as %d (%v)", r, parsed, err)
+		}
+	}
+	if _, err := idempotent.ParseRecovery("resume?"); err == nil {
+		t.Error("an unknown recovery was read")
+	}
+	if got := idempotent.Recovery(9).String(); got != "Recovery(9)" {
+		t.Errorf("got %q", got)
+	}
+}

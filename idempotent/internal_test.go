@@ -1,0 +1,14 @@
+package idempotent
+
+import (
+	"context"
+	"time"
+)
+
+// deadlineContext has a deadline that never cuts anything off.
+type deadlineContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -1,0 +1,264 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+type chargeRequest struct {
+	Merchant, OrderID string
+	Amount            int
+}
+
+type chargeResponse struct {
+	ID     string
+	Number json.Number
+	Any    any
+	When   time.Time
+	Sum    *big.Int
+}
+
+var byOrder = idempotent.KeyFrom("charge", func(r chargeRequest) (scope, id string) { return r.Merchant, r.OrderID })
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	g, events := newGuard(t)
+	runs := 0
+	h := idempotent.Wrap(g, byOrder, func(ctx context.Context, r chargeRequest) (chargeResponse, error) {
+		runs++
+		r.OrderID = "mutated" // the key is not computed again after this
+		return chargeResponse{ID: "ch_1", Number: "12345678901234567.89", Any: map[string]any{"n": json.Number("9007199254740993")}, When: time.Unix(1, 2).UTC(), Sum: big.NewInt(7)}, nil
+	})
+	request := chargeRequest{"acme", "order-1", 4200}
+	first, err := h(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := h(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := json.Marshal(first)
+	b, _ := json.Marshal(again)
+	if !bytes.Equal(a, b) || runs != 1 {
+		t.Fatalf("%d runs; first %s, again %s", runs, a, b)
+	}
+	if n := again.Any.(map[string]any)["n"]; n != json.Number("9007199254740993") {
+		t.Errorf("an untyped number was replayed as %T %v", n, n)
+	}
+	request.Amount = 9000
+	if _, err := h(t.Context(), request); !errors.Is(err, idempotent.ErrMismatch) {
+		t.Errorf("another amount: got error %v, want ErrMismatch", err)
+	}
+	other := chargeRequest{"other-merchant", "order-1", 4200}
+	if _, err := h(t.Context(), other); err != nil || runs != 2 {
+		t.Errorf("another merchant: error %v after %d runs, want a run of its own", err, runs)
+	}
+	want := "[reserved completed replayed mismatch reserved completed]"
+	if got := fmt.Sprint(events.Kinds()); got != want {
+		t.Errorf("got events %s, want %s", got, want)
+	}
+}
+
+// Every kind of empty value is replayed as what it was.
+func TestReplayOfEmptyValues(t *testing.T) {
+	t.Parallel()
+	replay := func(v any) any {
+		g, _ := newGuard(t)
+		key := newKey()
+		var out any
+		for range 2 {
+			var err error
+			if out, err = idempotent.Do(t.Context(), g, key, func(context.Context) (any, error) { return v, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out
+	}
+	for _, v := range []any{false, "", nil, []any{}, map[string]any{}} {
+		if got := replay(v); fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", v) {
+			t.Errorf("%#v was replayed as %#v", v, got)
+		}
+	}
+	if got := replay(0); got != json.Number("0") {
+		t.Errorf("0 was replayed as %#v", got)
+	}
+	g, _ := newGuard(t)
+	key := newKey()
+	for range 2 {
+		p, err := idempotent.Do(t.Context(), g, key, func(context.Context) (*int, error) { return nil, nil })
+		if p != nil || err != nil {
+			t.Errorf("a nil pointer was replayed as %v, error %v", p, err)
+		}
+	}
+}
+
+type onlyMarshals struct{ X int }
+
+func (onlyMarshals) MarshalJSON() ([]byte, error) { return []byte(`{}`), nil }
+
+type onlyMarshalsText struct{ X int }
+
+func (onlyMarshalsText) MarshalText() ([]byte, error) { return nil, nil }
+
+type recursive struct {
+	Next *recursive
+	Many []recursive
+	ByID map[int]recursive
+}
+
+func wrap[Resp any](g *idempotent.Guard, optFns ...func(*idempotent.Options)) (problem string) {
+	defer func() {
+		if p := recover(); p != nil {
+			problem = fmt.Sprint(p)
+		}
+	}()
+	idempotent.Wrap(g, byOrder, func(context.Context, chargeRequest) (r Resp, err error) { return }, optFns...)
+	return ""
+}
+
+func TestWrapRefusesAtConstruction(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	for name, row := range map[string]struct{ got, says string }{
+		"no guard":                {wrap[int](nil), "got nil"},
+		"bad option":              {wrap[int](g, func(o *idempotent.Options) { o.Retention = -1 }), "Options.Retention"},
+		"channel":                 {wrap[chan int](g), "chan int"},
+		"function in a struct":    {wrap[struct{ F func() }](g), "F: func()"},
+		"complex in a map":        {wrap[map[string]complex128](g), "complex128"},
+		"interface with methods":  {wrap[struct{ R []io.Reader }](g), "io.Reader"},
+		"map with struct keys":    {wrap[map[struct{ X int }]int](g), "keys of type"},
+		"key that only marshals":  {wrap[map[onlyMarshalsText]int](g), "UnmarshalText"},
+		"marshals without un-":    {wrap[*onlyMarshals](g), "UnmarshalJSON"},
+		"text without un-":        {wrap[onlyMarshalsText](g), "UnmarshalText"},
+		"nothing exported":        {wrap[struct{ x int }](g), "no exported field"},
+		"nested nothing exported": {wrap[[2]struct{ A struct{ x int } }](g), "no exported field"},
+	} {
+		if row.got == "" || !strings.Contains(row.got, row.says) {
+			t.Errorf("%s: panicked with %q, want something about %q", name, row.got, row.says)
+		}
+	}
+	for name, got := range map[string]string{
+		"plain":        wrap[chargeResponse](g),
+		"recursive":    wrap[recursive](g),
+		"empty struct": wrap[struct{}](g),
+		"any":          wrap[any](g),
+		"skipped field": wrap[struct {
+			A int
+			F func() `json:"-"`
+		}](g),
+		"text keys":       wrap[map[time.Duration]int](g),
+		"own codec":       wrap[chan int](g, func(o *idempotent.Options) { o.Codec = nothing{} }),
+		"embedded struct": wrap[struct{ chargeResponse }](g),
+	} {
+		if got != "" {
+			t.Errorf("%s: panicked with %q", name, got)
+		}
+	}
+	for name, f := range map[string]func(){
+		"no key":     func() { idempotent.Wrap(g, nil, func(context.Context, int) (int, error) { return 0, nil }) },
+		"no handler": func() { idempotent.Wrap[chargeRequest, int](g, byOrder, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// nothing is a codec that keeps nothing.
+type nothing struct{}
+
+func (nothing) Name() string               { return "nothing" }
+func (nothing) Encode(any) ([]byte, error) { return nil, nil }
+func (nothing) Decode([]byte, any) error   { return nil }
+
+func TestWrapKeyErrors(t *testing.T) {
+	t.Parallel()
+	own := errors.New("no order in the message")
+	g, _ := newGuard(t)
+	handler := func(context.Context, any) (int, error) {
+		t.Error("the handler was entered")
+		return 0, nil
+	}
+	h := idempotent.Wrap(g, func(context.Context, any) (idempotent.Key, error) { return idempotent.Key{}, own }, handler)
+	if _, err := h(t.Context(), nil); err != own {
+		t.Errorf("got error %v, want the KeyFunc's own", err)
+	}
+	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "i" }), handler)
+	if _, err := h(t.Context(), make(chan int)); !errors.Is(err, idempotent.ErrInvalidKey) {
+		t.Errorf("a request without a fingerprint: got error %v, want ErrInvalidKey", err)
+	}
+	if _, err := h(t.Context(), "\xff"); !errors.Is(err, idempotent.ErrInvalidKey) {
+		t.Errorf("a request that is not UTF-8: got error %v, want ErrInvalidKey", err)
+	}
+}
+
+// A fingerprint of the caller's own is not computed again.
+func TestWrapOwnFingerprint(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	h := idempotent.Wrap(g, func(_ context.Context, r chargeRequest) (idempotent.Key, error) {
+		fp, err := idempotent.FingerprintOf(r.Amount) // the note may change
+		return idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: r.OrderID, Fingerprint: fp}, err
+	}, func(context.Context, chargeRequest) (string, error) { return "ch_1", nil })
+	for _, merchant := range []string{"a", "b"} {
+		if got, err := h(t.Context(), chargeRequest{merchant, "order-1", 1}); got != "ch_1" || err != nil {
+			t.Errorf("got %q and error %v", got, err)
+		}
+	}
+}
+
+func TestUnguarded(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]func(*idempotent.Options){
+		"disabled":        func(o *idempotent.Options) { o.Disabled = true },
+		"missing allowed": func(o *idempotent.Options) { o.AllowMissingKey = true },
+	} {
+		g, _ := newGuard(t, o)
+		keys := map[string]bool{}
+		h := idempotent.Wrap(g, byOrder, func(ctx context.Context, _ chargeRequest) (int, error) {
+			if _, ok := idempotent.FromContext(ctx); ok {
+				t.Errorf("%s: there is an execution", name)
+			}
+			keys[idempotent.DownstreamKey(ctx)] = true
+			return len(keys), nil
+		})
+		outer := context.Background()
+		for want := 1; want <= 2; want++ {
+			got, err := idempotent.Do(outer, mustGuard(t), newKey(), func(ctx context.Context) (int, error) {
+				return h(ctx, chargeRequest{Merchant: "acme"}) // an outer execution does not reach in
+			})
+			if got != want || err != nil {
+				t.Errorf("%s: run %d returned %d and error %v", name, want, got, err)
+			}
+		}
+		if keys[""] {
+			t.Errorf("%s: an empty downstream key", name)
+		}
+	}
+}
+
+func mustGuard(t *testing.T) *idempotent.Guard {
+	t.Helper()
+	g, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
