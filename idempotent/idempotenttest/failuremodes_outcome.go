@@ -159,13 +159,13 @@ var outcomeScenarios = []scenario{
 		l.twoOwners(func(a handler) handler { return a }, nil)
 	}},
 	{"FM60_OutcomeAgainstTakeover_Error", func(l *lab) {
-		own := errors.New("A's own error")
+		own := errors.New("the handler's own error")
 		l.twoOwners(func(handler) handler {
 			return func(context.Context) (string, error) { return "", own }
 		}, own)
 	}},
 	{"FM60_OutcomeAgainstTakeover_NotExecuted", func(l *lab) {
-		own := idempotent.NotExecuted(errors.New("A did nothing"))
+		own := idempotent.NotExecuted(errors.New("nothing was sent"))
 		l.twoOwners(func(handler) handler {
 			return func(context.Context) (string, error) { return "", own }
 		}, own)
@@ -260,7 +260,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 				return l.charge("ch_b")(ctx)
 			})
 			if err == nil && (out.Value != "ch_b" || !out.Stored) {
-				err = errors.New("B's result is not its own, stored one")
+				err = errors.New("the second owner's result is not its own, stored one")
 			}
 			bDone <- err
 		}()

@@ -1,0 +1,62 @@
+# The commands of this repository. `make` alone lists them.
+
+MODULES  := . ./boltstore ./examples/charge-lambda
+PACKAGES := $(MODULES:%=%/...)
+BIN      := .cache/bin
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+.PHONY: run
+run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
+	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
+	@exec $(BIN)/charge-local
+
+.PHONY: test
+test: lint test-unit cover test-integration ## Everything: lint, race tests, coverage, LocalStack up, integration, down
+
+.PHONY: test-unit
+test-unit: ## Race tests of the packages, without engines
+	go test -race $(PACKAGES)
+
+.PHONY: test-integration
+test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
+	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
+	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
+
+.PHONY: lint
+lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	go vet $(PACKAGES) ./tests/...
+	$(BIN)/staticcheck $(PACKAGES) ./tests/...
+
+$(BIN)/staticcheck: tools/go.mod tools/go.sum
+	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+.PHONY: cover
+cover: ## Statement coverage of the core; fails below 95 %
+	@mkdir -p .cache && go test -coverprofile=.cache/cover.out ./idempotent >/dev/null
+	@go tool cover -func=.cache/cover.out | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 95) exit 1 }'
+
+.PHONY: bench
+bench: ## Benchmarks, in the form benchstat reads
+	go test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+.PHONY: up down
+up: ## Start LocalStack and print its address
+	@localstack/up
+down: ## Stop LocalStack
+	@localstack/down
+
+.PHONY: clean
+clean: ## Stop LocalStack and remove everything that was downloaded or built
+	@localstack/down
+	rm -rf .cache bin

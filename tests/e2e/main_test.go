@@ -1,0 +1,224 @@
+// Package e2e starts the built charge example as a process, talks to it over
+// HTTP, kills it, starts it again, and counts the effects in the provider's
+// ledger.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// binary is the built example.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
+
+func runAll(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "once-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "charge-local")
+	build := exec.Command("go", "build", "-o", binary, "./examples/charge-lambda/cmd/local")
+	build.Dir = engine.Root()
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the example: %v\n%s", err, out)
+		return 1
+	}
+	defer func() {
+		if stopDatabase != nil {
+			stopDatabase()
+		}
+	}()
+	return m.Run()
+}
+
+// database returns the address of DynamoDB Local, started when first asked for.
+var database = sync.OnceValues(func() (endpoint string, err error) {
+	endpoint, stopDatabase, err = engine.DynamoDBLocal()
+	return endpoint, err
+})
+
+var stopDatabase func()
+
+// process is the example, running.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	url  string
+	env  []string
+	done sync.Once
+
+	mu     sync.Mutex
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+}
+
+// lockedWriter lets the test read what the process still writes.
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// start starts the example on a free port, with data in dir, and waits for it.
+func start(t *testing.T, dir string, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
+	p.cmd = exec.Command(binary)
+	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Stderr = lockedWriter{&p.mu, &p.stderr}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	lines := bufio.NewReader(stdout)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		p.kill()
+		t.Fatalf("the example did not start: %v\n%s", err, &p.stderr)
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(first), "listening on ")
+	if !ok {
+		t.Fatalf("the example's first line is %q", first)
+	}
+	p.url = url
+	go io.Copy(lockedWriter{&p.mu, &p.stdout}, lines)
+	return p
+}
+
+// kill ends the process with SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	p.done.Do(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+}
+
+// restart kills the process and starts another one over the same data.
+func (p *process) restart() *process {
+	p.t.Helper()
+	p.kill()
+	return start(p.t, strings.TrimPrefix(p.env[1], "DATA="), p.env[2:]...)
+}
+
+// reply is an answer of the example.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error // the connection broke
+}
+
+func (p *process) send(method, path, key, body string) reply {
+	req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	client := http.Client{Timeout: 30 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(data), err}
+}
+
+func (p *process) post(key, body string) reply { return p.send("POST", "/charges", key, body) }
+
+// want checks the status of an answer.
+func (p *process) want(r reply, status int) {
+	p.t.Helper()
+	if r.err != nil || r.status != status {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.t.Fatalf("got %d (%v), want %d\n%v\n%s\nthe example's log:\n%s", r.status, r.err, status, r.header, r.body, &p.stderr)
+	}
+}
+
+// wantProblem checks that an answer is a problem of a type.
+func (p *process) wantProblem(r reply, status int, suffix string) {
+	p.t.Helper()
+	p.want(r, status)
+	var problem struct{ Type, Title, Detail string }
+	if err := json.Unmarshal([]byte(r.body), &problem); err != nil || !strings.HasSuffix(problem.Type, suffix) || problem.Title == "" || problem.Detail == "" {
+		p.t.Fatalf("got problem %s (%v), want type %s with title and detail", r.body, err, suffix)
+	}
+	if got := r.header.Get("Content-Type"); got != "application/problem+json" {
+		p.t.Fatalf("got content type %q", got)
+	}
+}
+
+// wantSame checks that an answer is the replay of another.
+func (p *process) wantSame(replayed, first reply) {
+	p.t.Helper()
+	p.want(replayed, first.status)
+	if replayed.body != first.body || replayed.header.Get("Location") != first.header.Get("Location") || replayed.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		p.t.Fatalf("got %v\n%s\nwant %v\n%s", replayed.header, replayed.body, first.header, first.body)
+	}
+	if replayed.header.Get("Idempotent-Replayed") != "true" || first.header.Get("Idempotent-Replayed") != "" {
+		p.t.Fatalf("the replay is marked %q, the first answer %q", replayed.header.Get("Idempotent-Replayed"), first.header.Get("Idempotent-Replayed"))
+	}
+}
+
+// charges returns how many charges the provider's ledger holds.
+func (p *process) charges() int {
+	p.t.Helper()
+	r := p.send("GET", "/provider/charges", "", "")
+	p.want(r, http.StatusOK)
+	var ledger []json.RawMessage
+	if err := json.Unmarshal([]byte(r.body), &ledger); err != nil {
+		p.t.Fatalf("the ledger is no JSON array: %v\n%s", err, r.body)
+	}
+	return len(ledger)
+}
+
+func (p *process) wantCharges(want int) {
+	p.t.Helper()
+	if got := p.charges(); got != want {
+		p.t.Fatalf("the ledger holds %d charges, want %d", got, want)
+	}
+}
+
+// eventually polls until ok, bounded in time.
+func eventually(t *testing.T, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,158 @@
+// Package engine brings up the real engines that tests need, and takes them
+// down again. Nothing has to be installed or started by hand.
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+)
+
+// Root returns the folder of the repository.
+func Root() string {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		panic("engine: no caller information")
+	}
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// startTimeout bounds a start with an empty cache: the engines are downloaded.
+const startTimeout = 10 * time.Minute
+
+// DynamoDBLocal returns the address of DynamoDB Local: the one that
+// DYNAMODB_ENDPOINT names, or one of our own that stop ends.
+func DynamoDBLocal() (endpoint string, stop func(), err error) {
+	if endpoint := os.Getenv("DYNAMODB_ENDPOINT"); endpoint != "" {
+		return endpoint, func() {}, nil
+	}
+	script := filepath.Join(Root(), "localstack", "dynamodb-local")
+	if err := run(exec.Command(script, "--install-only")); err != nil {
+		return "", nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", nil, err
+	}
+	// The shell ends the engine when its standard input does: also when this
+	// process is killed and cannot say goodbye.
+	cmd := exec.Command("sh", "-c", `"$0" --port "$1" </dev/null & engine=$!; cat >/dev/null; kill $engine; wait $engine`, script, strconv.Itoa(port))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		stdin.Close()
+		cmd.Wait()
+	}
+	endpoint = fmt.Sprintf("http://127.0.0.1:%d", port)
+	if err := answers(endpoint, time.Minute); err != nil {
+		stop()
+		return "", nil, fmt.Errorf("DynamoDB Local did not start: %w\n%s", err, &stderr)
+	}
+	return endpoint, stop, nil
+}
+
+// LocalStack returns the address of LocalStack: the one that
+// LOCALSTACK_ENDPOINT names, or one of our own, on a port of its own, that stop
+// ends.
+func LocalStack() (endpoint string, stop func(), err error) {
+	up := exec.Command(filepath.Join(Root(), "localstack", "up"))
+	if os.Getenv("LOCALSTACK_ENDPOINT") != "" {
+		endpoint, err := output(up) // checks that it answers
+		return endpoint, func() {}, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", nil, err
+	}
+	env := append(os.Environ(), "LOCALSTACK_PORT="+strconv.Itoa(port))
+	up.Env = env
+	endpoint, err = output(up)
+	if err != nil {
+		return "", nil, err
+	}
+	return endpoint, func() {
+		down := exec.Command(filepath.Join(Root(), "localstack", "down"))
+		down.Env = env
+		if err := run(down); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}, nil
+}
+
+// Config returns an AWS configuration for an engine on this machine.
+func Config(endpoint string) aws.Config {
+	return aws.Config{
+		Region:       "us-east-1",
+		BaseEndpoint: aws.String(endpoint),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	}
+}
+
+func run(cmd *exec.Cmd) error {
+	_, err := output(cmd)
+	return err
+}
+
+// output runs cmd, bounded in time, and returns its standard output.
+func output(cmd *exec.Cmd) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := cmd.Wait(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, &stderr)
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// answers waits until an HTTP server answers, whatever it says.
+func answers(endpoint string, patience time.Duration) error {
+	client := http.Client{Timeout: time.Second}
+	deadline := time.Now().Add(patience)
+	for {
+		resp, err := client.Get(endpoint)
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			return resp.Body.Close()
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(errors.New("no answer"), err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

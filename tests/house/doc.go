@@ -1,0 +1,2 @@
+// Package house holds the rules of the repository that no compiler keeps.
+package house

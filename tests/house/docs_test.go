@@ -1,0 +1,116 @@
+package house
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// tracked returns the files of the repository with one of the endings.
+func tracked(t *testing.T, endings ...string) []string {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = engine.Root()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for line := range strings.Lines(string(out)) {
+		name := strings.TrimSpace(line)
+		for _, e := range endings {
+			if strings.HasSuffix(name, e) {
+				files = append(files, name)
+			}
+		}
+	}
+	return files
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(engine.Root(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// flat removes what differs between a snippet and the place it comes from.
+func flat(code string) string { return strings.Join(strings.Fields(code), " ") }
+
+// Every Go snippet in the documents stands in a file that is compiled.
+func TestSnippetsAreCompiled(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, name := range tracked(t, ".go") {
+		code.WriteString(flat(read(t, name)))
+		code.WriteByte('\n')
+	}
+	all, seen := code.String(), 0
+	for _, name := range tracked(t, ".md") {
+		for _, block := range fence.FindAllStringSubmatch(read(t, name), -1) {
+			if block[1] != "go" {
+				continue
+			}
+			seen++
+			if !strings.Contains(all, flat(block[2])) {
+				t.Errorf("%s: this snippet is in no Go file:\n%s", name, block[2])
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no Go snippet was found")
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+
+// Every link to a file of the repository leads somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, name := range tracked(t, ".md") {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			seen++
+			target := filepath.Join(engine.Root(), filepath.Dir(name), m[1])
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no link was found")
+	}
+}
+
+// What is not finished is not committed, and no test is skipped.
+func TestNothingIsLeftUndone(t *testing.T) {
+	t.Parallel()
+	undone := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b|not imple` + `mented|\bt\.Sk` + `ip`)
+	for _, name := range tracked(t, ".go", ".sh", ".py", "localstack/up", "localstack/down", "Makefile", ".md") {
+		if found := undone.FindString(read(t, name)); found != "" {
+			t.Errorf("%s has %q", name, found)
+		}
+	}
+}
+
+// Tests outside this module use a clock or a signal, not a nap.
+func TestNoSleepOutsideTests(t *testing.T) {
+	t.Parallel()
+	for _, name := range tracked(t, "_test.go") {
+		if !strings.HasPrefix(name, "tests/") && strings.Contains(read(t, name), "time.Sleep(") {
+			t.Errorf("%s sleeps", name)
+		}
+	}
+}

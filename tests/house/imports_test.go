@@ -1,0 +1,116 @@
+package house
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+const module = "github.com/once-lambda/once"
+
+// deps returns everything that a package reaches, tests left out, run in the
+// module that holds it.
+func deps(t *testing.T, dir string, packages ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
+	cmd.Dir = engine.Root() + "/" + dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps %v: %v", packages, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// standard reports whether a package is one of the standard library's: the
+// first element of its path has no dot.
+func standard(pkg string) bool {
+	first, _, _ := strings.Cut(pkg, "/")
+	return !strings.Contains(first, ".")
+}
+
+func within(pkg, tree string) bool { return pkg == tree || strings.HasPrefix(pkg, tree+"/") }
+
+const (
+	awsSDK    = "github.com/aws/aws-sdk-go-v2"
+	awsLambda = "github.com/aws/aws-lambda-go"
+	awsCDK    = "github.com/aws/aws-cdk-go"
+	jsonExp   = "github.com/go-json-experiment/json"
+	bbolt     = "go.etcd.io/bbolt"
+)
+
+// Arrows point inward: what each package may reach besides the standard
+// library and its own module.
+func TestArrowsPointInward(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []struct {
+		dir, pkg string
+		may      []string // trees outside the standard library
+	}{
+		{".", module + "/idempotent", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
+		{".", module + "/idempotent/memstore", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
+		{".", module + "/idempotent/idempotenttest", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
+		{".", module + "/lambdahttp", []string{module + "/lambdahttp", module + "/idempotent", module + "/internal/canonical", jsonExp, awsLambda}},
+		{".", module + "/dynamostore", []string{module + "/dynamostore", module + "/idempotent", module + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
+		{"boltstore", module + "/boltstore", []string{module + "/boltstore", module + "/idempotent", module + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
+	} {
+		for _, pkg := range deps(t, rule.dir, rule.pkg) {
+			if !standard(pkg) && !slices.ContainsFunc(rule.may, func(tree string) bool { return within(pkg, tree) }) {
+				t.Errorf("%s reaches %s", rule.pkg, pkg)
+			}
+		}
+	}
+}
+
+// The core reaches the standard library, its own packages, and jsontext
+// through internal/canonical alone.
+func TestCoreReachesLittle(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range deps(t, ".", module+"/idempotent") {
+		if within(pkg, jsonExp) && !within(pkg, jsonExp+"/jsontext") && !within(pkg, jsonExp+"/internal") {
+			t.Errorf("the core reaches %s, not jsontext alone", pkg)
+		}
+		if within(pkg, module) && pkg != module+"/idempotent" && pkg != module+"/internal/canonical" {
+			t.Errorf("the core reaches outward: %s", pkg)
+		}
+		if pkg == "testing" {
+			t.Error("the core reaches testing")
+		}
+	}
+	direct := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+"/idempotent")
+	direct.Dir = engine.Root()
+	out, err := direct.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), jsonExp) {
+		t.Error("idempotent imports jsontext itself; internal/canonical hides it")
+	}
+}
+
+// Nothing that people import reaches a test library, and only infra may reach
+// the CDK.
+func TestNoTestLibraryOutsideTests(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{".", "boltstore", "examples/charge-lambda"} {
+		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+		cmd.Dir = engine.Root() + "/" + dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+			for imported := range strings.FieldsSeq(imports) {
+				if within(imported, awsCDK) {
+					t.Errorf("%s imports the CDK", pkg)
+				}
+				if imported == "testing" && !strings.HasSuffix(pkg, "test") {
+					t.Errorf("%s imports testing", pkg)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,19 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+func TestStore(t *testing.T) {
+	for _, db := range []database{local, cloud} {
+		t.Run(db.name, func(t *testing.T) { idempotenttest.RunStore(t, db.fixture()) })
+	}
+}
+
+func TestFailureModes(t *testing.T) {
+	for _, db := range []database{local, cloud} {
+		t.Run(db.name, func(t *testing.T) { idempotenttest.RunFailureModes(t, db.fixture()) })
+	}
+}

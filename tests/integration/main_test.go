@@ -1,0 +1,124 @@
+// Package integration runs the toolkit on real engines: DynamoDB Local
+// directly, and DynamoDB through LocalStack.
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// local and cloud are the two engines. All tests of an engine share a table:
+// their keys never meet.
+var local, cloud database
+
+type database struct {
+	name  string
+	cfg   aws.Config
+	table string
+}
+
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
+
+func runAll(m *testing.M) int {
+	endpoint, stop, err := engine.DynamoDBLocal()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer stop()
+	local = database{name: "DynamoDBLocal", cfg: engine.Config(endpoint)}
+
+	endpoint, stop, err = engine.LocalStack()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer stop()
+	cloud = database{name: "LocalStack", cfg: engine.Config(endpoint)}
+
+	for _, db := range []*database{&local, &cloud} {
+		db.table = "once-" + strings.ToLower(rand.Text())
+		if err := db.create(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", db.name, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+func (db *database) create() error {
+	store, err := dynamostore.New(db.client(), db.table)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return store.CreateTable(ctx)
+}
+
+func (db *database) client(optFns ...func(*dynamodb.Options)) *dynamodb.Client {
+	return dynamostore.NewClient(db.cfg, optFns...)
+}
+
+func (db *database) store(t testing.TB) *dynamostore.Store {
+	t.Helper()
+	return db.storeOver(t, db.client())
+}
+
+func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamostore.Store {
+	t.Helper()
+	s, err := dynamostore.New(client, db.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// over returns a client whose requests go through transport.
+func (db *database) over(transport http.RoundTripper) *dynamodb.Client {
+	return db.client(func(o *dynamodb.Options) {
+		o.HTTPClient = &http.Client{Transport: transport}
+	})
+}
+
+// remove deletes a record behind the store's back, as the time to live does.
+func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
+	_, err := db.client().DeleteItem(ctx, &dynamodb.DeleteItemInput{
+		TableName: &db.table,
+		Key:       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}},
+	})
+	return err
+}
+
+func (db *database) fixture() idempotenttest.Fixture {
+	return idempotenttest.Fixture{
+		Open:   func(t testing.TB) idempotent.Store { return db.store(t) },
+		Reopen: func(t testing.TB, _ idempotent.Store) idempotent.Store { return db.store(t) },
+		Remove: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
+	}
+}
+
+// newKey returns a key that no other test has.
+func newKey() idempotent.Key {
+	return idempotent.Key{
+		Operation:   "charge",
+		Scope:       "acme",
+		ID:          rand.Text(),
+		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
+	}
+}
