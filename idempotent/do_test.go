@@ -523,6 +523,9 @@ func TestStoreErrors(t *testing.T) {
 			return 0, nil
 		})
 		var failed *idempotent.StoreError
+		if row.script.insertErr != nil && errors.Is(row.script.insertErr, idempotent.ErrTooLarge) && s.writes != 1 {
+			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
+		}
 		if !errors.As(err, &failed) || failed.Op != row.op || !errors.Is(err, idempotent.ErrStore) || events.Count(idempotent.EventStoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
 		}
@@ -720,5 +723,39 @@ func TestNames(t *testing.T) {
 	}
 	if got := idempotent.Recovery(9).String(); got != "Recovery(9)" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A takeover begins a life of its own: nothing of the last attempt's outcome
+// is left while it runs, and what the record knows of itself stays.
+func TestTakeoverStartsClean(t *testing.T) {
+	t.Parallel()
+	key := newKey()
+	created := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Hour)
+	old := idempotent.Record{
+		ID: key.RecordID(), State: idempotent.StateRetryable, Reason: idempotent.ReasonResolved, Recovery: idempotent.Rerun,
+		Owner: idempotent.Owner{1}, Version: idempotent.Version{1}, Attempt: 4, Fingerprint: key.Fingerprint,
+		Created: created, Settled: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
+		Expires: created.Add(24 * time.Hour), Due: created,
+	}
+	s := holding(t, old)
+	g, _ := newGuardOver(t, s)
+	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+		r, err := s.Get(ctx, key.RecordID())
+		if err != nil {
+			return 0, err
+		}
+		if r.State != idempotent.StateInProgress || r.Reason != idempotent.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
+			r.Owner == old.Owner || r.Owner == (idempotent.Owner{}) || r.Version == old.Version || r.Version == (idempotent.Version{}) ||
+			r.Attempt != 5 || !r.Settled.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
+			t.Errorf("the record in the handler's hands is %+v", r)
+		}
+		if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {
+			t.Errorf("the record lost what it knew: %+v", r)
+		}
+		return 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package idempotent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +96,7 @@ func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outco
 	case resolveTooEarly:
 		return next, true, &InProgressError{RecordID: id, RetryAfter: current.LeaseEnd.Sub(now), Ref: current.Ref}
 	case resolveCompare:
-		if current.Encoding == want.encoding && bytes.Equal(current.Result, want.result) {
+		if want.equals(current) {
 			return next, true, nil
 		}
 		fallthrough

@@ -1,6 +1,7 @@
 package idempotent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		case lateStanding:
 			if current.Owner != a.owner {
 				a.observe(ctx, EventLeaseLost, current, out.err)
-			} else if out.state != StateCompleted {
+			} else if !out.equals(current) {
 				a.observe(ctx, EventContradicted, current, out.err)
 			}
 			return settlement{standing: current}
@@ -87,6 +88,11 @@ func settledEvent(s State) EventKind {
 	default:
 		return EventMarkedUnknown
 	}
+}
+
+// equals reports whether r holds this very outcome.
+func (o outcome) equals(r *Record) bool {
+	return o.state == r.State && o.encoding == r.Encoding && bytes.Equal(o.result, r.Result)
 }
 
 // omitted returns the outcome without its result.

@@ -6,6 +6,7 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/once-lambda/once v0.1.0
+	golang.org/x/mod v0.41.0
 )
 
 require (
@@ -17,6 +18,4 @@ require (
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 )
 
-replace (
-	github.com/once-lambda/once => ../
-)
+replace github.com/once-lambda/once => ../

@@ -87,28 +87,26 @@ var claimScenarios = []scenario{
 		l.wantState(idempotent.StateUnknown)
 	}},
 	{"FM05_SimultaneousRequests", func(l *lab) {
-		var wg sync.WaitGroup
-		refused := make(chan error, racers)
+		answers := make(chan error, racers)
 		done := make(chan struct{})
 		for range racers {
-			wg.Go(func() {
+			go func() {
 				_, err := l.worker().do(func(context.Context) (string, error) {
-					l.effects.Add(1)
-					<-done // the winner works until all others were refused
+					if l.effects.Add(1) == 1 {
+						<-done // the winner works until all others were answered
+					}
 					return "ch_1", nil
 				})
-				if err != nil {
-					refused <- err
-				}
-			})
+				answers <- err
+			}()
 		}
 		for range racers - 1 {
-			if err := <-refused; !errors.Is(err, idempotent.ErrInProgress) {
-				l.Errorf("a loser got %v, want ErrInProgress", err)
+			if err := <-answers; !errors.Is(err, idempotent.ErrInProgress) {
+				l.Errorf("a loser got error %v, want ErrInProgress", err)
 			}
 		}
 		close(done)
-		wg.Wait()
+		l.must(<-answers)
 		l.wantEffects(1)
 		l.worker().wantReplay("ch_1")
 	}},

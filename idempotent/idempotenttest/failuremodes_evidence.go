@@ -62,7 +62,22 @@ var evidenceScenarios = []scenario{
 		if out.Value != "ch_a" || !out.Stored {
 			l.Fatalf("A got %+v, want the stored result", out)
 		}
+		if n := l.events.Count(idempotent.EventContradicted); n != 0 {
+			l.Fatalf("%d events contradicted about one and the same result", n)
+		}
 		l.worker().wantReplay("ch_a")
+	}},
+	{"FM47_WebhookBeforeTheOwner_OtherResult", func(l *lab) {
+		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.must(l.worker().resolve(idempotent.Resolved("ch_webhook")))
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_webhook" || !out.Replayed {
+			l.Fatalf("A got %+v, want the outcome that stands", out)
+		}
+		l.wantEvents(idempotent.EventContradicted)
+		l.worker().wantReplay("ch_webhook")
 	}},
 	{"FM47_WebhookBeforeTheOwner_OwnerFails", func(l *lab) {
 		out, err := l.worker().do(func(context.Context) (string, error) {

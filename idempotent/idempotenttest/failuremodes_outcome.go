@@ -94,6 +94,11 @@ var outcomeScenarios = []scenario{
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.wantEffects(1)
 	}},
+	{"FM31_PanicWithAFinalError", func(l *lab) {
+		// A panic is no business outcome, whatever its value.
+		l.panics(func(context.Context) (string, error) { panic(idempotent.Final("declined", "no funds")) })
+		l.wantState(idempotent.StateUnknown)
+	}},
 	{"FM31_PanicUnderRerun", func(l *lab) {
 		l.panics(func(context.Context) (string, error) { panic("boom") }, rerun)
 		l.wantState(idempotent.StateRetryable)

@@ -9,7 +9,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-const module = "github.com/once-lambda/once"
+const root = "github.com/once-lambda/once"
 
 // deps returns everything that a package reaches, tests left out, run in the
 // module that holds it.
@@ -49,12 +49,12 @@ func TestArrowsPointInward(t *testing.T) {
 		dir, pkg string
 		may      []string // trees outside the standard library
 	}{
-		{".", module + "/idempotent", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
-		{".", module + "/idempotent/memstore", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
-		{".", module + "/idempotent/idempotenttest", []string{module + "/idempotent", module + "/internal/canonical", jsonExp}},
-		{".", module + "/lambdahttp", []string{module + "/lambdahttp", module + "/idempotent", module + "/internal/canonical", jsonExp, awsLambda}},
-		{".", module + "/dynamostore", []string{module + "/dynamostore", module + "/idempotent", module + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
-		{"boltstore", module + "/boltstore", []string{module + "/boltstore", module + "/idempotent", module + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
+		{".", root + "/idempotent", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{".", root + "/idempotent/memstore", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{".", root + "/idempotent/idempotenttest", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
+		{".", root + "/dynamostore", []string{root + "/dynamostore", root + "/idempotent", root + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
+		{"boltstore", root + "/boltstore", []string{root + "/boltstore", root + "/idempotent", root + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
 	} {
 		for _, pkg := range deps(t, rule.dir, rule.pkg) {
 			if !standard(pkg) && !slices.ContainsFunc(rule.may, func(tree string) bool { return within(pkg, tree) }) {
@@ -68,18 +68,18 @@ func TestArrowsPointInward(t *testing.T) {
 // through internal/canonical alone.
 func TestCoreReachesLittle(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range deps(t, ".", module+"/idempotent") {
+	for _, pkg := range deps(t, ".", root+"/idempotent") {
 		if within(pkg, jsonExp) && !within(pkg, jsonExp+"/jsontext") && !within(pkg, jsonExp+"/internal") {
 			t.Errorf("the core reaches %s, not jsontext alone", pkg)
 		}
-		if within(pkg, module) && pkg != module+"/idempotent" && pkg != module+"/internal/canonical" {
+		if within(pkg, root) && pkg != root+"/idempotent" && pkg != root+"/internal/canonical" {
 			t.Errorf("the core reaches outward: %s", pkg)
 		}
 		if pkg == "testing" {
 			t.Error("the core reaches testing")
 		}
 	}
-	direct := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+"/idempotent")
+	direct := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, root+"/idempotent")
 	direct.Dir = engine.Root()
 	out, err := direct.Output()
 	if err != nil {

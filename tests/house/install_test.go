@@ -1,0 +1,148 @@
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// release is the version that the modules require of each other.
+const release = "v0.1.0"
+
+// The modules that people install build as dependencies: released into a
+// module proxy of files, required by a program elsewhere, with no go.work and
+// no replace around.
+func TestModulesInstall(t *testing.T) {
+	t.Parallel()
+	proxy := t.TempDir()
+	publish(t, proxy, "github.com/once-lambda/once", ".")
+	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
+
+	dir := t.TempDir()
+	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
+		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n)\n")
+	write(t, dir, "main.go", `package main
+
+import (
+	"fmt"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func main() {
+	store, err := boltstore.Open("once.db")
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	guard, err := idempotent.New(store)
+	fmt.Println(guard != nil, err)
+}
+`)
+	// A module cache of its own: what is published here must not be taken for
+	// the real thing later. Everything else comes from the machine's cache.
+	cache := filepath.Join(t.TempDir(), "mod")
+	env := append(os.Environ(),
+		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+cache, "GONOSUMDB=github.com/once-lambda",
+		"GOPROXY=file://"+proxy+",file://"+goEnv(t, "GOMODCACHE")+"/cache/download,"+goEnv(t, "GOPROXY"))
+	command := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir, cmd.Env = dir, env
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, &stderr)
+		}
+		return string(out)
+	}
+	command("go", "build", "-o", "consumer", ".")
+	if got := command("./consumer"); got != "true <nil>\n" {
+		t.Errorf("the program printed %q", got)
+	}
+	// The rest of the root resolves too.
+	listed := command("go", "list", "-deps", "github.com/once-lambda/once/...")
+	for _, pkg := range []string{"dynamostore", "lambdahttp", "idempotent/memstore", "idempotent/idempotenttest"} {
+		if !strings.Contains(listed, "github.com/once-lambda/once/"+pkg+"\n") {
+			t.Errorf("%s does not resolve", pkg)
+		}
+	}
+}
+
+// publish puts a module of this tree into a proxy, as a release would.
+func publish(t *testing.T, proxy, path, sub string) {
+	t.Helper()
+	var files []zip.File
+	nested := map[string]bool{}
+	all := tracked(t, "")
+	for _, name := range all {
+		if strings.HasSuffix(name, "go.mod") && filepath.Dir(name) != filepath.Clean(sub) {
+			nested[filepath.Dir(name)+"/"] = true
+		}
+	}
+	for _, name := range all {
+		inside, ok := name, true
+		if sub != "." {
+			inside, ok = strings.CutPrefix(name, sub+"/")
+		}
+		for n := range nested {
+			if strings.HasPrefix(name, n) && len(n) > len(sub) {
+				ok = false
+			}
+		}
+		if ok {
+			files = append(files, zipFile{inside, filepath.Join(engine.Root(), name)})
+		}
+	}
+	versions := filepath.Join(proxy, path, "@v")
+	if err := os.MkdirAll(versions, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := zip.Create(&archive, module.Version{Path: path, Version: release}, files); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	info, err := json.Marshal(map[string]any{"Version": release, "Time": time.Now().UTC()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, versions, release+".zip", archive.String())
+	write(t, versions, release+".info", string(info))
+	write(t, versions, release+".mod", read(t, filepath.Join(sub, "go.mod")))
+	write(t, versions, "list", release+"\n")
+}
+
+type zipFile struct{ inside, file string }
+
+func (f zipFile) Path() string                 { return f.inside }
+func (f zipFile) Lstat() (os.FileInfo, error)  { return os.Lstat(f.file) }
+func (f zipFile) Open() (io.ReadCloser, error) { return os.Open(f.file) }
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
