@@ -1,8 +1,9 @@
 # Shared by up, down, dynamodb-local and test: where things lie, what must be there, how it is installed, started and ended.
-# shellcheck shell=bash disable=SC2034 # what one function sets, another file uses
+# shellcheck shell=bash disable=SC2034 # what is set here is used in other files
 
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${ONCE_CACHE:-${here%/*}/.cache}/localstack
+[[ $cache == /* ]] || cache=$PWD/$cache
 
 say() { printf 'localstack: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
@@ -10,12 +11,16 @@ die() { say "$@"; exit 1; }
 # --- requirements -------------------------------------------------------------
 
 require_tools() {
-  [[ $(uname -s) == Linux ]] ||
-    die "this runs on Linux only; elsewhere start LocalStack yourself and set LOCALSTACK_ENDPOINT"
   local tool
-  for tool in curl flock setsid sha256sum; do
+  for tool in "$@"; do
     command -v "$tool" >/dev/null || die "$tool is missing (Debian packages: curl, util-linux, coreutils)"
   done
+}
+
+require_linux() {
+  [[ $(uname -s) == Linux ]] ||
+    die "this runs on Linux only; elsewhere start LocalStack yourself and set LOCALSTACK_ENDPOINT"
+  require_tools curl flock setsid sha256sum
 }
 
 # Sets java.
@@ -76,7 +81,6 @@ logged() {
 
 # Sets engine, the folder of DynamoDB Local's jars, and java, which runs them.
 need_engine() {
-  require_tools
   require_java
   engine=$cache/dynamodb-local-$(hash_of "$here/pom.xml")
   [[ -d $engine ]] || require_maven
@@ -93,7 +97,6 @@ install_engine() {
 
 # Sets venv.
 need_venv() {
-  require_tools
   require_python
   venv=$cache/venv-$python_version-$(hash_of "$here/requirements.txt")
 }
@@ -137,7 +140,7 @@ port_taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # healthy URL: does LocalStack with DynamoDB answer there?
 healthy() {
-  curl -fsS --noproxy localhost,127.0.0.1 --max-time 5 "$1/_localstack/health" 2>/dev/null |
+  curl -fsS --noproxy '*' --max-time 5 "$1/_localstack/health" 2>/dev/null |
     grep -Eq '"dynamodb": *"(available|running)"'
 }
 
@@ -183,7 +186,7 @@ launch() {
       fd=${fd##*/}
       ((fd <= 2 || fd == 255)) || eval "exec $fd>&-"
     done
-    exec setsid "$venv/bin/python" -m localstack.runtime.main
+    exec setsid "$venv/bin/python" -P "$here/main.py"
   ) </dev/null >"$run/log" 2>&1 &
   echo $! >"$run/pid"
 }
@@ -192,7 +195,8 @@ launch() {
 wait_ready() {
   local end=$((SECONDS + $1)) pid
   pid=$(<"$run/pid")
-  until healthy "$url"; do
+  # Healthy alone could be another LocalStack that took the port a moment ago.
+  until [[ -e $run/listening ]] && healthy "$url"; do
     kill -0 "$pid" 2>/dev/null && ((SECONDS < end)) || return 1
     sleep 0.2
   done
@@ -201,7 +205,7 @@ wait_ready() {
 
 # dynamodb URL OPERATION JSON: one request, without an SDK. The signature is not looked at.
 dynamodb() {
-  curl -sS --fail-with-body --noproxy localhost,127.0.0.1 --max-time 60 "$1/" -d "$3" \
+  curl -sS --fail-with-body --noproxy '*' --max-time 60 "$1/" -d "$3" \
     -H "X-Amz-Target: DynamoDB_20120810.$2" -H 'Content-Type: application/x-amz-json-1.0' \
     -H 'Authorization: AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0'
 }
@@ -221,5 +225,5 @@ stop_instance() {
     sleep 0.1
   done
   # The log stays, to be read.
-  rm -rf "$run/pid" "$run/root" "$run/tmp" "$run/config"
+  rm -rf "$run/pid" "$run/listening" "$run/root" "$run/tmp" "$run/config"
 }

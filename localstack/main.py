@@ -1,0 +1,39 @@
+"""Runs LocalStack, on 127.0.0.1 only, for lib.sh.
+
+LocalStack 4.8 takes no more than the port of an IPv4 address in GATEWAY_LISTEN and listens on every interface; what
+it serves checks no credentials. It also goes on without a port when the port is taken, which would leave its caller
+talking to whoever took it. So the endpoint is replaced by one that does neither.
+"""
+
+import os
+import pathlib
+import sys
+import warnings
+
+# twisted wants a package that only TLS clients need.
+warnings.filterwarnings("ignore", message=".*service_identity")
+
+from twisted.internet import endpoints  # noqa: E402 (after the filter above)
+
+
+class LoopbackEndpoint(endpoints.TCP4ServerEndpoint):
+    def __init__(self, reactor, port):
+        super().__init__(reactor, port, interface="127.0.0.1")
+
+    def listen(self, factory):
+        return super().listen(factory).addCallbacks(self._listening, self._failed)
+
+    def _listening(self, port):
+        pathlib.Path("listening").touch()  # lib.sh waits for it, in the working folder
+        return port
+
+    def _failed(self, failure):
+        print(failure.getErrorMessage(), file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+endpoints.TCP4ServerEndpoint = LoopbackEndpoint
+
+from localstack.runtime.main import main  # noqa: E402 (after the replacement above)
+
+main()
