@@ -191,6 +191,9 @@ func TestSetRef(t *testing.T) {
 		if err := leaked.SetRef(strings.Repeat("x", 1025)); err == nil {
 			t.Error("a reference of 1,025 bytes was taken")
 		}
+		if err := leaked.SetRef("\xff"); err == nil {
+			t.Error("a reference that is not UTF-8 was taken")
+		}
 		return 0, errors.Join(leaked.SetRef("orders/7"), errors.New("no reply"))
 	})
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"sync"
+	"unicode/utf8"
 )
 
 // Execution is one run of a handler under a claim. It travels in the handler's
@@ -49,10 +50,10 @@ func (e *Execution) Attempt() int { return e.attempt }
 // without secrets: an order number, a URL path. It is stored with the outcome
 // and shown to those who are refused and to whoever resolves an unknown
 // outcome. It returns [ErrSealed] once the outcome is decided, and an error for
-// more than 1,024 bytes.
+// more than 1,024 bytes and for text that is not UTF-8.
 func (e *Execution) SetRef(ref string) error {
-	if len(ref) > maxRef {
-		return fmt.Errorf("idempotent: a resource reference has at most %d bytes, this one has %d", maxRef, len(ref))
+	if len(ref) > maxRef || !utf8.ValidString(ref) {
+		return fmt.Errorf("idempotent: a resource reference is at most %d bytes of UTF-8; this one has %d bytes", maxRef, len(ref))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

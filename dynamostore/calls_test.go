@@ -1,0 +1,299 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func TestInsert_SendsTheCondition(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	r := someRecord()
+	if met, err := newStore(t, fake).Insert(t.Context(), r, at(1_700_000_000_123)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	wantPut(t, fake, "attribute_not_exists(pk) OR exp <= :now", item{":now": &types.AttributeValueMemberN{Value: "1700000000123"}})
+}
+
+func TestReplace_SendsTheCondition(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	r, was := someRecord(), newVersion()
+	newStore(t, fake).Replace(t.Context(), r, was)
+	wantPut(t, fake, "wid = :was", item{":was": &types.AttributeValueMemberB{Value: was[:]}})
+}
+
+func wantPut(t *testing.T, fake *fakeDynamoDB, condition string, values item) {
+	t.Helper()
+	if len(fake.puts) != 1 {
+		t.Fatalf("%d PutItem, want 1", len(fake.puts))
+	}
+	in := fake.puts[0]
+	if got := aws.ToString(in.TableName); got != tableName {
+		t.Errorf("table %q", got)
+	}
+	if got := aws.ToString(in.ConditionExpression); got != condition {
+		t.Errorf("condition %q, want %q", got, condition)
+	}
+	if !reflect.DeepEqual(item(in.ExpressionAttributeValues), values) {
+		t.Errorf("values %s, want %s", show(in.ExpressionAttributeValues), show(values))
+	}
+	if in.ExpressionAttributeNames != nil {
+		t.Errorf("names %v", in.ExpressionAttributeNames)
+	}
+	if in.ReturnValuesOnConditionCheckFailure != types.ReturnValuesOnConditionCheckFailureAllOld {
+		t.Errorf("ReturnValuesOnConditionCheckFailure is %q, want ALL_OLD", in.ReturnValuesOnConditionCheckFailure)
+	}
+}
+
+func TestInsert_ReturnsTheRecordThatStands(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	old := fullRecord()
+	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	r := someRecord()
+	r.ID = old.ID
+	met, err := s.Insert(t.Context(), r, old.Expires.Add(-1))
+	if err != nil || met == nil || !reflect.DeepEqual(*met, old) {
+		t.Fatalf("got %+v, %v, want %+v", met, err, old)
+	}
+	if len(fake.puts) != 2 || len(fake.gets) != 0 {
+		t.Errorf("%d PutItem and %d GetItem, want 2 and none", len(fake.puts), len(fake.gets))
+	}
+	// Our own write, met again by a retry, is a record like any other.
+	if met, err = s.Insert(t.Context(), old, at(0)); err != nil || met == nil || met.Version != old.Version {
+		t.Fatalf("got %+v, %v, want our own record", met, err)
+	}
+	// At the millisecond of its expiry the record counts as absent.
+	if met, err = s.Insert(t.Context(), r, old.Expires); err != nil || met != nil {
+		t.Fatalf("got %+v, %v, want the expired record replaced", met, err)
+	}
+}
+
+func TestInsert_NothingReturned(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	fake.forgetful = true
+	s := newStore(t, fake)
+	r := someRecord()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	met, err := s.Insert(t.Context(), r, at(0))
+	if met != nil || err == nil || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") || errors.Is(err, idempotent.ErrNoRecord) {
+		t.Fatalf("got %+v, %v; want an error that says what is missing and is not ErrNoRecord", met, err)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	old := fullRecord()
+	if met, err := s.Insert(t.Context(), old, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	next := someRecord()
+	next.ID = old.ID
+	met, err := s.Replace(t.Context(), next, newVersion())
+	if err != nil || met == nil || !reflect.DeepEqual(*met, old) {
+		t.Fatalf("another version: got %+v, %v, want %+v", met, err, old)
+	}
+	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met != nil {
+		t.Fatalf("the version that stands: got %+v, %v", met, err)
+	}
+	got, err := s.Get(t.Context(), old.ID)
+	if err != nil || !reflect.DeepEqual(*got, next) {
+		t.Fatalf("got %+v, %v, want %+v and nothing of the old one", got, err, next)
+	}
+	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met == nil || met.Version != next.Version {
+		t.Fatalf("again: got %+v, %v, want our own record", met, err)
+	}
+}
+
+func TestNoRecord(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := someRecord()
+	if got, err := s.Get(t.Context(), r.ID); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("Get: %+v, %v; want ErrNoRecord", got, err)
+	}
+	if got, err := s.Replace(t.Context(), r, r.Version); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("Replace: %+v, %v; want ErrNoRecord", got, err)
+	}
+	if len(fake.items) != 0 {
+		t.Error("Replace created a record")
+	}
+}
+
+func TestGet_IsConsistent(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	newStore(t, fake).Get(t.Context(), "charge#key")
+	want := &dynamodb.GetItemInput{
+		TableName:      aws.String(tableName),
+		Key:            item{"pk": &types.AttributeValueMemberS{Value: "charge#key"}},
+		ConsistentRead: aws.Bool(true),
+	}
+	if len(fake.gets) != 1 || !reflect.DeepEqual(fake.gets[0], want) {
+		t.Errorf("got %+v, want %+v", fake.gets, want)
+	}
+}
+
+func TestContextEnded(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := someRecord()
+	_, insertErr := s.Insert(ctx, r, at(0))
+	_, replaceErr := s.Replace(ctx, r, r.Version)
+	_, getErr := s.Get(ctx, r.ID)
+	for _, err := range []error{insertErr, replaceErr, getErr} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+	}
+	if fake.count("PutItem")+fake.count("GetItem") != 0 {
+		t.Error("it was sent")
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	cause := func(code, message string) error { return &smithy.GenericAPIError{Code: code, Message: message} }
+	for _, tt := range []struct {
+		name string
+		err  error
+		want []string
+	}{
+		{"missing table", &types.ResourceNotFoundException{Message: aws.String("Requested resource not found")}, []string{`table "once"`, "CreateTable", "region", "endpoint"}},
+		{"key schema", cause("ValidationException", "The provided key element does not match the schema"), []string{"Check"}},
+		{"denied", cause("AccessDeniedException", "User: arn:aws:sts::1:assumed-role/x is not authorized"), []string{"allow dynamodb:OPERATION"}},
+		{"other API error", cause("ProvisionedThroughputExceededException", "slow down"), []string{"slow down"}},
+		{"network", errors.New("connection reset"), []string{"connection reset"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fake := newFake()
+			fake.refuse = func(string, int) error { return tt.err }
+			s := newStore(t, fake)
+			r := fullRecord()
+			_, insertErr := s.Insert(t.Context(), r, at(0))
+			_, replaceErr := s.Replace(t.Context(), r, r.Version)
+			_, getErr := s.Get(t.Context(), r.ID)
+			for operation, err := range map[string]error{"PutItem": errors.Join(insertErr, replaceErr), "GetItem": getErr} {
+				if !errors.Is(err, tt.err) {
+					t.Fatalf("%v does not wrap its cause", err)
+				}
+				if errors.Is(err, idempotent.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
+					t.Errorf("%v claims that nothing was written", err)
+				}
+				for line := range strings.SplitSeq(err.Error(), "\n") {
+					if !strings.HasPrefix(line, "dynamostore: "+operation+" on table") {
+						t.Errorf("%q has another beginning", line)
+					}
+					for _, want := range tt.want {
+						if want = strings.ReplaceAll(want, "OPERATION", operation); !strings.Contains(line, want) {
+							t.Errorf("%q does not say %q", line, want)
+						}
+					}
+					for _, secret := range []string{string(r.ID), r.ID.KeyHash(), r.Ref, "ch_1"} {
+						if strings.Contains(line, secret) {
+							t.Errorf("%q tells %q", line, secret)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestTooLarge_SaidByDynamoDB(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{
+		"Item size has exceeded the maximum allowed size",
+		"Item size to update has exceeded the maximum allowed size",
+	} {
+		fake := newFake()
+		fake.refuse = func(string, int) error { return validation(message) }
+		if _, err := newStore(t, fake).Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+			t.Errorf("%q became %v, want ErrTooLarge", message, err)
+		}
+	}
+}
+
+// The item of exactly 409,600 bytes is sent, one byte more is refused here.
+func TestTooLarge_AtTheBoundary(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	// pk 2+10, v 1+2, st 2+1, rec 3+5, own 3+16, wid 3+16, att 3+2, fp 2+33,
+	// lease 5+8, res 3.
+	r := idempotent.Record{ID: "charge#key", State: idempotent.StateCompleted, Recovery: idempotent.Rerun, Attempt: 1, LeaseEnd: at(1_700_000_000_001)}
+	const rest = 12 + 3 + 3 + 8 + 19 + 19 + 5 + 35 + 13 + 3
+	r.Result = make([]byte, 409_600-rest)
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	r.Result = append(r.Result, 0)
+	if _, err := s.Insert(t.Context(), r, at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+		t.Errorf("Insert: %v, want ErrTooLarge", err)
+	}
+	if _, err := s.Replace(t.Context(), r, r.Version); !errors.Is(err, idempotent.ErrTooLarge) {
+		t.Errorf("Replace: %v, want ErrTooLarge", err)
+	}
+	if n := fake.count("PutItem"); n != 1 {
+		t.Errorf("%d PutItem, want only the first", n)
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{
+		"abc", "Once_1.records-x", strings.Repeat("a", 255),
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/once",
+		"arn:aws-cn:dynamodb:cn-north-1:123456789012:table/once",
+	} {
+		s, err := dynamostore.New(newFake(), table)
+		if err != nil || s.Table() != table {
+			t.Errorf("New(%q): %v", table, err)
+		}
+	}
+	for _, table := range []string{
+		"", "ab", "a b", "once/records", "önce", strings.Repeat("a", 256), " once",
+		"arn:aws:s3:eu-central-1:123456789012:table/once",
+		"arn:aws:dynamodb::123456789012:table/once",
+		"arn:aws:dynamodb:eu-central-1::table/once",
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/once/index/recovery",
+		"arn:aws:dynamodb:eu-central-1:123456789012:table/x",
+		"arn:aws:dynamodb:eu-central-1:123456789012:global-table/once",
+		"arn:aws:dynamodb:eu-central-1:123456789012:once",
+		"arn:aws:dynamodb",
+	} {
+		if s, err := dynamostore.New(newFake(), table); err == nil || s != nil || !strings.HasPrefix(err.Error(), "dynamostore: ") {
+			t.Errorf("New(%q): %v, want an error", table, err)
+		}
+	}
+	if _, err := dynamostore.New(nil, "once"); err == nil {
+		t.Error("New took no client")
+	}
+	if _, err := dynamostore.New(newFake(), "once", func(o *dynamostore.Options) { o.ConflictAttempts = -1 }); err == nil {
+		t.Error("New took -1 attempts")
+	}
+}

@@ -1,0 +1,219 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+// goodTable returns a fake with a table as infrastructure code would make it,
+// written down here independently of the package.
+func goodTable() *fakeDynamoDB {
+	fake := newFake()
+	fake.table = &types.TableDescription{
+		TableName:   aws.String(tableName),
+		TableArn:    aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/once"),
+		TableStatus: types.TableStatusActive,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String("rat"), AttributeType: "N"},
+			{AttributeName: aws.String("pk"), AttributeType: "S"},
+			{AttributeName: aws.String("rk"), AttributeType: "S"},
+		},
+		KeySchema: []types.KeySchemaElement{hash("pk")},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndexDescription{
+			{IndexName: aws.String("of-somebody-else"), KeySchema: []types.KeySchemaElement{hash("rat")}, IndexStatus: "CREATING"},
+			{
+				IndexName:   aws.String("recovery"),
+				KeySchema:   []types.KeySchemaElement{hash("rk"), sorted("rat")},
+				Projection:  &types.Projection{ProjectionType: "KEYS_ONLY"},
+				IndexStatus: "ACTIVE",
+			},
+		},
+	}
+	fake.ttl = &types.TimeToLiveDescription{AttributeName: aws.String("ttl"), TimeToLiveStatus: "ENABLED"}
+	return fake
+}
+
+func hash(name string) types.KeySchemaElement {
+	return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: "HASH"}
+}
+
+func sorted(name string) types.KeySchemaElement {
+	return types.KeySchemaElement{AttributeName: aws.String(name), KeyType: "RANGE"}
+}
+
+func replica(region string) types.ReplicaDescription {
+	return types.ReplicaDescription{RegionName: aws.String(region), ReplicaStatus: "ACTIVE"}
+}
+
+func TestCheck_Passes(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*fakeDynamoDB){
+		"as designed":           func(*fakeDynamoDB) {},
+		"being updated":         func(f *fakeDynamoDB) { f.table.TableStatus = "UPDATING" },
+		"index being updated":   func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "UPDATING" },
+		"TTL being switched on": func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "ENABLING" },
+		"provisioned throughput": func(f *fakeDynamoDB) {
+			f.table.BillingModeSummary = &types.BillingModeSummary{BillingMode: "PROVISIONED"}
+		},
+		"global, one region only": func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := goodTable()
+			change(fake)
+			if err := newStore(t, fake).Check(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func global(f *fakeDynamoDB, consistency types.MultiRegionConsistency, regions ...string) {
+	f.table.GlobalTableVersion = aws.String("2019.11.21")
+	f.table.MultiRegionConsistency = consistency
+	for _, region := range regions {
+		f.table.Replicas = append(f.table.Replicas, replica(region))
+	}
+}
+
+func TestCheck_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(*fakeDynamoDB)
+		want   []string // of each problem, in their order, with parts separated by "…"
+	}{
+		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"no such table…region…CreateTable"}},
+		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
+		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
+		{"another key", func(f *fakeDynamoDB) {
+			f.table.KeySchema = []types.KeySchemaElement{hash("id")}
+			f.table.AttributeDefinitions = append(f.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String("id"), AttributeType: "S"})
+		}, []string{"key is id (HASH, S) and has to be pk (HASH, S)…another table"}},
+		{"a key of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and has to be pk (HASH, S)"}},
+		{"a sort key", func(f *fakeDynamoDB) {
+			f.table.KeySchema = append(f.table.KeySchema, sorted("rat"))
+		}, []string{"key is pk (HASH, S), rat (RANGE, N) and has to be pk (HASH, S)"}},
+		{"TTL off", func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
+		{"TTL never heard of", func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
+		{"TTL being switched off", func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
+		{"TTL elsewhere", func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and has to be on "ttl"`}},
+		{"no index", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…KEYS_ONLY`}},
+		{"index of other keys", func(f *fakeDynamoDB) {
+			f.table.GlobalSecondaryIndexes[1].KeySchema = []types.KeySchemaElement{hash("rk")}
+		}, []string{`index "recovery" is rk (HASH, S) and has to be rk (HASH, S), rat (RANGE, N)`}},
+		{"index keys of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and has to be rk (HASH, S), rat (RANGE, N)"}},
+		{"index of everything", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"projects more than keys…KEYS_ONLY"}},
+		{"index of something", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"projects more than keys"}},
+		{"index not ready", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
+		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…two regions can both win…use a table in one region"}},
+		{"MREC by default", func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
+		{"MREC, own region unknown", func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
+		{"MREC of 2017", func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
+		{"MRSC", func(f *fakeDynamoDB) {
+			global(f, "STRONG", "us-east-1", "us-west-2")
+			f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"}
+		}, []string{"MRSC…neither time to live nor transactions…use a table in one region"}},
+		{"DescribeTable denied", func(f *fakeDynamoDB) { f.refuse = deny("DescribeTable") }, []string{"allow dynamodb:DescribeTable"}},
+		{"DescribeTimeToLive denied, and no index", func(f *fakeDynamoDB) {
+			f.refuse = deny("DescribeTimeToLive")
+			f.table.GlobalSecondaryIndexes = nil
+		}, []string{"no index", "allow dynamodb:DescribeTimeToLive"}},
+		{"everything", func(f *fakeDynamoDB) {
+			global(f, "EVENTUAL", "us-east-1")
+			f.table.TableStatus = "ARCHIVED"
+			f.table.KeySchema = append(f.table.KeySchema, sorted("rk"))
+			f.table.GlobalSecondaryIndexes[1] = types.GlobalSecondaryIndexDescription{IndexName: aws.String("recovery"), IndexStatus: "DELETING"}
+			f.ttl = &types.TimeToLiveDescription{}
+		}, []string{"ARCHIVED", "rk (RANGE, S)", "the key of its index", "projects more", "DELETING", "MREC", "time to live"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fake := goodTable()
+			tt.change(fake)
+			err := newStore(t, fake).Check(t.Context())
+			var schema *dynamostore.SchemaError
+			if !errors.As(err, &schema) || schema.Table != tableName {
+				t.Fatalf("got %v, want a SchemaError", err)
+			}
+			if len(schema.Problems) != len(tt.want) {
+				t.Fatalf("%d problems, want %d: %v", len(schema.Problems), len(tt.want), err)
+			}
+			for i, problem := range schema.Problems {
+				if !containsInOrder(problem.Error(), strings.Split(tt.want[i], "…")) {
+					t.Errorf("problem %q; want %q", problem, tt.want[i])
+				}
+				if !strings.Contains(err.Error(), "\n  - "+problem.Error()) {
+					t.Errorf("%q leaves out %q", err, problem)
+				}
+			}
+			if !strings.HasPrefix(err.Error(), `dynamostore: table "once" cannot serve as a store:`) {
+				t.Errorf("%q has another beginning", err)
+			}
+		})
+	}
+}
+
+func containsInOrder(text string, parts []string) bool {
+	for _, part := range parts {
+		i := strings.Index(text, part)
+		if i < 0 {
+			return false
+		}
+		text = text[i+len(part):]
+	}
+	return true
+}
+
+func deny(operation string) func(string, int) error {
+	return func(called string, _ int) error {
+		if called == operation {
+			return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
+		}
+		return nil
+	}
+}
+
+func TestCheck_KeepsTheCause(t *testing.T) {
+	t.Parallel()
+	err := newStore(t, newFake()).Check(t.Context())
+	if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
+		t.Errorf("%v does not wrap ResourceNotFoundException", err)
+	}
+}
+
+// recordsOnly hides what a client can do besides.
+type recordsOnly struct{ dynamostore.Client }
+
+func TestCheckAndCreateTable_NeedTheirClient(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, recordsOnly{newFake()})
+	for name, err := range map[string]error{"Check": s.Check(t.Context()), "CreateTable": s.CreateTable(t.Context())} {
+		if err == nil || !strings.Contains(err.Error(), name+" wants a client") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// emptyReplies answers without describing anything.
+type emptyReplies struct{ *fakeDynamoDB }
+
+func (emptyReplies) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	return &dynamodb.DescribeTableOutput{}, nil
+}
+
+func TestCheck_EmptyReply(t *testing.T) {
+	t.Parallel()
+	if err := newStore(t, emptyReplies{newFake()}).Check(t.Context()); err == nil {
+		t.Error("it passed")
+	}
+}

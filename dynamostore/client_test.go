@@ -1,0 +1,193 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// wire answers HTTP requests in the place of DynamoDB.
+type wire struct {
+	requests atomic.Int32
+	answer   func(n int, body string) (*http.Response, error)
+}
+
+func (w *wire) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	return w.answer(int(w.requests.Add(1)), string(body))
+}
+
+func (w *wire) config() aws.Config {
+	return aws.Config{
+		Region:     "eu-central-1",
+		HTTPClient: w,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
+		}),
+	}
+}
+
+func response(status int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: status,
+		Header:     http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+		Body:       io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+func throttled(int, string) (*http.Response, error) {
+	return response(http.StatusBadRequest, `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}`), nil
+}
+
+func cutOff(int, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
+
+// A call that fails for good: six attempts, with 310 to 620 ms of pauses in all
+// (AWS_NEW_RETRIES_2026 halves them), whatever else the configuration says.
+func TestNewClient_BoundsRetries(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(int, string) (*http.Response, error){
+		"throttled": throttled,
+		"cut off":   cutOff,
+		"error 500": func(int, string) (*http.Response, error) { return response(500, `{}`), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{answer: answer}
+				cfg := w.config()
+				cfg.RetryMaxAttempts = 50 // as AWS_MAX_ATTEMPTS would set it
+				cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+				began := time.Now()
+				_, err := newStore(t, dynamostore.NewClient(cfg)).Insert(t.Context(), someRecord(), at(0))
+				took := time.Since(began)
+				if err == nil || w.requests.Load() != 6 {
+					t.Errorf("%d attempts, error %v; want 6 and an error", w.requests.Load(), err)
+				}
+				if took < 155*time.Millisecond || took > 620*time.Millisecond {
+					t.Errorf("it paused for %s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestNewClient_OptionsComeLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: throttled}
+		client := dynamostore.NewClient(w.config(), func(o *dynamodb.Options) { o.RetryMaxAttempts = 2 })
+		if _, err := newStore(t, client).Get(t.Context(), "charge#key"); err == nil || w.requests.Load() != 2 {
+			t.Errorf("%d attempts, error %v; want 2 and an error", w.requests.Load(), err)
+		}
+	})
+}
+
+func TestNewClient_OneLostReplyIsCheap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: func(n int, _ string) (*http.Response, error) {
+			if n == 1 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return response(200, `{}`), nil
+		}}
+		began := time.Now()
+		met, err := newStore(t, dynamostore.NewClient(w.config())).Insert(t.Context(), someRecord(), at(0))
+		if met != nil || err != nil || w.requests.Load() != 2 {
+			t.Fatalf("got %+v, %v after %d attempts", met, err, w.requests.Load())
+		}
+		if took := time.Since(began); took > 20*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Throttling for longer than the budget: an error within the deadline, and the
+// handler is not entered.
+func TestFM24_ThrottledForLongerThanTheBudget(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the context ends first", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := &wire{answer: throttled}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := newStore(t, dynamostore.NewClient(w.config())).Insert(ctx, someRecord(), at(0))
+			if err == nil {
+				t.Fatal("it succeeded")
+			}
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("it took %s of 100ms", took)
+			}
+		})
+	})
+
+	t.Run("handler not entered", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := &wire{answer: throttled}
+			guard, err := idempotent.New(newStore(t, dynamostore.NewClient(w.config())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
+			_, err = idempotent.Do(ctx, guard, key, func(context.Context) (string, error) {
+				t.Error("the handler was entered")
+				return "", nil
+			})
+			if !errors.Is(err, idempotent.ErrStore) || ctx.Err() != nil {
+				t.Errorf("got %v with context %v; want ErrStore while there is time to answer", err, ctx.Err())
+			}
+		})
+	})
+}
+
+// The whole way through the SDK: what is sent, and a refusal that brings the
+// record.
+func TestNewClient_Refusal(t *testing.T) {
+	t.Parallel()
+	w := &wire{answer: func(_ int, body string) (*http.Response, error) {
+		for _, want := range []string{`"ReturnValuesOnConditionCheckFailure":"ALL_OLD"`, `"ConditionExpression":"wid = :was"`} {
+			if !strings.Contains(body, want) {
+				t.Errorf("the request has no %s", want)
+			}
+		}
+		return response(http.StatusBadRequest, `{
+			"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+			"message": "The conditional request failed",
+			"Item": {
+				"pk": {"S": "charge#key"}, "v": {"N": "1"}, "st": {"S": "C"}, "rec": {"S": "rerun"}, "att": {"N": "1"},
+				"own": {"B": "AAAAAAAAAAAAAAAAAAAAAA=="}, "wid": {"B": "AQAAAAAAAAAAAAAAAAAAAA=="},
+				"fp": {"B": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, "res": {"B": ""}
+			}}`), nil
+	}}
+	met, err := newStore(t, dynamostore.NewClient(w.config())).Replace(t.Context(), fullRecord(), newVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if met.ID != "charge#key" || met.State != idempotent.StateCompleted || met.Version != (idempotent.Version{1}) || met.Result == nil || len(met.Result) != 0 {
+		t.Errorf("got %+v", met)
+	}
+	if n := w.requests.Load(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+}

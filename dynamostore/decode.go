@@ -1,0 +1,166 @@
+package dynamostore
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// decode returns the record in it. Its error names the attribute that is wrong
+// and never a value.
+func decode(it item) (*idempotent.Record, error) {
+	d := decoder{item: it}
+	// The version comes first: in a format of another version the rest may mean
+	// something else.
+	if version := d.number(attrFormat, required); d.err == nil && version != 1 {
+		return nil, fmt.Errorf("dynamostore: a record is in a format that this version does not know (attribute %s); deploy the newer version here too", attrFormat)
+	}
+	r := &idempotent.Record{
+		ID:                idempotent.RecordID(d.text(PartitionKey, required)),
+		Attempt:           int(d.number(attrAttempt, required)),
+		Reason:            idempotent.Reason(d.text(attrReason, optional)),
+		LeaseEnd:          d.time(attrLeaseEnd, optional),
+		Expires:           d.time(attrExpires, optional),
+		Created:           d.time(attrCreated, optional),
+		Settled:           d.time(attrSettled, optional),
+		Encoding:          d.text(attrEncoding, optional),
+		Result:            d.bytes(attrResult, optional),
+		Ref:               d.text(attrRef, optional),
+		RequestID:         d.text(attrRequestID, optional),
+		Due:               d.time(IndexSortKey, optional),
+		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
+	}
+	d.fixed(attrOwner, r.Owner[:])
+	d.fixed(attrVersion, r.Version[:])
+	d.fixed(attrFingerprint, r.Fingerprint[:])
+	var err error
+	if r.State, err = idempotent.ParseState(d.text(attrState, required)); err != nil {
+		d.fail(attrState, fromLater)
+	}
+	if r.Recovery, err = idempotent.ParseRecovery(d.text(attrRecovery, required)); err != nil {
+		d.fail(attrRecovery, fromLater)
+	}
+	// Derived from other attributes, so nothing is read from them.
+	d.number(TTLAttribute, optional)
+	d.text(IndexPartitionKey, optional)
+	if d.err == nil && r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero() {
+		d.fail(attrLeaseEnd, "is missing")
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	if rest := unknown(it); rest != nil {
+		r.Extra = rest
+	}
+	return r, nil
+}
+
+// unknown returns the attributes of it that this version does not know, or nil.
+func unknown(it item) (rest extra) {
+	for name, value := range it {
+		if !known(name) {
+			if rest == nil {
+				rest = extra{}
+			}
+			rest[name] = value
+		}
+	}
+	return rest
+}
+
+// fromLater is said of a state or a promise that this version does not know: it
+// is not ours to guess.
+const fromLater = "has a value that this version does not know; if a newer version wrote it, deploy that here too"
+
+// decoder reads attributes and keeps the first thing that is wrong.
+type decoder struct {
+	item item
+	err  error
+}
+
+// presence says whether an attribute may be missing.
+type presence bool
+
+const (
+	required presence = true
+	optional presence = false
+)
+
+func (d *decoder) fail(name, problem string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("dynamostore: a record is damaged, or not ours: attribute %s %s", name, problem)
+	}
+}
+
+func (d *decoder) text(name string, p presence) string {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberS:
+		if v.Value == "" && p == required {
+			d.fail(name, "is empty")
+		}
+		return v.Value
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not a string")
+	}
+	return ""
+}
+
+// bytes returns nil only where the attribute is missing: an empty result is
+// not the same as none.
+func (d *decoder) bytes(name string, p presence) []byte {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberB:
+		return v.Value
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not binary")
+	}
+	return nil
+}
+
+func (d *decoder) number(name string, p presence) int64 {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberN:
+		n, err := strconv.ParseInt(v.Value, 10, 64)
+		if err != nil {
+			d.fail(name, "is not a whole number of 64 bits")
+		}
+		return n
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not a number")
+	}
+	return 0
+}
+
+func (d *decoder) time(name string, p presence) time.Time {
+	if d.item[name] == nil {
+		d.missing(name, p)
+		return time.Time{}
+	}
+	return time.UnixMilli(d.number(name, p)).UTC()
+}
+
+// fixed reads exactly len(dst) bytes.
+func (d *decoder) fixed(name string, dst []byte) {
+	b := d.bytes(name, required)
+	if len(b) != len(dst) {
+		d.fail(name, fmt.Sprintf("is not of %d bytes", len(dst)))
+		return
+	}
+	copy(dst, b)
+}
+
+func (d *decoder) missing(name string, p presence) {
+	if p == required {
+		d.fail(name, "is missing")
+	}
+}

@@ -1,0 +1,269 @@
+package dynamostore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+type item = map[string]types.AttributeValue
+
+// The conditions, spelled out here again: a change to them is a change to the
+// protocol and has to be made twice.
+const (
+	insertCondition  = "attribute_not_exists(pk) OR exp <= :now"
+	replaceCondition = "wid = :was"
+)
+
+// fakeDynamoDB is one table in memory. It knows the two conditions above by
+// their text and nothing of expressions.
+type fakeDynamoDB struct {
+	mu    sync.Mutex
+	items map[string]item
+	puts  []*dynamodb.PutItemInput
+	gets  []*dynamodb.GetItemInput
+	calls map[string]int
+
+	// refuse, if set, may return an error for the n-th call of an operation,
+	// counted from 1. The call then has no effect.
+	refuse func(operation string, n int) error
+	// forgetful makes it ignore ReturnValuesOnConditionCheckFailure.
+	forgetful bool
+
+	table *types.TableDescription // nil: there is none
+	ttl   *types.TimeToLiveDescription
+}
+
+var _ interface {
+	dynamostore.Client
+	dynamostore.TableCreator
+} = (*fakeDynamoDB)(nil)
+
+func newFake() *fakeDynamoDB {
+	return &fakeDynamoDB{items: map[string]item{}, calls: map[string]int{}, ttl: &types.TimeToLiveDescription{}}
+}
+
+// enter counts a call and returns the error that was ordered for it, in the
+// form that the SDK gives it.
+func (f *fakeDynamoDB) enter(ctx context.Context, operation string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[operation]++
+	err := ctx.Err()
+	if err == nil && f.refuse != nil {
+		err = f.refuse(operation, f.calls[operation])
+	}
+	return operationError(operation, err)
+}
+
+func operationError(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: err}
+}
+
+func (f *fakeDynamoDB) count(operation string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[operation]
+}
+
+func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if err := f.enter(ctx, "PutItem"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.puts = append(f.puts, in)
+	pk := in.Item["pk"].(*types.AttributeValueMemberS).Value
+	old := f.items[pk]
+	if !conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues) {
+		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
+		if in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful {
+			failed.Item = maps.Clone(old)
+		}
+		return nil, operationError("PutItem", failed)
+	}
+	f.items[pk] = maps.Clone(in.Item)
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+func conditionHolds(condition string, old item, values item) bool {
+	switch condition {
+	case insertCondition:
+		exp, isNumber := old["exp"].(*types.AttributeValueMemberN)
+		return old == nil || isNumber && floatOf(exp) <= floatOf(values[":now"])
+	case replaceCondition:
+		wid, _ := old["wid"].(*types.AttributeValueMemberB)
+		return wid != nil && bytes.Equal(wid.Value, values[":was"].(*types.AttributeValueMemberB).Value)
+	}
+	panic("a condition that nobody agreed on: " + condition)
+}
+
+// floatOf reads a number of up to 53 bits, which all times here are.
+func floatOf(v types.AttributeValue) float64 {
+	n, err := strconv.ParseFloat(v.(*types.AttributeValueMemberN).Value, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	if err := f.enter(ctx, "GetItem"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gets = append(f.gets, in)
+	return &dynamodb.GetItemOutput{Item: maps.Clone(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
+}
+
+func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	if err := f.enter(ctx, "DescribeTable"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.table == nil {
+		return nil, operationError("DescribeTable", &types.ResourceNotFoundException{Message: aws.String("Requested resource not found")})
+	}
+	table := *f.table
+	return &dynamodb.DescribeTableOutput{Table: &table}, nil
+}
+
+func (f *fakeDynamoDB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	if err := f.enter(ctx, "DescribeTimeToLive"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &dynamodb.DescribeTimeToLiveOutput{TimeToLiveDescription: f.ttl}, nil
+}
+
+func (f *fakeDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
+	if err := f.enter(ctx, "CreateTable"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.table != nil {
+		return nil, operationError("CreateTable", &types.ResourceInUseException{Message: aws.String("Table already exists")})
+	}
+	f.table = describe(in)
+	return &dynamodb.CreateTableOutput{TableDescription: f.table}, nil
+}
+
+// describe returns the description of a table that was created as in says.
+func describe(in *dynamodb.CreateTableInput) *types.TableDescription {
+	d := &types.TableDescription{
+		TableName:            in.TableName,
+		TableArn:             aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/" + *in.TableName),
+		TableStatus:          types.TableStatusActive,
+		AttributeDefinitions: in.AttributeDefinitions,
+		KeySchema:            in.KeySchema,
+	}
+	for _, index := range in.GlobalSecondaryIndexes {
+		d.GlobalSecondaryIndexes = append(d.GlobalSecondaryIndexes, types.GlobalSecondaryIndexDescription{
+			IndexName: index.IndexName, KeySchema: index.KeySchema, Projection: index.Projection, IndexStatus: types.IndexStatusActive,
+		})
+	}
+	return d
+}
+
+func (f *fakeDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
+	if err := f.enter(ctx, "UpdateTimeToLive"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ttl.TimeToLiveStatus == types.TimeToLiveStatusEnabled {
+		return nil, operationError("UpdateTimeToLive", validation("TimeToLive is already enabled"))
+	}
+	f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: types.TimeToLiveStatusEnabled, AttributeName: in.TimeToLiveSpecification.AttributeName}
+	return &dynamodb.UpdateTimeToLiveOutput{}, nil
+}
+
+// validation returns the error that has no type of its own in the SDK.
+func validation(message string) error {
+	return &smithy.GenericAPIError{Code: "ValidationException", Message: message}
+}
+
+const tableName = "once"
+
+func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamostore.Options)) *dynamostore.Store {
+	t.Helper()
+	s, err := dynamostore.New(client, tableName, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// at is a time in the form that records keep.
+func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+// someRecord returns a claim of a new key.
+func someRecord() idempotent.Record {
+	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: rand.Text()}
+	r := idempotent.Record{
+		ID:          key.RecordID(),
+		State:       idempotent.StateInProgress,
+		Reason:      idempotent.ReasonClaimed,
+		Recovery:    idempotent.Reconcile,
+		Attempt:     1,
+		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
+		LeaseEnd:    at(1_700_000_002_345),
+		Created:     at(1_700_000_000_001),
+		Due:         at(1_700_000_002_345),
+	}
+	rand.Read(r.Owner[:])
+	rand.Read(r.Version[:])
+	return r
+}
+
+// fullRecord returns a record in which every field but Extra is set.
+func fullRecord() idempotent.Record {
+	r := someRecord()
+	r.State = idempotent.StateCompleted
+	r.Reason = idempotent.ReasonResult
+	r.Recovery = idempotent.Rerun
+	r.Attempt = 3
+	r.Expires = at(1_700_086_400_001)
+	r.Settled = at(1_700_000_001_500)
+	r.Encoding = "json"
+	r.Result = []byte("{\"id\":\"ch_1\"}\x00\xff")
+	r.Ref = "orders/1 ü"
+	r.RequestID = "request-1"
+	r.ReconcileAttempts = 2
+	return r
+}
+
+func newVersion() (v idempotent.Version) {
+	rand.Read(v[:])
+	return v
+}
+
+// show spells an item out, for failures.
+func show(it item) string {
+	s := ""
+	for _, name := range sortedNames(it) {
+		s += fmt.Sprintf("\n\t%s %s", name, showValue(it[name]))
+	}
+	return s
+}

@@ -1,0 +1,157 @@
+package dynamostore
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// item is a record as DynamoDB keeps it.
+type item = map[string]types.AttributeValue
+
+// extra is what an item had besides the attributes below. It travels in
+// Record.Extra and is never changed, because records share it.
+type extra map[string]types.AttributeValue
+
+// formatVersion is the version of the item's format. What an older version may
+// carry along without understanding it needs no new one.
+const formatVersion = "1"
+
+// The attributes besides those in table.go. The first eight are always there;
+// a reader that misses one fails closed. The others are absent where zero.
+const (
+	attrFormat      = "v"
+	attrState       = "st"
+	attrRecovery    = "rec"
+	attrOwner       = "own"
+	attrVersion     = "wid"
+	attrAttempt     = "att"
+	attrFingerprint = "fp"
+
+	attrReason            = "why"
+	attrLeaseEnd          = "lease" // required while in progress
+	attrExpires           = "exp"
+	attrCreated           = "ct"
+	attrSettled           = "dt"
+	attrResult            = "res"
+	attrEncoding          = "enc"
+	attrRef               = "ref"
+	attrRequestID         = "rid"
+	attrReconcileAttempts = "rc"
+)
+
+// attributeCount is how many attributes this version knows.
+const attributeCount = 20
+
+// known reports whether this version writes the attribute name itself.
+func known(name string) bool {
+	switch name {
+	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
+		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
+		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
+		attrRef, attrRequestID, attrReconcileAttempts:
+		return true
+	}
+	return false
+}
+
+// ttlGrace is how long DynamoDB keeps an item after the record expired. The
+// record counts as absent from its expiry on; the item stays for those who are
+// a clock's difference late and for people who look.
+const ttlGrace = time.Hour
+
+// encode returns r as an item. It refuses what decode would refuse, so that a
+// mistake shows before it is stored.
+func encode(r *idempotent.Record) (item, error) {
+	state, recovery := r.State.Code(), r.Recovery.String()
+	switch {
+	case r.ID == "":
+		return nil, errors.New("dynamostore: the record has no id")
+	case !isState(state):
+		return nil, errors.New("dynamostore: the record's State is none that exists")
+	case !isRecovery(recovery):
+		return nil, errors.New("dynamostore: the record's Recovery is none that exists")
+	case r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero():
+		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
+	}
+
+	carried, _ := r.Extra.(extra)
+	it := make(item, attributeCount+len(carried))
+	for name, value := range carried {
+		it[name] = value
+	}
+	it[PartitionKey] = text(string(r.ID))
+	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
+	it[attrState] = text(state)
+	it[attrRecovery] = text(recovery)
+	it[attrOwner] = &types.AttributeValueMemberB{Value: r.Owner[:]}
+	it[attrVersion] = &types.AttributeValueMemberB{Value: r.Version[:]}
+	it[attrAttempt] = number(int64(r.Attempt))
+	it[attrFingerprint] = &types.AttributeValueMemberB{Value: r.Fingerprint[:]}
+
+	putText(it, attrReason, string(r.Reason))
+	putText(it, attrEncoding, r.Encoding)
+	putText(it, attrRef, r.Ref)
+	putText(it, attrRequestID, r.RequestID)
+	putTime(it, attrLeaseEnd, r.LeaseEnd)
+	putTime(it, attrExpires, r.Expires)
+	putTime(it, attrCreated, r.Created)
+	putTime(it, attrSettled, r.Settled)
+	if !r.Expires.IsZero() {
+		it[TTLAttribute] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
+	}
+	if r.Result != nil {
+		it[attrResult] = &types.AttributeValueMemberB{Value: r.Result}
+	}
+	if r.ReconcileAttempts != 0 {
+		it[attrReconcileAttempts] = number(int64(r.ReconcileAttempts))
+	}
+	if !r.Due.IsZero() {
+		it[IndexPartitionKey] = text(shardKey(string(r.ID)))
+		it[IndexSortKey] = number(r.Due.UnixMilli())
+	}
+	return it, nil
+}
+
+func text(s string) *types.AttributeValueMemberS { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int64) *types.AttributeValueMemberN {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func putText(it item, name, s string) {
+	if s != "" {
+		it[name] = text(s)
+	}
+}
+
+// putTime sets an attribute to t in milliseconds since 1970.
+func putTime(it item, name string, t time.Time) {
+	if !t.IsZero() {
+		it[name] = number(t.UnixMilli())
+	}
+}
+
+// ceilSeconds returns t in seconds since 1970, rounded up: an item must not go
+// before its time.
+func ceilSeconds(t time.Time) int64 {
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}
+
+func isState(code string) bool {
+	_, err := idempotent.ParseState(code)
+	return err == nil
+}
+
+func isRecovery(name string) bool {
+	_, err := idempotent.ParseRecovery(name)
+	return err == nil
+}

@@ -1,0 +1,384 @@
+package dynamostore_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+func sortedNames(it item) []string { return slices.Sorted(maps.Keys(it)) }
+
+func showValue(v types.AttributeValue) string {
+	switch v := v.(type) {
+	case *types.AttributeValueMemberS:
+		return fmt.Sprintf("S %q", v.Value)
+	case *types.AttributeValueMemberN:
+		return "N " + v.Value
+	case *types.AttributeValueMemberB:
+		return fmt.Sprintf("B %x", v.Value)
+	default:
+		return fmt.Sprintf("%T", v)
+	}
+}
+
+func TestItem_EveryAttribute(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := fullRecord()
+	r.ID = "charge#key"
+	for i := range r.Owner {
+		r.Owner[i], r.Version[i] = 0x0a, 0x0b
+	}
+	r.Fingerprint = idempotent.Fingerprint{1, 0xff}
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	want := strings.Join([]string{"",
+		`att N 3`,
+		`ct N 1700000000001`,
+		`dt N 1700000001500`,
+		`enc S "json"`,
+		`exp N 1700086400001`,
+		`fp B 01ff` + strings.Repeat("00", 31),
+		`lease N 1700000002345`,
+		`own B ` + strings.Repeat("0a", 16),
+		`pk S "charge#key"`,
+		`rat N 1700000002345`,
+		`rc N 2`,
+		`rec S "rerun"`,
+		`ref S "orders/1 ü"`,
+		`res B 7b226964223a2263685f31227d00ff`,
+		`rid S "request-1"`,
+		`rk S "u#42"`,
+		`st S "C"`,
+		`ttl N 1700090001`, // an hour later, rounded up
+		`v N 1`,
+		`why S "result"`,
+		`wid B ` + strings.Repeat("0b", 16),
+	}, "\n\t")
+	if got := show(fake.items["charge#key"]); got != want {
+		t.Errorf("the item is%s\nwant%s", got, want)
+	}
+}
+
+func TestItem_AbsentWhereZero(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := idempotent.Record{ID: "charge#key", State: idempotent.StateRetryable}
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
+	if got := sortedNames(fake.items["charge#key"]); !slices.Equal(got, want) {
+		t.Errorf("attributes %v, want %v", got, want)
+	}
+}
+
+func TestItem_RoundTrip(t *testing.T) {
+	t.Parallel()
+	type change struct {
+		name  string
+		apply func(*idempotent.Record)
+	}
+	changes := []change{
+		{"as it is", func(r *idempotent.Record) {}},
+		{"in progress", func(r *idempotent.Record) { r.State = idempotent.StateInProgress }},
+		{"retryable", func(r *idempotent.Record) { r.State = idempotent.StateRetryable }},
+		{"unknown", func(r *idempotent.Record) { r.State = idempotent.StateUnknown }},
+		{"Reconcile", func(r *idempotent.Record) { r.Recovery = idempotent.Reconcile }},
+		{"another reason", func(r *idempotent.Record) { r.Reason = "of a later version" }},
+		{"the largest attempt", func(r *idempotent.Record) { r.Attempt = math.MaxInt }},
+		{"the largest count", func(r *idempotent.Record) { r.ReconcileAttempts = math.MaxInt }},
+		{"an empty result", func(r *idempotent.Record) { r.Result = []byte{} }},
+		{"every byte", func(r *idempotent.Record) {
+			for b := range 256 {
+				r.Result = append(r.Result, byte(b))
+			}
+		}},
+		{"owner of zeroes", func(r *idempotent.Record) { r.Owner = idempotent.Owner{} }},
+		{"version of zeroes", func(r *idempotent.Record) { r.Version = idempotent.Version{} }},
+		{"fingerprint of zeroes", func(r *idempotent.Record) { r.Fingerprint = idempotent.Fingerprint{} }},
+		{"in 1970", func(r *idempotent.Record) { r.Created = at(0) }},
+		{"before 1970", func(r *idempotent.Record) { r.Created = at(-1) }},
+		{"in the year 9999", func(r *idempotent.Record) {
+			r.Expires = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+		}},
+	}
+	// Each field zero, one at a time.
+	full := reflect.TypeFor[idempotent.Record]()
+	for i := range full.NumField() {
+		if name := full.Field(i).Name; name != "ID" && name != "State" && name != "Extra" {
+			changes = append(changes, change{name + " zero", func(r *idempotent.Record) {
+				reflect.ValueOf(r).Elem().FieldByName(name).SetZero()
+			}})
+		}
+	}
+	for _, c := range changes {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t, newFake())
+			want := fullRecord()
+			c.apply(&want)
+			if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
+				t.Fatal(met, err)
+			}
+			got, err := s.Get(t.Context(), want.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*got, want) {
+				t.Errorf("got  %+v\nwant %+v", *got, want)
+			}
+		})
+	}
+}
+
+// What decode would refuse is not written, so that it is found by whoever made
+// the mistake.
+func TestItem_RefusesToWrite(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, want string
+		apply      func(*idempotent.Record)
+	}{
+		{"no id", "id", func(r *idempotent.Record) { r.ID = "" }},
+		{"no state", "State", func(r *idempotent.Record) { r.State = 0 }},
+		{"no such state", "State", func(r *idempotent.Record) { r.State = 99 }},
+		{"no such recovery", "Recovery", func(r *idempotent.Record) { r.Recovery = 99 }},
+		{"no lease", "LeaseEnd", func(r *idempotent.Record) { r.State, r.LeaseEnd = idempotent.StateInProgress, time.Time{} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			fake := newFake()
+			s := newStore(t, fake)
+			r := fullRecord()
+			tt.apply(&r)
+			_, insertErr := s.Insert(t.Context(), r, at(0))
+			_, replaceErr := s.Replace(t.Context(), r, r.Version)
+			for _, err := range []error{insertErr, replaceErr} {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("got error %v, want one about %s", err, tt.want)
+				}
+			}
+			if len(fake.puts) != 0 {
+				t.Error("it was sent")
+			}
+		})
+	}
+}
+
+// Every damage is an error that names the attribute, on all three ways in, and
+// tells no value.
+func TestItem_Damaged(t *testing.T) {
+	t.Parallel()
+	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
+	n := func(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
+	b := func(v string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(v)} }
+	const secret = "SECRET"
+	for _, tt := range []struct {
+		attribute string
+		value     types.AttributeValue // nil: removed
+		problem   string
+	}{
+		{"v", nil, "is missing"},
+		{"v", s("1"), "is not a number"},
+		{"v", n("2"), "deploy the newer version"},
+		{"v", n("0"), "deploy the newer version"},
+		{"v", n("1.5"), "is not a whole number"},
+		{"pk", n("1"), "is not a string"},
+		{"pk", s(""), "is empty"},
+		{"st", nil, "is missing"},
+		{"st", s("X" + secret), "does not know"},
+		{"st", b("C"), "is not a string"},
+		{"rec", nil, "is missing"},
+		{"rec", s(secret), "does not know"},
+		{"own", nil, "is missing"},
+		{"own", s(secret), "is not binary"},
+		{"own", b("fifteen bytes.."), "is not of 16 bytes"},
+		{"own", b(""), "is not of 16 bytes"},
+		{"wid", nil, "is missing"},
+		{"wid", n("1"), "is not binary"},
+		{"wid", b("seventeen bytes.."), "is not of 16 bytes"},
+		{"fp", nil, "is missing"},
+		{"fp", b(secret), "is not of 33 bytes"},
+		{"fp", &types.AttributeValueMemberNULL{Value: true}, "is not binary"},
+		{"att", nil, "is missing"},
+		{"att", s(secret), "is not a number"},
+		{"att", n("9223372036854775808"), "is not a whole number"},
+		{"why", n("1"), "is not a string"},
+		{"lease", s(secret), "is not a number"},
+		{"lease", n("1e3"), "is not a whole number"},
+		{"exp", s(secret), "is not a number"},
+		{"exp", n("1700000000000.5"), "is not a whole number"},
+		{"ttl", s(secret), "is not a number"},
+		{"ct", b(secret), "is not a number"},
+		{"dt", b(secret), "is not a number"},
+		{"res", s(secret), "is not binary"},
+		{"enc", b(secret), "is not a string"},
+		{"ref", b(secret), "is not a string"},
+		{"rid", &types.AttributeValueMemberL{}, "is not a string"},
+		{"rk", n("1"), "is not a string"},
+		{"rat", s(secret), "is not a number"},
+		{"rc", s(secret), "is not a number"},
+	} {
+		t.Run(tt.attribute+" "+tt.problem, func(t *testing.T) {
+			t.Parallel()
+			fake := newFake()
+			store := newStore(t, fake)
+			r := fullRecord()
+			if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+				t.Fatal(met, err)
+			}
+			if tt.value == nil {
+				delete(fake.items[string(r.ID)], tt.attribute)
+			} else {
+				fake.items[string(r.ID)][tt.attribute] = tt.value
+			}
+			wantDamaged(t, store, r, tt.attribute, tt.problem)
+		})
+	}
+}
+
+// A claim without its lease must not look like one whose lease has ended.
+func TestItem_InProgressWithoutLease(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	store := newStore(t, fake)
+	r := someRecord()
+	if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	delete(fake.items[string(r.ID)], "lease")
+	wantDamaged(t, store, r, "lease", "is missing")
+}
+
+func wantDamaged(t *testing.T, store idempotent.Store, r idempotent.Record, attribute, problem string) {
+	t.Helper()
+	_, getErr := store.Get(t.Context(), r.ID)
+	_, insertErr := store.Insert(t.Context(), r, at(0))
+	_, replaceErr := store.Replace(t.Context(), r, newVersion())
+	for way, err := range map[string]error{"Get": getErr, "Insert": insertErr, "Replace": replaceErr} {
+		if err == nil {
+			t.Errorf("%s took it", way)
+			continue
+		}
+		text := err.Error()
+		if !strings.HasPrefix(text, "dynamostore: ") || !strings.Contains(text, "attribute "+attribute) || !strings.Contains(text, problem) {
+			t.Errorf("%s: %v; want it to name %s and say %q", way, err, attribute, problem)
+		}
+		if strings.Contains(text, "SECRET") || strings.Contains(text, string(r.ID)) {
+			t.Errorf("%s tells a value: %v", way, err)
+		}
+	}
+}
+
+// What a later version wrote survives a write of this one, whole and as often
+// as it is written; a new record does not inherit it.
+func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := someRecord()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	later := item{
+		"steps": &types.AttributeValueMemberM{Value: item{"charge": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberBOOL{Value: true}}}}},
+		"rv":    &types.AttributeValueMemberS{Value: "v2"},
+		"":      &types.AttributeValueMemberNULL{Value: true},
+	}
+	maps.Copy(fake.items[string(r.ID)], later)
+
+	wantLater := func(want bool) {
+		t.Helper()
+		for name, value := range later {
+			if got := fake.items[string(r.ID)][name]; want && !reflect.DeepEqual(got, value) || !want && got != nil {
+				t.Errorf("attribute %q is %v; want it kept: %v", name, got, want)
+			}
+		}
+	}
+	for range 2 {
+		read, err := s.Get(t.Context(), r.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := *read
+		next.State, next.Version = idempotent.StateUnknown, newVersion()
+		if met, err := s.Replace(t.Context(), next, read.Version); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		wantLater(true)
+	}
+
+	// The refusals bring it too.
+	met, err := s.Replace(t.Context(), r, newVersion())
+	if err != nil || met.Extra == nil {
+		t.Fatalf("Replace returned %+v, %v; want Extra set", met, err)
+	}
+	met, err = s.Insert(t.Context(), r, at(0))
+	if err != nil || met.Extra == nil {
+		t.Fatalf("Insert returned %+v, %v; want Extra set", met, err)
+	}
+
+	// An expired record is replaced whole.
+	met.Version, met.Expires = newVersion(), at(1)
+	if met, err := s.Replace(t.Context(), *met, fakeVersion(fake, r.ID)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	if met, err := s.Insert(t.Context(), r, at(1)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	wantLater(false)
+}
+
+func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v idempotent.Version) {
+	copy(v[:], fake.items[string(id)]["wid"].(*types.AttributeValueMemberB).Value)
+	return v
+}
+
+// Extra of another store is none of ours.
+func TestItem_ForeignExtra(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	r := someRecord()
+	r.Extra = item{"pk": &types.AttributeValueMemberS{Value: "another"}}
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	got, err := s.Get(t.Context(), r.ID)
+	if err != nil || got.Extra != nil {
+		t.Fatalf("got %+v, %v; want no Extra", got, err)
+	}
+}
+
+func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
+	t.Parallel()
+	for expires, want := range map[int64]float64{
+		1_700_000_000_000: 1_700_003_600,
+		1_700_000_000_001: 1_700_003_601,
+		1_700_000_000_999: 1_700_003_601,
+		1_700_000_001_000: 1_700_003_601,
+		-3_600_001:        0,
+	} {
+		fake := newFake()
+		r := fullRecord()
+		r.Expires = at(expires)
+		if met, err := newStore(t, fake).Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		if got := floatOf(fake.items[string(r.ID)]["ttl"]); got != want {
+			t.Errorf("ttl of a record that expires at %d ms is %.0f s, want %.0f", expires, got, want)
+		}
+	}
+}

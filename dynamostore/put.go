@@ -1,0 +1,41 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// put writes r if condition holds. Otherwise it reports a refusal and the item
+// that stands, as DynamoDB returned it with the refusal: "no additional cost",
+// "no read capacity units" (API reference, PutItem,
+// ReturnValuesOnConditionCheckFailure). The item is empty if there is none.
+func (s *Store) put(ctx context.Context, r *idempotent.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
+	it, err := encode(r)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := checkSize(it); err != nil {
+		return nil, false, err
+	}
+	in := &dynamodb.PutItemInput{
+		TableName:                           aws.String(s.table),
+		Item:                                it,
+		ConditionExpression:                 aws.String(condition),
+		ExpressionAttributeValues:           map[string]types.AttributeValue{placeholder: value},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	err = s.persist(ctx, func() error {
+		_, err := s.client.PutItem(ctx, in)
+		return err
+	})
+	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return failed.Item, true, nil
+	}
+	return nil, false, s.explain("PutItem", err)
+}

@@ -1,0 +1,85 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// The pause before a call is tried again after a conflict: about conflictBase
+// after the first, doubled each time, at most conflictMax. A transaction or a
+// replicated write holds an item for some milliseconds.
+const (
+	conflictBase = 10 * time.Millisecond
+	conflictMax  = 500 * time.Millisecond
+)
+
+// persist makes a call until DynamoDB does not refuse it for somebody else's
+// write that is under way: a transaction on the item, or a write to it in
+// another region. Such a refusal wrote nothing and soon passes, but the SDK
+// does not retry it.
+//
+// It tries Options.ConflictAttempts times, ends with the context, and never
+// begins a pause that the deadline would cut short: the caller can use that
+// time to answer.
+func (s *Store) persist(ctx context.Context, call func() error) error {
+	for attempt := 1; ; attempt++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := call()
+		if !isConflict(err) {
+			return err
+		}
+		delay := conflictDelay(attempt)
+		deadline, ok := ctx.Deadline()
+		if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
+			return fmt.Errorf("another writer was in the way at each of %d attempts: %w", attempt, err)
+		}
+		if cause := sleep(ctx, delay); cause != nil {
+			return fmt.Errorf("%w after another writer was in the way at each of %d attempts: %w", cause, attempt, err)
+		}
+	}
+}
+
+// isConflict reports whether err is one of the two refusals that persist is
+// about (API reference, PutItem, Errors).
+func isConflict(err error) bool {
+	if _, ok := errors.AsType[*types.TransactionConflictException](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*types.ReplicatedWriteConflictException](err)
+	return ok
+}
+
+// conflictDelay returns the pause after a failed attempt, counted from 1.
+func conflictDelay(attempt int) time.Duration {
+	return backoff(conflictBase, conflictMax, attempt-1)
+}
+
+// backoff returns limit or base doubled so many times, whichever is less, with
+// up to a half taken off at random: those who collided must not meet again.
+func backoff(base, limit time.Duration, doublings int) time.Duration {
+	d := limit
+	if doublings < 32 {
+		d = min(base<<doublings, limit)
+	}
+	return d - rand.N(d/2)
+}
+
+// sleep waits for d or for the end of ctx, and returns the context's error in
+// that case.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,22 @@
+package dynamostore
+
+import "hash/crc32"
+
+// shards is the number of partition keys of the index. It is fixed for ever,
+// as is the hash below: a handler and a reconciler that disagreed about either
+// would hide records from each other.
+//
+// Without shards every record that is due would be in one partition, and a
+// partition takes 1,000 write units per second (developer guide, "Burst and
+// adaptive capacity"); an index that throttles throttles its table.
+const shards = 64
+
+// duePrefix begins the index key of a record that is due.
+const duePrefix = "u#"
+
+// shardKey returns the index's partition key for a due record: "u#" and two
+// digits, 00 to 63.
+func shardKey(pk string) string {
+	n := crc32.ChecksumIEEE([]byte(pk)) % shards
+	return duePrefix + string([]byte{'0' + byte(n/10), '0' + byte(n%10)})
+}

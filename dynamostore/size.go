@@ -1,0 +1,88 @@
+package dynamostore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// maxItem is the most that DynamoDB stores as one item, names included, in
+// bytes (developer guide, "Constraints in Amazon DynamoDB": 400 KB).
+const maxItem = 400 << 10
+
+// checkSize returns an error for an item that DynamoDB would refuse, so that
+// nobody uploads megabytes to be told.
+func checkSize(it item) error {
+	if n := itemSize(it); n > maxItem {
+		return fmt.Errorf("dynamostore: the record makes an item of %d bytes and DynamoDB holds at most %d: %w", n, maxItem, idempotent.ErrTooLarge)
+	}
+	return nil
+}
+
+// itemSize returns the size of an item in bytes by the rules of the developer
+// guide, "DynamoDB item sizes and formats". Numbers are only said to take
+// "approximately" what is counted here; where in doubt it is more, never less.
+func itemSize(it item) int {
+	n := 0
+	for name, value := range it {
+		n += len(name) + valueSize(value)
+	}
+	return n
+}
+
+// containerSize is what a list or a map takes whatever is in it, and
+// elementSize what each of its elements takes besides itself.
+const (
+	containerSize = 3
+	elementSize   = 1
+)
+
+// valueSize also knows the types that this version never writes: a later one
+// may have, and they are carried along.
+func valueSize(value types.AttributeValue) int {
+	n := 0
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		n = len(v.Value)
+	case *types.AttributeValueMemberB:
+		n = len(v.Value)
+	case *types.AttributeValueMemberN:
+		n = numberSize(v.Value)
+	case *types.AttributeValueMemberSS:
+		for _, s := range v.Value {
+			n += len(s)
+		}
+	case *types.AttributeValueMemberBS:
+		for _, b := range v.Value {
+			n += len(b)
+		}
+	case *types.AttributeValueMemberNS:
+		for _, s := range v.Value {
+			n += numberSize(s)
+		}
+	case *types.AttributeValueMemberL:
+		n = containerSize
+		for _, e := range v.Value {
+			n += elementSize + valueSize(e)
+		}
+	case *types.AttributeValueMemberM:
+		n = containerSize + itemSize(v.Value) + elementSize*len(v.Value)
+	default: // a Boolean or a null
+		n = 1
+	}
+	return n
+}
+
+// numberSize counts a byte for two digits, one for the exponent and one for a
+// sign. Zeroes that DynamoDB trims are counted too.
+func numberSize(s string) int {
+	digits, negative := strings.CutPrefix(s, "-")
+	n := (len(digits)+1)/2 + 1
+	if negative {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,64 @@
+package dynamostore
+
+import (
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// The schema of the table, for infrastructure code that creates it. It is
+// fixed: functions of different versions share one table.
+//
+// None of the names used in expressions is a reserved word (developer guide,
+// "Reserved words in DynamoDB"), so expressions need no placeholders for names.
+const (
+	// PartitionKey is the table's only key attribute, a string: the record id.
+	PartitionKey = "pk"
+	// TTLAttribute is the attribute of the table's time to live, a number:
+	// seconds since 1970.
+	TTLAttribute = "ttl"
+	// IndexName names the global secondary index of the records that
+	// reconciliation has to find. It projects keys only.
+	IndexName = "recovery"
+	// IndexPartitionKey is the index's partition key, a string.
+	IndexPartitionKey = "rk"
+	// IndexSortKey is the index's sort key, a number: when the record is due,
+	// in milliseconds since 1970.
+	IndexSortKey = "rat"
+)
+
+// tableInput describes the table to DynamoDB. It is billed per request: what a
+// storm of retries needs cannot be provisioned in advance.
+func tableInput(name string) *dynamodb.CreateTableInput {
+	return &dynamodb.CreateTableInput{
+		TableName:   aws.String(name),
+		BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String(PartitionKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(IndexPartitionKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(IndexSortKey), AttributeType: types.ScalarAttributeTypeN},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String(PartitionKey), KeyType: types.KeyTypeHash},
+		},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
+			IndexName: aws.String(IndexName),
+			KeySchema: []types.KeySchemaElement{
+				{AttributeName: aws.String(IndexPartitionKey), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(IndexSortKey), KeyType: types.KeyTypeRange},
+			},
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+		}},
+	}
+}
+
+// ttlInput switches the table's time to live on.
+func ttlInput(name string) *dynamodb.UpdateTimeToLiveInput {
+	return &dynamodb.UpdateTimeToLiveInput{
+		TableName: aws.String(name),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: aws.String(TTLAttribute),
+			Enabled:       aws.Bool(true),
+		},
+	}
+}
