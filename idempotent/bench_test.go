@@ -1,0 +1,49 @@
+package idempotent_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+func benchmarkGuard(b *testing.B) func(context.Context, chargeRequest) (string, error) {
+	b.Helper()
+	b.ReportAllocs()
+	g, err := idempotent.New(memstore.New())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return idempotent.Wrap(g, byOrder, func(context.Context, chargeRequest) (string, error) { return "ch_1", nil })
+}
+
+// A first request: claim, handler, outcome.
+func BenchmarkWrapFirst(b *testing.B) {
+	h, ctx := benchmarkGuard(b), b.Context()
+	for i := 0; b.Loop(); i++ {
+		if _, err := h(ctx, chargeRequest{"acme", strconv.Itoa(i), 4200}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A retry: the stored outcome.
+func BenchmarkWrapReplay(b *testing.B) {
+	h, ctx := benchmarkGuard(b), b.Context()
+	for b.Loop() {
+		if _, err := h(ctx, chargeRequest{"acme", "order-1", 4200}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFingerprintOf(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := idempotent.FingerprintOf(chargeRequest{"acme", "order-1", 4200}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

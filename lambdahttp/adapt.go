@@ -1,0 +1,71 @@
+package lambdahttp
+
+import (
+	"context"
+	"maps"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// translation is all that differs between two event types: how an event of
+// type Ev becomes a Request, and how an answer of type Ans becomes a Response
+// and is made from one.
+type translation[Ev, Ans any] struct {
+	name     string // of the constructor
+	request  func(*Ev) Request
+	status   func(*Ans) int
+	response func(*Ans) (Response, error)
+	answer   func(Response) Ans
+	// headers points to the answer's headers with one value each.
+	headers func(*Ans) *map[string]string
+}
+
+// exchange is one event on its way, and what is to be answered.
+type exchange[Ev, Ans any] struct {
+	t       *translation[Ev, Ans]
+	handler func(context.Context, Ev) (Ans, error)
+	event   Ev
+	ans     Ans
+}
+
+// adapt returns h behind the engine.
+func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options)) func(context.Context, Ev) (Ans, error) {
+	if g == nil || h == nil {
+		panic("lambdahttp: " + t.name + " wants a guard and a handler, got nil")
+	}
+	e, err := newEngine(g, optFns)
+	if err != nil {
+		panic(err)
+	}
+	return func(ctx context.Context, event Ev) (Ans, error) {
+		x := &exchange[Ev, Ans]{t: &t, handler: h, event: event}
+		r := t.request(&x.event)
+		a, err := e.serve(ctx, &r, x)
+		if a.response != nil {
+			x.ans = t.answer(*a.response)
+		}
+		if a.notStored {
+			x.setHeader(headerStatus, "not-stored")
+		}
+		return x.ans, err
+	}
+}
+
+func (x *exchange[Ev, Ans]) enter(ctx context.Context) (err error) {
+	x.ans, err = x.handler(ctx, x.event)
+	return err
+}
+
+func (x *exchange[Ev, Ans]) status() int                 { return x.t.status(&x.ans) }
+func (x *exchange[Ev, Ans]) response() (Response, error) { return x.t.response(&x.ans) }
+
+// setHeader sets a header on a copy: the map is the handler's, who may use it
+// for every answer.
+func (x *exchange[Ev, Ans]) setHeader(name, value string) {
+	h := x.t.headers(&x.ans)
+	*h = maps.Clone(*h)
+	if *h == nil {
+		*h = map[string]string{}
+	}
+	(*h)[name] = value
+}

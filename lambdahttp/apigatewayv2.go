@@ -1,0 +1,66 @@
+package lambdahttp
+
+import (
+	"context"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// APIGatewayV2 returns h guarded, for an API Gateway HTTP API with payload
+// format 2.0. Start it with lambda.StartHandlerFunc. The function is safe for
+// concurrent use if h is.
+//
+// It panics if an argument is nil or an option is wrong: that is a mistake in
+// the program, and finding it out at start-up beats finding it out after a
+// payment.
+//
+// An HTTP API hands the path over decoded, so "/a%2Fb" and "/a/b" are one path
+// here, as they are for h. It ignores MultiValueHeaders in a response; a replay
+// has those values joined with commas (RFC 9110, section 5.3).
+func APIGatewayV2(
+	g *idempotent.Guard,
+	h func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error),
+	optFns ...func(*Options),
+) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	return adapt(translation[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
+		name: "APIGatewayV2",
+		request: func(ev *events.APIGatewayV2HTTPRequest) Request {
+			r := Request{
+				Method:    ev.RequestContext.HTTP.Method,
+				Path:      ev.RawPath,
+				Route:     routeOf(ev.RouteKey),
+				RawQuery:  ev.RawQueryString,
+				RequestID: ev.RequestContext.RequestID,
+				Event:     ev,
+				header:    ev.Headers,
+				body:      ev.Body,
+				base64:    ev.IsBase64Encoded,
+			}
+			if a := ev.RequestContext.Authorizer; a != nil && a.JWT != nil {
+				r.claims = a.JWT.Claims
+			}
+			return r
+		},
+		status: func(a *events.APIGatewayV2HTTPResponse) int { return a.StatusCode },
+		response: func(a *events.APIGatewayV2HTTPResponse) (Response, error) {
+			body, err := bodyOf(a.Body, a.IsBase64Encoded)
+			return Response{a.StatusCode, headersOf(a.Headers, a.MultiValueHeaders), body, a.IsBase64Encoded}, err
+		},
+		answer: func(r Response) events.APIGatewayV2HTTPResponse {
+			return events.APIGatewayV2HTTPResponse{
+				StatusCode: r.Status, Headers: joined(r.Header), Body: r.eventBody(), IsBase64Encoded: r.Base64,
+			}
+		},
+		headers: func(a *events.APIGatewayV2HTTPResponse) *map[string]string { return &a.Headers },
+	}, g, h, optFns)
+}
+
+// routeOf returns the template of a route key such as "POST /charges/{id}" or
+// "ANY /{proxy+}", and "" for "$default".
+func routeOf(key string) string {
+	_, route, _ := strings.Cut(key, " ")
+	return route
+}

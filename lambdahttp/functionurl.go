@@ -1,0 +1,48 @@
+package lambdahttp
+
+import (
+	"context"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
+// know no routes, so the default operation is the method and the path, and
+// they carry no claims: with AWS_IAM as authorization, a [ScopeFunc] finds the
+// caller in [Request.Event].
+//
+// The function's InvokeMode has to be BUFFERED, which is the default.
+func FunctionURL(
+	g *idempotent.Guard,
+	h func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error),
+	optFns ...func(*Options),
+) func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+	return adapt(translation[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
+		name: "FunctionURL",
+		request: func(ev *events.LambdaFunctionURLRequest) Request {
+			return Request{
+				Method:    ev.RequestContext.HTTP.Method,
+				Path:      ev.RawPath,
+				RawQuery:  ev.RawQueryString,
+				RequestID: ev.RequestContext.RequestID,
+				Event:     ev,
+				header:    ev.Headers,
+				body:      ev.Body,
+				base64:    ev.IsBase64Encoded,
+			}
+		},
+		status: func(a *events.LambdaFunctionURLResponse) int { return a.StatusCode },
+		response: func(a *events.LambdaFunctionURLResponse) (Response, error) {
+			body, err := bodyOf(a.Body, a.IsBase64Encoded)
+			return Response{a.StatusCode, headersOf(a.Headers, nil), body, a.IsBase64Encoded}, err
+		},
+		answer: func(r Response) events.LambdaFunctionURLResponse {
+			return events.LambdaFunctionURLResponse{
+				StatusCode: r.Status, Headers: joined(r.Header), Body: r.eventBody(), IsBase64Encoded: r.Base64,
+			}
+		},
+		headers: func(a *events.LambdaFunctionURLResponse) *map[string]string { return &a.Headers },
+	}, g, h, optFns)
+}

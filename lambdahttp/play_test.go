@@ -1,0 +1,178 @@
+package lambdahttp_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+func required(o *lambdahttp.Options) { o.RequireKey = true }
+
+func guard(f func(*idempotent.Options)) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) { o.Guard = f }
+}
+
+var rerun = guard(func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
+
+func serverErrors(p lambdahttp.ServerErrors, also ...func(*lambdahttp.Options)) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) {
+		o.ServerErrors = p
+		for _, f := range also {
+			f(o)
+		}
+	}
+}
+
+// once sends one request, twice the same one two times.
+func once(mods ...func(*request)) func(*world) reply {
+	return func(w *world) reply { return w.post(charge(mods...)) }
+}
+
+func twice(mods ...func(*request)) func(*world) reply {
+	return func(w *world) reply {
+		w.post(charge(mods...))
+		return w.post(charge(mods...))
+	}
+}
+
+// then sends the request to a handler that does h, and again to one that is fine.
+func then(h handler) func(*world) reply {
+	return func(w *world) reply {
+		w.becomes(h)
+		w.post(charge())
+		w.becomes(created)
+		return w.post(charge())
+	}
+}
+
+// meanwhile sends a second request while the first one's handler runs.
+func meanwhile(mods ...func(*request)) func(*world) reply {
+	return func(w *world) (second reply) {
+		w.becomes(duringRun(func() { second = w.post(charge(mods...)) }))
+		w.post(charge())
+		return second
+	}
+}
+
+func TestRows(t *testing.T) {
+	t.Parallel()
+	for chunk := range rowsByID() {
+		t.Run(chunk[0].id, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range chunk {
+				t.Run(r.situation, func(t *testing.T) {
+					t.Parallel()
+					onEachWire(t, r.test)
+				})
+			}
+		})
+	}
+}
+
+// rowsByID yields the rows of one id together.
+func rowsByID() func(func([]row) bool) {
+	return func(yield func([]row) bool) {
+		for i := 0; i < len(rows); {
+			end := i + 1
+			for end < len(rows) && rows[end].id == rows[i].id {
+				end++
+			}
+			if !yield(rows[i:end]) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+func (r row) test(t *testing.T, on wire) {
+	var opts []func(*lambdahttp.Options)
+	if r.options != nil {
+		opts = append(opts, r.options)
+	}
+	w := newWorld(t, on, opts...)
+	a := r.play(w)
+
+	if a.status != r.status {
+		t.Errorf("status %d, want %d", a.status, r.status)
+	}
+	if got := a.header["Retry-After"]; got != r.retryAfter {
+		t.Errorf("Retry-After %q, want %q", got, r.retryAfter)
+	}
+	if got := a.header["Idempotent-Replayed"]; (got == "true") != r.replayed || got != "" && got != "true" {
+		t.Errorf("Idempotent-Replayed %q, want replayed: %t", got, r.replayed)
+	}
+	if got := a.header["Idempotency-Status"]; (got == "not-stored") != r.notStored || got != "" && got != "not-stored" {
+		t.Errorf("Idempotency-Status %q, want not stored: %t", got, r.notStored)
+	}
+	if w.runs != r.runs {
+		t.Errorf("the handler ran %d times, want %d", w.runs, r.runs)
+	}
+	state := ""
+	if rec := w.store.record(t); rec != nil {
+		state = rec.State.String()
+	}
+	if state != r.record {
+		t.Errorf("the record is %q, want %q", state, r.record)
+	}
+	if r.problem != "" {
+		r.testProblem(t, a)
+	} else if a.body != `{"id":"ch_1"}` {
+		t.Errorf("body %q is not the handler's", a.body)
+	}
+	for name, value := range a.header {
+		if strings.Contains(value, keyA) {
+			t.Errorf("the key is in the header %s", name)
+		}
+	}
+	if strings.Contains(a.body, keyA) {
+		t.Errorf("the key is in the body %s", a.body)
+	}
+}
+
+// testProblem holds the answer to the exact members of its problem.
+func (r row) testProblem(t *testing.T, a reply) {
+	t.Helper()
+	if a.header["Content-Type"] != "application/problem+json" || a.header["Content-Language"] != "en" {
+		t.Errorf("headers %v are not those of a problem", a.header)
+	}
+	var members map[string]any
+	if err := json.Unmarshal([]byte(a.body), &members); err != nil {
+		t.Fatalf("body %q: %v", a.body, err)
+	}
+	if detail, _ := members["detail"].(string); detail == "" || !strings.HasSuffix(detail, ".") {
+		t.Errorf("detail %q is not a sentence", members["detail"])
+	}
+	delete(members, "detail")
+	want := map[string]any{
+		"type":   cmp.Or(r.base, "https://github.com/once-lambda/once/blob/main/docs/http.md#") + r.problem,
+		"title":  r.title,
+		"status": float64(r.status),
+	}
+	for k, v := range r.member {
+		want[k] = v
+	}
+	if !maps.Equal(members, want) {
+		t.Errorf("members %v, want %v", members, want)
+	}
+}
+
+// The rows of the design that this package promises.
+func TestEveryRowIsTested(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	for _, r := range rows {
+		tested[r.id] = true
+	}
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 23, 24, 27, 28, 32} {
+		if id := fmt.Sprintf("HTTP-%02d", n); !tested[id] {
+			t.Errorf("%s has no row", id)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package lambdahttp
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// This file is the grammar of a Structured Field Item (RFC 9651, which
+// obsoletes RFC 8941), one function for each production, in the order of the
+// RFC's section 4.2. Only strings are wanted as a key, but every type may stand
+// in a parameter; those are checked and dropped.
+//
+// An error's text is shown to the client: it says what is wrong and never
+// quotes the value.
+var (
+	errNotString   = errors.New("the value has to be one string in double quotes")
+	errUnclosed    = errors.New("the closing double quote is missing")
+	errEscape      = errors.New("a backslash may only stand before a double quote or a backslash")
+	errUnprintable = errors.New("a string holds printable ASCII characters only")
+	errTrailing    = errors.New("something follows the key; send exactly one")
+	errParameter   = errors.New("a parameter behind the key is malformed")
+)
+
+// sf is what is left of a field's value.
+type sf struct{ rest string }
+
+// peek returns the next character, or 0 at the end. A NUL in the value is as
+// wrong as the end of it, wherever a character is looked for.
+func (p *sf) peek() byte {
+	if p.rest == "" {
+		return 0
+	}
+	return p.rest[0]
+}
+
+// skip consumes c if it comes next.
+func (p *sf) skip(c byte) bool {
+	if p.rest == "" || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// while consumes the characters for which ok is true.
+func (p *sf) while(ok func(byte) bool) string {
+	i := 0
+	for i < len(p.rest) && ok(p.rest[i]) {
+		i++
+	}
+	taken := p.rest[:i]
+	p.rest = p.rest[i:]
+	return taken
+}
+
+// parseItem reads value as one Item whose bare item is read by bare, and
+// returns that (sections 4.2 and 4.2.3). Only spaces may stand around it.
+func parseItem(value string, bare func(*sf) (string, error)) (string, error) {
+	p := &sf{strings.TrimLeft(value, " ")}
+	key, err := bare(p)
+	if err != nil {
+		return "", err
+	}
+	if !p.parameters() {
+		return "", errParameter
+	}
+	if strings.TrimLeft(p.rest, " ") != "" {
+		return "", errTrailing
+	}
+	return key, nil
+}
+
+// bareItem reads a bare item of any type (section 4.2.3.1).
+func (p *sf) bareItem() bool {
+	switch c := p.peek(); {
+	case c == '-' || isDigit(c):
+		_, ok := p.number()
+		return ok
+	case c == '"':
+		_, err := p.string()
+		return err == nil
+	case c == '*' || isAlpha(c):
+		p.while(isTokenByte)
+		return true
+	case c == ':':
+		return p.byteSequence()
+	case c == '?':
+		return p.boolean()
+	case c == '@':
+		return p.date()
+	case c == '%':
+		return p.displayString()
+	}
+	return false
+}
+
+// parameters reads what may follow a bare item (section 4.2.3.2).
+func (p *sf) parameters() bool {
+	for p.skip(';') {
+		p.while(func(c byte) bool { return c == ' ' })
+		if !p.key() || p.skip('=') && !p.bareItem() {
+			return false
+		}
+	}
+	return true
+}
+
+// key reads the name of a parameter (section 4.2.3.3).
+func (p *sf) key() bool {
+	if c := p.peek(); c != '*' && !isLower(c) {
+		return false
+	}
+	p.while(func(c byte) bool {
+		return isLower(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '*'
+	})
+	return true
+}
+
+// number reads an Integer of at most 15 digits, or a Decimal of at most 12
+// before and 1 to 3 behind the point (section 4.2.4).
+func (p *sf) number() (integer, ok bool) {
+	p.skip('-')
+	whole := p.while(isDigit)
+	if !p.skip('.') {
+		return true, 1 <= len(whole) && len(whole) <= 15
+	}
+	fraction := p.while(isDigit)
+	return false, 1 <= len(whole) && len(whole) <= 12 && 1 <= len(fraction) && len(fraction) <= 3
+}
+
+// string reads a String and returns it without quotes and escapes (section
+// 4.2.5).
+func (p *sf) string() (string, error) {
+	if !p.skip('"') {
+		return "", errNotString
+	}
+	s := p.rest
+	var unescaped []byte // nil while the text is as it stands
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			p.rest = s[i+1:]
+			if unescaped != nil {
+				return string(unescaped), nil
+			}
+			return s[:i], nil
+		case c == '\\':
+			if unescaped == nil {
+				unescaped = append(make([]byte, 0, len(s)), s[:i]...)
+			}
+			i++
+			if i == len(s) {
+				return "", errUnclosed
+			}
+			if s[i] != '"' && s[i] != '\\' {
+				return "", errEscape
+			}
+			unescaped = append(unescaped, s[i])
+		case c < ' ' || c > '~':
+			return "", errUnprintable
+		case unescaped != nil:
+			unescaped = append(unescaped, c)
+		}
+	}
+	return "", errUnclosed
+}
+
+// stringOrBare reads a String, or a text of the characters of a Token. It is
+// wider than section 4.2.6: a Token begins with a letter or '*', and most UUIDs
+// do not.
+func (p *sf) stringOrBare() (string, error) {
+	if p.peek() == '"' {
+		return p.string()
+	}
+	if bare := p.while(isTokenByte); bare != "" {
+		return bare, nil
+	}
+	return "", errNotString
+}
+
+// byteSequence reads base64 between colons (section 4.2.7). Padding and its
+// bits are not insisted on, as the section recommends.
+func (p *sf) byteSequence() bool {
+	p.skip(':')
+	text, rest, closed := strings.Cut(p.rest, ":")
+	if !closed || strings.ContainsAny(text, "\r\n") {
+		return false
+	}
+	p.rest = rest
+	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	return err == nil
+}
+
+// boolean reads ?0 or ?1 (section 4.2.8).
+func (p *sf) boolean() bool {
+	return p.skip('?') && (p.skip('0') || p.skip('1'))
+}
+
+// date reads an Integer behind '@' (section 4.2.9).
+func (p *sf) date() bool {
+	p.skip('@')
+	integer, ok := p.number()
+	return integer && ok
+}
+
+// displayString reads percent-encoded UTF-8 in quotes behind '%' (section
+// 4.2.10).
+func (p *sf) displayString() bool {
+	if p.skip('%'); !p.skip('"') {
+		return false
+	}
+	text, rest, closed := strings.Cut(p.rest, `"`)
+	if !closed {
+		return false
+	}
+	p.rest = rest
+	decoded := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c < ' ' || c > '~':
+			return false
+		case c != '%':
+			decoded = append(decoded, c)
+		default:
+			if i+2 >= len(text) || strings.ToLower(text[i:i+3]) != text[i:i+3] {
+				return false
+			}
+			b, err := hex.DecodeString(text[i+1 : i+3])
+			if err != nil {
+				return false
+			}
+			decoded = append(decoded, b[0])
+			i += 2
+		}
+	}
+	return utf8.Valid(decoded)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+func isAlpha(c byte) bool { return isLower(c | 0x20) }
+
+// isTokenByte reports whether c may stand in a Token behind its first
+// character: tchar of RFC 9110, section 5.6.2, ':' and '/'.
+func isTokenByte(c byte) bool { return isTchar(c) || c == ':' || c == '/' }
+
+func isTchar(c byte) bool {
+	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2: the name of
+// a header or a method.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isTchar(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,199 @@
+package lambdahttp_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+const (
+	keyA = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	keyB = "clkyoesmbgybucifusbbtdsbohtyuuwz"
+)
+
+// world is one handler on one wire, with a clock and a store that fails on
+// demand.
+type world struct {
+	t     *testing.T
+	clock idempotenttest.Clock
+	seen  idempotenttest.Recorder
+	store *faultyStore
+	guard *idempotent.Guard
+	send  sender
+
+	mu     sync.Mutex
+	runs   int
+	handle handler
+}
+
+// newWorld starts a world whose handler answers 201 until w.handle says
+// otherwise.
+func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world {
+	t.Helper()
+	w := &world{t: t, store: &faultyStore{Store: memstore.New()}, handle: created}
+	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
+		o.Now = w.clock.Now
+		o.Logger = slog.New(slog.DiscardHandler)
+		o.Observer = &w.seen
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.guard = guard
+	optFns = append([]func(*lambdahttp.Options){func(o *lambdahttp.Options) { o.Scope = on.scope }}, optFns...)
+	w.send = on.build(guard, func(ctx context.Context, r request) (reply, error) {
+		w.mu.Lock()
+		w.runs++
+		h := w.handle
+		w.mu.Unlock()
+		return h(ctx, r)
+	}, optFns...)
+	return w
+}
+
+// post sends r and fails the test on an error for Lambda.
+func (w *world) post(r request) reply {
+	w.t.Helper()
+	a, err := w.send(w.t.Context(), r)
+	if err != nil {
+		w.t.Errorf("an error went to Lambda: %v", err)
+	}
+	return a
+}
+
+// becomes changes the handler.
+func (w *world) becomes(h handler) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.handle = h
+}
+
+// charge is a valid request with keyA; its parts are changed by mods.
+func charge(mods ...func(*request)) request {
+	r := request{
+		method: "POST", path: "/charges", route: "/charges", query: "expand=customer&dry_run=false",
+		header: map[string]string{"content-type": "application/json", "idempotency-key": `"` + keyA + `"`},
+		body:   `{"amount":1250,"currency":"EUR"}`,
+		caller: "merchant-1",
+	}
+	for _, f := range mods {
+		f(&r)
+	}
+	return r
+}
+
+func withKey(value string) func(*request) { return withHeader("idempotency-key", value) }
+func withHeader(name, value string) func(*request) {
+	return func(r *request) { r.header = maps.Clone(r.header); r.header[name] = value }
+}
+func without(name string) func(*request) {
+	return func(r *request) { r.header = maps.Clone(r.header); delete(r.header, name) }
+}
+func withBody(body string) func(*request)     { return func(r *request) { r.body = body } }
+func withCaller(caller string) func(*request) { return func(r *request) { r.caller = caller } }
+
+// created is a handler that answers 201 with everything a response can have.
+func created(ctx context.Context, _ request) (reply, error) {
+	if e, ok := idempotent.FromContext(ctx); ok {
+		e.SetRef("/charges/ch_1")
+	}
+	return reply{
+		status:  201,
+		header:  map[string]string{"content-type": "application/json", "Location": "/charges/ch_1", "x-charge-id": "ch_1", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"},
+		body:    `{"id":"ch_1"}`,
+		cookies: []string{"session=1"},
+	}, nil
+}
+
+// answers is a handler with a fixed status and error.
+func answers(status int, err error) handler {
+	return func(ctx context.Context, r request) (reply, error) {
+		a, _ := created(ctx, r)
+		a.status = status
+		return a, err
+	}
+}
+
+var errDown = errors.New("the store is down")
+
+// faultyStore is a Store that fails on demand and knows its last record.
+type faultyStore struct {
+	idempotent.Store
+
+	mu         sync.Mutex
+	calls      int
+	last       idempotent.RecordID
+	insertErr  error // Insert fails with it
+	replaceErr error // Replace fails with it
+	noResults  bool  // a record with a result is too large
+}
+
+func (s *faultyStore) set(f func(*faultyStore)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *faultyStore) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	s.mu.Lock()
+	s.calls++
+	s.last = r.ID
+	err := s.insertErr
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.Store.Insert(ctx, r, now)
+}
+
+func (s *faultyStore) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	s.mu.Lock()
+	s.calls++
+	err := s.replaceErr
+	if s.noResults && len(r.Result) > 0 {
+		err = idempotent.ErrTooLarge
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return s.Store.Replace(ctx, r, was)
+}
+
+// record returns the record that was last asked for, or nil.
+func (s *faultyStore) record(t *testing.T) *idempotent.Record {
+	t.Helper()
+	s.mu.Lock()
+	id := s.last
+	s.mu.Unlock()
+	if id == "" {
+		return nil
+	}
+	r, err := s.Store.Get(t.Context(), id)
+	if errors.Is(err, idempotent.ErrNoRecord) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func withMethod(method string) func(*request) { return func(r *request) { r.method = method } }
+
+// duringRun is a handler that calls f before it answers 201.
+func duringRun(f func()) handler {
+	return func(ctx context.Context, r request) (reply, error) {
+		f()
+		return created(ctx, r)
+	}
+}
