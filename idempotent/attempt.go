@@ -54,12 +54,12 @@ func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd
 	r.Settled = time.Time{}
-	r.Encoding, r.Result = "", nil
+	r.setOutcome(outcome{})
 	r.ReconcileAttempts = 0
 	if a.opts.RequestID != nil {
 		r.RequestID = a.opts.RequestID(ctx)
 	}
-	r.schedule(now, a.opts.Retention, a.opts.ReconcileAfter)
+	r.schedule(now, a.opts)
 	return r
 }
 
@@ -69,7 +69,7 @@ func (o *Options) transition(r *Record, state State, reason Reason, now time.Tim
 	next.State, next.Reason = state, reason
 	next.Version = newVersion()
 	next.Settled = now
-	next.schedule(now, o.Retention, o.ReconcileAfter)
+	next.schedule(now, o)
 	return next
 }
 

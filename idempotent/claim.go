@@ -17,8 +17,9 @@ var errContended = fmt.Errorf("the record changed %d times while it was being cl
 // either the record we own (held), or a completed one to replay, or an error.
 // The handler may be entered only for a held record.
 func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Record, err error) {
-	var existing *Record // what the last write met; nil: nothing is known to stand
-	for range maxClaimRounds {
+	existing := a.guard.cache.get(a.id, now) // what stands, as far as is known
+	var patience waiter
+	for round := 0; round < maxClaimRounds; round++ {
 		// A worker past its own time claims nothing any more. (Records keep
 		// milliseconds, so less than one is none.)
 		if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
@@ -62,6 +63,17 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 				a.observe(ctx, EventMarkedUnknown, &next, nil)
 				existing = &next
 			}
+		case verdictInProgress:
+			met, again, err := a.await(ctx, &patience, now)
+			if err != nil {
+				a.observe(ctx, EventStoreError, existing, err)
+				return nil, nil, err
+			}
+			if !again {
+				return a.refuse(ctx, v, existing, a.opts.now())
+			}
+			existing = met
+			round = 0 // waiting is not contention
 		default:
 			return a.refuse(ctx, v, existing, now)
 		}

@@ -166,7 +166,7 @@ func TestDecideResolution(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	const retention, reconcileAfter = time.Hour, time.Minute
+	const retention, reconcileAfter, unresolved = time.Hour, time.Minute, 48 * time.Hour
 	for _, row := range []struct {
 		name         string
 		r            Record
@@ -182,9 +182,22 @@ func TestSchedule(t *testing.T) {
 	} {
 		r := row.r
 		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
-		r.schedule(at, retention, reconcileAfter)
+		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter})
 		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
 			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
+		}
+
+		// Bounded for those who ask: only what would never expire changes.
+		r = row.r
+		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter, UnresolvedRetention: unresolved})
+		want := row.expires
+		if want.IsZero() {
+			if want = at.Add(unresolved); r.State == StateInProgress {
+				want = r.LeaseEnd.Add(unresolved)
+			}
+		}
+		if !r.Expires.Equal(want) || !r.Due.Equal(row.due) {
+			t.Errorf("%s, bounded: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, want, row.due)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Guard struct {
 	store Store
 	opts  Options
+	cache *cache // nil: none
 
 	// hinted is set once a developer was told what NotExecuted is for.
 	hinted atomic.Bool
@@ -27,17 +28,17 @@ func New(store Store, optFns ...func(*Options)) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{store: store, opts: *opts}, nil
+	return &Guard{store: store, opts: *opts, cache: newCache(opts)}, nil
 }
 
 // With returns a guard over the same store with changed options: for an
-// adapter that wants them checked once, when it is built.
+// adapter that wants them checked once, when it is built. Its cache is its own.
 func (g *Guard) With(optFns ...func(*Options)) (*Guard, error) {
 	opts, err := g.opts.with(optFns)
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{store: g.store, opts: *opts}, nil
+	return &Guard{store: g.store, opts: *opts, cache: newCache(opts)}, nil
 }
 
 // options returns the guard's options changed by optFns.

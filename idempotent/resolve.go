@@ -65,11 +65,17 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	if err != nil {
 		return g.resolveFailed(ctx, id, "get", err)
 	}
+	version := newVersion() // of the one write that is going to succeed
 	for range maxResolveRounds {
 		next, done, err := g.judgeResolution(ctx, current, want)
 		if done {
 			return err
 		}
+		if want, err = g.putChunks(ctx, id, version, want, next.Expires); err != nil {
+			return g.resolveFailed(ctx, id, "put the result of", err)
+		}
+		next.Version = version
+		next.setOutcome(want)
 		met, err := g.replace(ctx, next, current.Version)
 		if err != nil {
 			return g.resolveFailed(ctx, id, "replace", err)
@@ -107,9 +113,7 @@ func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outco
 	case resolveContradict:
 		o.observe(ctx, EventContradicted, id.Operation(), current, nil)
 	}
-	next = o.transition(current, want.state, want.reason, now)
-	next.Encoding, next.Result = want.encoding, want.result
-	return next, false, nil
+	return o.transition(current, want.state, want.reason, now), false, nil
 }
 
 // resolveFailed turns what the store said into the caller's error.
@@ -143,6 +147,7 @@ func (o *Options) resolutionOutcome(r Resolution) (outcome, error) {
 		if out.encoding, out.result, err = encodeResult(codec, r.value); err != nil {
 			return out, err
 		}
+		out.version = o.ResultVersion
 	}
 	return out, nil
 }

@@ -1,10 +1,10 @@
 package idempotent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // settlement is what became of an outcome.
@@ -31,9 +31,14 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		base.Ref = ref
 	}
 	kind := settledEvent(out.state)
+	// One write id for all rounds: a round that met another write has not
+	// written, and the chunks are kept under the id.
+	version := newVersion()
+	out = a.putLarge(ctx, &base, version, out, now)
 	for range maxSettleRounds {
 		next := a.opts.transition(&base, out.state, out.reason, now)
-		next.Encoding, next.Result = out.encoding, out.result
+		next.Version = version
+		next.setOutcome(out)
 		current, err := a.guard.replace(ctx, next, was)
 		switch {
 		case errors.Is(err, ErrTooLarge) && out.encoding != EncodingOmitted:
@@ -46,6 +51,8 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{}
 		case current == nil:
 			a.observe(ctx, kind, &next, out.err)
+			next.Result = out.result // whole, for the cache
+			a.guard.cache.put(&next, now)
 			return settlement{stored: out.encoding != EncodingOmitted}
 		}
 		now = a.opts.now()
@@ -90,12 +97,30 @@ func settledEvent(s State) EventKind {
 	}
 }
 
-// equals reports whether r holds this very outcome.
-func (o outcome) equals(r *Record) bool {
-	return o.state == r.State && o.encoding == r.Encoding && bytes.Equal(o.result, r.Result)
+// putLarge writes a large result beside the record held, ahead of the outcome
+// and with a time budget of its own: two thirds of what is left, the rest is
+// the record's. A result that does not fit in is omitted.
+func (a *attempt) putLarge(ctx context.Context, held *Record, version Version, out outcome, now time.Time) outcome {
+	ctx, cancel := withinTwoThirds(ctx)
+	defer cancel()
+	expires := a.opts.transition(held, out.state, out.reason, now).Expires
+	chunked, err := a.guard.putChunks(ctx, a.id, version, out, expires)
+	if err != nil {
+		a.observe(ctx, EventCompletionFailed, held, err)
+		return out.omitted(err)
+	}
+	return chunked
+}
+
+func withinTwoThirds(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
 // omitted returns the outcome without its result.
 func (o outcome) omitted(err error) outcome {
-	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, err: err}
+	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, version: o.version, err: err}
 }

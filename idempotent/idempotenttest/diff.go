@@ -37,6 +37,8 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 	moment("Settled", got.Settled, want.Settled)
 	field("Encoding", got.Encoding == want.Encoding, got.Encoding, want.Encoding)
 	field("Result", bytes.Equal(got.Result, want.Result), brief(got.Result), brief(want.Result))
+	field("Chunks", got.Chunks == want.Chunks, got.Chunks, want.Chunks)
+	field("ResultVersion", got.ResultVersion == want.ResultVersion, got.ResultVersion, want.ResultVersion)
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
 	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
 	moment("Due", got.Due, want.Due)

@@ -10,7 +10,7 @@ import (
 // and the second request with one key.
 func RunFailureModes(t *testing.T, f Fixture) {
 	t.Helper()
-	for _, group := range [][]scenario{claimScenarios, outcomeScenarios, timeScenarios, evidenceScenarios} {
+	for _, group := range [][]scenario{claimScenarios, outcomeScenarios, timeScenarios, evidenceScenarios, resultScenarios, waitScenarios} {
 		for _, s := range group {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()

@@ -39,6 +39,26 @@ var timeScenarios = []scenario{
 			l.Fatalf("%d calls to the store, want none", n)
 		}
 	}},
+	{"FM17_NoDeadline", func(l *lab) {
+		const long = time.Hour
+		a := l.worker(func(o *idempotent.Options) { o.DefaultLease = long })
+		_, err := idempotent.DoOutcome(context.Background(), a.guard, l.key, func(ctx context.Context) (string, error) {
+			if _, ok := ctx.Deadline(); !ok {
+				l.Error("the handler's context has no deadline, though its lease ends")
+			}
+			left := l.record().LeaseEnd.Sub(l.clock.Now())
+			if left > long || left < long-time.Minute {
+				l.Errorf("the lease ends in %s, want DefaultLease", left)
+			}
+			l.clock.Advance(long - time.Minute)
+			l.worker().wantRefused(idempotent.ErrInProgress)
+			l.clock.Advance(2 * time.Minute)
+			l.worker().wantRefused(idempotent.ErrUnresolved)
+			return "ch_a", nil
+		})
+		l.must(err)
+		l.worker().wantReplay("ch_a")
+	}},
 	{"FM18_SkewAroundTheLeaseEnd", func(l *lab) {
 		const skew = 5 * time.Second
 		wide := func(o *idempotent.Options) { o.Recovery, o.LeaseMargin = idempotent.Rerun, skew }
@@ -97,6 +117,15 @@ var timeScenarios = []scenario{
 		l.wantEvents(idempotent.EventMarkedUnknown)
 		l.wantState(idempotent.StateUnknown)
 		l.wantEffects(1)
+	}},
+	{"FM59_UnlessItWasAskedFor", func(l *lab) {
+		bounded := func(o *idempotent.Options) { o.UnresolvedRetention = 30 * 24 * time.Hour }
+		_, err := l.worker(bounded).do(func(context.Context) (string, error) { return "", errCut })
+		l.mustBe(err, errCut)
+		l.clock.Advance(30*24*time.Hour - time.Minute)
+		l.worker(bounded).wantRefused(idempotent.ErrUnresolved)
+		l.clock.Advance(2 * time.Minute)
+		l.worker(bounded).wantRuns("ch_b")
 	}},
 	{"FM59_UnknownUnderRerunNeverExpires", func(l *lab) {
 		_, err := l.worker(rerun).do(func(context.Context) (string, error) {

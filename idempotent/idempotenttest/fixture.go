@@ -62,6 +62,8 @@ func fullRecord() idempotent.Record {
 		Settled:           at,
 		Encoding:          "json",
 		Result:            []byte("{\"id\":\"ch_1\"}\x00\xff"),
+		Chunks:            idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}},
+		ResultVersion:     "2",
 		Ref:               "orders/1 ü",
 		RequestID:         "request-1",
 		Due:               at.Add(time.Minute),

@@ -37,8 +37,9 @@ func newLab(t testing.TB, f Fixture) *lab {
 // worker is one process: a guard with its own line to the store.
 type worker struct {
 	*lab
-	tap   *tap
-	guard *idempotent.Guard
+	tap    *tap
+	chunks *chunkTap // nil: the store keeps large results in the record
+	guard  *idempotent.Guard
 }
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
@@ -48,7 +49,12 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
 		o.Logger = discard
 	}
-	guard, err := idempotent.New(w.tap, append([]func(*idempotent.Options){base}, optFns...)...)
+	var store idempotent.Store = w.tap
+	if chunks, ok := l.store.(idempotent.ChunkStore); ok {
+		w.chunks = &chunkTap{tap: w.tap, chunks: chunks}
+		store = w.chunks
+	}
+	guard, err := idempotent.New(store, append([]func(*idempotent.Options){base}, optFns...)...)
 	if err != nil {
 		l.Fatal(err)
 	}

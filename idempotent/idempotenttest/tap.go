@@ -15,6 +15,7 @@ type tap struct {
 	idempotent.Store
 	onInsert  func(write func() (*idempotent.Record, error)) (*idempotent.Record, error)
 	onReplace func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error)
+	onGet     func(read func() (*idempotent.Record, error)) (*idempotent.Record, error)
 	calls     atomic.Int32
 }
 
@@ -40,7 +41,35 @@ func (s *tap) Replace(ctx context.Context, r idempotent.Record, was idempotent.V
 
 func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
 	s.calls.Add(1)
-	return s.Store.Get(ctx, id)
+	read := func() (*idempotent.Record, error) { return s.Store.Get(ctx, id) }
+	if s.onGet != nil {
+		return s.onGet(read)
+	}
+	return read()
+}
+
+// chunkTap is a tap on a store that keeps large results beside its records.
+type chunkTap struct {
+	*tap
+	chunks idempotent.ChunkStore
+	onPut  func(write func() (int, error)) (int, error)
+	onGet  func(read func() ([]byte, error)) ([]byte, error)
+}
+
+func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+	write := func() (int, error) { return s.chunks.PutChunks(ctx, id, v, data, expires) }
+	if s.onPut != nil {
+		return s.onPut(write)
+	}
+	return write()
+}
+
+func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	read := func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) }
+	if s.onGet != nil {
+		return s.onGet(read)
+	}
+	return read()
 }
 
 // replyLost applies a write and repeats it, as an SDK does that never heard
