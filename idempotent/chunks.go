@@ -17,15 +17,16 @@ func (c *Chunks) match(data []byte) bool {
 	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }
 
-// putChunks keeps the result of out beside the record, if it is large and the
-// store can, and returns out with the word where it is. What was put already is
-// not put again.
+// keepsBeside reports whether the result of out goes beside its record: it is
+// large, the store can, and it has not gone there yet.
+func (g *Guard) keepsBeside(out outcome) bool {
+	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
+}
+
+// putChunks keeps the result of out beside the record and returns out with the
+// word where it is.
 func (g *Guard) putChunks(ctx context.Context, id RecordID, v Version, out outcome, expires time.Time) (outcome, error) {
-	store, ok := g.store.(ChunkStore)
-	if !ok || len(out.result) <= inlineResult || out.chunks.Count > 0 {
-		return out, nil
-	}
-	count, err := store.PutChunks(ctx, id, v, out.result, expires)
+	count, err := g.chunks.PutChunks(ctx, id, v, out.result, expires)
 	if err != nil {
 		return out, storeError(id, "put the result of", err)
 	}
@@ -41,12 +42,11 @@ func (g *Guard) withChunks(ctx context.Context, r *Record) (*Record, error) {
 		return r, nil
 	}
 	unavailable := &ReplayUnavailableError{RecordID: r.ID, Ref: r.Ref}
-	store, ok := g.store.(ChunkStore)
-	if !ok {
+	if g.chunks == nil {
 		unavailable.Reason = "it is in chunks, and this store keeps none"
 		return r, unavailable
 	}
-	data, err := store.GetChunks(ctx, r.ID, r.Version, r.Chunks.Count)
+	data, err := g.chunks.GetChunks(ctx, r.ID, r.Version, r.Chunks.Count)
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		unavailable.Reason = "a chunk of the stored result is missing"

@@ -119,7 +119,7 @@ func (o *Options) setDefaults() {
 		o.CacheBytes = 16 << 20
 	}
 	if o.Codec == nil {
-		o.Codec = jsonCodec{}
+		o.Codec = &jsonCodec{}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

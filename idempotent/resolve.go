@@ -71,8 +71,10 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 		if done {
 			return err
 		}
-		if want, err = g.putChunks(ctx, id, version, want, next.Expires); err != nil {
-			return g.resolveFailed(ctx, id, "put the result of", err)
+		if g.keepsBeside(want) {
+			if want, err = g.putChunks(ctx, id, version, want, next.Expires); err != nil {
+				return g.resolveFailed(ctx, id, "put the result of", err)
+			}
 		}
 		next.Version = version
 		next.setOutcome(want)

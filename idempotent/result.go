@@ -107,7 +107,7 @@ func encodeFinal(e *FinalError) []byte {
 
 func decodeFinal(data []byte) (*FinalError, error) {
 	var e FinalError
-	if err := (jsonCodec{}).Decode(data, &e); err != nil {
+	if err := json.Unmarshal(data, &e); err != nil {
 		return nil, err
 	}
 	return &e, nil

@@ -34,7 +34,9 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 	// One write id for all rounds: a round that met another write has not
 	// written, and the chunks are kept under the id.
 	version := newVersion()
-	out = a.putLarge(ctx, &base, version, out, now)
+	if a.guard.keepsBeside(out) {
+		out = a.putLarge(ctx, &base, version, out, now)
+	}
 	for range maxSettleRounds {
 		next := a.opts.transition(&base, out.state, out.reason, now)
 		next.Version = version
