@@ -26,32 +26,44 @@ var (
 	recoveries = []Recovery{Reconcile, Rerun}
 )
 
+// decisions are the rows of the decision table: what a request meets, in
+// words and as a record, and what it gets. docs/concepts.md shows them.
+var decisions = []struct {
+	meets string
+	r     Record
+	want  verdict
+}{
+	{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
+	{"in progress, lease live, `Reconcile`", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
+	{"in progress, lease live, `Rerun`", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
+	{"in progress, lease ended, `Reconcile`", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
+	{"in progress, lease ended, `Rerun`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+	{"retryable", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
+	{"unknown", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
+	{"past its retention, in any state", Record{State: StateCompleted, Expires: past}, verdictReinsert},
+	{"another fingerprint, in any state", Record{State: StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
+	{"a fingerprint of another version, in any state", Record{State: StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
+	{"a state that this code does not know", Record{State: StateUnknown + 1}, verdictUnreadable},
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name string
-		r    Record
-		want verdict
-	}{
-		{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
-		{"completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay},
-		{"in progress, lease live, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
-		{"in progress, lease live, Rerun", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
-		{"in progress, lease ended, Reconcile", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
-		{"in progress, lease ended, Rerun", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-		{"retryable, Reconcile", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
-		{"retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
-		{"unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved},
-		{"a state of another version", Record{State: StateUnknown + 1}, verdictUnreadable},
-		{"no state", Record{}, verdictUnreadable},
-	} {
-		r := row.r
-		r.Fingerprint = mine
-		if got := decide(&r, mine, at); got != row.want {
-			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+	check := func(name string, r Record, want verdict) {
+		t.Helper()
+		if r.Fingerprint == (Fingerprint{}) {
+			r.Fingerprint = mine
+		}
+		if got := decide(&r, mine, at); got != want {
+			t.Errorf("%s: got verdict %d, want %d", name, got, want)
 		}
 	}
+	for _, row := range decisions {
+		check(row.meets, row.r, row.want)
+	}
+	check("completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay)
+	check("retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver)
+	check("unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved)
+	check("no state", Record{}, verdictUnreadable)
 }
 
 // What comes before the state comes before every state.
