@@ -21,8 +21,12 @@ func benchmarkGuard(b *testing.B) func(context.Context, chargeRequest) (string, 
 
 // A first request: claim, handler, outcome.
 func BenchmarkWrapFirst(b *testing.B) {
-	h, ctx := benchmarkGuard(b), b.Context()
+	var h func(context.Context, chargeRequest) (string, error)
+	ctx := b.Context()
 	for i := 0; b.Loop(); i++ {
+		if i%4096 == 0 {
+			h = benchmarkGuard(b) // or the collector's work on a growing store is what is measured
+		}
 		if _, err := h(ctx, chargeRequest{"acme", strconv.Itoa(i), 4200}); err != nil {
 			b.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 				return &mine, nil, nil
 			}
 		case verdictMarkUnknown:
-			next := a.opts.transition(existing, StateUnknown, ReasonLeaseEnded, now)
+			next := a.opts.transition(existing, StateUnknown, ReasonLeaseEnded, a.random.draw(), now)
 			existing, err = a.guard.replace(ctx, next, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord):
@@ -125,7 +125,7 @@ func (a *attempt) giveUp(ctx context.Context, mine *Record, err error) error {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, a.opts.DeadlineReserve)
 	defer cancel()
-	next := a.opts.transition(mine, StateRetryable, ReasonReleased, a.opts.now())
+	next := a.opts.transition(mine, StateRetryable, ReasonReleased, a.random.draw(), a.opts.now())
 	if _, releaseErr := a.guard.replace(ctx, next, mine.Version); releaseErr == nil {
 		a.observe(ctx, EventRetryable, &next, nil)
 	}

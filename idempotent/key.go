@@ -69,10 +69,9 @@ func (k Key) RecordID() RecordID {
 		buf = append(buf, part...)
 	}
 	sum := sha256.Sum256(buf)
-	out := make([]byte, 0, len(k.Operation)+1+hashText)
-	out = append(out, k.Operation...)
-	out = append(out, '#')
-	return RecordID(base64.RawURLEncoding.AppendEncode(out, sum[:]))
+	var hash [hashText]byte
+	base64.RawURLEncoding.Encode(hash[:], sum[:])
+	return RecordID(k.Operation + "#" + string(hash[:]))
 }
 
 // hashText is the length of a SHA-256 sum in unpadded base64.

@@ -67,7 +67,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	}
 	version := newVersion() // of the one write that is going to succeed
 	for range maxResolveRounds {
-		next, done, err := g.judgeResolution(ctx, current, want)
+		next, done, err := g.judgeResolution(ctx, current, want, version)
 		if done {
 			return err
 		}
@@ -76,7 +76,6 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 				return g.resolveFailed(ctx, id, "put the result of", err)
 			}
 		}
-		next.Version = version
 		next.setOutcome(want)
 		met, err := g.replace(ctx, next, current.Version)
 		if err != nil {
@@ -93,7 +92,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 
 // judgeResolution says what the evidence want makes of the record current: the
 // record to write, or that it is done and with which error.
-func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outcome) (next Record, done bool, err error) {
+func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outcome, v Version) (next Record, done bool, err error) {
 	o, id := &g.opts, current.ID
 	now := o.now()
 	switch decideResolution(current, want.state, now) {
@@ -115,7 +114,7 @@ func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outco
 	case resolveContradict:
 		o.observe(ctx, EventContradicted, id.Operation(), current, nil)
 	}
-	return o.transition(current, want.state, want.reason, now), false, nil
+	return o.transition(current, want.state, want.reason, v, now), false, nil
 }
 
 // resolveFailed turns what the store said into the caller's error.

@@ -33,13 +33,12 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 	kind := settledEvent(out.state)
 	// One write id for all rounds: a round that met another write has not
 	// written, and the chunks are kept under the id.
-	version := newVersion()
+	version := Version(a.random.draw())
 	if a.guard.keepsBeside(out) {
 		out = a.putLarge(ctx, &base, version, out, now)
 	}
 	for range maxSettleRounds {
-		next := a.opts.transition(&base, out.state, out.reason, now)
-		next.Version = version
+		next := a.opts.transition(&base, out.state, out.reason, version, now)
 		next.setOutcome(out)
 		current, err := a.guard.replace(ctx, next, was)
 		switch {
@@ -53,8 +52,11 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{}
 		case current == nil:
 			a.observe(ctx, kind, &next, out.err)
-			next.Result = out.result // whole, for the cache
-			a.guard.cache.put(&next, now)
+			if a.guard.cache != nil {
+				whole := next
+				whole.Result = out.result
+				a.guard.cache.put(&whole, now)
+			}
 			return settlement{stored: out.encoding != EncodingOmitted}
 		}
 		now = a.opts.now()
@@ -105,7 +107,7 @@ func settledEvent(s State) EventKind {
 func (a *attempt) putLarge(ctx context.Context, held *Record, version Version, out outcome, now time.Time) outcome {
 	ctx, cancel := withinTwoThirds(ctx)
 	defer cancel()
-	expires := a.opts.transition(held, out.state, out.reason, now).Expires
+	expires := a.opts.transition(held, out.state, out.reason, version, now).Expires
 	chunked, err := a.guard.putChunks(ctx, a.id, version, out, expires)
 	if err != nil {
 		a.observe(ctx, EventCompletionFailed, held, err)

@@ -3,6 +3,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -44,7 +45,7 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	s.records[r.ID] = r.Clone()
+	s.records[r.ID] = own(r)
 	return nil, nil
 }
 
@@ -62,8 +63,15 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	case old.Version != was:
 		return old.Clone(), nil
 	}
-	s.records[r.ID] = r.Clone()
+	s.records[r.ID] = own(r)
 	return nil, nil
+}
+
+// own returns the record that was handed over, sharing no memory with its
+// owner.
+func own(r idempotent.Record) *idempotent.Record {
+	r.Result = bytes.Clone(r.Result)
+	return &r
 }
 
 // Get returns the record, expired or not.
