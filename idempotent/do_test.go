@@ -102,6 +102,11 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
 		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: idempotent.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
+		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; it is not run again before it is resolved"},
+		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler outlived its lease and another request took the record over; its outcome is not stored"},
+		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the work was done, but its result cannot be replayed: it is gone"},
+		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not entered: -1s left before the deadline (context canceled); retrying is safe"},
+		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: this key was used for another request; send a new key, or the first request unchanged"},
 		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry within 0s"},
 	} {
 		if got := row.err.Error(); got != row.want {

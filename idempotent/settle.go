@@ -116,11 +116,9 @@ func (a *attempt) putLarge(ctx context.Context, held *Record, version Version, o
 	return chunked
 }
 
+// withinTwoThirds returns ctx, which has a deadline, with two thirds of its time.
 func withinTwoThirds(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
+	deadline, _ := ctx.Deadline()
 	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
