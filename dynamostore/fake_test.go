@@ -32,17 +32,25 @@ const (
 // fakeDynamoDB is one table in memory. It knows the two conditions above by
 // their text and nothing of expressions.
 type fakeDynamoDB struct {
-	mu    sync.Mutex
-	items map[string]item
-	puts  []*dynamodb.PutItemInput
-	gets  []*dynamodb.GetItemInput
-	calls map[string]int
+	mu        sync.Mutex
+	items     map[string]item
+	puts      []*dynamodb.PutItemInput
+	gets      []*dynamodb.GetItemInput
+	batchPuts []*dynamodb.BatchWriteItemInput
+	batchGets []*dynamodb.BatchGetItemInput
+	calls     map[string]int
 
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
 	// forgetful makes it ignore ReturnValuesOnConditionCheckFailure.
 	forgetful bool
+	// leave, if set, returns how much of the n-th batch of an operation, which
+	// is of that size, is handed back undone.
+	leave func(operation string, n, size int) int
+	// alias is what it calls the table in the replies to batches. Default: as
+	// in the request.
+	alias string
 
 	table *types.TableDescription // nil: there is none
 	ttl   *types.TimeToLiveDescription
@@ -250,6 +258,8 @@ func fullRecord() idempotent.Record {
 	r.Result = []byte("{\"id\":\"ch_1\"}\x00\xff")
 	r.Ref = "orders/1 ü"
 	r.RequestID = "request-1"
+	r.Chunks = idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}}
+	r.ResultVersion = "v2"
 	r.ReconcileAttempts = 2
 	return r
 }
