@@ -1,3 +1,13 @@
 module github.com/once-lambda/once/boltstore
 
 go 1.26.0
+
+require (
+	github.com/once-lambda/once v0.1.0
+	go.etcd.io/bbolt v1.5.0
+)
+
+require (
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
+	golang.org/x/sys v0.45.0 // indirect
+)

@@ -1,0 +1,29 @@
+package boltstore_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// One fsync each.
+func BenchmarkInsert(b *testing.B) {
+	s := open(b, filepath.Join(b.TempDir(), "once.db"))
+	n := 0
+	for b.Loop() {
+		insert(b, s, record(n, time.Time{}))
+		n++
+	}
+}
+
+// No fsync: what a duplicate costs.
+func BenchmarkInsertRefused(b *testing.B) {
+	s := open(b, filepath.Join(b.TempDir(), "once.db"))
+	r := record(1, time.Time{})
+	insert(b, s, r)
+	for b.Loop() {
+		if met, err := s.Insert(b.Context(), r, at); err != nil || met == nil {
+			b.Fatal(met, err)
+		}
+	}
+}

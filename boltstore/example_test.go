@@ -1,0 +1,50 @@
+package boltstore_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The second process finds what the first one did.
+func Example() {
+	dir, err := os.MkdirTemp("", "once")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	for process := 1; process <= 2; process++ {
+		store, err := boltstore.Open(filepath.Join(dir, "once.db"))
+		if err != nil {
+			log.Fatal(err)
+		}
+		guard, err := idempotent.New(store)
+		if err != nil {
+			log.Fatal(err)
+		}
+		key := idempotent.Key{
+			Operation:   "charge",
+			Scope:       idempotent.Global,
+			ID:          "order-2026-000001",
+			Fingerprint: idempotent.FingerprintBytes([]byte("4200 usd")),
+		}
+		id, err := idempotent.Do(context.Background(), guard, key, func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "ch_1", nil
+		})
+		fmt.Println("process", process, "answers", id, err)
+		if err := store.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// charging
+	// process 1 answers ch_1 <nil>
+	// process 2 answers ch_1 <nil>
+}

@@ -1,0 +1,42 @@
+package boltstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// HoldWriter keeps every writer of s waiting until release is called.
+func HoldWriter(s *Store) (release func()) {
+	s.write <- struct{}{}
+	return func() { <-s.write }
+}
+
+// Encode and Decode are the encoding of records.
+func Encode(r *idempotent.Record) ([]byte, error) { return encode(r) }
+
+func Decode(id idempotent.RecordID, data []byte) (*idempotent.Record, error) {
+	return decode(id, data)
+}
+
+// Seal returns body as a stored record of id, with a header that is right.
+func Seal(id idempotent.RecordID, body string) []byte {
+	return seal(id, formatVersion, []byte(body))
+}
+
+// SealVersion is Seal for another format version.
+func SealVersion(id idempotent.RecordID, version byte, body string) []byte {
+	return seal(id, version, []byte(body))
+}
+
+// Bucket is the name of the bucket.
+var Bucket = bucket
+
+// Drop is the second half of Purge.
+func Drop(s *Store, keys [][]byte, now time.Time) (int, error) {
+	return s.drop(context.Background(), keys, now)
+}
+
+// OpenError is what Open says about bbolt's error.
+func OpenError(path string, err error) error { return openError(path, time.Second, err) }

@@ -1,0 +1,34 @@
+package boltstore
+
+import (
+	"context"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Get returns the record, expired or not, or [idempotent.ErrNoRecord]. The
+// context is looked at before the transaction.
+func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (r *idempotent.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	err = s.view(func(tx *bbolt.Tx) (err error) {
+		r, err = read(tx, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// read returns the record id as tx sees it.
+func read(tx *bbolt.Tx, id idempotent.RecordID) (*idempotent.Record, error) {
+	value := tx.Bucket(bucket).Get([]byte(id))
+	if value == nil {
+		return nil, idempotent.ErrNoRecord
+	}
+	return decode(id, value)
+}

@@ -1,0 +1,271 @@
+package boltstore_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// document is the stored form of a whole record, as a later version might
+// write it: "new" is a member that this version does not know.
+func document() map[string]any {
+	return map[string]any{
+		"st": "C", "why": "result", "rec": "rerun",
+		"own": make([]byte, 16), "wid": make([]byte, 16), "att": 3, "fp": make([]byte, 33),
+		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
+		"enc": "json", "res": []byte("secret"), "ref": "orders/1", "rid": "request-1",
+		"due": 5, "rc": 2,
+		"new": map[string]any{"a": []any{1.5, "x"}},
+	}
+}
+
+func doc(t testing.TB, m map[string]any) string {
+	t.Helper()
+	out, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestRecordFields(t *testing.T) {
+	t.Parallel()
+	r, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", doc(t, document())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A field of Record that is added and not stored shows up here.
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[idempotent.Record]()) {
+		value := reflect.ValueOf(*r).FieldByIndex(f.Index)
+		if value.IsZero() && f.Type.Kind() != reflect.Array {
+			t.Errorf("Record.%s is not stored", f.Name)
+		}
+	}
+	if want := time.UnixMilli(1).UTC(); r.LeaseEnd != want {
+		t.Errorf("LeaseEnd is %s, want %s", r.LeaseEnd, want)
+	}
+	again, err := boltstore.Encode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := boltstore.Seal("charge#1", doc(t, document())); !bytes.Equal(again, want) {
+		t.Errorf("encoded again:\n%s\nwant\n%s", again[5:], want[5:])
+	}
+}
+
+func TestMalformedRecord(t *testing.T) {
+	t.Parallel()
+	const secret = "4242424242424242"
+	for name, values := range map[string][]any{
+		"st":    {nil, secret, 1, ""},
+		"rec":   {nil, secret, 1},
+		"why":   {nil, 1},
+		"own":   {nil, secret, []byte("short"), make([]byte, 17)},
+		"wid":   {nil, secret, []byte("short"), make([]byte, 17)},
+		"fp":    {nil, secret, make([]byte, 32), make([]byte, 34)},
+		"att":   {nil, secret, 1.5, json.Number("1e400")},
+		"rc":    {nil, secret, 1.5},
+		"lease": {nil, secret, 1.5, json.Number("42424242424242424242")},
+		"exp":   {nil, secret, true},
+		"ct":    {nil, secret},
+		"dt":    {nil, secret},
+		"due":   {nil, secret},
+		"enc":   {nil, 1},
+		"res":   {nil, "%" + secret, 1},
+		"ref":   {nil, 1},
+		"rid":   {nil, 1},
+	} {
+		for _, value := range values {
+			m := document()
+			m[name] = value
+			_, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", doc(t, m)))
+			wantError(t, err, "its "+name+" is not ", "run the version that wrote it")
+			if strings.Contains(err.Error(), "4242") {
+				t.Errorf("the error %q holds a value", err)
+			}
+		}
+	}
+	for _, required := range []string{"st", "rec", "own", "wid", "fp"} {
+		m := document()
+		delete(m, required)
+		_, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", doc(t, m)))
+		wantError(t, err, "its "+required+" is missing")
+	}
+	for _, body := range []string{"", "null", "[]", "1", "{", `"` + secret + `"`, "{}x"} {
+		_, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", body))
+		wantError(t, err, "its document is not a JSON object")
+	}
+
+	good := boltstore.Seal("charge#1", doc(t, document()))
+	for n := range 5 {
+		_, err := boltstore.Decode("charge#1", good[:n])
+		wantError(t, err, "a record is cut off")
+	}
+	_, err := boltstore.Decode("charge#2", good)
+	wantError(t, err, "a record's checksum is wrong")
+	for i := range good {
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 0x20
+		_, err := boltstore.Decode("charge#1", flipped)
+		wantError(t, err, "a record's checksum is wrong")
+	}
+	_, err = boltstore.Decode("charge#1", boltstore.SealVersion("charge#1", 2, "{}"))
+	wantError(t, err, "format version 2", "reads 1", "run the version that wrote it")
+}
+
+// put writes value behind the store's back.
+func put(t testing.TB, path string, id idempotent.RecordID, value []byte) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(boltstore.Bucket).Put([]byte(id), value)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnreadableRecord: a record that cannot be read is nobody's permission to
+// run. It is not replaced, not dropped, and keeps no other key from working.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
+	expired := record(1, at.AddDate(-1, 0, 0))
+	insert(t, s, expired)
+	s.Close()
+	put(t, path, expired.ID, boltstore.SealVersion(expired.ID, 77, "{}"))
+
+	s = open(t, path) // which purges
+	_, err := s.Get(t.Context(), expired.ID)
+	wantError(t, err, path, "format version 77")
+	_, err = s.Insert(t.Context(), expired, at)
+	wantError(t, err, "format version 77")
+	_, err = s.Replace(t.Context(), expired, expired.Version)
+	wantError(t, err, "format version 77")
+	insert(t, s, record(2, time.Time{}))
+}
+
+// TestLaterVersionsMembers: what a later version wrote survives a Replace.
+func TestLaterVersionsMembers(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
+	insert(t, s, record(1, time.Time{}))
+	s.Close()
+	id := record(1, time.Time{}).ID
+	later := document()
+	delete(later, "exp")
+	put(t, path, id, boltstore.Seal(id, doc(t, later)))
+
+	s = open(t, path)
+	r, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := r.Version
+	r.Version, r.Ref = version(9), ""
+	if met, err := s.Replace(t.Context(), *r, was); err != nil || met != nil {
+		t.Fatalf("Replace: got %v, %v", met, err)
+	}
+	got, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, r) {
+		t.Errorf("got %+v\nwant %+v", got, r)
+	}
+	value, err := boltstore.Encode(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(value[5:], &m); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m["new"], later["new"]) {
+		t.Errorf("the unknown member is %v, want %v", m["new"], later["new"])
+	}
+	if _, ok := m["ref"]; ok {
+		t.Error("a field that was emptied is still there")
+	}
+}
+
+func TestEmptyResult(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	for n, result := range [][]byte{nil, {}, {0}} {
+		r := record(n, time.Time{})
+		r.Result = result
+		insert(t, s, r)
+		got, err := s.Get(t.Context(), r.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.Result, result) {
+			t.Errorf("got %#v, want %#v", got.Result, result)
+		}
+	}
+}
+
+// TestForeignExtra: what another store left in Extra is not ours to write.
+func TestForeignExtra(t *testing.T) {
+	t.Parallel()
+	r := record(1, time.Time{})
+	want, err := boltstore.Encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Extra = map[string]string{"a": "b"}
+	if got, err := boltstore.Encode(&r); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// FuzzDecode: whatever the file holds, decoding returns a record that encodes
+// to itself, or an error that holds nothing of it.
+func FuzzDecode(f *testing.F) {
+	full := document()
+	empty := maps.Clone(full)
+	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "ref", "rid", "due", "rc", "new"} {
+		delete(empty, name)
+	}
+	f.Add(doc(f, full))
+	f.Add(doc(f, empty))
+	f.Add(`{"st":"C","ST":"I"}`)
+	f.Add(`{"st":"C","st":null}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		boltstore.Decode("charge#1", []byte(body)) // it must not panic on a header either
+		r, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", body))
+		if err != nil {
+			if len(err.Error()) > 120 {
+				t.Errorf("the error is long enough to hold a value: %q", err)
+			}
+			return
+		}
+		data, err := boltstore.Encode(r)
+		if err != nil {
+			t.Fatalf("a record that was decoded does not encode: %v", err)
+		}
+		again, err := boltstore.Decode("charge#1", data)
+		if err != nil {
+			t.Fatalf("a record that was encoded does not decode: %v", err)
+		}
+		if third, err := boltstore.Encode(again); err != nil || !bytes.Equal(third, data) {
+			t.Errorf("encoded twice:\n%s\n%s (%v)", data, third, err)
+		}
+	})
+}

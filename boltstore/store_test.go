@@ -1,0 +1,335 @@
+package boltstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// paths remembers which file a store of the suite is in.
+type paths struct{ of sync.Map }
+
+func (p *paths) open(t testing.TB) idempotent.Store {
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
+	p.of.Store(s, path)
+	return s
+}
+
+func (p *paths) reopen(t testing.TB, s idempotent.Store) idempotent.Store {
+	t.Helper()
+	if err := s.(*boltstore.Store).Close(); err != nil {
+		t.Fatal(err)
+	}
+	path, _ := p.of.Load(s)
+	return open(t, path.(string))
+}
+
+func open(t testing.TB, path string, optFns ...func(*boltstore.Options)) *boltstore.Store {
+	t.Helper()
+	s, err := boltstore.Open(path, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	var p paths
+	fixture := idempotenttest.Fixture{Open: p.open, Reopen: p.reopen}
+	idempotenttest.RunStore(t, fixture)
+}
+
+func TestFailureModes(t *testing.T) {
+	t.Parallel()
+	var p paths
+	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{Open: p.open, Reopen: p.reopen})
+}
+
+var at = time.Date(2026, 3, 4, 5, 6, 7, 8e6, time.UTC)
+
+// record returns a completed record of the n-th key that expires at expires.
+func record(n int, expires time.Time) idempotent.Record {
+	key := idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: fmt.Sprint("order-", n)}
+	return idempotent.Record{
+		ID:          key.RecordID(),
+		State:       idempotent.StateCompleted,
+		Reason:      idempotent.ReasonResult,
+		Version:     version(byte(n)),
+		Attempt:     1,
+		Fingerprint: idempotent.FingerprintBytes(nil),
+		LeaseEnd:    at,
+		Expires:     expires,
+		Created:     at,
+		Settled:     at,
+		Encoding:    "json",
+		Result:      []byte(`"the result"`),
+	}
+}
+
+func version(b byte) (v idempotent.Version) {
+	v[0], v[15] = b, 1
+	return v
+}
+
+func insert(t testing.TB, s *boltstore.Store, r idempotent.Record) {
+	t.Helper()
+	if met, err := s.Insert(t.Context(), r, at); err != nil || met != nil {
+		t.Fatalf("Insert: got %v, %v", met, err)
+	}
+}
+
+// TestRefusalDoesNotSync shows that a request which meets a live record writes
+// nothing: every commit gives the file a new transaction id.
+func TestRefusalDoesNotSync(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
+	r := record(1, time.Time{})
+	insert(t, s, r)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if met, err := s.Insert(t.Context(), r, at); err != nil || met == nil {
+			t.Fatalf("Insert over a live record: got %v, %v", met, err)
+		}
+		if met, err := s.Replace(t.Context(), r, version(9)); err != nil || met == nil {
+			t.Fatalf("Replace of another version: got %v, %v", met, err)
+		}
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(before) != string(after) {
+		t.Error("refusals changed the file")
+	}
+}
+
+func TestHeldFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	first := open(t, path)
+	_, err := boltstore.Open(path, func(o *boltstore.Options) { o.LockTimeout = time.Millisecond })
+	wantError(t, err, path, "held by another process", "1ms")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		path      func(t *testing.T, dir string) string
+		want      []string
+		notAsRoot bool
+	}{
+		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"empty string"}},
+		{name: "no directory", want: []string{"does not exist", "mkdir -p"}, path: func(_ *testing.T, dir string) string {
+			return filepath.Join(dir, "missing", "once.db")
+		}},
+		{name: "a directory", want: []string{"is a directory", "name a file in it"}, path: func(_ *testing.T, dir string) string { return dir }},
+		{name: "below a file", want: []string{"cannot open"}, path: func(t *testing.T, dir string) string {
+			return filepath.Join(write(t, dir, "x"), "once.db")
+		}},
+		{name: "a text", want: []string{"is not a bbolt file", "has not been changed"}, path: func(t *testing.T, dir string) string {
+			return write(t, dir, "dear diary\n")
+		}},
+		{name: "a long text", want: []string{"is not a bbolt file"}, path: func(t *testing.T, dir string) string {
+			return write(t, dir, strings.Repeat("dear diary\n", 10_000))
+		}},
+		{name: "another program's", want: []string{"another program", "Name another path"}, path: func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "once.db")
+			db, err := bbolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			if err := db.Update(func(tx *bbolt.Tx) error {
+				_, err := tx.CreateBucket([]byte("theirs"))
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}},
+		{name: "no permission", notAsRoot: true, want: []string{"no permission", "change the permissions"}, path: func(t *testing.T, dir string) string {
+			path := write(t, dir, "")
+			if err := os.Chmod(path, 0); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}},
+	}
+	for _, tt := range tests {
+		if tt.notAsRoot && os.Getuid() == 0 {
+			continue // root has every permission; TestOpenErrors has the text
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := tt.path(t, t.TempDir())
+			before, _ := os.ReadFile(path)
+			s, err := boltstore.Open(path)
+			if s != nil {
+				t.Error("Open returned a store")
+			}
+			wantError(t, err, append(tt.want, path)...)
+			if after, _ := os.ReadFile(path); string(after) != string(before) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+	t.Run("lock timeout", func(t *testing.T) {
+		t.Parallel()
+		_, err := boltstore.Open("once.db", func(o *boltstore.Options) { o.LockTimeout = -1 })
+		wantError(t, err, "LockTimeout", "must be positive")
+	})
+}
+
+// write puts text into a new file in dir and returns its path.
+func write(t *testing.T, dir, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("got the error %q, want %q in it", err, part)
+		}
+	}
+}
+
+func TestFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	open(t, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o600 {
+		t.Errorf("the file has mode %o, want 600: results may be private", mode)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := record(1, time.Time{})
+	_, err := s.Insert(t.Context(), r, at)
+	wantError(t, err, "the store is closed")
+	_, err = s.Replace(t.Context(), r, r.Version)
+	wantError(t, err, "the store is closed")
+	_, err = s.Get(t.Context(), r.ID)
+	wantError(t, err, "the store is closed")
+	_, err = s.Purge(t.Context(), at)
+	wantError(t, err, "the store is closed")
+}
+
+// TestContextEndsWhileWaiting: a writer that waits for its turn waits no
+// longer than its context.
+func TestContextEndsWhileWaiting(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	release := boltstore.HoldWriter(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := s.Insert(ctx, record(1, time.Time{}), at)
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	release()
+	insert(t, s, record(1, time.Time{}))
+}
+
+// TestInsertRace: the record that another writer puts in between the look and
+// the write is the one that is returned.
+func TestInsertRace(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	const racers = 32
+	r := record(1, time.Time{})
+	won := make(chan byte, racers)
+	var wg sync.WaitGroup
+	release := boltstore.HoldWriter(s) // all of them look, and find nothing
+	for n := range byte(racers) {
+		wg.Go(func() {
+			mine := r
+			mine.Version = version(n)
+			met, err := s.Insert(t.Context(), mine, at)
+			if err != nil {
+				t.Error(err)
+			} else if met == nil {
+				won <- n
+			}
+		})
+	}
+	release()
+	wg.Wait()
+	close(won)
+	if len(won) != 1 {
+		t.Fatalf("%d inserts won, want 1", len(won))
+	}
+	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Version != version(<-won) {
+		t.Errorf("another record than the winner's stands: %v, %v", got, err)
+	}
+}
+
+func TestEmptyID(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	if _, err := s.Insert(t.Context(), idempotent.Record{State: idempotent.StateInProgress}, at); err == nil {
+		t.Error("a record without an id was written")
+	}
+}
+
+// TestOpenErrors: what root cannot provoke in a test, and what bbolt adds.
+func TestOpenErrors(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"no permission to read and write": &fs.PathError{Op: "open", Path: "once.db", Err: syscall.EACCES},
+		"change the permissions":          &fs.PathError{Op: "open", Path: "once.db", Err: syscall.EROFS},
+		"cannot open":                     syscall.EIO,
+		"is damaged":                      errors.New("file size too small"),
+	} {
+		wantError(t, boltstore.OpenError("once.db", err), want, "once.db")
+	}
+}
