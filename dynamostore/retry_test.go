@@ -19,16 +19,6 @@ var (
 	replicatedConflict  = &types.ReplicatedWriteConflictException{Message: aws.String("modified in another region")}
 )
 
-// failFirst refuses the first n calls of every operation.
-func failFirst(n int, err error) func(string, int) error {
-	return func(_ string, call int) error {
-		if call <= n {
-			return err
-		}
-		return nil
-	}
-}
-
 func always(err error) func(string, int) error { return func(string, int) error { return err } }
 
 func TestFM22_TransactionConflict(t *testing.T) {
