@@ -16,7 +16,7 @@ run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
 	@exec $(BIN)/charge-local
 
 .PHONY: test
-test: lint test-unit cover test-integration ## Everything: lint, race tests, coverage, LocalStack up, integration, down
+test: lint test-unit cover test-localstack test-integration ## Everything: lint, race tests, coverage, LocalStack, integration
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines
@@ -26,6 +26,10 @@ test-unit: ## Race tests of the packages, without engines
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
 	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
+
+.PHONY: test-localstack
+test-localstack: ## Tests of the scripts that start LocalStack
+	localstack/test
 
 .PHONY: lint
 lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck

@@ -2,7 +2,10 @@ package boltstore
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/once-lambda/once/idempotent"
 )
@@ -40,3 +43,14 @@ func Drop(s *Store, keys [][]byte, now time.Time) (int, error) {
 
 // OpenError is what Open says about bbolt's error.
 func OpenError(path string, err error) error { return openError(path, time.Second, err) }
+
+// Remove deletes a record behind the store's back.
+func Remove(ctx context.Context, s *Store, id idempotent.RecordID) error {
+	return s.update(ctx, func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucket)
+		if b.Get([]byte(id)) == nil {
+			return nil
+		}
+		return errors.Join(b.Delete([]byte(id)), added(b, -1))
+	})
+}

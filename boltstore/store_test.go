@@ -49,18 +49,19 @@ func open(t testing.TB, path string, optFns ...func(*boltstore.Options)) *boltst
 	return s
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	var p paths
-	fixture := idempotenttest.Fixture{Open: p.open, Reopen: p.reopen}
-	idempotenttest.RunStore(t, fixture)
+func fixture() idempotenttest.Fixture {
+	p := &paths{}
+	return idempotenttest.Fixture{
+		Open:   p.open,
+		Reopen: p.reopen,
+		Remove: func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error {
+			return boltstore.Remove(ctx, s.(*boltstore.Store), id)
+		},
+	}
 }
 
-func TestFailureModes(t *testing.T) {
-	t.Parallel()
-	var p paths
-	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{Open: p.open, Reopen: p.reopen})
-}
+func TestConformance(t *testing.T)  { idempotenttest.RunStore(t, fixture()) }
+func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture()) }
 
 var at = time.Date(2026, 3, 4, 5, 6, 7, 8e6, time.UTC)
 

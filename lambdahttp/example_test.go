@@ -2,7 +2,9 @@ package lambdahttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -31,7 +33,7 @@ func ExampleAPIGatewayV2() {
 	event.RequestContext.HTTP.Method = "POST"
 	event.RouteKey, event.RawPath = "POST /charges", "/charges"
 	event.Headers = map[string]string{"idempotency-key": `"8e03978e-40d5-43e8-bc93-6894a57f9324"`}
-	event.Body = `{"amount":1250,"currency":"EUR"}`
+	event.Body = `{"amount":1250,"currency":"eur"}`
 	event.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
 		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "merchant-1"}},
 	}
@@ -81,4 +83,23 @@ func ExampleFunctionURL() {
 	// Output:
 	// 403 <nil>
 	// 202 <nil>
+}
+
+// A provider's webhook tells that the charge exists: retries get the response
+// that the handler would have given.
+func ExampleResolved() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	recordID := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "8e03978e-40d5-43e8-bc93-6894a57f9324"}.RecordID()
+
+	err = guard.Resolve(ctx, recordID, lambdahttp.Resolved(lambdahttp.Response{
+		Status: 201,
+		Header: http.Header{"Location": {"/charges/ch_1"}},
+		Body:   []byte(`{"id":"ch_1"}`),
+	}))
+	fmt.Println(errors.Is(err, idempotent.ErrNoRecord)) // this guard has seen no request yet
+	// Output: true
 }

@@ -48,3 +48,29 @@ func TestREADME(t *testing.T) {
 		t.Errorf("found %d targets and %d blocks of curl lines, want the two commands and one block", targets, curls)
 	}
 }
+
+// The loop that the guide gives to clients ends with the answer.
+func TestClientLoop(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "http.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := shell.FindAllStringSubmatch(string(text), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("found %d blocks of commands, want one", len(blocks))
+	}
+	p := start(t, t.TempDir())
+	// Not every machine has uuidgen.
+	commands := "uuidgen() { cat /proc/sys/kernel/random/uuid; }\nTOKEN=t\n" +
+		strings.ReplaceAll(blocks[0][1], "https://api.example.com", p.url)
+	cmd := exec.Command("timeout", "30", "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if answer, err := os.ReadFile(filepath.Join(cmd.Dir, "answer.json")); err != nil || !strings.Contains(string(answer), `"status":"succeeded"`) {
+		t.Errorf("the answer is %s (%v)", answer, err)
+	}
+	p.wantCharges(1)
+}

@@ -1,0 +1,123 @@
+// Package admin is the operator's door of the example: it resolves a key whose
+// outcome nobody knows by asking the payment provider. It belongs on the
+// loopback interface only.
+//
+//	POST /admin/resolve  {"idempotency_key":"order-2026-000001"}
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// Handler returns the handler for /admin/. Requests from another machine, and
+// those that a web page makes behind its reader's back, are refused.
+func Handler(r *charge.Resolver, logger *slog.Logger) http.Handler {
+	h := &handler{r, logger}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /admin/resolve", h.resolve)
+	mux.HandleFunc("/admin/resolve", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allow", "POST")
+		problem(w, http.StatusMethodNotAllowed, "This path only serves POST.", 0)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, http.StatusNotFound, "There is nothing at this path. POST /admin/resolve is the only one.", 0)
+	})
+	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
+}
+
+func loopbackOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+			problem(w, http.StatusForbidden, "This path is served to this machine only.", 0)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type handler struct {
+	resolver *charge.Resolver
+	logger   *slog.Logger
+}
+
+// maxBody bounds a request's body, in bytes: a key has at most 255.
+const maxBody = 4 << 10
+
+const example = `{"idempotency_key":"order-2026-000001"}`
+
+func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Key string `json:"idempotency_key"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(&body); {
+	case err != nil || body.Key == "" || d.More():
+		problem(w, http.StatusBadRequest, "The body has to be JSON like "+example+".", 0)
+		return
+	case strings.HasPrefix(body.Key, `"`):
+		problem(w, http.StatusBadRequest, "The field \"idempotency_key\" has the key without its quotes, as in "+example+".", 0)
+		return
+	}
+
+	id := charge.RecordIDOf(body.Key)
+	resolution, err := h.resolver.Resolve(r.Context(), id)
+	if err == nil {
+		answer(w, http.StatusOK, "application/json", map[string]string{"resolution": resolution, "record": string(id)})
+		return
+	}
+	h.refuse(w, id, err)
+}
+
+func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err error) {
+	var running *idempotent.InProgressError
+	var settled *idempotent.SettledError
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		problem(w, http.StatusNotFound, "No request with this Idempotency-Key is on record, or it has expired. Nothing was changed.", 0)
+	case errors.As(err, &running):
+		problem(w, http.StatusConflict, "The request may still be running, and the provider has no charge yet. Nothing was changed. Repeat this later.", running.RetryAfter)
+	case errors.As(err, &settled):
+		problem(w, http.StatusConflict, fmt.Sprintf("The record is %s with another outcome than the provider's ledger speaks of. Nothing was changed, and clients get that outcome.", settled.State), 0)
+	case errors.Is(err, idempotent.ErrStore):
+		h.log(id, err)
+		problem(w, http.StatusServiceUnavailable, "The store cannot be used at the moment. Repeat this later; doing it twice is harmless.", time.Second)
+	default:
+		h.log(id, err)
+		problem(w, http.StatusBadGateway, "The payment provider gives no answer, so there is no evidence. Nothing was changed. Repeat this later.", time.Second)
+	}
+}
+
+func (h *handler) log(id idempotent.RecordID, err error) {
+	h.logger.Error("admin: a record could not be resolved", "operation", id.Operation(), "key_hash", id.KeyHash(), "error_type", fmt.Sprintf("%T", err))
+}
+
+// problem answers in place of a resolution. A positive retryAfter is told in
+// whole seconds, rounded up.
+func problem(w http.ResponseWriter, status int, detail string, retryAfter time.Duration) {
+	if retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((retryAfter+time.Second-1)/time.Second), 10))
+	}
+	answer(w, status, "application/problem+json", lambdahttp.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
+	})
+}
+
+func answer(w http.ResponseWriter, status int, contentType string, v any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v) // if it fails, the caller has gone
+}

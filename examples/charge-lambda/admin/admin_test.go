@@ -1,0 +1,189 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/admin"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+const (
+	key    = "order-2026-000001"
+	body   = `{"idempotency_key":"` + key + `"}`
+	booked = `[{"id":"ch_1","amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
+)
+
+type world struct {
+	admin http.Handler
+	store *memstore.Store
+	clock *idempotenttest.Clock
+	log   bytes.Buffer
+}
+
+// failing is a store that is away.
+type failing struct{ idempotent.Store }
+
+func (failing) Get(context.Context, idempotent.RecordID) (*idempotent.Record, error) {
+	return nil, errors.New("secret")
+}
+
+// newWorld returns the handler before a provider that finds charges.
+func newWorld(t *testing.T, finds string) *world {
+	t.Helper()
+	w := &world{store: memstore.New(), clock: &idempotenttest.Clock{}}
+	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if want := idempotent.DownstreamKeyFor(charge.RecordIDOf(key)); r.URL.Query().Get("idempotency_key") != want {
+			t.Errorf("the provider is asked for %s", r.URL.RawQuery)
+		}
+		if finds == "" {
+			rw.WriteHeader(http.StatusInternalServerError)
+		}
+		rw.Write([]byte(finds))
+	}))
+	t.Cleanup(provider.Close)
+	client, err := charge.NewClient(provider.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := idempotent.New(w.store, func(o *idempotent.Options) { o.Now = w.clock.Now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.admin = admin.Handler(&charge.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}, slog.New(slog.NewTextHandler(&w.log, nil)))
+	return w
+}
+
+// claim leaves a record whose owner was killed.
+func (w *world) claim(t *testing.T) {
+	t.Helper()
+	now := w.clock.Now().UTC().Truncate(time.Millisecond)
+	met, err := w.store.Insert(t.Context(), idempotent.Record{
+		ID: charge.RecordIDOf(key), State: idempotent.StateInProgress, Version: idempotent.Version{1}, Attempt: 1,
+		Fingerprint: idempotent.FingerprintBytes(nil), LeaseEnd: now.Add(90*time.Second + time.Millisecond), Created: now,
+	}, now)
+	if err != nil || met != nil {
+		t.Fatal(met, err)
+	}
+}
+
+func post(h http.Handler, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "/admin/resolve", strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:4711"
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func want(t *testing.T, w *httptest.ResponseRecorder, status int, parts ...string) {
+	t.Helper()
+	if w.Code != status {
+		t.Fatalf("got %d %s, want %d", w.Code, w.Body, status)
+	}
+	contentType := "application/json"
+	if status != http.StatusOK {
+		contentType = "application/problem+json"
+	}
+	if got := w.Header().Get("Content-Type"); got != contentType {
+		t.Errorf("got content type %q", got)
+	}
+	for _, part := range parts {
+		if !strings.Contains(w.Body.String(), part) {
+			t.Errorf("got %s, want %s in it", w.Body, part)
+		}
+	}
+}
+
+func TestCompleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, booked)
+	w.claim(t)
+	for range 2 { // also where it agreed already
+		want(t, post(w.admin, body), http.StatusOK, `"resolution":"completed"`, `"record":"POST /charges#`)
+	}
+	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
+	if err != nil || r.State != idempotent.StateCompleted || !strings.Contains(string(r.Result), "/charges/ch_1") {
+		t.Errorf("the record is %v, %v", r, err)
+	}
+}
+
+func TestNotExecuted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "[]")
+	w.claim(t)
+	early := post(w.admin, body)
+	want(t, early, http.StatusConflict, "may still be running")
+	if got := early.Header().Get("Retry-After"); got != "91" && got != "90" {
+		t.Errorf("got Retry-After %q", got)
+	}
+	w.clock.Advance(2 * time.Minute)
+	for range 2 {
+		want(t, post(w.admin, body), http.StatusOK, `"resolution":"not_executed"`, `"record":"POST /charges#`)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "[]")
+	want(t, post(w.admin, body), http.StatusNotFound, "on record")
+	for _, bad := range []string{"", "{", "[]", "{}", body + "{}", `{"key":"x"}`, strings.Repeat(" ", 5000) + body} {
+		want(t, post(w.admin, bad), http.StatusBadRequest, "idempotency_key")
+	}
+	want(t, post(w.admin, `{"idempotency_key":"\"`+key+`\""}`), http.StatusBadRequest, "without its quotes")
+	want(t, post(w.admin, body, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:4711" }), http.StatusForbidden, "this machine only")
+	want(t, post(w.admin, body, func(r *http.Request) { r.RemoteAddr = "nonsense" }), http.StatusForbidden)
+	if got := post(w.admin, body, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }); got.Code != http.StatusForbidden {
+		t.Errorf("a web page got %d", got.Code)
+	}
+	get := post(w.admin, "", func(r *http.Request) { r.Method = http.MethodGet })
+	want(t, get, http.StatusMethodNotAllowed, "POST")
+	if get.Header().Get("Allow") != "POST" {
+		t.Errorf("got Allow %q", get.Header().Get("Allow"))
+	}
+	want(t, post(w.admin, body, func(r *http.Request) { r.URL.Path = "/admin/" }), http.StatusNotFound, "/admin/resolve")
+}
+
+func TestSettledOtherwise(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, booked)
+	now := w.clock.Now().UTC().Truncate(time.Millisecond)
+	if met, err := w.store.Insert(t.Context(), idempotent.Record{
+		ID: charge.RecordIDOf(key), State: idempotent.StateCompleted, Version: idempotent.Version{1}, LeaseEnd: now, Encoding: "http1", Result: []byte("other"),
+	}, now); err != nil || met != nil {
+		t.Fatal(met, err)
+	}
+	want(t, post(w.admin, body), http.StatusConflict, "completed with another outcome")
+}
+
+func TestProviderIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.claim(t)
+	want(t, post(w.admin, body), http.StatusBadGateway, "no evidence")
+	if log := w.log.String(); !strings.Contains(log, "could not be resolved") || strings.Contains(log, key) {
+		t.Errorf("the log says %s", log)
+	}
+}
+
+func TestStoreIsAway(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := admin.Handler(&charge.Resolver{Store: failing{}}, slog.New(slog.NewTextHandler(&log, nil)))
+	want(t, post(h, body), http.StatusServiceUnavailable, "store")
+	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "StoreError") {
+		t.Errorf("the log says %s", &log)
+	}
+}

@@ -1,0 +1,42 @@
+package charge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// charge answers POST /charges. It runs behind the guard, once per key; what
+// it returns besides the response says what becomes of the key.
+func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	request, err := parseRequest(ev)
+	if err != nil {
+		return respond(problem(http.StatusBadRequest, err.Error()))
+	}
+	var record idempotent.RecordID // none where a test switched the guard off
+	if execution, ok := idempotent.FromContext(ctx); ok {
+		record = execution.RecordID()
+	}
+	charge, err := h.provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, request)
+	switch {
+	case err == nil:
+		return respond(created(charge))
+	case errors.Is(err, ErrDeclined):
+		return respond(declined())
+	case errors.Is(err, ErrNotSent):
+		r, _ := respond(problem(http.StatusServiceUnavailable, "The payment provider cannot be reached. Nothing was charged. Repeat the request with the same key."))
+		return r, idempotent.NotExecuted(err)
+	case ctx.Err() != nil:
+		r, _ := respond(problem(http.StatusGatewayTimeout, unknownDetail))
+		return r, idempotent.Unknown(err)
+	default:
+		r, _ := respond(problem(http.StatusBadGateway, unknownDetail))
+		return r, idempotent.Unknown(err)
+	}
+}
+
+const unknownDetail = "The payment provider did not confirm the charge, so it is not known whether the customer was charged. It is not tried again before that is clear. Repeat the request later, with the same key."

@@ -1,0 +1,253 @@
+package charge_test
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+)
+
+func TestCharge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	first := w.post(key, aCharge)
+	w.want(first, http.StatusCreated, `"amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}`)
+	location := first.header.Get("Location")
+	if id, ok := strings.CutPrefix(location, "/charges/"); !ok || !strings.HasPrefix(first.body, `{"id":"`+id+`",`) || !strings.HasPrefix(id, "ch_") {
+		t.Errorf("got Location %q and %s", location, first.body)
+	}
+	w.wantReplay(w.post(key, aCharge), first)
+	w.wantReplay(w.post(key, ` { "customer":"cus_1", "currency":"usd", "amount":4.2e3 } `), first)
+	w.wantProblem(w.post(key, another), http.StatusUnprocessableEntity, "key-reused")
+	w.wantCharges(1)
+
+	read := w.send("GET", location, "", "")
+	w.want(read, http.StatusOK)
+	if read.body != first.body {
+		t.Errorf("got %s, want %s", read.body, first.body)
+	}
+	w.want(w.post("order-2026-000002", aCharge), http.StatusCreated)
+	w.wantCharges(2)
+}
+
+func TestDeclined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	first := w.post(key, declined)
+	w.wantProblem(first, http.StatusPaymentRequired, "card_declined", "Nothing was charged")
+	w.wantReplay(w.post(key, declined), first)
+	w.wantCharges(0)
+}
+
+func TestRefusedRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	for i, row := range []struct {
+		method, path, key, body string
+		status                  int
+		says                    []string
+	}{
+		{"GET", "/", "", "", 404, []string{"/charges"}},
+		{"GET", "/charges/", "", "", 404, nil},
+		{"GET", "/charges/ch_1/refunds", "", "", 404, nil},
+		{"POST", "/refunds", key, aCharge, 404, nil},
+		{"GET", "/charges/ch_none", "", "", 404, []string{"no charge"}},
+		{"GET", "/charges", "", "", 405, []string{"POST"}},
+		{"PATCH", "/charges", key, aCharge, 405, []string{"POST"}},
+		{"DELETE", "/charges/ch_1", "", "", 405, []string{"GET"}},
+		{"POST", "/charges/ch_1", key, aCharge, 405, []string{"GET"}},
+		{"POST", "/charges", "", aCharge, 400, []string{"missing-key"}},
+		{"POST", "/charges", "short", aCharge, 400, []string{"invalid-key", "16"}},
+	} {
+		r := w.send(row.method, row.path, row.key, row.body)
+		if w.wantProblem(r, row.status, row.says...); row.status == 405 && r.header.Get("Allow") != row.says[0] {
+			t.Errorf("row %d: got Allow %q", i, r.header.Get("Allow"))
+		}
+	}
+	w.wantCharges(0)
+}
+
+// A request that is no charge names the field and what to do, is told so as
+// often as it comes, and leaves its key free for the corrected one.
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	field := func(name, value string) string {
+		fields := map[string]string{"amount": "4200", "currency": `"usd"`, "customer": `"cus_1"`}
+		fields[name] = value
+		return fmt.Sprintf(`{"amount":%s,"currency":%s,"customer":%s}`, fields["amount"], fields["currency"], fields["customer"])
+	}
+	for _, row := range []struct{ body, says string }{
+		{"", "not a JSON object"},
+		{"{", "not a JSON object"},
+		{"[]", "not a JSON object"},
+		{"null", "not a JSON object"},
+		{`"amount"`, "not a JSON object"},
+		{`{"amount"}`, "not a JSON object"},
+		{`{"amount":1,}`, "not a JSON object"},
+		{aCharge + "x", "not a JSON object"},
+		{aCharge + aCharge, "not a JSON object"},
+		{strings.Replace(aCharge, "cus_1", "\xff", 1), "not a JSON object"},
+		{strings.Replace(aCharge, "amount", "Amount", 1), `\"amount\" is missing`},
+		{`{"currency":"usd","customer":"cus_1"}`, `\"amount\" is missing`},
+		{`{"amount":1,"customer":"cus_1"}`, `\"currency\" is missing`},
+		{`{"amount":1,"currency":"usd"}`, `\"customer\" is missing`},
+		{strings.Replace(aCharge, "{", `{"tip":1,`, 1), `\"tip\" is unknown`},
+		{strings.Replace(aCharge, "{", `{"amount":1,`, 1), `\"amount\" is there twice`},
+		{field("amount", "0"), `\"amount\" has to be a whole number`},
+		{field("amount", "-1"), `\"amount\" has to be a whole number`},
+		{field("amount", "0.5"), `\"amount\" has to be a whole number`},
+		{field("amount", "42.001"), `\"amount\" has to be a whole number`},
+		{field("amount", "1000000000000"), `\"amount\" has to be a whole number`},
+		{field("amount", "1e999999999"), `\"amount\" has to be a whole number`},
+		{field("amount", "1e-999999999"), `\"amount\" has to be a whole number`},
+		{field("amount", `"4200"`), `\"amount\" has to be a whole number`},
+		{field("amount", "null"), `\"amount\" has to be a whole number`},
+		{field("currency", `""`), `\"currency\" has to be`},
+		{field("currency", `"USD"`), `\"currency\" has to be`},
+		{field("currency", "1"), `\"currency\" has to be`},
+		{field("customer", `""`), `\"customer\" has to be`},
+		{field("customer", "{}"), `\"customer\" has to be`},
+		{field("customer", `"`+strings.Repeat("x", 256)+`"`), `\"customer\" has to be`},
+	} {
+		w.wantProblem(w.post(key, row.body), http.StatusBadRequest, row.says)
+	}
+	w.wantCharges(0)
+	w.want(w.post(key, aCharge), http.StatusCreated)
+}
+
+// 64 requests with one key at once, the provider being slow: one charge. Who
+// comes too early is told when to come back, and then gets the same bytes.
+func TestConcurrentRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	const requests = 64
+	replies := make(chan reply, requests)
+	var wg sync.WaitGroup
+	for range requests {
+		wg.Go(func() { replies <- w.post(key, slow) })
+	}
+	<-w.booked
+	early := 0
+	for range requests - 1 { // all but the one that waits for the provider
+		r := <-replies
+		w.wantProblem(r, http.StatusConflict, "in-progress")
+		if s, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || s < 1 || s > 65 {
+			t.Errorf("got Retry-After %q", r.header.Get("Retry-After"))
+		}
+		early++
+	}
+	w.wantProblem(w.post(key, strings.Replace(slow, "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+	close(w.release)
+	first := <-replies
+	wg.Wait()
+	w.want(first, http.StatusCreated)
+	if first.header.Get("Idempotent-Replayed") != "" {
+		t.Error("the first answer is marked as a replay")
+	}
+	w.wantReplay(w.post(key, slow), first)
+	w.wantProblem(w.post(key, strings.Replace(slow, "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+	w.wantCharges(1)
+	t.Logf("%d requests were told to come back", early)
+}
+
+// Nothing was sent to the provider: the key may run again.
+func TestProviderIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	w.serve("http://127.0.0.1:1", time.Minute) // where nobody listens
+	for range 2 {
+		w.wantProblem(w.post(key, aCharge), http.StatusServiceUnavailable, "Nothing was charged")
+	}
+	w.wantProblem(w.send("GET", "/charges/ch_1", "", ""), http.StatusBadGateway)
+	w.serve(w.upstream, time.Minute)
+	w.want(w.post(key, aCharge), http.StatusCreated)
+	w.wantCharges(1)
+}
+
+// The provider gives no clear answer: the key is not run again before it is
+// resolved by what the provider's ledger says.
+func TestNobodyKnows(t *testing.T) {
+	t.Parallel()
+	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for name, row := range map[string]struct {
+		fault    fault
+		resolved string
+		charges  int // before the resolution
+	}{
+		"the reply is lost":    {fault{true, cut}, charge.Completed, 1},
+		"the reply is no JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, charge.Completed, 1},
+		"the reply is cut off": {fault{true, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			w.Write([]byte("{}"))
+		}}, charge.Completed, 1},
+		"the reply redirects": {fault{true, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}}, charge.Completed, 1},
+		"the request is lost":  {fault{false, cut}, charge.NotExecuted, 0},
+		"the provider fails":   {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, charge.NotExecuted, 0},
+		"it forgot the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, charge.NotExecuted, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, time.Minute)
+			w.fault.Store(&row.fault)
+			w.wantProblem(w.post(key, aCharge), http.StatusBadGateway, "not known whether the customer was charged")
+			w.fault.Store(nil)
+			for range 2 {
+				r := w.post(key, aCharge)
+				w.wantProblem(r, http.StatusConflict, "outcome-unknown")
+				if r.header.Get("Retry-After") == "" {
+					t.Error("got no Retry-After")
+				}
+			}
+			w.wantCharges(row.charges)
+
+			w.clock.Advance(2 * time.Minute) // past the lease
+			for range 2 {
+				if got, err := w.resolve(key); got != row.resolved || err != nil {
+					t.Fatalf("got resolution %q, %v; want %q", got, err, row.resolved)
+				}
+			}
+			w.clock.Advance(-2 * time.Minute) // where the gateway's deadlines are
+			r := w.post(key, aCharge)
+			w.want(r, http.StatusCreated)
+			if replayed := r.header.Get("Idempotent-Replayed") == "true"; replayed != (row.charges == 1) {
+				t.Errorf("replayed: %t", replayed)
+			}
+			if !strings.HasPrefix(r.header.Get("Location"), "/charges/ch_") {
+				t.Errorf("got Location %q", r.header.Get("Location"))
+			}
+			w.wantReplay(w.post(key, aCharge), r)
+			w.wantCharges(1)
+		})
+	}
+}
+
+// The time runs out while the provider works.
+func TestOutOfTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 400*time.Millisecond)
+	w.wantProblem(w.post(key, slow), http.StatusGatewayTimeout, "not known whether the customer was charged")
+	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
+	w.wantCharges(1)
+	if got, err := w.resolve(key); got != charge.Completed || err != nil {
+		t.Fatalf("got resolution %q, %v", got, err)
+	}
+	w.want(w.post(key, slow), http.StatusCreated)
+	w.wantCharges(1)
+}
+
+func TestNewClientRefuses(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "127.0.0.1:8080", "ftp://x/", "http://", "http://[::1"} {
+		if _, err := charge.NewClient(bad); err == nil || !strings.Contains(err.Error(), "http://127.0.0.1:8080/provider") {
+			t.Errorf("%q: got error %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package charge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// LogEvents returns an observer that writes every fact to logger: what
+// happened to which record, and never a key, a payload or an error's text,
+// which may hold what must not be logged.
+func LogEvents(logger *slog.Logger) idempotent.Observer {
+	return idempotent.ObserverFunc(func(ctx context.Context, e idempotent.Event) {
+		attrs := []slog.Attr{slog.String("operation", e.Operation)}
+		if e.KeyHash != "" {
+			attrs = append(attrs, slog.String("key_hash", e.KeyHash), slog.Int("attempt", e.Attempt))
+		}
+		if e.Reason != "" {
+			attrs = append(attrs, slog.String("reason", string(e.Reason)))
+		}
+		if e.RequestID != "" {
+			attrs = append(attrs, slog.String("request_id", e.RequestID))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error_type", fmt.Sprintf("%T", e.Err)))
+		}
+		logger.LogAttrs(ctx, slog.LevelInfo, string(e.Kind), attrs...)
+	})
+}

@@ -1,0 +1,39 @@
+package charge
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+)
+
+// FuzzParseRequest: a request that is accepted means the same when it is
+// written again, and nothing makes the parser panic or hang.
+func FuzzParseRequest(f *testing.F) {
+	for _, body := range []string{
+		`{"amount":4200,"currency":"usd","customer":"cus_1"}`,
+		`{"amount":4.2e3,"currency":"usd","customer":"cus_1"}`,
+		`{"amount":42000e-1,"currency":"usd","customer":"\u00fc"}`,
+		`{"amount":1e999999999,"currency":"usd","customer":"cus_1"}`,
+		`{"amount":0x10,"currency":"usd","customer":"cus_1"}`,
+		`{"amount":1_0,"amount":1/2}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		r, err := parseRequest(events.APIGatewayV2HTTPRequest{Body: body})
+		if err != nil {
+			return
+		}
+		if r.Amount < 1 || r.Amount > maxAmount || len(r.Currency) != 3 || r.Customer == "" {
+			t.Fatalf("accepted %+v", r)
+		}
+		again, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r2, err := parseRequest(events.APIGatewayV2HTTPRequest{Body: string(again)}); err != nil || r2 != r {
+			t.Fatalf("%+v was read again as %+v, %v", r, r2, err)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package charge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// Resolver finds out what became of a charge that nobody knows about. It is
+// safe for concurrent use.
+type Resolver struct {
+	Guard    *idempotent.Guard
+	Store    idempotent.Store // the guard's
+	Provider *Client
+	Now      func() time.Time // default: time.Now
+}
+
+// The resolutions that [Resolver.Resolve] names.
+const (
+	Completed   = "completed"    // the customer was charged; retries get the 201
+	NotExecuted = "not_executed" // nothing was charged; the key may run again
+)
+
+// RecordIDOf returns the id of the record of a client's Idempotency-Key.
+func RecordIDOf(key string) idempotent.RecordID {
+	return idempotent.Key{Operation: Operation, Scope: idempotent.Global, ID: key}.RecordID()
+}
+
+// Resolve asks the provider what became of the record's call and settles the
+// record by the answer: it returns what it did. Doing it again is no error.
+//
+// The error is [idempotent.ErrNoRecord], [idempotent.ErrInProgress] while the
+// charge may still be under way, [idempotent.ErrSettled] where the record has
+// an outcome that the provider's ledger does not speak of, such as a declined
+// card, [idempotent.ErrStore], or the provider's. In all of them nothing was
+// changed that is known.
+func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolution string, err error) {
+	now := r.Now
+	if now == nil {
+		now = time.Now
+	}
+	record, err := r.Store.Get(ctx, id)
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return "", err
+	case err != nil:
+		return "", &idempotent.StoreError{RecordID: id, Op: "get", Err: err}
+	}
+	running := record.LeaseEnd.Sub(now())
+
+	charge, err := r.Provider.Find(ctx, idempotent.DownstreamKeyFor(id))
+	switch {
+	case err == nil:
+		return Completed, r.Guard.Resolve(ctx, id, lambdahttp.Resolved(created(charge)))
+	case !errors.Is(err, ErrNoCharge):
+		return "", err
+	case record.State == idempotent.StateInProgress && running > 0:
+		// A look into the ledger before the worker's time was over proves
+		// nothing, also if its time is over by now.
+		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}
+	}
+	return NotExecuted, r.Guard.Resolve(ctx, id, idempotent.ProvenNotExecuted())
+}

@@ -1,0 +1,107 @@
+package charge_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// claimed leaves a record behind as a process does that was killed before it
+// reached the provider.
+func claimed(t *testing.T, w *world, lease time.Duration) {
+	t.Helper()
+	now := w.clock.Now().UTC().Truncate(time.Millisecond)
+	r := idempotent.Record{
+		ID:          charge.RecordIDOf(key),
+		State:       idempotent.StateInProgress,
+		Reason:      idempotent.ReasonClaimed,
+		Version:     idempotent.Version{1},
+		Attempt:     1,
+		Fingerprint: idempotent.FingerprintBytes(nil),
+		LeaseEnd:    now.Add(lease),
+		Created:     now,
+	}
+	if met, err := w.store.Insert(t.Context(), r, now); err != nil || met != nil {
+		t.Fatal(met, err)
+	}
+}
+
+func TestResolveNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	if _, err := w.resolve(key); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("got %v, want ErrNoRecord", err)
+	}
+}
+
+// While the lease is live, that the provider has no charge proves nothing.
+func TestResolveTooEarly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	claimed(t, w, time.Minute)
+	_, err := w.resolve(key)
+	var running *idempotent.InProgressError
+	if !errors.As(err, &running) || running.RetryAfter <= 0 || running.RetryAfter > time.Minute {
+		t.Fatalf("got %v, want how long it may still run", err)
+	}
+	w.clock.Advance(time.Minute)
+	for range 2 {
+		if got, err := w.resolve(key); got != charge.NotExecuted || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+}
+
+// A charge that is in the ledger settles a record that is still running.
+func TestResolveWhileRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	first := make(chan reply)
+	go func() { first <- w.post(key, slow) }()
+	<-w.booked
+	if got, err := w.resolve(key); got != charge.Completed || err != nil {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	replayed := w.post(key, slow)
+	close(w.release)
+	w.wantReplay(replayed, <-first) // one answer, whoever gave it
+	w.wantCharges(1)
+}
+
+// A decline is an outcome, and no ledger speaks of it.
+func TestResolveSettled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	first := w.post(key, declined)
+	w.want(first, http.StatusPaymentRequired)
+	w.clock.Advance(2 * time.Minute)
+	if _, err := w.resolve(key); !errors.Is(err, idempotent.ErrSettled) {
+		t.Errorf("got %v, want ErrSettled", err)
+	}
+	w.clock.Advance(-2 * time.Minute) // where the gateway's deadlines are
+	w.wantReplay(w.post(key, declined), first)
+}
+
+// No answer is no evidence.
+func TestResolveWithoutProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	claimed(t, w, time.Millisecond)
+	w.clock.Advance(time.Minute)
+	w.serve("http://127.0.0.1:1", time.Minute)
+	if got, err := w.resolve(key); err == nil {
+		t.Errorf("got %q without an answer", got)
+	}
+	w.serve(w.upstream+"/nowhere", time.Minute)
+	if got, err := w.resolve(key); err == nil {
+		t.Errorf("got %q from an answer that is none", got)
+	}
+	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
+	if err != nil || r.State != idempotent.StateInProgress {
+		t.Errorf("the record is %v, %v", r, err)
+	}
+}

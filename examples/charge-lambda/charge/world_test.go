@@ -1,0 +1,214 @@
+package charge_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/gateway"
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+const (
+	aCharge  = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
+	another  = `{"amount":9000,"currency":"usd","customer":"cus_1"}`
+	slow     = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
+	declined = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
+	key      = "order-2026-000001"
+)
+
+// world is the function behind its gateway, with a provider that can be made
+// to fail.
+type world struct {
+	t        *testing.T
+	clock    *idempotenttest.Clock
+	url      string
+	resolver *charge.Resolver
+	store    *memstore.Store
+	provider *provider.Provider
+	upstream string // the provider's address
+
+	// fault, if set, answers in place of the provider, or after it.
+	fault atomic.Pointer[fault]
+	// A slow charge sends to booked and then waits for release.
+	booked, release chan struct{}
+}
+
+// fault breaks one kind of call.
+type fault struct {
+	after bool // the provider acts first, and its reply is lost
+	serve http.HandlerFunc
+}
+
+func (f *fault) isFor(r *http.Request) bool { return f != nil && r.Method == http.MethodPost }
+
+func newWorld(t *testing.T, timeout time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, clock: &idempotenttest.Clock{}, store: memstore.New(), booked: make(chan struct{}, 1), release: make(chan struct{})}
+	ledger, err := provider.New(filepath.Join(t.TempDir(), "ledger.jsonl"), func(o *provider.Options) {
+		o.Slow = func(ctx context.Context) {
+			w.booked <- struct{}{}
+			select {
+			case <-w.release:
+			case <-ctx.Done():
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ledger.Close() })
+	downstream := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		f := w.fault.Load()
+		if !f.isFor(r) {
+			ledger.ServeHTTP(rw, r)
+			return
+		}
+		if f.after {
+			ledger.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		f.serve(rw, r)
+	}))
+	t.Cleanup(downstream.Close)
+	w.provider, w.upstream = ledger, downstream.URL
+	w.serve(downstream.URL, timeout)
+	return w
+}
+
+// serve puts a function, with the same store, in front of the provider at
+// providerURL.
+func (w *world) serve(providerURL string, timeout time.Duration) {
+	w.t.Helper()
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
+		o.Now = w.clock.Now
+		o.Logger = logger
+		o.Observer = charge.LogEvents(logger)
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	client, err := charge.NewClient(providerURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	api, err := gateway.New(charge.New(guard, client), func(o *gateway.Options) {
+		o.Routes, o.Timeout, o.Logger = charge.Routes, timeout, logger
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	server := httptest.NewServer(api)
+	w.t.Cleanup(server.Close)
+	w.url = server.URL
+	w.resolver = &charge.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}
+}
+
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (w *world) send(method, path, key, body string) reply {
+	w.t.Helper()
+	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Error(err)
+		return reply{}
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Error(err)
+		return reply{}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(data)}
+}
+
+func (w *world) post(key, body string) reply {
+	w.t.Helper()
+	return w.send("POST", "/charges", key, body)
+}
+
+// want checks an answer's status and that its body has the parts.
+func (w *world) want(r reply, status int, parts ...string) {
+	w.t.Helper()
+	if r.status != status {
+		w.t.Fatalf("got %d %s, want %d", r.status, r.body, status)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.body, part) {
+			w.t.Errorf("got %s, want %s in it", r.body, part)
+		}
+	}
+}
+
+// wantProblem checks that an answer is a problem document.
+func (w *world) wantProblem(r reply, status int, parts ...string) {
+	w.t.Helper()
+	w.want(r, status, parts...)
+	var p struct {
+		Type, Title, Detail string
+		Status              int
+	}
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil || p.Type == "" || p.Title == "" || p.Detail == "" || p.Status != status {
+		w.t.Errorf("got the problem %s (%v)", r.body, err)
+	}
+	if got := r.header.Get("Content-Type"); got != "application/problem+json" {
+		w.t.Errorf("got content type %q", got)
+	}
+}
+
+// wantReplay checks that an answer repeats another one.
+func (w *world) wantReplay(r, first reply) {
+	w.t.Helper()
+	if r.status != first.status || r.body != first.body || r.header.Get("Location") != first.header.Get("Location") ||
+		r.header.Get("Content-Type") != first.header.Get("Content-Type") || r.header.Get("Idempotent-Replayed") != "true" {
+		w.t.Errorf("got %d %v %s\nwant the replay of %d %v %s", r.status, r.header, r.body, first.status, first.header, first.body)
+	}
+}
+
+// charges returns how many charges the provider has booked.
+func (w *world) charges() int {
+	w.t.Helper()
+	rec := httptest.NewRecorder()
+	w.provider.ServeHTTP(rec, httptest.NewRequest("GET", "/charges", nil))
+	var charges []provider.Charge
+	if err := json.Unmarshal(rec.Body.Bytes(), &charges); err != nil {
+		w.t.Fatal(err)
+	}
+	return len(charges)
+}
+
+func (w *world) wantCharges(want int) {
+	w.t.Helper()
+	if got := w.charges(); got != want {
+		w.t.Errorf("the provider booked %d charges, want %d", got, want)
+	}
+}
+
+// resolve asks the resolver about a client's key.
+func (w *world) resolve(key string) (string, error) {
+	return w.resolver.Resolve(w.t.Context(), charge.RecordIDOf(key))
+}

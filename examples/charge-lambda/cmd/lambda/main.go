@@ -1,0 +1,63 @@
+// Command lambda is the charge example as a Lambda function: the bootstrap of
+// the runtime provided.al2023 behind an API Gateway HTTP API.
+//
+// Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL
+// the payment provider's address.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func main() {
+	h, err := newHandler(context.Background(), os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "charge-lambda:", err)
+		os.Exit(1)
+	}
+	lambda.StartHandlerFunc(h)
+}
+
+// newHandler puts the function together. It calls no service: whether the
+// table fits is asked at deploy time, not at every cold start.
+func newHandler(ctx context.Context, getenv func(string) string) (charge.HandlerFunc, error) {
+	table, providerURL := getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
+	switch {
+	case table == "":
+		return nil, errors.New("ONCE_TABLE is not set; set it to the name of the DynamoDB table")
+	case providerURL == "":
+		return nil, errors.New("PROVIDER_URL is not set; set it to the payment provider's address")
+	}
+	client, err := charge.NewClient(providerURL)
+	if err != nil {
+		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), table)
+	if err != nil {
+		return nil, err
+	}
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = logger
+		o.Observer = charge.LogEvents(logger)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return charge.New(guard, client), nil
+}

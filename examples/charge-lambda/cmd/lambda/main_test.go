@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/lambda"
+)
+
+func TestNewHandler(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		env  map[string]string
+		want string // in the error
+	}{
+		{nil, "ONCE_TABLE is not set"},
+		{map[string]string{"ONCE_TABLE": "t"}, "PROVIDER_URL is not set"},
+		{map[string]string{"ONCE_TABLE": "t", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
+	} {
+		h, err := newHandler(t.Context(), func(name string) string { return row.env[name] })
+		switch {
+		case row.want == "" && err != nil, row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
+			t.Errorf("%v: got error %v, want %q in it", row.env, err, row.want)
+		case row.want == "":
+			_ = lambda.NewHandler(h) // what lambda.StartHandlerFunc does with it
+		}
+	}
+}

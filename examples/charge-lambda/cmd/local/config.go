@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// config is what the environment says.
+type config struct {
+	port        int           // PORT; 0: any free one
+	data        string        // DATA: directory of the store's file and the ledger
+	timeout     time.Duration // TIMEOUT of the function
+	table       string        // ONCE_TABLE: DynamoDB in place of the file
+	createTable bool          // ONCE_CREATE_TABLE
+	providerURL string        // PROVIDER_URL: a provider elsewhere in place of the stand-in
+}
+
+func (c *config) storePath() string  { return filepath.Join(c.data, "once.db") }
+func (c *config) ledgerPath() string { return filepath.Join(c.data, "ledger.jsonl") }
+
+// readConfig reads the environment. The error names the variable, what it has
+// to be, and nothing else that it may hold.
+func readConfig(getenv func(string) string) (c config, err error) {
+	or := func(name, otherwise string) string {
+		if v := getenv(name); v != "" {
+			return v
+		}
+		return otherwise
+	}
+	c.data, c.table, c.providerURL = or("DATA", "./.data"), getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
+	if c.port, err = strconv.Atoi(or("PORT", "8080")); err != nil || c.port < 0 || c.port > 65535 {
+		return c, fmt.Errorf("PORT is %q; it has to be a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
+	}
+	if c.timeout, err = time.ParseDuration(or("TIMEOUT", "10s")); err != nil || c.timeout <= 0 {
+		return c, fmt.Errorf("TIMEOUT is %q; it has to be a duration like 10s or 500ms", getenv("TIMEOUT"))
+	}
+	switch v := getenv("ONCE_CREATE_TABLE"); v {
+	case "", "0":
+	case "1":
+		c.createTable = true
+	default:
+		return c, fmt.Errorf("ONCE_CREATE_TABLE is %q; it has to be 1 or 0", v)
+	}
+	if c.createTable && c.table == "" {
+		return c, fmt.Errorf("ONCE_CREATE_TABLE is set and ONCE_TABLE is not; name the table in ONCE_TABLE")
+	}
+	return c, nil
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/admin"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/gateway"
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// run serves the example until ctx ends. Its errors say what to do.
+func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writer) (err error) {
+	c, err := readConfig(getenv)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)))
+	if err != nil {
+		return listenError(c.port, err)
+	}
+	defer listener.Close()
+	address := "http://" + listener.Addr().String()
+
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	if err := makeData(c.data); err != nil {
+		return err
+	}
+	store, where, closeStore, err := openStore(ctx, &c, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeStore()) }()
+
+	mux := http.NewServeMux()
+	providerURL, ledger := c.providerURL, "none here, PROVIDER_URL is set"
+	if providerURL == "" {
+		standIn, err := provider.New(c.ledgerPath())
+		if err != nil {
+			return err
+		}
+		defer standIn.Close()
+		mux.Handle("/provider/", http.StripPrefix("/provider", standIn))
+		providerURL, ledger = address+"/provider", c.ledgerPath()
+	}
+	api, err := mount(mux, &c, store, providerURL, logger)
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(stdout, "listening on %s\npid:    %d\nstore:  %s\nledger: %s\n\n%s", address, os.Getpid(), where, ledger, try(address))
+	return serve(ctx, listener, mux, api, c.timeout, stdout)
+}
+
+// mount puts the function behind its gateway, and the operator's door, on mux.
+func mount(mux *http.ServeMux, c *config, store idempotent.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
+	client, err := charge.NewClient(providerURL)
+	if err != nil {
+		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
+	}
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = logger
+		o.Observer = charge.LogEvents(logger)
+	})
+	if err != nil {
+		return nil, err
+	}
+	api, err := gateway.New(charge.New(guard, client), func(o *gateway.Options) {
+		o.Routes = charge.Routes
+		o.Timeout = c.timeout
+		o.Logger = logger
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle("/", api)
+	mux.Handle("/admin/", admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
+	return api, nil
+}
+
+// serve serves until ctx ends, and then lets what is running finish.
+func serve(ctx context.Context, listener net.Listener, h http.Handler, api *gateway.Gateway, timeout time.Duration, stdout io.Writer) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	fmt.Fprintln(stdout, "\nstopping: waiting for requests that are running")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+time.Second)
+	defer cancel()
+	if err := errors.Join(server.Shutdown(ctx), api.Drain(ctx)); err != nil {
+		return fmt.Errorf("some requests did not end in time; their keys are resolved like after a crash: %w", err)
+	}
+	return nil
+}
+
+func listenError(port int, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("port %d of 127.0.0.1 is taken; set PORT to another one, for example PORT=%d", port, port%65535+1)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("no permission to listen on port %d; set PORT to one above 1023", port)
+	}
+	return fmt.Errorf("cannot listen on port %d: %w; set PORT to another one", port, err)
+}
+
+// try returns what a newcomer pastes into a second terminal.
+func try(address string) string {
+	return fmt.Sprintf(`Try it, twice:
+
+curl -i %s/charges \
+  -H 'Idempotency-Key: "order-2026-000001"' \
+  -H 'Content-Type: application/json' \
+  -d '{"amount":4200,"currency":"usd","customer":"cus_1"}'
+
+and count what the provider booked:
+
+curl %s/provider/charges
+
+`, address, address)
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func env(pairs ...string) func(string) string {
+	m := map[string]string{"PORT": "0"}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) string { return m[name] }
+}
+
+// started is a running example.
+type started struct {
+	url   string
+	hints string // what was printed at the start
+	stop  func() error
+}
+
+func start(t *testing.T, getenv func(string) string) started {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := run(ctx, getenv, in, io.Discard)
+		in.CloseWithError(err)
+		done <- err
+	}()
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the example did not start: %v", err)
+	}
+	s := started{url: strings.TrimPrefix(strings.TrimSpace(first), "listening on ")}
+	for !strings.Contains(s.hints, "/provider/charges") {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.hints += line
+	}
+	go io.Copy(io.Discard, lines)
+	stopped := false
+	s.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+func post(t *testing.T, url, key, body string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest("POST", url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+	}
+	return do(t, r)
+}
+
+func do(t *testing.T, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+const (
+	key     = "order-2026-000001"
+	aCharge = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
+)
+
+// What a newcomer does: start it, charge twice, count, stop it, start it
+// again, and charge a third time.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	s := start(t, env("DATA", dir))
+	for line := range strings.Lines(s.hints) {
+		if !strings.Contains(line, dir) && len(line) > 80 {
+			t.Errorf("this line is wider than a terminal: %q", line)
+		}
+	}
+	for _, part := range []string{s.url, dir, `-H 'Idempotency-Key: "order-2026-000001"' \`} {
+		if !strings.Contains(s.hints, part) {
+			t.Errorf("the hints do not say %q:\n%s", part, s.hints)
+		}
+	}
+	first, created := post(t, s.url+"/charges", key, aCharge)
+	if first.StatusCode != http.StatusCreated {
+		t.Fatalf("got %d %s", first.StatusCode, created)
+	}
+	for range 2 {
+		resp, body := post(t, s.url+"/charges", key, aCharge)
+		if resp.StatusCode != http.StatusCreated || body != created || resp.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("got %d %s, want the replay of %s", resp.StatusCode, body, created)
+		}
+		resp, body = post(t, s.url+"/admin/resolve", "", `{"idempotency_key":"`+key+`"}`)
+		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "completed") {
+			t.Errorf("got %d %s", resp.StatusCode, body)
+		}
+		r, err := http.NewRequest("GET", s.url+"/provider/charges", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ledger := do(t, r); strings.Count(ledger, `"id"`) != 1 {
+			t.Errorf("the ledger holds %s", ledger)
+		}
+		if err := s.stop(); err != nil {
+			t.Fatalf("stopped with %v", err)
+		}
+		s = start(t, env("DATA", dir))
+	}
+}
+
+func TestProviderElsewhere(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"id":"ch_elsewhere"}`)
+	}))
+	defer elsewhere.Close()
+	dir := t.TempDir()
+	s := start(t, env("DATA", dir, "PROVIDER_URL", elsewhere.URL))
+	if resp, body := post(t, s.url+"/charges", key, aCharge); resp.StatusCode != http.StatusCreated || !strings.Contains(body, "ch_elsewhere") {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ledger.jsonl")); err == nil {
+		t.Error("there is a ledger nobody uses")
+	}
+}
+
+// wantRefusal wants run to end with an error that says the parts.
+func wantRefusal(t *testing.T, getenv func(string) string, parts ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), getenv, &out, io.Discard)
+	if err == nil {
+		t.Fatal("the example ran")
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("got the error %q, want %q in it", err, part)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("it printed %q before it failed", &out)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, port := range []string{"http", "-1", "65536"} {
+		wantRefusal(t, env("PORT", port), "PORT", port, "number from 1 to 65535")
+	}
+	for _, timeout := range []string{"10", "-1s", "0"} {
+		wantRefusal(t, env("TIMEOUT", timeout), "TIMEOUT", "duration like 10s")
+	}
+	wantRefusal(t, env("ONCE_TABLE", "t", "ONCE_CREATE_TABLE", "yes"), "ONCE_CREATE_TABLE", "1 or 0")
+	wantRefusal(t, env("ONCE_CREATE_TABLE", "1"), "ONCE_TABLE")
+
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
+	wantRefusal(t, env("PORT", port), "port "+port, "is taken", "set PORT")
+
+	dir := t.TempDir()
+	wantRefusal(t, env("DATA", dir, "PROVIDER_URL", "provider"), "PROVIDER_URL", "http://")
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("no store"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, env("DATA", filepath.Join(file, "data")), "set DATA")
+
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "once.db"), bytes.Repeat([]byte("no store "), 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, env("DATA", broken), filepath.Join(broken, "once.db"), "not a bbolt file")
+
+	torn := t.TempDir()
+	if err := os.WriteFile(filepath.Join(torn, "ledger.jsonl"), []byte("no charge\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, env("DATA", torn), filepath.Join(torn, "ledger.jsonl"), "line 1")
+
+	held := t.TempDir()
+	start(t, env("DATA", held))
+	wantRefusal(t, env("DATA", held), filepath.Join(held, "once.db"), "held by another process")
+}
+
+func TestListenErrors(t *testing.T) {
+	t.Parallel()
+	if err := listenError(80, os.NewSyscallError("bind", os.ErrPermission)); !strings.Contains(err.Error(), "PORT") {
+		t.Error(err)
+	}
+}
+
+// A table that is not there, and no region: one error each that says what to
+// do. Not parallel: the AWS SDK reads the process's environment.
+func TestTable(t *testing.T) {
+	dynamo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException","message":"no"}`)
+	}))
+	defer dynamo.Close()
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": dynamo.URL, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_REGION": "", "AWS_DEFAULT_REGION": "",
+	} {
+		t.Setenv(name, value)
+	}
+	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records"), "AWS_REGION")
+	t.Setenv("AWS_REGION", "us-east-1")
+	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records"), "once-records", "ONCE_CREATE_TABLE=1")
+	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "once-records", "ONCE_CREATE_TABLE", "1"), "once-records")
+	wantRefusal(t, env("DATA", t.TempDir(), "ONCE_TABLE", "/"), "dynamostore")
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+)
+
+var errTooLarge = errors.New("gateway: the body is larger than Lambda accepts")
+
+// maxIgnored bounds how much of a body that is too large is read and thrown
+// away: a client that is still sending would otherwise see a broken connection
+// in place of the answer.
+const maxIgnored = 10 * MaxPayload
+
+// readBody returns the request's body.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, MaxPayload+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > MaxPayload {
+		io.CopyN(io.Discard, r.Body, maxIgnored)
+		w.Header().Set("Connection", "close")
+		return nil, errTooLarge
+	}
+	return body, nil
+}
+
+// event translates a request, as
+// docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+// describes payload format 2.0.
+func (g *Gateway) event(r *http.Request, body []byte, requestID string, now time.Time) events.APIGatewayV2HTTPRequest {
+	key, parameters := g.routeOf(r.Method, r.URL.Path)
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	source, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		source = r.RemoteAddr
+	}
+	event := events.APIGatewayV2HTTPRequest{
+		Version:               "2.0",
+		RouteKey:              key,
+		RawPath:               r.URL.Path,
+		RawQueryString:        r.URL.RawQuery,
+		Cookies:               cookies(r.Header),
+		Headers:               headers(r),
+		QueryStringParameters: query(r),
+		PathParameters:        parameters,
+		RequestContext: events.APIGatewayV2HTTPRequestContext{
+			RouteKey:     key,
+			AccountID:    "000000000000",
+			Stage:        "$default",
+			RequestID:    requestID,
+			APIID:        "local",
+			DomainName:   host,
+			DomainPrefix: "local",
+			Time:         now.UTC().Format("02/Jan/2006:15:04:05 -0700"),
+			TimeEpoch:    now.UnixMilli(),
+			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{
+				Method:    r.Method,
+				Path:      r.URL.Path,
+				Protocol:  r.Proto,
+				SourceIP:  source,
+				UserAgent: r.UserAgent(),
+			},
+		},
+		Body: string(body),
+	}
+	if !isText(r.Header.Get("Content-Type"), body) {
+		event.Body, event.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
+	}
+	return event
+}
+
+// isText reports whether a body travels as it is.
+func isText(contentType string, body []byte) bool {
+	if len(body) == 0 {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil || !utf8.Valid(body) {
+		return false
+	}
+	switch media {
+	case "application/json", "application/javascript", "application/xml":
+		return true
+	}
+	return strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml")
+}
+
+// headers returns the request's headers, one value per name.
+func headers(r *http.Request) map[string]string {
+	out := map[string]string{"host": r.Host}
+	for name, values := range r.Header {
+		if name != "Cookie" {
+			out[strings.ToLower(name)] = strings.Join(values, ",")
+		}
+	}
+	return out
+}
+
+// cookies returns the request's cookies, which payload format 2.0 keeps apart
+// from the headers.
+func cookies(h http.Header) (out []string) {
+	for _, line := range h.Values("Cookie") {
+		for cookie := range strings.SplitSeq(line, ";") {
+			if cookie = strings.TrimSpace(cookie); cookie != "" {
+				out = append(out, cookie)
+			}
+		}
+	}
+	return out
+}
+
+func query(r *http.Request) map[string]string {
+	var out map[string]string
+	for name, values := range r.URL.Query() {
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[name] = strings.Join(values, ",")
+	}
+	return out
+}

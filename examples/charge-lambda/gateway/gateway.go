@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+)
+
+// Handler is a Lambda handler for an HTTP API.
+type Handler func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
+
+// MaxPayload is Lambda's limit for what a synchronous invocation is given and
+// returns, in bytes.
+const MaxPayload = 6 * 1024 * 1024
+
+// Options are given to [New]. The zero value of each field is its default.
+type Options struct {
+	// Routes are the route keys of the API, for example "GET /charges/{id}". A
+	// request that matches none is the handler's too, as "$default".
+	Routes []string
+	// Timeout is the function's time-out: how long after its start the handler's
+	// context ends. Default: 10 s.
+	Timeout time.Duration
+	// Logger is told of errors and panics: their type, not their text. Default:
+	// slog.Default.
+	Logger *slog.Logger
+}
+
+// Gateway is an [http.Handler] that invokes a Lambda handler. It is safe for
+// concurrent use.
+type Gateway struct {
+	handler Handler
+	routes  []route
+	timeout time.Duration
+	logger  *slog.Logger
+	running sync.WaitGroup
+}
+
+// New returns a gateway to h. The error says which route cannot be read.
+func New(h Handler, optFns ...func(*Options)) (*Gateway, error) {
+	o := Options{Timeout: 10 * time.Second, Logger: slog.Default()}
+	for _, f := range optFns {
+		f(&o)
+	}
+	if o.Timeout <= 0 {
+		return nil, fmt.Errorf("gateway: the time-out is %s; it must be positive", o.Timeout)
+	}
+	g := &Gateway{handler: h, timeout: o.Timeout, logger: o.Logger}
+	for _, key := range o.Routes {
+		r, err := parseRoute(key)
+		if err != nil {
+			return nil, err
+		}
+		g.routes = append(g.routes, r)
+	}
+	return g, nil
+}
+
+// ServeHTTP invokes the handler and answers with its response.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
+	requestID := rand.Text()
+	w.Header().Set("Apigw-Requestid", requestID)
+	body, err := readBody(w, r)
+	switch {
+	case errors.Is(err, errTooLarge):
+		writeTooLarge(w)
+		return
+	case err != nil: // the client went away, or its request is malformed
+		writeMessage(w, http.StatusBadRequest, "Bad Request")
+		return
+	}
+	event := g.event(r, body, requestID, now)
+
+	// Lambda goes on when the client has gone.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), now.Add(g.timeout))
+	ctx = lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: requestID})
+	done := make(chan invocation, 1)
+	g.running.Go(func() {
+		defer cancel()
+		done <- g.invoke(ctx, event)
+	})
+	select {
+	case i := <-done:
+		g.answer(w, event, i)
+	case <-ctx.Done():
+		select { // a handler that ends at its deadline may just have answered
+		case i := <-done:
+			g.answer(w, event, i)
+		default:
+			g.logger.Error("gateway: the handler outlived its deadline", "route", event.RouteKey, "request_id", requestID)
+			writeMessage(w, http.StatusGatewayTimeout, "Endpoint request timed out")
+		}
+	}
+}
+
+// Drain waits until no handler is running, also those that outlived their
+// deadline. It ends with the context.
+func (g *Gateway) Drain(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() {
+		g.running.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// invocation is what came of one call of the handler.
+type invocation struct {
+	response events.APIGatewayV2HTTPResponse
+	err      error
+	panicked bool
+}
+
+// invoke calls the handler. Lambda ends the process of a handler that panics;
+// here it goes on, and only the request fails.
+func (g *Gateway) invoke(ctx context.Context, event events.APIGatewayV2HTTPRequest) (i invocation) {
+	i.panicked = true
+	defer func() {
+		if i.panicked {
+			// Its text may hold what must not be logged.
+			g.logger.Error("gateway: the handler panicked", "route", event.RouteKey, "request_id", event.RequestContext.RequestID,
+				"panic_type", fmt.Sprintf("%T", recover()), "at", panicOrigin())
+		}
+	}()
+	i.response, i.err = g.handler(ctx, event)
+	i.panicked = false
+	return i
+}
+
+// panicOrigin returns the line that panicked. It is called by the function that
+// recovers.
+func panicOrigin() string {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") || !more {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+	}
+}
+
+// answer writes what came of the call.
+func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPRequest, i invocation) {
+	id := event.RequestContext.RequestID
+	if !i.panicked && i.err == nil {
+		i.err = writeResponse(w, i.response)
+		if i.err == nil {
+			return
+		}
+	}
+	if i.err != nil {
+		attrs := []any{"route", event.RouteKey, "request_id", id, "error_type", fmt.Sprintf("%T", i.err)}
+		if own := (*responseError)(nil); errors.As(i.err, &own) {
+			attrs = append(attrs, "error", own.Error()) // which holds nothing of the response
+		}
+		g.logger.Error("gateway: the handler failed", attrs...)
+	}
+	writeMessage(w, http.StatusBadGateway, "Internal Server Error")
+}

@@ -1,0 +1,176 @@
+package provider
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The customers that behave in a special way.
+const (
+	CustomerSlow     = "cus_slow"
+	CustomerDeclined = "cus_declined"
+)
+
+// Options are given to [New]. The zero value of each field is its default.
+type Options struct {
+	// Slow takes the time that an answer for [CustomerSlow] takes, after the
+	// charge was booked. Default: 2 s, or until the caller goes away.
+	Slow func(context.Context)
+}
+
+// Provider is the service. It is safe for concurrent use.
+type Provider struct {
+	opts Options
+	mux  *http.ServeMux
+
+	mu     sync.Mutex
+	ledger *ledger
+}
+
+// New returns a provider with its ledger in the file path, which is made if
+// there is none. The error says what is wrong with the file.
+func New(path string, optFns ...func(*Options)) (*Provider, error) {
+	o := Options{Slow: func(ctx context.Context) { wait(ctx, 2*time.Second) }}
+	for _, f := range optFns {
+		f(&o)
+	}
+	l, err := openLedger(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{opts: o, mux: http.NewServeMux(), ledger: l}
+	p.mux.HandleFunc("POST /charges", p.create)
+	p.mux.HandleFunc("GET /charges", p.list)
+	p.mux.HandleFunc("GET /charges/{id}", p.read)
+	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "not_found", "There is nothing at this address.")
+	})
+	return p, nil
+}
+
+// Close closes the ledger.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ledger.broken = errors.New("provider: closed")
+	return p.ledger.file.Close()
+}
+
+// ServeHTTP serves the provider's API.
+func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
+
+// maxBody bounds a request's body, in bytes.
+const maxBody = 64 << 10
+
+func (p *Provider) create(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get("Idempotency-Key")
+	if key == "" {
+		fail(w, http.StatusBadRequest, "missing_key", "A charge needs an Idempotency-Key header.")
+		return
+	}
+	var want Charge
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&want); err != nil || want.Amount <= 0 || want.Currency == "" || want.Customer == "" {
+		fail(w, http.StatusBadRequest, "invalid_request", "A charge has an amount above 0, a currency and a customer.")
+		return
+	}
+	if want.Customer == CustomerDeclined {
+		fail(w, http.StatusPaymentRequired, "card_declined", "The card was declined.")
+		return
+	}
+	want.ID, want.Key, want.Status = "", key, ""
+	charge, booked, err := p.book(want)
+	switch {
+	case errors.Is(err, errKeyReused):
+		fail(w, http.StatusUnprocessableEntity, "key_reused", "This Idempotency-Key was used with other parameters.")
+		return
+	case err != nil:
+		fail(w, http.StatusInternalServerError, "ledger", "The charge could not be booked.")
+		return
+	}
+	if booked && charge.Customer == CustomerSlow {
+		p.opts.Slow(r.Context())
+	}
+	answer(w, http.StatusCreated, charge)
+}
+
+var errKeyReused = errors.New("provider: the key was used with other parameters")
+
+// book returns the charge of want's key, and whether it is a new one.
+func (p *Provider) book(want Charge) (charge Charge, booked bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i, ok := p.ledger.byKey[want.Key]; ok {
+		charge = p.ledger.charges[i]
+		if !sameParameters(charge, want) {
+			return Charge{}, false, errKeyReused
+		}
+		return charge, false, nil
+	}
+	want.ID, want.Status = "ch_"+strings.ToLower(rand.Text()), "succeeded"
+	return want, true, p.ledger.append(want)
+}
+
+// sameParameters compares what the caller chose.
+func sameParameters(a, b Charge) bool {
+	return a.Amount == b.Amount && a.Currency == b.Currency && a.Customer == b.Customer && maps.Equal(a.Metadata, b.Metadata)
+}
+
+func (p *Provider) list(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	charges := p.ledger.charges[:len(p.ledger.charges):len(p.ledger.charges)]
+	if r.URL.Query().Has("idempotency_key") {
+		i, ok := p.ledger.byKey[r.URL.Query().Get("idempotency_key")]
+		if ok {
+			charges = charges[i : i+1]
+		} else {
+			charges = nil
+		}
+	}
+	p.mu.Unlock()
+	if charges == nil {
+		charges = []Charge{} // an array, also where it is empty
+	}
+	answer(w, http.StatusOK, charges)
+}
+
+func (p *Provider) read(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	i, ok := p.ledger.byID[r.PathValue("id")]
+	var charge Charge
+	if ok {
+		charge = p.ledger.charges[i]
+	}
+	p.mu.Unlock()
+	if !ok {
+		fail(w, http.StatusNotFound, "no_such_charge", "There is no charge of that id.")
+		return
+	}
+	answer(w, http.StatusOK, charge)
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v) // if it fails, the caller has gone
+}
+
+func fail(w http.ResponseWriter, status int, code, message string) {
+	answer(w, status, map[string]any{"error": map[string]string{"code": code, "message": message}})
+}
+
+// wait takes d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
