@@ -99,6 +99,9 @@ func (c *commit) run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, ErrNotApplied) || errors.Is(err, ErrTooLarge):
 			return err
+		case errors.Is(err, ErrNoRecord):
+			c.tell(EventLeaseLost, &next, err)
+			return &LeaseLostError{RecordID: a.id}
 		case err != nil:
 			err = storeError(a.id, "commit", err)
 			w.doubtOf("", doubt{err, next.Version})

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 )
 
 // DueLister is what a [Store] is besides, if it can list the records that wait
 // for reconciliation. The lists are hints: they may be older than the records,
-// and every action re-checks. An error ends the list.
+// and every action re-checks. An error that comes with a record's ID is about
+// that record alone, which cannot be read; one without ends the list.
 type DueLister interface {
 	// Due lists the records whose Due is set and not after before, without the
 	// exhausted ones.
@@ -184,15 +186,20 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 		failure error
 	)
 	for record, err := range r.lister.Due(ctx, r.guard.opts.now()) {
-		if err != nil {
+		if err != nil && record.ID == "" {
 			failure = fmt.Errorf("idempotent: the list of due records failed: %w", err)
 			break
 		}
 		if !r.concerns(&record) {
 			continue
 		}
+		if err != nil {
+			r.count(func(p *Report) { p.Due++; p.Failed++ })
+			r.guard.opts.observe(ctx, EventStoreError, record.ID.Operation(), &record, err)
+			continue
+		}
 		if !r.timeFor(ctx) {
-			r.report.Incomplete = true
+			r.count(func(p *Report) { p.Incomplete = true })
 			break
 		}
 		slots <- struct{}{}
@@ -206,15 +213,7 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 }
 
 func (r *reconciler) concerns(record *Record) bool {
-	if len(r.opts.Operations) == 0 {
-		return true
-	}
-	for _, operation := range r.opts.Operations {
-		if record.ID.Operation() == operation {
-			return true
-		}
-	}
-	return false
+	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
 }
 
 // timeFor reports whether another record can be begun.
