@@ -44,7 +44,7 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, r
 	}
 	e.note(StepRecord{Name: name, Mode: o.Mode})
 	if o.Mode == AtMostOnce {
-		if err := e.checkpoint(ctx, e.attempt.guard.replace); err != nil {
+		if err := e.checkpoint(ctx, "", e.attempt.guard.replace); err != nil {
 			e.forget(s) // it does not run
 			return nil, nil, err
 		}
@@ -103,7 +103,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
 	}
 	ctx, cancel := e.attempt.opts.outcomeContext(ctx, e.attempt.window)
 	defer cancel()
-	if err := e.record(ctx, done, e.attempt.guard.replace); err != nil {
+	if err := e.record(ctx, done, "", e.attempt.guard.replace); err != nil {
 		var failed *StoreError
 		if !errors.As(err, &failed) {
 			return err
@@ -131,7 +131,7 @@ func (e *Execution) encodeStep(s *stepRun, v any) (StepRecord, error) {
 }
 
 // record writes that a step has finished.
-func (e *Execution) record(ctx context.Context, done StepRecord, write Transaction) error {
+func (e *Execution) record(ctx context.Context, done StepRecord, once string, write Transaction) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
@@ -145,7 +145,7 @@ func (e *Execution) record(ctx context.Context, done StepRecord, write Transacti
 		return &StepError{Step: done.Name, Problem: fmt.Sprintf("brings the results of all steps to %d bytes; a record may keep %d: return references", kept, maxSteps)}
 	}
 	e.note(done)
-	err := e.checkpoint(ctx, write)
+	err := e.checkpoint(ctx, once, write)
 	if errors.Is(err, ErrTooLarge) {
 		e.note(StepRecord{Name: done.Name, Mode: done.Mode}) // or no later write would fit either
 		return &StepError{Step: done.Name, Problem: "brings the record to more than the store can hold: return references"}
@@ -183,8 +183,10 @@ func (e *Execution) forget(s *stepRun) {
 }
 
 // checkpoint writes what is known of the steps, if the record is still this
-// run's own and in progress. A *StoreError leaves open whether it was written.
-func (e *Execution) checkpoint(ctx context.Context, write Transaction) error {
+// run's own and in progress. If once names a step, write does more than that,
+// and is not repeated on a record in which the step is done. A *StoreError
+// leaves open whether it was written.
+func (e *Execution) checkpoint(ctx context.Context, once string, write Transaction) error {
 	a := e.attempt
 	for range maxSettleRounds {
 		next := *e.work.held
@@ -204,6 +206,9 @@ func (e *Execution) checkpoint(ctx context.Context, write Transaction) error {
 			return &LeaseLostError{RecordID: e.id}
 		}
 		e.work.meet(current) // an earlier write of ours, whose reply was lost
+		if s, _ := current.Step(once); s.Finished {
+			return nil
+		}
 	}
 	return &StoreError{RecordID: e.id, Op: "replace", Err: fmt.Errorf("the record changed %d times while a step was being written", maxSettleRounds)}
 }

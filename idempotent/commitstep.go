@@ -25,12 +25,16 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 	}
 	ctx, cancel := e.attempt.opts.outcomeContext(ctx, e.attempt.window)
 	defer cancel()
-	err = e.record(ctx, done, write)
+	err = e.record(ctx, done, name, write)
 	var lost *LeaseLostError
 	switch {
 	case err == nil:
 		e.observeStep(ctx, EventStepDone, name)
-		return nil
+		// An earlier try that nobody had answered for may have been applied: what
+		// stands in the record is the result.
+		stands, _ := e.claim().Step(name)
+		value.SetZero()
+		return stands.Decode(v)
 	case errors.Is(err, ErrNotApplied), errors.Is(err, ErrStep), errors.Is(err, ErrTooLarge), errors.Is(err, ErrSealed), errors.As(err, &lost):
 		e.undo(s)
 		return err
