@@ -88,7 +88,7 @@ func (r *reconciler) callResolver(ctx context.Context, record *Record) (answer R
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotent: the resolver panicked: %v", p)
+			err = fmt.Errorf("idempotent: the resolver panicked with a %T", p)
 		}
 	}()
 	return r.resolve(ctx, *record.Clone())
