@@ -27,7 +27,7 @@ func document() map[string]any {
 		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1",
 		"due": 5, "rc": 2, "x": true,
 		"steps": map[string]any{"pay": map[string]any{"m": "L", "a": 3, "t": 4, "e": "json", "r": []byte("1")}, "ship": map[string]any{"m": "M", "a": 3}},
-		"new": map[string]any{"a": []any{1.5, "x"}},
+		"new":   map[string]any{"a": []any{1.5, "x"}},
 	}
 }
 
