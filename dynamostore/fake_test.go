@@ -27,10 +27,11 @@ type item = map[string]types.AttributeValue
 const (
 	insertCondition  = "attribute_not_exists(pk) OR exp <= :now"
 	replaceCondition = "wid = :was"
+	deleteCondition  = "wid = :was AND st IN (:completed, :retryable)"
 )
 
-// fakeDynamoDB is one table in memory. It knows the two conditions above by
-// their text and nothing of expressions.
+// fakeDynamoDB is one table in memory. It knows the conditions above by their
+// text and nothing of expressions.
 type fakeDynamoDB struct {
 	mu        sync.Mutex
 	items     map[string]item
@@ -111,6 +112,29 @@ func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _
 	return &dynamodb.PutItemOutput{}, nil
 }
 
+func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
+	if err := f.enter(ctx, "DeleteItem"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pk := pkOf(in.Key)
+	old := f.items[pk]
+	if !conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues) {
+		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
+		if in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld {
+			failed.Item = maps.Clone(old)
+		}
+		return nil, operationError("DeleteItem", failed)
+	}
+	delete(f.items, pk)
+	out := &dynamodb.DeleteItemOutput{}
+	if in.ReturnValues == types.ReturnValueAllOld {
+		out.Attributes = old
+	}
+	return out, nil
+}
+
 func conditionHolds(condition string, old item, values item) bool {
 	switch condition {
 	case insertCondition:
@@ -119,6 +143,10 @@ func conditionHolds(condition string, old item, values item) bool {
 	case replaceCondition:
 		wid, _ := old["wid"].(*types.AttributeValueMemberB)
 		return wid != nil && bytes.Equal(wid.Value, values[":was"].(*types.AttributeValueMemberB).Value)
+	case deleteCondition:
+		state := showValue(old["st"])
+		return conditionHolds(replaceCondition, old, values) &&
+			(state == showValue(values[":completed"]) || state == showValue(values[":retryable"]))
 	}
 	panic("a condition that nobody agreed on: " + condition)
 }
