@@ -24,7 +24,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 		// milliseconds, so less than one is none.)
 		if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
 			// Whoever waited until then can still be told what it waited for.
-			if existing != nil {
+			if round > 0 && existing != nil {
 				if v := decide(existing, a.fp, now); v == verdictReplay || v == verdictInProgress {
 					return a.refuse(ctx, v, existing, now)
 				}
