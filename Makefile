@@ -15,6 +15,11 @@ run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
+.PHONY: demo
+demo: ## Kill an order at every step of it, and see what is left (needs Java)
+	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
+	@exec $(BIN)/charge-demo localstack/dynamodb-local
+
 .PHONY: test
 test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost
 
