@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -397,43 +396,6 @@ func TestReconciler(t *testing.T) {
 			make()
 		}()
 	}
-}
-
-// Late owner against sweeper, 1,000 times in every order that goroutines find:
-// one truth in the end, and the caller was told it.
-func TestFM44_LateOwnerAgainstSweeper(t *testing.T) {
-	t.Parallel()
-	const rounds = 1000
-	var late, contradicted, unknown int
-	for i := range rounds {
-		s := newStranded(t)
-		key := newKey()
-		var sweeps sync.WaitGroup
-		value, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (string, error) {
-			s.clock.Advance(time.Minute)
-			resolution := []idempotent.Resolution{idempotent.Later(0), idempotent.ProvenNotExecuted(), idempotent.Resolved("by the resolver")}[i%3]
-			sweeps.Go(func() {
-				_, _ = idempotent.ReconcileDue(t.Context(), s.guard, answer(resolution))
-			})
-			return "by the owner", nil
-		})
-		sweeps.Wait()
-		if err != nil {
-			t.Fatalf("round %d: %v", i, err)
-		}
-		r := record(t, s, key)
-		if r.State != idempotent.StateCompleted {
-			t.Fatalf("round %d: the record is %s; the owner's outcome was lost", i, r.State)
-		}
-		again, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, never[string])
-		if err != nil || again != value {
-			t.Fatalf("round %d: the caller was told %q and a retry %q, %v", i, value, again, err)
-		}
-		late += s.events.Count(idempotent.EventLateCompletion)
-		contradicted += s.events.Count(idempotent.EventContradicted)
-		unknown += s.events.Count(idempotent.EventMarkedUnknown)
-	}
-	t.Logf("%d rounds: %d marked unknown meanwhile, %d late completions, %d contradictions", rounds, unknown, late, contradicted)
 }
 
 // A sweep does what follows from ended leases and asks nobody, however often.
