@@ -119,8 +119,23 @@ install_venv() {
   touch "$venv/complete"
 }
 
+# What runs Lambda functions. It changes more often than the lock, so it has a stamp of its own.
+install_executor() {
+  local stamp
+  stamp=$venv/executor-$(cat "$here"/executor/pyproject.toml "$here"/executor/once_executor/*.py | sha256sum | cut -c1-12)
+  [[ ! -e $stamp ]] || return 0
+  rm -rf "$venv"/executor-*
+  # A copy, for what pip builds lands beside the source.
+  mkdir "$venv/executor-source"
+  cp -r "$here/executor/pyproject.toml" "$here/executor/once_executor" "$venv/executor-source"
+  logged "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+    --no-index --no-deps --no-build-isolation --force-reinstall "$venv/executor-source"
+  touch "$stamp"
+}
+
 install_all() {
   install_venv
+  install_executor
   install_engine
 }
 
@@ -178,6 +193,8 @@ launch() {
     export LOCALSTACK_HOST=localhost:$port SQS_ENDPOINT_STRATEGY=path DNS_ADDRESS=0
     # Nothing calls home, nothing is downloaded, nothing is kept.
     export DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1 PERSISTENCE=0 DYNAMODB_IN_MEMORY=1
+    # Lambda functions are processes, and there as soon as they are created.
+    export LAMBDA_RUNTIME_EXECUTOR=process LAMBDA_SYNCHRONOUS_CREATE=1
     # 0: a free port picked by the kernel, so that two instances cannot meet.
     export DYNAMODB_LOCAL_PORT=0
     cd "$run" || exit

@@ -1,0 +1,175 @@
+"""An execution environment.
+
+AWS Lambda developer guide, "Understanding the Lambda execution environment
+lifecycle". Not provided: extensions, layers, memory limits, and the freezing of
+a process between two invocations.
+"""
+
+import math
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from once_executor.output import Output
+from once_executor.process import Process
+from once_executor.runtimeapi import RuntimeAPI, error_payload
+from once_executor.session import Answer, Exited, InitFailed, Invocation, Session
+
+MAX_INIT = 10.0  # seconds; an init at the first invocation has the function's time-out instead
+
+
+@dataclass(frozen=True)
+class Function:
+    code: Path  # the folder that holds bootstrap
+    version: str
+    timeout: float  # seconds
+    memory: int  # MB
+
+
+@dataclass(frozen=True)
+class Result:
+    answer: Answer
+    logs: str
+
+
+class Environment:
+    """Runs the invocations of one function, one at a time, in a process that is
+    started again when it ended or was killed."""
+
+    def __init__(self, function: Function, env: Mapping[str, str]) -> None:
+        self._function = function
+        self._api = RuntimeAPI()
+        self._output = Output()
+        self._tmp = tempfile.mkdtemp(prefix="once-lambda-")
+        self._env = self._environment(env)
+        self._lock = threading.Lock()  # of the two that follow
+        self._process: Process | None = None
+        self._stopped = False
+        self._busy = threading.Lock()  # held by an invocation
+        self._session = Session()
+        self._init_took: float | None = None  # seconds, until it is reported
+
+    def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        # Nothing of our own environment is the function's, but for what
+        # localstack/down finds our children by.
+        inherited = {k: v for k, v in os.environ.items() if k == "ONCE_LOCALSTACK_RUN"}
+        base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "en_US.UTF-8", "TMPDIR": self._tmp}
+        return base | dict(env) | inherited | {
+            "AWS_LAMBDA_RUNTIME_API": self._api.address,
+            "LAMBDA_TASK_ROOT": str(self._function.code),
+        }
+
+    def start(self) -> None:
+        """Starts the process ahead of the first invocation. If it fails, so be it:
+        Lambda tries again with the first invocation, and tells that one."""
+        self._initialise("", time.time() + MAX_INIT)
+
+    def invoke(self, request_id: str, payload: bytes, function_arn: str, trace_id: str) -> Result:
+        with self._busy:
+            began = time.time()
+            deadline = began + self._function.timeout
+            answer = self._answer(Invocation(request_id, payload, function_arn, trace_id, deadline))
+            return Result(answer, self._report(request_id, time.time() - began))
+
+    def take_logs(self) -> str:
+        """Returns what was printed and is not in the logs of an invocation."""
+        return self._output.take()
+
+    def stop(self) -> None:
+        """Ends the process at once, and with it an invocation. Nothing comes after."""
+        with self._lock:
+            self._stopped = True
+        self._kill()
+        with self._busy:
+            self._api.close()
+            self._output.close()
+            shutil.rmtree(self._tmp, ignore_errors=True)
+
+    def _answer(self, invocation: Invocation) -> Answer:
+        while True:
+            if self._process is None:
+                failure = self._initialise(invocation.request_id, invocation.deadline)
+                if failure is not None:
+                    return failure
+            try:
+                answer = self._session.run(invocation)
+            except Exited as e:
+                given = self._session.was_given(invocation)
+                self._kill()
+                if not given:
+                    continue  # it had ended before: this is not its failure
+                return _failure(invocation.request_id, "Runtime.ExitError", _exited(e))
+            if answer is None:
+                self._kill()
+                return self._timed_out(invocation.request_id)
+            return answer
+
+    def _initialise(self, request_id: str, deadline: float) -> Answer | None:
+        """Starts a process and waits until it is ready, or returns what became of it."""
+        began = time.time()
+        self._session = session = Session()
+        self._api.serve(session)
+        bootstrap = self._function.code / "bootstrap"
+        try:
+            with self._lock:
+                if self._stopped:
+                    return _failure(request_id, "Sandbox.Stopped", "The environment was stopped")
+                self._process = Process(bootstrap, self._env, self._output.descriptor, session.end)
+        except OSError as e:  # such as: it was built for another processor
+            text = f"bootstrap cannot be executed on this machine: {e.strerror}"
+            return _failure(request_id, "Runtime.InvalidEntrypoint", text)
+        try:
+            if session.wait_ready(deadline):
+                self._init_took = time.time() - began
+                return None
+            failure = self._timed_out(request_id)
+        except InitFailed as e:
+            failure = Answer(e.payload, is_error=True)
+        except Exited as e:
+            failure = _failure(request_id, "Runtime.ExitError", _exited(e))
+        self._kill()
+        return failure
+
+    def _kill(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def _timed_out(self, request_id: str) -> Answer:
+        text = f"Task timed out after {self._function.timeout:.2f} seconds"
+        return _failure(request_id, "Sandbox.Timedout", text)
+
+    def _report(self, request_id: str, took: float) -> str:
+        """Returns the log of an invocation, with the lines that Lambda adds."""
+        report = [
+            f"REPORT RequestId: {request_id}",
+            f"Duration: {took * 1000:.2f} ms",
+            f"Billed Duration: {math.ceil(took * 1000)} ms",
+            f"Memory Size: {self._function.memory} MB",
+        ]
+        if self._process is not None:
+            report.append(f"Max Memory Used: {self._process.peak_memory()} MB")
+        if self._init_took is not None:
+            report.append(f"Init Duration: {self._init_took * 1000:.2f} ms")
+            self._init_took = None
+        printed = self._output.take()
+        if printed and not printed.endswith("\n"):
+            printed += "\n"
+        return (
+            f"START RequestId: {request_id} Version: {self._function.version}\n{printed}"
+            f"END RequestId: {request_id}\n" + "\t".join(report) + "\n"
+        )
+
+
+def _exited(e: Exited) -> str:
+    return f"Runtime exited with error: {e}"
+
+
+def _failure(request_id: str, kind: str, text: str) -> Answer:
+    return Answer(error_payload(kind, f"RequestId: {request_id} Error: {text}"), is_error=True)

@@ -1,0 +1,194 @@
+"""The semantics of Lambda, on the bootstrap beside this file."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from once_executor.environment import Environment, Function
+
+ARN = "arn:aws:lambda:us-east-1:000000000000:function:test"
+TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+BOOTSTRAP = Path(__file__).with_name("bootstrap")
+
+
+def ends(pid: int) -> bool:
+    """Whether a process has ended, or does within seconds: a signal takes its time."""
+    limit = time.monotonic() + 5
+    while time.monotonic() < limit:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z":
+                return True  # nobody has reaped it yet
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+    return False
+
+
+class TestEnvironment(unittest.TestCase):
+    def environment(self, timeout: float = 20, bootstrap: Path = BOOTSTRAP, start: bool = True, **env: str) -> Environment:
+        code = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, code)
+        shutil.copy(bootstrap, code / "bootstrap")
+        environment = Environment(Function(code, "$LATEST", timeout, 128), env)
+        self.addCleanup(environment.stop)
+        if start:
+            environment.start()
+        return environment
+
+    def invoke(self, environment, do="", request_id="id-1", **event):
+        event["do"] = do
+        result = environment.invoke(request_id, json.dumps(event).encode(), ARN, TRACE)
+        return result, json.loads(result.answer.payload)
+
+    def succeeds(self, environment, do="", **event):
+        result, answer = self.invoke(environment, do, **event)
+        self.assertFalse(result.answer.is_error, answer)
+        return result, answer
+
+    def fails(self, environment, kind, text, do="", **event):
+        result, answer = self.invoke(environment, do, **event)
+        self.assertTrue(result.answer.is_error, answer)
+        self.assertEqual(kind, answer["errorType"])
+        self.assertRegex(answer["errorMessage"], text)
+        return result
+
+    def test_an_invocation_carries_what_the_runtime_api_says(self):
+        _, answer = self.succeeds(self.environment(timeout=7, TABLE="t"), "", payload="ü")
+        self.assertEqual("ü", answer["event"]["payload"])
+        self.assertEqual((ARN, TRACE, "t"), (answer["arn"], answer["trace"], answer["env"]["TABLE"]))
+        self.assertTrue(5 < answer["left"] <= 7, answer["left"])
+
+    def test_nothing_of_our_environment_is_the_functions(self):
+        os.environ["SECRET_OF_THE_HOST"] = "s"
+        self.addCleanup(os.environ.pop, "SECRET_OF_THE_HOST")
+        _, answer = self.succeeds(self.environment())
+        self.assertNotIn("SECRET_OF_THE_HOST", answer["env"])
+
+    def test_one_process_serves_all_invocations(self):
+        environment = self.environment()
+        pids = {self.succeeds(environment, request_id=f"id-{i}")[1]["pid"] for i in range(5)}
+        self.assertEqual(1, len(pids))
+
+    def test_a_time_out_kills_and_the_next_invocation_starts_anew(self):
+        environment = self.environment(timeout=1)
+        _, first = self.succeeds(environment, "child")
+        began = time.monotonic()
+        result = self.fails(environment, "Sandbox.Timedout", r"^RequestId: id-1 Error: Task timed out after 1.00 seconds$",
+                            "sleep", seconds=30)
+        self.assertTrue(0.9 < time.monotonic() - began < 5)
+        self.assertIn("working on sleep", result.logs)
+        self.assertTrue(ends(first["pid"]))
+        self.assertTrue(ends(first["child"]), "what it started goes with it")
+        _, second = self.succeeds(environment)
+        self.assertNotEqual(first["pid"], second["pid"])
+
+    def test_an_exit_ends_the_invocation_at_once(self):
+        environment = self.environment()
+        _, first = self.succeeds(environment, "child")
+        self.fails(environment, "Runtime.ExitError", r"^RequestId: id-1 Error: Runtime exited with error: exit status 4$",
+                   "exit", status=4)
+        self.assertTrue(ends(first["child"]), "what it started goes with it")
+        self.fails(environment, "Runtime.ExitError", "signal: killed$", "kill")
+        self.succeeds(environment)
+
+    def test_an_exit_after_the_answer_is_nobodys_failure(self):
+        environment = self.environment()
+        for i in range(20):
+            self.succeeds(environment, request_id=f"id-{i}", then="exit")
+
+    def test_an_error_of_the_function_is_handed_on(self):
+        environment = self.environment()
+        self.fails(environment, "E", "^m$", "error")
+        self.succeeds(environment)
+
+    def test_an_init_that_fails_is_tried_again_and_told(self):
+        for mode, kind, text in (
+            ("init error", "Config", "^no table$"),
+            ("init exit", "Runtime.ExitError", "exit status 3$"),
+        ):
+            environment = self.environment(MODE=mode)
+            for _ in range(2):
+                result = self.fails(environment, kind, text)
+                self.assertIn("starting " + mode, result.logs)
+
+    def test_an_init_that_hangs_has_the_time_of_the_function(self):
+        environment = self.environment(timeout=1, start=False, MODE="init hangs")
+        self.fails(environment, "Sandbox.Timedout", "Task timed out after 1.00 seconds$")
+
+    def test_a_bootstrap_that_cannot_be_executed(self):
+        with tempfile.NamedTemporaryFile() as foreign:
+            foreign.write(b"\x7fELF of another processor")
+            foreign.flush()
+            os.chmod(foreign.name, 0o755)
+            self.fails(self.environment(bootstrap=Path(foreign.name)), "Runtime.InvalidEntrypoint", "Exec format error$")
+
+    def test_large_payloads(self):
+        environment = self.environment()
+        _, answer = self.succeeds(environment, "", padding="x" * 6_000_000)
+        self.assertEqual(6_000_000, len(answer["event"]["padding"]))
+        self.fails(environment, "Function.ResponseSizeTooLarge", r"\(6291556 bytes\)", "large", bytes=6_291_556)
+        result, _ = self.succeeds(environment, "")
+        self.assertIn("answered 413", result.logs)
+        self.succeeds(environment, "large", bytes=6_000_000)
+
+    def test_a_streamed_response(self):
+        environment = self.environment()
+        _, answer = self.succeeds(environment, "chunks")
+        self.assertEqual({"a": 1}, answer)
+        self.fails(environment, "Broken", "broke off", "chunks", trailer="Lambda-Runtime-Function-Error-Type: Broken\r\n")
+
+    def test_answers_that_nobody_asked_for_are_refused(self):
+        environment = self.environment()
+        self.succeeds(environment, "misbehave")
+        result, _ = self.succeeds(environment, request_id="id-2")
+        self.assertIn("statuses 400 202 403 403 404", result.logs)
+
+    def test_logs_are_those_of_the_invocation(self):
+        environment = self.environment()
+        first, _ = self.succeeds(environment, "", request_id="id-1")
+        second, _ = self.succeeds(environment, "", request_id="id-2")
+        self.assertTrue(first.logs.startswith("START RequestId: id-1 Version: $LATEST\nstarting \nworking on \n"), first.logs)
+        self.assertRegex(first.logs, r"END RequestId: id-1\nREPORT RequestId: id-1\tDuration: [\d.]+ ms\tBilled Duration: \d+ ms"
+                                     r"\tMemory Size: 128 MB\tMax Memory Used: [1-9]\d* MB\tInit Duration: [\d.]+ ms\n$")
+        self.assertNotIn("id-1", second.logs)
+        self.assertNotIn("Init Duration", second.logs)
+        self.assertEqual(1, len(re.findall("working on", second.logs)))
+
+    def test_environments_do_not_wait_for_each_other(self):
+        environments = [self.environment() for _ in range(4)]
+        pids, began = [], time.monotonic()
+
+        def work(environment):
+            pids.append(self.succeeds(environment, "sleep", seconds=2)[1]["pid"])
+
+        threads = [threading.Thread(target=work, args=(e,)) for e in environments]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(4, len(set(pids)))
+        self.assertLess(time.monotonic() - began, 7)
+
+    def test_stop_ends_a_running_invocation(self):
+        code = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, code)
+        shutil.copy(BOOTSTRAP, code)
+        environment = Environment(Function(code, "1", 60, 128), {})
+        environment.start()
+        results = []
+        t = threading.Thread(target=lambda: results.append(self.invoke(environment, "sleep", seconds=60)[1]))
+        t.start()
+        while "working" not in environment.take_logs():
+            pass
+        environment.stop()
+        t.join(10)
+        self.assertEqual("Runtime.ExitError", results[0]["errorType"])
+
+
+if __name__ == "__main__":
+    unittest.main()
