@@ -32,6 +32,9 @@ type fakeDynamoDB struct {
 	batchGets []*dynamodb.BatchGetItemInput
 	calls     map[string]int
 
+	transactions []*dynamodb.TransactWriteItemsInput
+	stale        []item // what the index still shows
+
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
@@ -138,8 +141,11 @@ func refusal(condition string, old, values item, all bool) error {
 func overTheWire(it item) item {
 	it = maps.Clone(it)
 	for name, value := range it {
-		if b, ok := value.(*types.AttributeValueMemberB); ok {
-			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(b.Value)}
+		switch v := value.(type) {
+		case *types.AttributeValueMemberB:
+			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(v.Value)}
+		case *types.AttributeValueMemberM:
+			it[name] = &types.AttributeValueMemberM{Value: overTheWire(v.Value)}
 		}
 	}
 	return it

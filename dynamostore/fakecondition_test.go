@@ -95,6 +95,8 @@ func (c *condition) not() bool {
 		return c.exists()
 	case c.accept("attribute_not_exists"):
 		return !c.exists()
+	case c.accept("begins_with"):
+		return c.begins()
 	}
 	return c.comparison()
 }
@@ -104,6 +106,15 @@ func (c *condition) exists() bool {
 	_, ok := c.item[c.next()]
 	c.expect(")")
 	return ok
+}
+
+func (c *condition) begins() bool {
+	c.expect("(")
+	whole, _ := c.operand().(*types.AttributeValueMemberS)
+	c.expect(",")
+	start, _ := c.operand().(*types.AttributeValueMemberS)
+	c.expect(")")
+	return whole != nil && start != nil && strings.HasPrefix(whole.Value, start.Value)
 }
 
 func (c *condition) comparison() bool {

@@ -168,18 +168,19 @@ func (r *reconciler) pause(attempts int) time.Duration {
 // exhaust gives a record up, and reports whether it did: it is handed over
 // first, so that it is never in nobody's list.
 func (r *reconciler) exhaust(ctx context.Context, record *Record, next Record, now time.Time) bool {
-	next.ReconcileAttempts++
-	next.Due, next.Exhausted = now, true
+	given := &next // the caller's stays as it is
+	given.ReconcileAttempts++
+	given.Due, given.Exhausted = now, true
 	if r.opts.OnExhausted != nil && !r.opts.DryRun {
-		if err := r.opts.OnExhausted(ctx, *next.Clone()); err != nil {
+		if err := r.opts.OnExhausted(ctx, *given.Clone()); err != nil {
 			r.count(func(p *Report) { p.Failed++ })
 			r.observe(ctx, EventReconcileFailed, record, err)
 			return false
 		}
 	}
-	if r.write(ctx, &next, record.Version) {
+	if r.write(ctx, given, record.Version) {
 		r.count(func(p *Report) { p.Exhausted++ })
-		r.observe(ctx, EventReconcileExhausted, &next, nil)
+		r.observe(ctx, EventReconcileExhausted, given, nil)
 	}
 	return true
 }

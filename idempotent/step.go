@@ -66,14 +66,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	case recorded != nil:
 		return v, e.replayStep(ctx, *recorded, &v)
 	}
-	returned := false
-	defer func() {
-		if !returned { // a panic: the step stays begun
-			e.leaveStep(s, nil)
-		}
-	}()
-	v, err = fn(context.WithValue(ctx, executionKey{}, s))
-	returned = true
+	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics the step stays begun
 	if err != nil {
 		e.leaveStep(s, err)
 		return v, err

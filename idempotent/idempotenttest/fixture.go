@@ -28,6 +28,14 @@ type Fixture struct {
 	// live does.
 	Remove func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
 
+	// Damage makes a record unreadable behind the store's back, as a bug or a
+	// later version of the store may leave it.
+	Damage func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
+
+	// ListLag is how long a store that is an [idempotent.DueLister] may take to
+	// show a write in its lists. Default: no time.
+	ListLag time.Duration
+
 	// Wire returns a store over the data of Open's, whose requests go through
 	// faults.Transport. Set it for stores that talk to a service with a client
 	// of their own. See [RunFailureModesUnderFaults].

@@ -50,8 +50,7 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	kept := r
-	kept.Result = bytes.Clone(r.Result) // no memory is shared with the caller
+	kept := own(r)
 	s.records[r.ID] = &kept
 	return nil, nil
 }
