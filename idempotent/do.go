@@ -70,7 +70,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		return out, err
 	}
 	if replay != nil {
-		return recall(ctx, a, replay, out)
+		return recall(ctx, &a, replay, out)
 	}
 
 	// The claim took time: is there enough left for the handler?
@@ -79,7 +79,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		a.settle(ctx, &work{held: held}, outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
 		return out, err
 	}
-	return run(ctx, a, held, fn, out)
+	return run(ctx, &a, held, fn, out)
 }
 
 // unguarded runs fn without a record. An outer execution does not reach in:

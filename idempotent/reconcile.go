@@ -63,6 +63,10 @@ type ReconcileOptions struct {
 
 	// DryRun asks the resolver and writes nothing.
 	DryRun bool
+
+	// SweepOnly does what follows from a lease that ended and asks nobody: no
+	// attempt is counted. The resolver may be nil then.
+	SweepOnly bool
 }
 
 func (o *ReconcileOptions) setDefaults() {
@@ -163,17 +167,18 @@ type reconciler struct {
 }
 
 func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
-	if g == nil || resolve == nil {
+	r := &reconciler{guard: g, resolve: resolve}
+	for _, f := range optFns {
+		f(&r.opts)
+	}
+	if g == nil || resolve == nil && !r.opts.SweepOnly {
 		return nil, errors.New("idempotent: reconciliation wants a guard and a resolver, got nil")
 	}
 	lister, ok := g.store.(DueLister)
 	if !ok {
 		return nil, fmt.Errorf("idempotent: reconciliation needs a store that lists what is due; a %T does not", g.store)
 	}
-	r := &reconciler{guard: g, lister: lister, resolve: resolve}
-	for _, f := range optFns {
-		f(&r.opts)
-	}
+	r.lister = lister
 	r.opts.setDefaults()
 	return r, r.opts.validate()
 }

@@ -435,3 +435,35 @@ func TestFM44_LateOwnerAgainstSweeper(t *testing.T) {
 	}
 	t.Logf("%d rounds: %d marked unknown meanwhile, %d late completions, %d contradictions", rounds, unknown, late, contradicted)
 }
+
+// A sweep does what follows from ended leases and asks nobody, however often.
+func TestReconcileSweepOnly(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	sweep := func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.MaxAttempts = true, 1 }
+	dry := func(o *idempotent.ReconcileOptions) { o.DryRun = true }
+	created := record(t, s, key).Created
+	for _, want := range []struct {
+		report string
+		optFns []func(*idempotent.ReconcileOptions)
+	}{
+		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep, dry}},
+		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep}},
+		{"1 due", []func(*idempotent.ReconcileOptions){sweep}},
+	} {
+		report := s.reconcile(t, nil, want.optFns...)
+		if report.String() != want.report || !report.Oldest.Equal(created) {
+			t.Errorf("the report: %s, oldest %s; want %s, %s", report, report.Oldest, want.report, created)
+		}
+		if !strings.Contains(want.report, "unknown") || len(want.optFns) > 1 {
+			continue
+		}
+		s.clock.Advance(time.Hour)
+	}
+	r := record(t, s, key)
+	if r.State != idempotent.StateUnknown || r.ReconcileAttempts != 0 || r.Exhausted {
+		t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
+	}
+}

@@ -25,9 +25,22 @@ func (r *reconciler) one(ctx context.Context, record *Record) {
 		r.count(func(p *Report) { p.Due++ })
 	}
 	// A record that was released and has nothing behind it waits for nobody.
-	if record != nil && !record.Due.IsZero() {
+	switch {
+	case record == nil || record.Due.IsZero():
+	case r.opts.SweepOnly:
+		r.unresolved(record)
+	default:
 		r.ask(ctx, record)
 	}
+}
+
+// unresolved counts a record that waits on.
+func (r *reconciler) unresolved(record *Record) {
+	r.count(func(p *Report) {
+		if p.Oldest.IsZero() || record.Created.Before(p.Oldest) {
+			p.Oldest = record.Created
+		}
+	})
 }
 
 // sweep writes what follows from a lease that ended. It returns nil if it was
@@ -74,11 +87,7 @@ func (r *reconciler) ask(ctx context.Context, record *Record) {
 		r.count(func(p *Report) { p.Failed++ })
 		r.observe(ctx, EventReconcileFailed, record, err)
 	}
-	r.count(func(p *Report) {
-		if p.Oldest.IsZero() || record.Created.Before(p.Oldest) {
-			p.Oldest = record.Created
-		}
-	})
+	r.unresolved(record)
 	r.postpone(ctx, record, answer.later)
 }
 

@@ -27,9 +27,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	defer cancel()
 	now := a.opts.now()
 	kind := settledEvent(out.state)
-	// One write id for all rounds: a round that met another write has not
-	// written, and the chunks are kept under the id.
-	version := Version(a.random.draw())
+	version := Version(a.random.draw()) // the chunks are kept under it
 	if a.guard.keepsBeside(out) {
 		out = a.putLarge(ctx, w.held, version, out, now)
 	}
@@ -79,7 +77,15 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 			a.observe(ctx, EventLeaseLost, current, out.err)
 			return settlement{lost: true}
 		}
-		w.meet(current) // still ours: keep what others wrote into it, on the version that stands
+		// Still ours: keep what others wrote into it, on the version that stands.
+		// A completed record stays, so a completion that met another write was
+		// not applied, and its id serves the next round. Any other outcome may
+		// have been applied and replaced before the reply came: its id must not
+		// come back.
+		if out.state != StateCompleted {
+			version = a.random.draw()
+		}
+		w.meet(current)
 	}
 	a.observe(ctx, EventCompletionFailed, w.held, fmt.Errorf("the record changed %d times while its outcome was being written", maxSettleRounds))
 	return settlement{}

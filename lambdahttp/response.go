@@ -58,7 +58,7 @@ func (r *Response) eventBody() string {
 // There is one encoding for each response, and no other bytes decode.
 type codec struct{}
 
-func (codec) Name() string { return "http1" }
+func (codec) Name() string { return Encoding }
 
 // head is the first line.
 type head struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,9 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", name, g, w))
 		}
 	}
-	moment := func(name string, g, w time.Time) { field(name, g.Equal(w) && g.IsZero() == w.IsZero(), g, w) }
+	moment := func(name string, g, w time.Time) {
+		field(name, g.Equal(w) && g.IsZero() == w.IsZero() && g.Location() == time.UTC, g, w)
+	}
 	field("ID", got.ID == want.ID, got.ID, want.ID)
 	field("State", got.State == want.State, got.State, want.State)
 	field("Reason", got.Reason == want.Reason, got.Reason, want.Reason)
@@ -36,20 +39,30 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 	moment("Created", got.Created, want.Created)
 	moment("Settled", got.Settled, want.Settled)
 	field("Encoding", got.Encoding == want.Encoding, got.Encoding, want.Encoding)
-	field("Result", bytes.Equal(got.Result, want.Result), brief(got.Result), brief(want.Result))
+	field("Result", bytes.Equal(got.Result, want.Result) && (got.Result == nil) == (want.Result == nil), brief(got.Result), brief(want.Result))
 	field("Chunks", got.Chunks == want.Chunks, got.Chunks, want.Chunks)
 	field("ResultVersion", got.ResultVersion == want.ResultVersion, got.ResultVersion, want.ResultVersion)
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
 	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
+	field("Steps", slices.EqualFunc(got.Steps, want.Steps, sameStep), got.Steps, want.Steps)
 	moment("Due", got.Due, want.Due)
 	field("ReconcileAttempts", got.ReconcileAttempts == want.ReconcileAttempts, got.ReconcileAttempts, want.ReconcileAttempts)
+	field("Exhausted", got.Exhausted == want.Exhausted, got.Exhausted, want.Exhausted)
 	if wrong == nil {
 		return nil
 	}
 	return fmt.Errorf("%s a record whose %s", what, strings.Join(wrong, "; "))
 }
 
+func sameStep(a, b idempotent.StepRecord) bool {
+	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
+		a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
+}
+
 func brief(b []byte) string {
+	if b == nil {
+		return "absent"
+	}
 	if len(b) > 32 {
 		return fmt.Sprintf("%q… (%d bytes)", b[:32], len(b))
 	}
