@@ -3,14 +3,14 @@
 // exactly the messages that have to come again.
 //
 //	event ─► record       one per message: its id, body, attributes, lane
-//	      ─► lanes        what must not overtake: equal keys, FIFO groups, partitions
+//	      ─► lanes        what must not overtake: FIFO groups, partitions, equal keys
 //	      ─► handler      idempotent.Do for each, in its lane, so many at once
 //	      ─► response     the ids of the failures; for a stream the first of them
 //
 // The engine is one; a source is a file with a translation: [SQS], [SQSFIFO],
 // [Kinesis] and [DynamoDB]. What an outcome becomes:
 //
-//	completed, replayed, Final     acknowledged
+//	completed, replayed, Final     acknowledged, if that is recorded
 //	in progress, failed, ErrStore  comes again
 //	unknown (ErrUnresolved)        comes again, or acknowledged once handed over
 //	not reached, out of time       comes again, not executed

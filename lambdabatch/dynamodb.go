@@ -14,7 +14,7 @@ import (
 // of [Kinesis] holds here; the keys of the item are the partition. A handler
 // takes an events.DynamoDBEventRecord, or a [Change].
 func DynamoDB[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
-	b := newBatch(g, source{name: "DynamoDB", redelivery: streamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
+	b := newBatch(g, source{name: "DynamoDB", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
 	return func(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)
 		response := events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}
@@ -35,8 +35,8 @@ type Change[Item any] struct {
 	NewImage  *Item  `json:"newImage,omitempty"`
 }
 
-func dynamoDBRecord(r *events.DynamoDBEventRecord) (Record, error) {
-	view := Record{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
+func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Record) error {
+	*view = Record{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
 	change := Change[map[string]any]{EventName: r.EventName}
 	for _, image := range []struct {
 		from map[string]events.DynamoDBAttributeValue
@@ -49,18 +49,18 @@ func dynamoDBRecord(r *events.DynamoDBEventRecord) (Record, error) {
 		for name, v := range image.from {
 			var err error
 			if item[name], err = plain(v); err != nil {
-				return view, err
+				return err
 			}
 		}
 		*image.to = &item
 	}
 	lane, err := json.Marshal(change.Keys)
 	if err != nil {
-		return view, err
+		return err
 	}
 	view.Lane = string(lane)
 	view.Body, err = json.Marshal(change)
-	return view, err
+	return err
 }
 
 // plain returns an attribute as what JSON encodes it to.

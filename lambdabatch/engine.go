@@ -2,10 +2,8 @@ package lambdabatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -42,23 +40,12 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 		if e.now = o.Now; e.now == nil {
 			e.now = time.Now
 		}
-		e.opts.Retention = o.Retention
+		e.opts.Retention, e.opts.unresolved = o.Retention, o.UnresolvedRetention
 	})
 	if err == nil {
-		err = e.opts.validate(&e.source) // Guard may have shortened the retention
+		err = e.opts.validate(&e.source) // Guard may have shortened a retention
 	}
 	return e, err
-}
-
-// message is one message on its way.
-type message struct {
-	record Record
-	// open decodes the message and returns the call of the handler.
-	open    func() (func(context.Context) error, error)
-	key     idempotent.Key
-	viewErr error // why the record cannot be looked at
-	keyErr  error // why there is no key
-	failed  bool
 }
 
 // run works on a batch and marks what failed. Nothing that happens in it is an
@@ -76,13 +63,27 @@ func (e *engine) run(ctx context.Context, batch []message) {
 		free    = sync.NewCond(&mu)
 		l       = newLanes(names)
 		working int
-		workers sync.WaitGroup
 	)
+	work := func(i, lane int) {
+		done := false
+		defer func() { // also when the handler ends its goroutine
+			mu.Lock()
+			defer mu.Unlock()
+			working--
+			batch[i].failed = !done
+			if !done {
+				e.afterFailure(l, lane)
+			}
+			l.done(lane)
+			free.Signal()
+		}()
+		done = e.one(ctx, &batch[i])
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	for {
-		if !e.timeFor(ctx) {
-			l.stop()
+		if !l.stopped && !e.timeFor(ctx) {
+			e.outOfTime(ctx, l)
 		}
 		i, lane, ok := 0, 0, false
 		if working < e.opts.Concurrency {
@@ -91,18 +92,7 @@ func (e *engine) run(ctx context.Context, batch []message) {
 		switch {
 		case ok:
 			working++
-			workers.Go(func() {
-				done := e.one(ctx, &batch[i])
-				mu.Lock()
-				defer mu.Unlock()
-				working--
-				batch[i].failed = !done
-				if !done {
-					e.afterFailure(l, lane)
-				}
-				l.done(lane)
-				free.Signal()
-			})
+			go work(i, lane)
 		case working > 0:
 			free.Wait()
 		default:
@@ -111,21 +101,9 @@ func (e *engine) run(ctx context.Context, batch []message) {
 	}
 }
 
-// setKey computes the key of a message, but for its fingerprint. What is wrong
-// with it is said when its turn comes.
-func (e *engine) setKey(ctx context.Context, m *message) {
-	m.key.Operation = e.opts.Operation
-	if m.keyErr = m.viewErr; m.keyErr != nil {
-		return
-	}
-	if m.key.ID, m.keyErr = e.opts.ID(ctx, &m.record); m.keyErr == nil {
-		m.key.Scope, m.keyErr = e.opts.Scope(ctx, &m.record)
-	}
-}
-
-// lane returns what a message must not overtake. Two copies of one piece of
-// work come one after the other everywhere: the second one is a replay then,
-// and not refused because the first one is running.
+// lane returns what a message must not overtake: its group or partition, and
+// where there are none the piece of work it stands for. Of two copies the
+// second one is a replay then, and not refused because the first one is running.
 func (e *engine) lane(m *message, i int) string {
 	switch {
 	case e.source.fifo && !e.opts.PerGroup:
@@ -158,52 +136,12 @@ func (e *engine) timeFor(ctx context.Context) bool {
 	return !ok || deadline.Sub(e.now()) >= e.opts.Reserve
 }
 
-// one works on a message and reports whether it is done with. A panic is this
-// message's failure: the others keep their outcomes. The guard has recorded it.
-func (e *engine) one(ctx context.Context, m *message) (done bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			e.opts.logger().LogAttrs(ctx, slog.LevelError, "lambdabatch: the handler panicked",
-				append(e.named(m), slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))...)
-		}
-	}()
-	err := e.do(ctx, m)
-	var unresolved *idempotent.UnresolvedError
-	if errors.As(err, &unresolved) && e.opts.HandOver != nil {
-		err = e.opts.HandOver(ctx, &m.record, unresolved)
+// outOfTime ends the handing out. A batch that is too long for its function
+// shows in nothing else than this line: nothing failed.
+func (e *engine) outOfTime(ctx context.Context, l *lanes) {
+	if n := l.left(); n > 0 {
+		e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: out of time, the rest comes again",
+			slog.String("operation", e.opts.Operation), slog.Int("messages", n))
 	}
-	switch err.(type) {
-	case nil, *idempotent.FinalError: // as in package idempotent, only the outermost error declares
-		return true
-	}
-	e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: a message comes again",
-		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", err)))...)
-	return false
-}
-
-// do runs the handler once for the message's key.
-func (e *engine) do(ctx context.Context, m *message) error {
-	if m.keyErr != nil {
-		return m.keyErr
-	}
-	var err error
-	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
-		return err
-	}
-	work, err := m.open() // before the claim: what cannot be read leaves no record
-	if err != nil {
-		return err
-	}
-	_, err = idempotent.Do(ctx, e.guard, m.key, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, work(ctx)
-	})
-	return err
-}
-
-func (e *engine) named(m *message) []slog.Attr {
-	attrs := []slog.Attr{slog.String("operation", e.opts.Operation), slog.String("item", m.record.ItemID)}
-	if m.keyErr == nil && m.key.ID != "" {
-		attrs = append(attrs, slog.String("key_hash", m.key.RecordID().KeyHash()))
-	}
-	return attrs
+	l.stop()
 }

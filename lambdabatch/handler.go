@@ -11,12 +11,12 @@ import (
 type batchOf[R, T any] struct {
 	engine  *engine
 	handler func(context.Context, T) error
-	view    func(*R) (Record, error)
+	view    func(*R, *Record) error
 }
 
 // newBatch panics where a constructor does: a mistake in the program is found
 // out at start-up.
-func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R) (Record, error), optFns []func(*Options)) *batchOf[R, T] {
+func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R, *Record) error, optFns []func(*Options)) *batchOf[R, T] {
 	if h == nil {
 		panic(fmt.Errorf("lambdabatch: %s wants a handler, got nil", s.name))
 	}
@@ -35,7 +35,7 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	for i := range records {
 		r := &records[i]
 		m := &batch[i]
-		m.record, m.viewErr = b.view(r)
+		m.record, m.keyErr = b.look(ctx, r)
 		m.open = func() (func(context.Context) error, error) {
 			v, err := b.decode(r, m.record.Body)
 			return func(ctx context.Context) error { return b.handler(ctx, v) }, err
@@ -43,6 +43,18 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	}
 	b.engine.run(ctx, batch)
 	return failures(batch)
+}
+
+// look returns what the rules see of r. Records come from outside: one that
+// makes its view panic must not take the others with it.
+func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Record, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errPanicked
+			b.engine.panicked(ctx, &message{record: view, keyErr: err}, p)
+		}
+	}()
+	return view, b.view(r, &view)
 }
 
 // decode returns what the handler takes.

@@ -18,7 +18,7 @@ import (
 // retries and a destination for failures: a record that always fails holds up
 // its shard.
 func Kinesis[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
-	b := newBatch(g, source{name: "Kinesis", redelivery: streamRedelivery, streams: true}, h, kinesisRecord, optFns)
+	b := newBatch(g, source{name: "Kinesis", redelivery: StreamRedelivery, streams: true}, h, kinesisRecord, optFns)
 	return func(ctx context.Context, event events.KinesisEvent) (events.KinesisEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)
 		response := events.KinesisEventResponse{BatchItemFailures: []events.KinesisBatchItemFailure{}}
@@ -29,9 +29,10 @@ func Kinesis[T any](g *idempotent.Guard, h func(context.Context, T) error, optFn
 	}
 }
 
-func kinesisRecord(r *events.KinesisEventRecord) (Record, error) {
-	return Record{
+func kinesisRecord(r *events.KinesisEventRecord, view *Record) error {
+	*view = Record{
 		ItemID: r.Kinesis.SequenceNumber, Source: r.EventSourceArn, Body: r.Kinesis.Data,
 		Lane: r.Kinesis.PartitionKey, Event: r,
-	}, nil
+	}
+	return nil
 }

@@ -52,6 +52,14 @@ func (l *lanes) done(lane int) {
 // drop takes the rest of a lane out.
 func (l *lanes) drop(lane int) { l.waiting[lane] = nil }
 
+// left is how many messages are still to be handed out.
+func (l *lanes) left() (n int) {
+	for _, messages := range l.waiting {
+		n += len(messages)
+	}
+	return n
+}
+
 // stop hands nothing out any more.
 func (l *lanes) stop() { l.stopped = true }
 

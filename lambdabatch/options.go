@@ -58,9 +58,8 @@ type Options struct {
 
 	// Redelivery is how long the source may deliver a message again: its own
 	// retention, and the visibility time-out of a queue on top. Outcomes are kept
-	// for at least as long. Default: 4 days and 12 hours for queues, which are
-	// SQS's default retention and longest visibility time-out; 24 hours for
-	// streams, their default retention.
+	// for at least as long. Count a redrive from a dead-letter queue in, if you do
+	// that. Default: SQSRedelivery for queues, StreamRedelivery for streams.
 	Redelivery time.Duration
 
 	// Retention is [idempotent.Options.Retention]. One shorter than Redelivery is
@@ -68,7 +67,9 @@ type Options struct {
 	Retention time.Duration
 
 	// Concurrency is how many messages are worked on side by side. Messages of
-	// one key, of one FIFO group and of one partition never are. Default: 1.
+	// one FIFO group, of one partition and, in a standard queue, of one key never
+	// are. (Messages of one key in two groups or partitions may meet; the second
+	// one is refused as in progress then, and comes again.) Default: 1.
 	Concurrency int
 
 	// Reserve is how much time has to be left until the deadline for another
@@ -79,9 +80,10 @@ type Options struct {
 	// its own group stops either way. Default: the whole batch stops.
 	PerGroup bool
 
-	// HandOver takes a message whose outcome is unknown, for example to a queue
+	// HandOver takes a message whose record is unknown, for example to a queue
 	// for people. If it returns nil the message is acknowledged; its record stays
-	// due for reconciliation. Default: the message comes again.
+	// due for reconciliation. It is asked when the message comes again, not by
+	// the run that failed. Default: the message comes again.
 	HandOver func(ctx context.Context, r *Record, unresolved *idempotent.UnresolvedError) error
 
 	// Decode reads a message's body into the value that v points to. Default:
@@ -95,6 +97,8 @@ type Options struct {
 	// Logger gets a line for every message that failed, with its id and the
 	// error's type. Default: slog.Default at the time of the call.
 	Logger *slog.Logger
+
+	unresolved time.Duration // the guard's UnresolvedRetention
 }
 
 func (o *Options) logger() *slog.Logger {
@@ -112,9 +116,26 @@ type source struct {
 	fifo       bool
 }
 
+// How long sources deliver again by their own defaults: the least that an
+// outcome has to be kept for.
 const (
-	queueRedelivery  = (4*24 + 12) * time.Hour
-	streamRedelivery = 24 * time.Hour
+	// SQSRedelivery is the default retention of a queue, and the longest
+	// visibility time-out on top (SQS developer guide, "Amazon SQS message quotas").
+	SQSRedelivery = (4*24 + 12) * time.Hour
+	// StreamRedelivery is the retention of a DynamoDB stream, and the default one
+	// of a Kinesis stream.
+	StreamRedelivery = 24 * time.Hour
+	// EventBridgeRedelivery is EventBridge's own retries, and those of Lambda's
+	// asynchronous queue behind it.
+	EventBridgeRedelivery = 24*time.Hour + AsyncRedelivery
+	// SNSRedelivery is how long SNS tries to reach a function, which is its
+	// policy for endpoints that AWS manages (SNS developer guide, "Amazon SNS
+	// message delivery retries"), and Lambda's asynchronous queue behind it.
+	SNSRedelivery = 23*24*time.Hour + AsyncRedelivery
+	// AsyncRedelivery is how long Lambda keeps an asynchronous event (Lambda
+	// developer guide, "How Lambda handles errors and retries with asynchronous
+	// invocation").
+	AsyncRedelivery = 6 * time.Hour
 )
 
 func (o *Options) setDefaults(s *source) {
@@ -150,12 +171,14 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.Operation is empty; name what is done with a message")
 	case o.ID == nil:
 		return errors.New("lambdabatch: Options.ID is not set; name the work a message stands for, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
-	case recoveries[o.Recovery] == 0 && o.Recovery != Reconcile:
+	case o.Recovery < Reconcile || o.Recovery > Rerun:
 		return errors.New("lambdabatch: Options.Recovery is not set; choose Reconcile, Resume or Rerun: it decides what becomes of a message that failed")
 	case o.Redelivery < 0 || o.Reserve < 0 || o.Concurrency < 1:
 		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency at least 1 (or zero for the default)")
 	case o.Retention < o.Redelivery:
 		return fmt.Errorf("lambdabatch: Options.Retention is %s, and the source may deliver a message again for %s (Options.Redelivery): it would run twice; keep outcomes for longer, or give the source's own numbers", o.Retention, o.Redelivery)
+	case o.unresolved > 0 && o.unresolved < o.Redelivery:
+		return fmt.Errorf("lambdabatch: the guard's UnresolvedRetention is %s, and the source may deliver a message again for %s (Options.Redelivery): one whose outcome is unknown would run again", o.unresolved, o.Redelivery)
 	case o.PerGroup && !s.fifo:
 		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
 	}

@@ -13,8 +13,9 @@ import (
 
 // The KeyFuncs of sources that bring one event at a time, for idempotent.Wrap. A
 // failure is the error that the wrapped handler returns: the source retries.
-// Keep outcomes for longer than it does: EventBridge retries for 24 hours, and
-// Lambda's asynchronous queue for six more.
+// Keep outcomes for longer than it does: set [idempotent.Options.Retention] to
+// [EventBridgeRedelivery], [SNSRedelivery] or [AsyncRedelivery] at least. The
+// default of 24 hours is too short for EventBridge and SNS.
 
 // EventBridge names the work by the event's id, for its bus's account. A sender
 // that puts the same fact twice gives it two ids: then use a field of the
@@ -77,7 +78,9 @@ func AsyncInvoke[Req any](operation string) idempotent.KeyFunc[Req] {
 
 // StepFunctions names the work by the execution and the state, which the state
 // machine has to put into the task's input: $$.Execution.Id and
-// $$.State.Name. A retry of the state has both in common with the first try.
+// $$.State.Name. A retry of the state has both in common with the first try. A
+// state that is entered more than once in an execution, in a loop or a Map,
+// needs what tells its turns apart in its name, such as $$.Map.Item.Index.
 func StepFunctions[Req any](operation string, names func(Req) (execution, state string)) idempotent.KeyFunc[Req] {
 	return func(_ context.Context, r Req) (idempotent.Key, error) {
 		execution, state := names(r)

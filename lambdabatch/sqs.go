@@ -16,7 +16,7 @@ import (
 // the other. Like all constructors of this package it panics if an argument is
 // nil or an option is wrong.
 func SQS[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
-	return sqs(g, source{name: "SQS", redelivery: queueRedelivery}, h, optFns)
+	return sqs(g, source{name: "SQS", redelivery: SQSRedelivery}, h, optFns)
 }
 
 // SQSFIFO is [SQS] for a FIFO queue: at the first failure it stops, and returns
@@ -27,7 +27,7 @@ func SQS[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ..
 // A content-based deduplication id is no [Options.ID]: it means "the same body
 // within five minutes", and not "the same order".
 func SQSFIFO[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
-	return sqs(g, source{name: "SQSFIFO", redelivery: queueRedelivery, fifo: true}, h, optFns)
+	return sqs(g, source{name: "SQSFIFO", redelivery: SQSRedelivery, fifo: true}, h, optFns)
 }
 
 func sqs[T any](g *idempotent.Guard, s source, h func(context.Context, T) error, optFns []func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
@@ -42,8 +42,8 @@ func sqs[T any](g *idempotent.Guard, s source, h func(context.Context, T) error,
 	}
 }
 
-func sqsRecord(m *events.SQSMessage) (Record, error) {
-	r := Record{
+func sqsRecord(m *events.SQSMessage, r *Record) error {
+	*r = Record{
 		ItemID: m.MessageId, Source: m.EventSourceARN, Body: []byte(m.Body),
 		Lane: m.Attributes["MessageGroupId"], Event: m,
 	}
@@ -55,5 +55,5 @@ func sqsRecord(m *events.SQSMessage) (Record, error) {
 			r.Attributes[name] = *a.StringValue
 		}
 	}
-	return r, nil
+	return nil
 }

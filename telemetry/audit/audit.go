@@ -5,9 +5,8 @@
 //	settled := audit.New(os.Stdout)
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = settled })
 //
-// A line holds no key, no payload and no result: the key's hash, the request
-// id, and the resource's name as far as the handler said one are enough to find
-// the rest in your own records.
+// A line holds no key, no payload and no result: the key's hash and the request
+// id are enough to find the rest in your own records.
 package audit
 
 import (
@@ -84,13 +83,18 @@ func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
 		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
 	})
 	if err == nil {
-		o.mu.Lock()
-		_, err = o.w.Write(append(line, '\n'))
-		o.mu.Unlock()
+		err = o.write(append(line, '\n'))
 	}
 	if err != nil {
 		o.failed(err)
 	}
+}
+
+func (o *Observer) write(line []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock() // also when the writer panics
+	_, err := o.w.Write(line)
+	return err
 }
 
 var _ idempotent.Observer = (*Observer)(nil)

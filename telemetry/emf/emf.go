@@ -3,7 +3,7 @@
 // and without an agent (CloudWatch user guide, "Specification: Embedded metric
 // format").
 //
-//	metrics := emf.New(os.Stdout, "Charges")
+//	metrics, err := emf.New(os.Stdout, "Charges")
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
 //	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
 //
@@ -16,11 +16,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/telemetry"
@@ -30,8 +30,10 @@ import (
 // of its own, and paid for. Facts of further ones are counted as "other".
 const maxOperations = 100
 
-// other is the operation of those that are one too many.
-const other = "other"
+const (
+	other = "other" // the operation of those that are one too many
+	all   = "all"   // and of what is about all of them
+)
 
 // Observer counts facts. Make one with [New]; it is safe for concurrent use.
 type Observer struct {
@@ -53,7 +55,7 @@ type counts struct {
 	any       bool
 }
 
-// metricCount is how many metrics there can be; New checks it.
+// metricCount is room for all metrics; with fewer the program would not start.
 const metricCount = 32
 
 // fragments are what is written of each metric: where it is declared, and the
@@ -75,13 +77,14 @@ type Options struct {
 
 // New returns an observer that writes to w, in a function usually os.Stdout,
 // which Lambda sends to CloudWatch Logs. The namespace is that of the metrics,
-// of 1 to 255 printable characters (CloudWatch API reference, PutMetricData).
+// of 1 to 255 printable ASCII characters (CloudWatch API reference,
+// PutMetricData).
 func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, error) {
 	if w == nil {
 		return nil, errors.New("emf: New wants a writer, got nil; os.Stdout is usual")
 	}
-	if namespace == "" || len(namespace) > 255 || !utf8.ValidString(namespace) || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
-		return nil, errors.New("emf: the namespace has to be 1 to 255 characters, and begin neither with ':' nor with AWS/")
+	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
+		return nil, errors.New("emf: the namespace has to be 1 to 255 printable ASCII characters, and begin neither with ':' nor with AWS/")
 	}
 	o := Options{Now: time.Now}
 	for _, f := range optFns {
@@ -114,7 +117,7 @@ func (o *Observer) Reconciled(r idempotent.Report) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := o.of("all")
+	c := o.of(all)
 	c.oldest, c.any = age, true
 }
 
@@ -124,10 +127,10 @@ func (o *Observer) of(operation string) *counts {
 	switch {
 	case c != nil:
 		return c
-	case len(o.operations) >= maxOperations && operation != other:
+	case len(o.operations) >= maxOperations && operation != other && operation != all:
 		return o.of(other)
 	}
-	c = &counts{operation: quote(nil, operation), oldest: -1}
+	c = &counts{operation: quote(nil, dimension(operation)), oldest: -1}
 	o.operations[operation] = c
 	o.order = append(o.order, c)
 	return c
@@ -183,6 +186,26 @@ func (c *counts) append(line, before []byte, now time.Time) []byte {
 	return append(line, "}\n"...)
 }
 
+// dimension returns an operation as the value of a dimension, which is printable
+// ASCII, not blank, and does not begin with a colon (CloudWatch API reference,
+// Dimension): CloudWatch drops the metric otherwise.
+func dimension(operation string) string {
+	if strings.TrimSpace(operation) == "" {
+		return other
+	}
+	var b strings.Builder
+	for i, r := range operation {
+		if unprintable(r) || i == 0 && r == ':' {
+			b.WriteString(url.QueryEscape(string(r)))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
+
 func separated(line []byte, comma bool, s string) []byte {
 	if comma {
 		line = append(line, ',')
@@ -190,19 +213,14 @@ func separated(line []byte, comma bool, s string) []byte {
 	return append(line, s...)
 }
 
-// quote appends s as a JSON string.
+// quote appends s, which is printable ASCII, as a JSON string.
 func quote(line []byte, s string) []byte {
 	line = append(line, '"')
-	for _, r := range s { // broken UTF-8 becomes U+FFFD
-		switch {
-		case r == '"' || r == '\\':
-			line = append(line, '\\', byte(r))
-		case r < ' ':
-			line = append(line, `\u00`...)
-			line = append(line, "0123456789abcdef"[r>>4], "0123456789abcdef"[r&15])
-		default:
-			line = utf8.AppendRune(line, r)
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			line = append(line, '\\')
 		}
+		line = append(line, s[i])
 	}
 	return append(line, '"')
 }
