@@ -49,7 +49,7 @@ func (l *lanes) done(lane int) {
 	}
 }
 
-// drop takes the rest of a lane out.
+// drop takes the rest of a busy lane out.
 func (l *lanes) drop(lane int) { l.waiting[lane] = nil }
 
 // left is how many messages are still to be handed out.

@@ -116,6 +116,9 @@ type source struct {
 	fifo       bool
 }
 
+// defaultReserve is the default of [Options.Reserve].
+const defaultReserve = time.Second
+
 // How long sources deliver again by their own defaults: the least that an
 // outcome has to be kept for.
 const (
@@ -128,10 +131,10 @@ const (
 	// EventBridgeRedelivery is EventBridge's own retries, and those of Lambda's
 	// asynchronous queue behind it.
 	EventBridgeRedelivery = 24*time.Hour + AsyncRedelivery
-	// SNSRedelivery is how long SNS tries to reach a function, which is its
+	// SNSRedelivery is how long SNS tries to reach a function, 23 days and some by its
 	// policy for endpoints that AWS manages (SNS developer guide, "Amazon SNS
 	// message delivery retries"), and Lambda's asynchronous queue behind it.
-	SNSRedelivery = 23*24*time.Hour + AsyncRedelivery
+	SNSRedelivery = 24*24*time.Hour + AsyncRedelivery
 	// AsyncRedelivery is how long Lambda keeps an asynchronous event (Lambda
 	// developer guide, "How Lambda handles errors and retries with asynchronous
 	// invocation").
@@ -158,7 +161,7 @@ func (o *Options) setDefaults(s *source) {
 		o.Concurrency = 1
 	}
 	if o.Reserve == 0 {
-		o.Reserve = time.Second
+		o.Reserve = defaultReserve
 	}
 	if o.Decode == nil {
 		o.Decode = json.Unmarshal
