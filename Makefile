@@ -16,16 +16,42 @@ run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
 	@exec $(BIN)/charge-local
 
 .PHONY: test
-test: lint test-unit cover test-localstack test-integration ## Everything: lint, race tests, coverage, LocalStack, integration
+test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines
 	go test -race $(PACKAGES)
+	cd tools && GOWORK=off go test ./...
+
+.PHONY: fuzz test-fuzz
+FUZZTIME ?= 60s
+fuzz test-fuzz: $(BIN)/fuzz
+fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
+	@$(BIN)/fuzz -time $(FUZZTIME) $(PACKAGES)
+test-fuzz: ## Every fuzz target for 5 s
+	@$(BIN)/fuzz -time 5s $(PACKAGES)
+
+.PHONY: mutate
+mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must notice (ARGS)
+	@$(BIN)/mutate -root . $(ARGS)
+
+$(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
+	@cd tools && GOWORK=off go build -o ../$@ ./$*
+
+.PHONY: model model-mutants
+model: ## Model-check the protocol of one key with TLC (ARGS: configurations)
+	@docs/model/check $(ARGS)
+model-mutants: ## Break the model clause by clause; TLC must notice (ARGS: clauses)
+	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
 	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
+
+.PHONY: test-cost
+test-cost: ## Limits of processor time and time, without the race detector
+	go test -count=1 ./tests/bench
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack
@@ -37,6 +63,7 @@ lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	go vet $(PACKAGES) ./tests/...
 	$(BIN)/staticcheck $(PACKAGES) ./tests/...
+	cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(BIN)/staticcheck ./...
 
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
@@ -51,8 +78,10 @@ cover: ## Statement coverage of the core; fails below 95 %
 	@go tool cover -func=.cache/cover.out | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 95) exit 1 }'
 
 .PHONY: bench
-bench: ## Benchmarks, in the form benchstat reads
-	go test -run '^$$' -bench . -benchmem $(PACKAGES)
+BENCH_COUNT ?= 6
+bench: ## Comparisons (on stderr), then benchmarks for benchstat (BENCH_COUNT)
+	@go test -count=1 -v ./tests/bench >&2
+	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
 
 .PHONY: up down
 up: ## Start LocalStack and print its address

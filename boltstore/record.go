@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -142,6 +143,10 @@ func fields(r *idempotent.Record) []field {
 		millis("dt", &r.Settled),
 		text("enc", &r.Encoding),
 		result("res", &r.Result),
+		text("rv", &r.ResultVersion),
+		number("cn", &r.Chunks.Count), // another store's: here every result is in its record
+		number("cl", &r.Chunks.Length),
+		sum("ch", r.Chunks.Sum[:]),
 		text("ref", &r.Ref),
 		text("rid", &r.RequestID),
 		millis("due", &r.Due),
@@ -211,6 +216,13 @@ func fixed(name string, p []byte) field {
 			return unmarshal(raw, &b) && len(b) == copy(p, b) && len(b) == len(p)
 		},
 	}
+}
+
+// sum is an array of bytes that is absent where all of them are zero.
+func sum(name string, p []byte) field {
+	f := fixed(name, p)
+	f.required, f.absent = false, func() bool { return len(bytes.Trim(p, "\x00")) == 0 }
+	return f
 }
 
 // result tells no result from an empty one.

@@ -23,7 +23,8 @@ func document() map[string]any {
 		"st": "C", "why": "result", "rec": "rerun",
 		"own": make([]byte, 16), "wid": make([]byte, 16), "att": 3, "fp": make([]byte, 33),
 		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
-		"enc": "json", "res": []byte("secret"), "ref": "orders/1", "rid": "request-1",
+		"enc": "json", "res": []byte("secret"), "rv": "2",
+		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1",
 		"due": 5, "rc": 2,
 		"new": map[string]any{"a": []any{1.5, "x"}},
 	}
@@ -82,6 +83,10 @@ func TestMalformedRecord(t *testing.T) {
 		"due":   {nil, secret},
 		"enc":   {nil, 1},
 		"res":   {nil, "%" + secret, 1},
+		"rv":    {nil, 1},
+		"cn":    {nil, secret, 1.5},
+		"cl":    {nil, secret, 1.5},
+		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
 		"ref":   {nil, 1},
 		"rid":   {nil, 1},
 	} {
@@ -177,7 +182,7 @@ func TestLaterVersionsMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := r.Version
-	r.Version, r.Ref = version(9), ""
+	r.Version, r.Ref, r.Chunks = version(9), "", idempotent.Chunks{}
 	if met, err := s.Replace(t.Context(), *r, was); err != nil || met != nil {
 		t.Fatalf("Replace: got %v, %v", met, err)
 	}
@@ -199,8 +204,10 @@ func TestLaterVersionsMembers(t *testing.T) {
 	if !reflect.DeepEqual(m["new"], later["new"]) {
 		t.Errorf("the unknown member is %v, want %v", m["new"], later["new"])
 	}
-	if _, ok := m["ref"]; ok {
-		t.Error("a field that was emptied is still there")
+	for _, name := range []string{"ref", "cn", "cl", "ch"} {
+		if _, ok := m[name]; ok {
+			t.Errorf("%s was emptied and is still there", name)
+		}
 	}
 }
 
@@ -240,7 +247,7 @@ func TestForeignExtra(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	full := document()
 	empty := maps.Clone(full)
-	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "ref", "rid", "due", "rc", "new"} {
+	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "due", "rc", "new"} {
 		delete(empty, name)
 	}
 	f.Add(doc(f, full))

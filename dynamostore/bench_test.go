@@ -2,20 +2,30 @@ package dynamostore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// instant answers every PutItem at once.
+// instant answers every PutItem and every batch at once.
 type instant struct {
 	*fakeDynamoDB
-	err error
+	err    error
+	chunks *dynamodb.BatchGetItemOutput
 }
 
 func (i instant) PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	return nil, i.err
+}
+
+func (i instant) BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+	return &dynamodb.BatchWriteItemOutput{}, nil
+}
+
+func (i instant) BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	return i.chunks, nil
 }
 
 // What a first request spends in this package.
@@ -43,5 +53,42 @@ func BenchmarkInsert_Refused(b *testing.B) {
 		if met, err := s.Insert(b.Context(), r, at(0)); err != nil || met == nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What a first request with a large result spends in this package besides.
+func BenchmarkPutChunks(b *testing.B) {
+	for _, size := range []int{300 << 10, 6 << 20} {
+		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
+			s := newStore(b, instant{})
+			id, v, data := someRecord().ID, newVersion(), noise(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.PutChunks(b.Context(), id, v, data, chunksExpire); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// What the replay of a large result spends in this package besides.
+func BenchmarkGetChunks(b *testing.B) {
+	for _, size := range []int{300 << 10, 6 << 20} {
+		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
+			fake := newFake()
+			id, v, count := putChunks(b, newStore(b, fake), noise(size))
+			items := []item{}
+			for _, it := range fake.items {
+				items = append(items, it)
+			}
+			s := newStore(b, instant{chunks: &dynamodb.BatchGetItemOutput{Responses: map[string][]item{tableName: items}}})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.GetChunks(b.Context(), id, v, count); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -164,13 +165,15 @@ func TestContextEnded(t *testing.T) {
 	_, insertErr := s.Insert(ctx, r, at(0))
 	_, replaceErr := s.Replace(ctx, r, r.Version)
 	_, getErr := s.Get(ctx, r.ID)
-	for _, err := range []error{insertErr, replaceErr, getErr} {
+	_, putChunksErr := s.PutChunks(ctx, r.ID, r.Version, []byte("result"), at(0))
+	_, getChunksErr := s.GetChunks(ctx, r.ID, r.Version, 1)
+	for _, err := range []error{insertErr, replaceErr, getErr, putChunksErr, getChunksErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
 	}
-	if fake.count("PutItem")+fake.count("GetItem") != 0 {
-		t.Error("it was sent")
+	if len(fake.calls) != 0 {
+		t.Errorf("it was sent: %v", fake.calls)
 	}
 }
 
@@ -190,36 +193,43 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			fake := newFake()
-			fake.refuse = func(string, int) error { return tt.err }
-			s := newStore(t, fake)
-			r := fullRecord()
-			_, insertErr := s.Insert(t.Context(), r, at(0))
-			_, replaceErr := s.Replace(t.Context(), r, r.Version)
-			_, getErr := s.Get(t.Context(), r.ID)
-			for operation, err := range map[string]error{"PutItem": errors.Join(insertErr, replaceErr), "GetItem": getErr} {
-				if !errors.Is(err, tt.err) {
-					t.Fatalf("%v does not wrap its cause", err)
-				}
-				if errors.Is(err, idempotent.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
-					t.Errorf("%v claims that nothing was written", err)
-				}
-				for line := range strings.SplitSeq(err.Error(), "\n") {
-					if !strings.HasPrefix(line, "dynamostore: "+operation+" on table") {
-						t.Errorf("%q has another beginning", line)
+			synctest.Test(t, func(t *testing.T) { // a batch that is throttled takes its time
+				fake := newFake()
+				fake.refuse = func(string, int) error { return tt.err }
+				s := newStore(t, fake)
+				r := fullRecord()
+				_, insertErr := s.Insert(t.Context(), r, at(0))
+				_, replaceErr := s.Replace(t.Context(), r, r.Version)
+				_, getErr := s.Get(t.Context(), r.ID)
+				_, putChunksErr := s.PutChunks(t.Context(), r.ID, r.Version, r.Result, r.Expires)
+				_, getChunksErr := s.GetChunks(t.Context(), r.ID, r.Version, 1)
+				for operation, err := range map[string]error{
+					"PutItem": errors.Join(insertErr, replaceErr), "GetItem": getErr,
+					"BatchWriteItem": putChunksErr, "BatchGetItem": getChunksErr,
+				} {
+					if !errors.Is(err, tt.err) {
+						t.Fatalf("%v does not wrap its cause", err)
 					}
-					for _, want := range tt.want {
-						if want = strings.ReplaceAll(want, "OPERATION", operation); !strings.Contains(line, want) {
-							t.Errorf("%q does not say %q", line, want)
+					if errors.Is(err, idempotent.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
+						t.Errorf("%v claims that nothing was written", err)
+					}
+					for line := range strings.SplitSeq(err.Error(), "\n") {
+						if !strings.HasPrefix(line, "dynamostore: "+operation+" on table") {
+							t.Errorf("%q has another beginning", line)
+						}
+						for _, want := range tt.want {
+							if want = strings.ReplaceAll(want, "OPERATION", operation); !strings.Contains(line, want) {
+								t.Errorf("%q does not say %q", line, want)
+							}
+						}
+						for _, secret := range []string{string(r.ID), r.ID.KeyHash(), r.Ref, "ch_1"} {
+							if strings.Contains(line, secret) {
+								t.Errorf("%q tells %q", line, secret)
+							}
 						}
 					}
-					for _, secret := range []string{string(r.ID), r.ID.KeyHash(), r.Ref, "ch_1"} {
-						if strings.Contains(line, secret) {
-							t.Errorf("%q tells %q", line, secret)
-						}
-					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -232,7 +242,11 @@ func TestTooLarge_SaidByDynamoDB(t *testing.T) {
 	} {
 		fake := newFake()
 		fake.refuse = func(string, int) error { return validation(message) }
-		if _, err := newStore(t, fake).Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+		s := newStore(t, fake)
+		if _, err := s.Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+			t.Errorf("%q became %v, want ErrTooLarge", message, err)
+		}
+		if _, err := s.PutChunks(t.Context(), "charge#key", newVersion(), []byte("result"), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
 			t.Errorf("%q became %v, want ErrTooLarge", message, err)
 		}
 	}

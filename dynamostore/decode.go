@@ -13,12 +13,8 @@ import (
 // decode returns the record in it. Its error names the attribute that is wrong
 // and never a value.
 func decode(it item) (*idempotent.Record, error) {
-	d := decoder{item: it}
-	// The version comes first: in a format of another version the rest may mean
-	// something else.
-	if version := d.number(attrFormat, required); d.err == nil && version != 1 {
-		return nil, fmt.Errorf("dynamostore: a record is in a format that this version does not know (attribute %s); deploy the newer version here too", attrFormat)
-	}
+	d := decoder{kind: "record", item: it}
+	d.format()
 	r := &idempotent.Record{
 		ID:                idempotent.RecordID(d.text(PartitionKey, required)),
 		Attempt:           int(d.number(attrAttempt, required)),
@@ -29,6 +25,8 @@ func decode(it item) (*idempotent.Record, error) {
 		Settled:           d.time(attrSettled, optional),
 		Encoding:          d.text(attrEncoding, optional),
 		Result:            d.bytes(attrResult, optional),
+		Chunks:            d.chunks(),
+		ResultVersion:     d.text(attrResultVersion, optional),
 		Ref:               d.text(attrRef, optional),
 		RequestID:         d.text(attrRequestID, optional),
 		Due:               d.time(IndexSortKey, optional),
@@ -78,6 +76,7 @@ const fromLater = "has a value that this version does not know; if a newer versi
 
 // decoder reads attributes and keeps the first thing that is wrong.
 type decoder struct {
+	kind string // what the item is, for people
 	item item
 	err  error
 }
@@ -92,7 +91,15 @@ const (
 
 func (d *decoder) fail(name, problem string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("dynamostore: a record is damaged, or not ours: attribute %s %s", name, problem)
+		d.err = fmt.Errorf("dynamostore: a %s is damaged, or not ours: attribute %s %s", d.kind, name, problem)
+	}
+}
+
+// format checks the version of the format. It comes first: in a format of
+// another version the rest may mean something else.
+func (d *decoder) format() {
+	if version := d.number(attrFormat, required); d.err == nil && version != 1 {
+		d.err = fmt.Errorf("dynamostore: a %s is in a format that this version does not know (attribute %s); deploy the newer version here too", d.kind, attrFormat)
 	}
 }
 
@@ -147,6 +154,22 @@ func (d *decoder) time(name string, p presence) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(d.number(name, p)).UTC()
+}
+
+// chunks reads where a large result is. One of the three attributes without the
+// others is a damage: a record without cn would look like one without a result.
+func (d *decoder) chunks() (c idempotent.Chunks) {
+	if d.item[attrChunkCount] == nil && d.item[attrChunkLength] == nil && d.item[attrChunkSum] == nil {
+		return c
+	}
+	if c.Count = int(d.number(attrChunkCount, required)); c.Count < 1 {
+		d.fail(attrChunkCount, "is not a number of chunks")
+	}
+	if c.Length = int(d.number(attrChunkLength, required)); c.Length < 0 {
+		d.fail(attrChunkLength, "is not a length")
+	}
+	d.fixed(attrChunkSum, c.Sum[:])
+	return c
 }
 
 // fixed reads exactly len(dst) bytes.

@@ -22,27 +22,27 @@ import (
 
 type item = map[string]types.AttributeValue
 
-// The conditions, spelled out here again: a change to them is a change to the
-// protocol and has to be made twice.
-const (
-	insertCondition  = "attribute_not_exists(pk) OR exp <= :now"
-	replaceCondition = "wid = :was"
-)
-
-// fakeDynamoDB is one table in memory. It knows the two conditions above by
-// their text and nothing of expressions.
+// fakeDynamoDB is one table in memory.
 type fakeDynamoDB struct {
-	mu    sync.Mutex
-	items map[string]item
-	puts  []*dynamodb.PutItemInput
-	gets  []*dynamodb.GetItemInput
-	calls map[string]int
+	mu        sync.Mutex
+	items     map[string]item
+	puts      []*dynamodb.PutItemInput
+	gets      []*dynamodb.GetItemInput
+	batchPuts []*dynamodb.BatchWriteItemInput
+	batchGets []*dynamodb.BatchGetItemInput
+	calls     map[string]int
 
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
 	// forgetful makes it ignore ReturnValuesOnConditionCheckFailure.
 	forgetful bool
+	// leave, if set, returns how much of the n-th batch of an operation, which
+	// is of that size, is handed back undone.
+	leave func(operation string, n, size int) int
+	// alias is what it calls the table in the replies to batches. Default: as
+	// in the request.
+	alias string
 
 	table *types.TableDescription // nil: there is none
 	ttl   *types.TimeToLiveDescription
@@ -92,27 +92,30 @@ func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _
 	f.puts = append(f.puts, in)
 	pk := in.Item["pk"].(*types.AttributeValueMemberS).Value
 	old := f.items[pk]
-	if !conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues) {
+	holds, err := conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues)
+	if err != nil {
+		return nil, operationError("PutItem", err)
+	}
+	if !holds {
 		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
 		if in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful {
-			failed.Item = maps.Clone(old)
+			failed.Item = overTheWire(old)
 		}
 		return nil, operationError("PutItem", failed)
 	}
-	f.items[pk] = maps.Clone(in.Item)
+	f.items[pk] = overTheWire(in.Item)
 	return &dynamodb.PutItemOutput{}, nil
 }
 
-func conditionHolds(condition string, old item, values item) bool {
-	switch condition {
-	case insertCondition:
-		exp, isNumber := old["exp"].(*types.AttributeValueMemberN)
-		return old == nil || isNumber && floatOf(exp) <= floatOf(values[":now"])
-	case replaceCondition:
-		wid, _ := old["wid"].(*types.AttributeValueMemberB)
-		return wid != nil && bytes.Equal(wid.Value, values[":was"].(*types.AttributeValueMemberB).Value)
+// overTheWire returns an item as it arrives: in memory of its own.
+func overTheWire(it item) item {
+	it = maps.Clone(it)
+	for name, value := range it {
+		if b, ok := value.(*types.AttributeValueMemberB); ok {
+			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(b.Value)}
+		}
 	}
-	panic("a condition that nobody agreed on: " + condition)
+	return it
 }
 
 // floatOf reads a number of up to 53 bits, which all times here are.
@@ -131,7 +134,7 @@ func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gets = append(f.gets, in)
-	return &dynamodb.GetItemOutput{Item: maps.Clone(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
+	return &dynamodb.GetItemOutput{Item: overTheWire(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
 }
 
 func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
@@ -250,6 +253,8 @@ func fullRecord() idempotent.Record {
 	r.Result = []byte("{\"id\":\"ch_1\"}\x00\xff")
 	r.Ref = "orders/1 ü"
 	r.RequestID = "request-1"
+	r.Chunks = idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}}
+	r.ResultVersion = "v2"
 	r.ReconcileAttempts = 2
 	return r
 }

@@ -39,13 +39,17 @@ const (
 	attrSettled           = "dt"
 	attrResult            = "res"
 	attrEncoding          = "enc"
+	attrResultVersion     = "rv"
+	attrChunkCount        = "cn" // with the next two
+	attrChunkLength       = "cl"
+	attrChunkSum          = "ch"
 	attrRef               = "ref"
 	attrRequestID         = "rid"
 	attrReconcileAttempts = "rc"
 )
 
 // attributeCount is how many attributes this version knows.
-const attributeCount = 20
+const attributeCount = 24
 
 // known reports whether this version writes the attribute name itself.
 func known(name string) bool {
@@ -53,7 +57,7 @@ func known(name string) bool {
 	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrRef, attrRequestID, attrReconcileAttempts:
+		attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts:
 		return true
 	}
 	return false
@@ -77,6 +81,8 @@ func encode(r *idempotent.Record) (item, error) {
 		return nil, errors.New("dynamostore: the record's Recovery is none that exists")
 	case r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero():
 		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
+	case r.Chunks != (idempotent.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
+		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
 	}
 
 	carried, _ := r.Extra.(extra)
@@ -95,6 +101,7 @@ func encode(r *idempotent.Record) (item, error) {
 
 	putText(it, attrReason, string(r.Reason))
 	putText(it, attrEncoding, r.Encoding)
+	putText(it, attrResultVersion, r.ResultVersion)
 	putText(it, attrRef, r.Ref)
 	putText(it, attrRequestID, r.RequestID)
 	putTime(it, attrLeaseEnd, r.LeaseEnd)
@@ -106,6 +113,11 @@ func encode(r *idempotent.Record) (item, error) {
 	}
 	if r.Result != nil {
 		it[attrResult] = &types.AttributeValueMemberB{Value: r.Result}
+	}
+	if c := &r.Chunks; c.Count != 0 {
+		it[attrChunkCount] = number(int64(c.Count))
+		it[attrChunkLength] = number(int64(c.Length))
+		it[attrChunkSum] = &types.AttributeValueMemberB{Value: c.Sum[:]}
 	}
 	if r.ReconcileAttempts != 0 {
 		it[attrReconcileAttempts] = number(int64(r.ReconcileAttempts))

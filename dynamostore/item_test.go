@@ -45,6 +45,9 @@ func TestItem_EveryAttribute(t *testing.T) {
 	}
 	want := strings.Join([]string{"",
 		`att N 3`,
+		`ch B 010203` + strings.Repeat("00", 29),
+		`cl N 500000`,
+		`cn N 2`,
 		`ct N 1700000000001`,
 		`dt N 1700000001500`,
 		`enc S "json"`,
@@ -60,6 +63,7 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`res B 7b226964223a2263685f31227d00ff`,
 		`rid S "request-1"`,
 		`rk S "u#42"`,
+		`rv S "v2"`,
 		`st S "C"`,
 		`ttl N 1700090001`, // an hour later, rounded up
 		`v N 1`,
@@ -100,6 +104,8 @@ func TestItem_RoundTrip(t *testing.T) {
 		{"another reason", func(r *idempotent.Record) { r.Reason = "of a later version" }},
 		{"the largest attempt", func(r *idempotent.Record) { r.Attempt = math.MaxInt }},
 		{"the largest count", func(r *idempotent.Record) { r.ReconcileAttempts = math.MaxInt }},
+		{"chunks of nothing", func(r *idempotent.Record) { r.Chunks = idempotent.Chunks{Count: 1} }},
+		{"the most chunks", func(r *idempotent.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
 		{"an empty result", func(r *idempotent.Record) { r.Result = []byte{} }},
 		{"every byte", func(r *idempotent.Record) {
 			for b := range 256 {
@@ -156,6 +162,10 @@ func TestItem_RefusesToWrite(t *testing.T) {
 		{"no state", "State", func(r *idempotent.Record) { r.State = 0 }},
 		{"no such state", "State", func(r *idempotent.Record) { r.State = 99 }},
 		{"no such recovery", "Recovery", func(r *idempotent.Record) { r.Recovery = 99 }},
+		{"chunks without a count", "Chunks", func(r *idempotent.Record) { r.Chunks.Count = 0 }},
+		{"a sum without chunks", "Chunks", func(r *idempotent.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
+		{"less than no chunks", "Chunks", func(r *idempotent.Record) { r.Chunks.Count = -1 }},
+		{"chunks of a length below zero", "Chunks", func(r *idempotent.Record) { r.Chunks.Length = -1 }},
 		{"no lease", "LeaseEnd", func(r *idempotent.Record) { r.State, r.LeaseEnd = idempotent.StateInProgress, time.Time{} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,6 +236,18 @@ func TestItem_Damaged(t *testing.T) {
 		{"dt", b(secret), "is not a number"},
 		{"res", s(secret), "is not binary"},
 		{"enc", b(secret), "is not a string"},
+		{"rv", b(secret), "is not a string"},
+		{"cn", nil, "is missing"},
+		{"cn", s(secret), "is not a number"},
+		{"cn", n("1.5"), "is not a whole number"},
+		{"cn", n("0"), "is not a number of chunks"},
+		{"cn", n("-1"), "is not a number of chunks"},
+		{"cl", nil, "is missing"},
+		{"cl", b(secret), "is not a number"},
+		{"cl", n("-1"), "is not a length"},
+		{"ch", nil, "is missing"},
+		{"ch", s(secret), "is not binary"},
+		{"ch", b(secret), "is not of 32 bytes"},
 		{"ref", b(secret), "is not a string"},
 		{"rid", &types.AttributeValueMemberL{}, "is not a string"},
 		{"rk", n("1"), "is not a string"},
@@ -247,6 +269,24 @@ func TestItem_Damaged(t *testing.T) {
 			}
 			wantDamaged(t, store, r, tt.attribute, tt.problem)
 		})
+	}
+}
+
+// What says where a large result is must be whole: a record that lost a part of
+// it must not look like one that has no result.
+func TestItem_ChunksInPart(t *testing.T) {
+	t.Parallel()
+	for _, lost := range [][]string{{"cn"}, {"cl"}, {"ch"}, {"cn", "cl"}, {"cn", "ch"}, {"cl", "ch"}} {
+		fake := newFake()
+		store := newStore(t, fake)
+		r := fullRecord()
+		if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		for _, name := range lost {
+			delete(fake.items[string(r.ID)], name)
+		}
+		wantDamaged(t, store, r, lost[0], "is missing")
 	}
 }
 
@@ -283,6 +323,26 @@ func wantDamaged(t *testing.T, store idempotent.Store, r idempotent.Record, attr
 	}
 }
 
+// A text that may be missing may be empty too, which is how another writer may
+// spell it.
+func TestItem_EmptyTexts(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := someRecord()
+	r.Reason = ""
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	for _, name := range []string{"why", "enc", "rv", "ref", "rid"} {
+		fake.items[string(r.ID)][name] = &types.AttributeValueMemberS{}
+	}
+	got, err := s.Get(t.Context(), r.ID)
+	if err != nil || !reflect.DeepEqual(*got, r) {
+		t.Errorf("got %+v, %v, want %+v", got, err, r)
+	}
+}
+
 // What a later version wrote survives a write of this one, whole and as often
 // as it is written; a new record does not inherit it.
 func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
@@ -295,7 +355,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 	later := item{
 		"steps": &types.AttributeValueMemberM{Value: item{"charge": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberBOOL{Value: true}}}}},
-		"rv":    &types.AttributeValueMemberS{Value: "v2"},
+		"later": &types.AttributeValueMemberS{Value: "v2"},
 		"":      &types.AttributeValueMemberNULL{Value: true},
 	}
 	maps.Copy(fake.items[string(r.ID)], later)

@@ -35,15 +35,24 @@ func (s *Store) persist(ctx context.Context, call func() error) error {
 		if !isConflict(err) {
 			return err
 		}
-		delay := conflictDelay(attempt)
-		deadline, ok := ctx.Deadline()
-		if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
-			return fmt.Errorf("another writer was in the way at each of %d attempts: %w", attempt, err)
-		}
-		if cause := sleep(ctx, delay); cause != nil {
-			return fmt.Errorf("%w after another writer was in the way at each of %d attempts: %w", cause, attempt, err)
+		if err := s.pause(ctx, attempt, "another writer was in the way", err); err != nil {
+			return err
 		}
 	}
+}
+
+// pause waits until a call may be tried again, or returns an error that says
+// why it is not going to be: what happened at each attempt, and err.
+func (s *Store) pause(ctx context.Context, attempt int, happened string, err error) error {
+	delay := conflictDelay(attempt)
+	deadline, ok := ctx.Deadline()
+	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
+		return fmt.Errorf("%s at each of %d attempts: %w", happened, attempt, err)
+	}
+	if cause := sleep(ctx, delay); cause != nil {
+		return fmt.Errorf("%w after %s at each of %d attempts: %w", cause, happened, attempt, err)
+	}
+	return nil
 }
 
 // isConflict reports whether err is one of the two refusals that persist is

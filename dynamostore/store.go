@@ -12,10 +12,13 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Client is what a [Store] needs of a [dynamodb.Client] for its records.
+// Client is what a [Store] needs of a [dynamodb.Client]: for its records, and
+// in batches for the large results beside them.
 type Client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 }
 
 // TableDescriber is what [Store.Check] needs besides.
@@ -32,13 +35,15 @@ type TableCreator interface {
 }
 
 var (
-	_ Client           = (*dynamodb.Client)(nil)
-	_ TableCreator     = (*dynamodb.Client)(nil)
-	_ idempotent.Store = (*Store)(nil)
+	_ Client                = (*dynamodb.Client)(nil)
+	_ TableCreator          = (*dynamodb.Client)(nil)
+	_ idempotent.Store      = (*Store)(nil)
+	_ idempotent.ChunkStore = (*Store)(nil)
 )
 
-// Store is an [idempotent.Store] in a DynamoDB table. Make one with [New]; it
-// is safe for concurrent use, and one per process is enough.
+// Store is an [idempotent.Store] and [idempotent.ChunkStore] in a DynamoDB
+// table. Make one with [New]; it is safe for concurrent use, and one per process
+// is enough.
 //
 // DynamoDB keeps text as UTF-8: bytes of a RequestID that are none come back as
 // U+FFFD.
@@ -52,10 +57,11 @@ type Store struct {
 // default.
 type Options struct {
 	// ConflictAttempts bounds how often one call is tried while DynamoDB
-	// refuses it for another writer's transaction or region. The context's
-	// deadline bounds it too. Twenty attempts take about six seconds: whoever
-	// is in the way for longer will not go soon, and the handler needs the rest
-	// of the time. Default: 20.
+	// refuses it for another writer's transaction or region, or is too busy to
+	// do anything of a batch of chunks. The context's deadline bounds it too.
+	// Twenty attempts take about six seconds, and what the client spends on
+	// retries of its own: whoever is in the way for longer will not go soon, and
+	// the handler needs the rest of the time. Default: 20.
 	ConflictAttempts int
 }
 

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
+	"sync"
 )
 
 // Codec turns the result of a handler into the bytes that are stored, and
@@ -22,12 +24,17 @@ type Codec interface {
 }
 
 // jsonCodec is encoding/json, with exact numbers in untyped fields.
-type jsonCodec struct{}
+type jsonCodec struct {
+	untyped sync.Map // reflect.Type → bool: does it have room for untyped values?
+}
 
-func (jsonCodec) Name() string                 { return "json" }
-func (jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
+func (*jsonCodec) Name() string                 { return "json" }
+func (*jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 
-func (jsonCodec) Decode(data []byte, v any) error {
+func (c *jsonCodec) Decode(data []byte, v any) error {
+	if !c.hasUntyped(reflect.TypeOf(v)) {
+		return json.Unmarshal(data, v) // which is quicker than a decoder
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	if err := d.Decode(v); err != nil {
@@ -37,6 +44,39 @@ func (jsonCodec) Decode(data []byte, v any) error {
 		return fmt.Errorf("data behind the JSON value")
 	}
 	return nil
+}
+
+// hasUntyped reports whether a value of type t can hold a number that has no
+// type of its own: an interface somewhere in it.
+func (c *jsonCodec) hasUntyped(t reflect.Type) bool {
+	if known, ok := c.untyped.Load(t); ok {
+		return known.(bool)
+	}
+	found := reachesInterface(t, map[reflect.Type]bool{})
+	c.untyped.Store(t, found)
+	return found
+}
+
+func reachesInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return reachesInterface(t.Elem(), seen)
+	case reflect.Map:
+		return reachesInterface(t.Key(), seen) || reachesInterface(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if reachesInterface(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func validateCodecName(name string) error {

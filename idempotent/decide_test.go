@@ -26,32 +26,44 @@ var (
 	recoveries = []Recovery{Reconcile, Rerun}
 )
 
+// decisions are the rows of the decision table: what a request meets, in
+// words and as a record, and what it gets. docs/concepts.md shows them.
+var decisions = []struct {
+	meets string
+	r     Record
+	want  verdict
+}{
+	{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
+	{"in progress, lease live, `Reconcile`", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
+	{"in progress, lease live, `Rerun`", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
+	{"in progress, lease ended, `Reconcile`", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
+	{"in progress, lease ended, `Rerun`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+	{"retryable", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
+	{"unknown", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
+	{"past its retention, in any state", Record{State: StateCompleted, Expires: past}, verdictReinsert},
+	{"another fingerprint, in any state", Record{State: StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
+	{"a fingerprint of another version, in any state", Record{State: StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
+	{"a state that this code does not know", Record{State: StateUnknown + 1}, verdictUnreadable},
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name string
-		r    Record
-		want verdict
-	}{
-		{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
-		{"completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay},
-		{"in progress, lease live, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
-		{"in progress, lease live, Rerun", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
-		{"in progress, lease ended, Reconcile", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
-		{"in progress, lease ended, Rerun", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-		{"retryable, Reconcile", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
-		{"retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
-		{"unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved},
-		{"a state of another version", Record{State: StateUnknown + 1}, verdictUnreadable},
-		{"no state", Record{}, verdictUnreadable},
-	} {
-		r := row.r
-		r.Fingerprint = mine
-		if got := decide(&r, mine, at); got != row.want {
-			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+	check := func(name string, r Record, want verdict) {
+		t.Helper()
+		if r.Fingerprint == (Fingerprint{}) {
+			r.Fingerprint = mine
+		}
+		if got := decide(&r, mine, at); got != want {
+			t.Errorf("%s: got verdict %d, want %d", name, got, want)
 		}
 	}
+	for _, row := range decisions {
+		check(row.meets, row.r, row.want)
+	}
+	check("completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay)
+	check("retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver)
+	check("unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved)
+	check("no state", Record{}, verdictUnreadable)
 }
 
 // What comes before the state comes before every state.
@@ -153,12 +165,22 @@ func TestDecideResolution(t *testing.T) {
 	} {
 		for _, expires := range []time.Time{never, notPast} {
 			r := Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
-			if got := decideResolution(&r, row.want, at); got != row.answer {
+			if got := decideResolution(&r, r.Owner, row.want, at); got != row.answer {
 				t.Errorf("%+v: got verdict %d", row, got)
 			}
 		}
+		// Evidence about an earlier owner: that nothing happened says nothing of
+		// this one.
+		later := Record{State: row.stands, LeaseEnd: row.lease, Owner: Owner{1}}
+		want := row.answer
+		if want == resolveWrite && row.want == StateRetryable {
+			want = resolveTooEarly
+		}
+		if got := decideResolution(&later, Owner{2}, row.want, at); got != want {
+			t.Errorf("%+v, of another owner: got verdict %d", row, got)
+		}
 		gone := Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
-		if got := decideResolution(&gone, row.want, at); got != resolveGone {
+		if got := decideResolution(&gone, gone.Owner, row.want, at); got != resolveGone {
 			t.Errorf("%+v, past retention: got verdict %d", row, got)
 		}
 	}
@@ -166,7 +188,7 @@ func TestDecideResolution(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	const retention, reconcileAfter = time.Hour, time.Minute
+	const retention, reconcileAfter, unresolved = time.Hour, time.Minute, 48 * time.Hour
 	for _, row := range []struct {
 		name         string
 		r            Record
@@ -182,9 +204,22 @@ func TestSchedule(t *testing.T) {
 	} {
 		r := row.r
 		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
-		r.schedule(at, retention, reconcileAfter)
+		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter})
 		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
 			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
+		}
+
+		// Bounded for those who ask: only what would never expire changes.
+		r = row.r
+		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter, UnresolvedRetention: unresolved})
+		want := row.expires
+		if want.IsZero() {
+			if want = at.Add(unresolved); r.State == StateInProgress {
+				want = r.LeaseEnd.Add(unresolved)
+			}
+		}
+		if !r.Expires.Equal(want) || !r.Due.Equal(row.due) {
+			t.Errorf("%s, bounded: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, want, row.due)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		return out, err
 	}
 	if replay != nil {
-		return recall(ctx, a, replay, out)
+		return recall(ctx, &a, replay, out)
 	}
 
 	// The claim took time: is there enough left for the handler?
@@ -79,7 +79,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		a.settle(ctx, held, "", outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
 		return out, err
 	}
-	return run(ctx, a, held, fn, out)
+	return run(ctx, &a, held, fn, out)
 }
 
 // unguarded runs fn without a record. An outer execution does not reach in:
@@ -147,11 +147,15 @@ func failed[T any](ctx context.Context, a *attempt, held *Record, execution *Exe
 
 // recall returns the stored outcome of r.
 func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (Outcome[T], error) {
-	err := decodeResult(a.opts.Codec, r, &out.Value)
-	if errors.Is(err, ErrReplayUnavailable) {
+	r, err := a.guard.withChunks(ctx, r)
+	if err == nil {
+		err = decodeResult(a.opts, r, &out.Value)
+	}
+	if final := (*FinalError)(nil); err != nil && !errors.As(err, &final) {
 		a.observe(ctx, EventReplayFailed, r, err)
 		return Outcome[T]{RecordID: out.RecordID}, err
 	}
+	a.guard.cache.put(r, a.opts.now())
 	a.observe(ctx, EventReplayed, r, nil)
 	out.Replayed, out.Stored = true, true
 	return out, err
@@ -161,7 +165,7 @@ func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (
 // that cannot be encoded is left out: the effect has happened and the caller
 // gets the value.
 func (a *attempt) succeeded(ctx context.Context, held *Record, value any) outcome {
-	out := outcome{state: StateCompleted, reason: ReasonResult}
+	out := outcome{state: StateCompleted, reason: ReasonResult, version: a.opts.ResultVersion}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
 		a.observe(ctx, EventCompletionFailed, held, err)

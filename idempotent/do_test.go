@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -102,6 +101,11 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
 		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: idempotent.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
+		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; it is not run again before it is resolved"},
+		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler outlived its lease and another request took the record over; its outcome is not stored"},
+		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the work was done, but its result cannot be replayed: it is gone"},
+		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not entered: -1s left before the deadline (context canceled); retrying is safe"},
+		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: this key was used for another request; send a new key, or the first request unchanged"},
 		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry within 0s"},
 	} {
 		if got := row.err.Error(); got != row.want {
@@ -208,25 +212,6 @@ func TestSetRef(t *testing.T) {
 	var unresolved *idempotent.UnresolvedError
 	if !errors.As(err, &unresolved) || unresolved.Ref != "orders/7" || unresolved.RetryAfter <= 59*time.Second || unresolved.RetryAfter > time.Minute {
 		t.Errorf("got error %#v, want the reference and a minute to wait", err)
-	}
-}
-
-func TestUnresolvedWaitIsNeverNothing(t *testing.T) {
-	t.Parallel()
-	clock := &idempotenttest.Clock{}
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Now, o.ReconcileAfter = clock.Now, 90*time.Second })
-	key := newKey()
-	do := func() error {
-		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, errors.New("x") })
-		return err
-	}
-	if err := do(); err == nil {
-		t.Fatal("the error was swallowed")
-	}
-	clock.Advance(time.Hour)
-	var unresolved *idempotent.UnresolvedError
-	if err := do(); !errors.As(err, &unresolved) || unresolved.RetryAfter != 90*time.Second {
-		t.Errorf("got %#v, want the interval of reconciliation", unresolved)
 	}
 }
 
@@ -453,19 +438,23 @@ func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*idempotent
 func TestContention(t *testing.T) {
 	t.Parallel()
 	key := newKey()
-	for name, standing := range map[string]idempotent.Record{
-		"always retryable": {ID: key.RecordID(), State: idempotent.StateRetryable, Fingerprint: key.Fingerprint},
-		"always expired":   {ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint, Expires: time.Unix(1, 0)},
-		"always ended":     {ID: key.RecordID(), State: idempotent.StateInProgress, Fingerprint: key.Fingerprint},
+	for name, row := range map[string]struct {
+		standing idempotent.Record
+		writes   int // in eight rounds
+	}{
+		"always retryable": {idempotent.Record{State: idempotent.StateRetryable}, 1 + 8},
+		"always expired":   {idempotent.Record{State: idempotent.StateCompleted, Expires: time.Unix(1, 0)}, 8},
+		"always ended":     {idempotent.Record{State: idempotent.StateInProgress}, 1 + 8},
 	} {
-		s := &scripted{Store: memstore.New(), standing: &standing}
+		row.standing.ID, row.standing.Fingerprint = key.RecordID(), key.Fingerprint
+		s := &scripted{Store: memstore.New(), standing: &row.standing}
 		g, events := newGuardOver(t, s)
 		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
 			t.Error("the handler was entered")
 			return 0, nil
 		})
-		if !errors.Is(err, idempotent.ErrStore) || s.writes == 0 || s.writes > 16 || events.Count(idempotent.EventStoreError) != 1 {
-			t.Errorf("%s: got error %v after %d writes, events %v", name, err, s.writes, events.Kinds())
+		if !errors.Is(err, idempotent.ErrStore) || s.writes != row.writes || events.Count(idempotent.EventStoreError) != 1 {
+			t.Errorf("%s: got error %v after %d writes, want ErrStore after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
 		}
 	}
 }
@@ -666,6 +655,11 @@ func TestOptions(t *testing.T) {
 		"reserve":         {func(o *idempotent.Options) { o.DeadlineReserve = -1 }, "Options.DeadlineReserve"},
 		"lease":           {func(o *idempotent.Options) { o.DefaultLease = time.Second }, "longer than Options.LeaseMargin"},
 		"reconcile after": {func(o *idempotent.Options) { o.ReconcileAfter = -1 }, "Options.ReconcileAfter"},
+		"cache age":       {func(o *idempotent.Options) { o.CacheAge = -1 }, "Options.CacheAge"},
+		"cache entries":   {func(o *idempotent.Options) { o.CacheEntries = -1 }, "CacheEntries"},
+		"cache bytes":     {func(o *idempotent.Options) { o.CacheBytes = -1 }, "CacheBytes"},
+		"wait":            {func(o *idempotent.Options) { o.WaitFor = -1 }, "WaitFor"},
+		"unresolved":      {func(o *idempotent.Options) { o.UnresolvedRetention = -1 }, "UnresolvedRetention"},
 		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile or Rerun"},
 		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+gzip") }, "without '+'"},
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
@@ -712,8 +706,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, s := range []idempotent.State{0, 5} {
-		if _, err := idempotent.ParseState(s.Code()); err == nil {
-			t.Errorf("the code of %s was read", s)
+		if _, err := idempotent.ParseState(s.Code()); err == nil || s.Code() != "?" {
+			t.Errorf("the code %q of %s was read", s.Code(), s)
+		}
+		if got, want := s.String(), fmt.Sprintf("State(%d)", uint8(s)); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	for _, r := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {

@@ -11,8 +11,10 @@ import (
 // Guard lets the work of a key run once. Make one at start-up and share it; it
 // is safe for concurrent use.
 type Guard struct {
-	store Store
-	opts  Options
+	store  Store
+	chunks ChunkStore // nil: the store keeps large results in their records
+	opts   Options
+	cache  *cache // nil: none
 
 	// hinted is set once a developer was told what NotExecuted is for.
 	hinted atomic.Bool
@@ -27,17 +29,22 @@ func New(store Store, optFns ...func(*Options)) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{store: store, opts: *opts}, nil
+	return newGuard(store, opts), nil
+}
+
+func newGuard(store Store, opts *Options) *Guard {
+	chunks, _ := store.(ChunkStore)
+	return &Guard{store: store, chunks: chunks, opts: *opts, cache: newCache(opts)}
 }
 
 // With returns a guard over the same store with changed options: for an
-// adapter that wants them checked once, when it is built.
+// adapter that wants them checked once, when it is built. Its cache is its own.
 func (g *Guard) With(optFns ...func(*Options)) (*Guard, error) {
 	opts, err := g.opts.with(optFns)
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{store: g.store, opts: *opts}, nil
+	return newGuard(g.store, opts), nil
 }
 
 // options returns the guard's options changed by optFns.

@@ -69,10 +69,9 @@ func (k Key) RecordID() RecordID {
 		buf = append(buf, part...)
 	}
 	sum := sha256.Sum256(buf)
-	out := make([]byte, 0, len(k.Operation)+1+hashText)
-	out = append(out, k.Operation...)
-	out = append(out, '#')
-	return RecordID(base64.RawURLEncoding.AppendEncode(out, sum[:]))
+	var hash [hashText]byte
+	base64.RawURLEncoding.Encode(hash[:], sum[:])
+	return RecordID(k.Operation + "#" + string(hash[:]))
 }
 
 // hashText is the length of a SHA-256 sum in unpadded base64.
@@ -104,7 +103,8 @@ func (id RecordID) split() (operation, hash string) {
 func ParseRecordID(s string) (RecordID, error) {
 	id := RecordID(s)
 	operation, hash := id.split()
-	if sum, err := base64.RawURLEncoding.Strict().DecodeString(hash); err != nil || len(sum) != sha256.Size {
+	// The decoder skips line breaks, so the length of the text counts too.
+	if sum, _ := base64.RawURLEncoding.Strict().DecodeString(hash); len(hash) != hashText || len(sum) != sha256.Size {
 		return "", &InvalidKeyError{Field: "RecordID", Problem: "is none: it wants an operation, # and 43 characters of base64url"}
 	}
 	if err := checkOperation(operation); err != nil {

@@ -2,6 +2,7 @@ package idempotent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -19,6 +20,18 @@ type Options struct {
 	// Records that money may hang on (unknown, or in progress under Reconcile)
 	// never expire. Default: 24 h.
 	Retention time.Duration
+
+	// UnresolvedRetention bounds how long a record is kept that waits for
+	// evidence: an unknown one, and one in progress under Reconcile whose owner
+	// never reported. When it ends the key counts as new, whatever happened to
+	// the effect. Default: for ever.
+	UnresolvedRetention time.Duration
+
+	// WaitFor lets a request that finds another one running wait for its
+	// outcome, for at most this long, and never past its own deadline. It looks
+	// again after 50 ms, then ever less often; each look is one Get. Default:
+	// ErrInProgress at once.
+	WaitFor time.Duration
 
 	// LeaseMargin is added to the context's deadline to give the end of the
 	// lease: before it nobody else may run the key. It covers the platform that
@@ -52,6 +65,24 @@ type Options struct {
 	// Codec turns results into bytes and back. Default: JSON.
 	Codec Codec
 
+	// ResultVersion names the shape of the result. It is stored with every
+	// result, and one of another version is not replayed: a field that was
+	// renamed would come back as its zero value. Change it with the shape.
+	// Default: the empty version.
+	ResultVersion string
+
+	// CacheEntries is how many completed records the guard keeps in memory, so
+	// that a storm of retries costs no call. A cached record is judged as one
+	// from the store is. The cache belongs to the guard: options of a single
+	// Wrap or Do do not change it. Default: no cache.
+	CacheEntries int
+
+	// CacheBytes bounds the results in the cache. Default: 16 MiB.
+	CacheBytes int
+
+	// CacheAge is how long a record is kept in the cache. Default: 60 s.
+	CacheAge time.Duration
+
 	// Observer is told every fact. Default: nobody.
 	Observer Observer
 
@@ -78,13 +109,17 @@ func (o *Options) setDefaults() {
 		{&o.DeadlineReserve, 500 * time.Millisecond},
 		{&o.DefaultLease, 15 * time.Minute},
 		{&o.ReconcileAfter, time.Minute},
+		{&o.CacheAge, time.Minute},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 16 << 20
+	}
 	if o.Codec == nil {
-		o.Codec = jsonCodec{}
+		o.Codec = &jsonCodec{}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -101,10 +136,14 @@ func (o *Options) validate() error {
 		{"DeadlineReserve", o.DeadlineReserve},
 		{"DefaultLease", o.DefaultLease},
 		{"ReconcileAfter", o.ReconcileAfter},
+		{"CacheAge", o.CacheAge},
 	} {
 		if d.value < time.Millisecond {
 			return fmt.Errorf("idempotent: Options.%s is %s; it must be at least 1ms (or zero for the default)", d.name, d.value)
 		}
+	}
+	if o.UnresolvedRetention < 0 || o.WaitFor < 0 || o.CacheEntries < 0 || o.CacheBytes < 0 {
+		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")
 	}
 	if int(o.Recovery) >= len(recoveryNames) {
 		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile or Rerun", o.Recovery)

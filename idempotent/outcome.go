@@ -1,6 +1,9 @@
 package idempotent
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // NotExecutedError declares that no side effect happened. Build it with
 // [NotExecuted].
@@ -56,7 +59,28 @@ type outcome struct {
 	reason   Reason
 	encoding string
 	result   []byte
-	err      error // what went wrong, for events
+	chunks   Chunks // where result is, if the store keeps it beside the record
+	version  string // Options.ResultVersion
+	err      error  // what went wrong, for events
+}
+
+// setOutcome puts the result of out, or the lack of one, into r.
+func (r *Record) setOutcome(out outcome) {
+	r.Encoding, r.Result, r.Chunks, r.ResultVersion = out.encoding, out.result, out.chunks, out.version
+	if out.chunks.Count > 0 {
+		r.Result = nil
+	}
+}
+
+// equals reports whether r holds this very outcome.
+func (o outcome) equals(r *Record) bool {
+	if o.state != r.State || o.encoding != r.Encoding || o.version != r.ResultVersion {
+		return false
+	}
+	if r.Chunks.Count > 0 {
+		return r.Chunks.match(o.result)
+	}
+	return bytes.Equal(o.result, r.Result)
 }
 
 // outcomeOf judges what a handler returned as its error, or panicked with. Only

@@ -13,3 +13,10 @@ func TestFailureModes(t *testing.T) {
 		Open: func(testing.TB) idempotent.Store { return memstore.New() },
 	})
 }
+
+// The same over a store that keeps large results beside their records.
+func TestFailureModesWithChunks(t *testing.T) {
+	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{
+		Open: func(testing.TB) idempotent.Store { return newChunked() },
+	})
+}

@@ -108,8 +108,10 @@ type Record struct {
 	Created  time.Time
 	Settled  time.Time // when the state last became completed, retryable or unknown
 
-	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
-	Result   []byte // the encoded outcome of a completed record
+	Encoding      string // codec of Result, or EncodingFinal, or EncodingOmitted
+	Result        []byte // the encoded outcome of a completed record, unless it is in chunks
+	Chunks        Chunks // where a large result is; see [ChunkStore]
+	ResultVersion string // Options.ResultVersion of the code that stored the result
 
 	Ref       string // the caller's own name for the resource, from [Execution.SetRef]
 	RequestID string // for people, never for logic
@@ -123,6 +125,14 @@ type Record struct {
 	Extra any
 }
 
+// Chunks describes a result that is kept beside its record, under the record's
+// id and Version. The zero value says that there is none.
+type Chunks struct {
+	Count  int      // how many there are
+	Length int      // of the result, in bytes
+	Sum    [32]byte // SHA-256 of the result
+}
+
 // pastRetention reports whether the record counts as absent at now.
 func (r *Record) pastRetention(now time.Time) bool {
 	return !r.Expires.IsZero() && !now.Before(r.Expires)
@@ -133,25 +143,35 @@ func (r *Record) leaseEnded(now time.Time) bool { return !now.Before(r.LeaseEnd)
 
 // schedule sets when the record expires and when reconciliation is due, from
 // its state. It is the one place that knows who never expires: what money may
-// hang on. The lease end bounds every expiry, so that no retention, however
-// short, can let a second request in beside a running one.
-func (r *Record) schedule(now time.Time, retention, reconcileAfter time.Duration) {
+// hang on, unless UnresolvedRetention bounds it. The lease end bounds every
+// expiry, so that no retention, however short, can let a second request in
+// beside a running one.
+func (r *Record) schedule(now time.Time, o *Options) {
 	r.Expires, r.Due = time.Time{}, time.Time{}
-	switch r.State {
-	case StateInProgress:
-		if r.Recovery == Rerun {
-			r.Expires = r.LeaseEnd.Add(retention)
-		} else {
-			r.Due = r.LeaseEnd
-		}
-	case StateUnknown:
-		r.Due = now.Add(reconcileAfter)
+	switch {
+	case r.State == StateInProgress && r.Recovery == Rerun:
+		r.Expires = r.LeaseEnd.Add(o.Retention)
+	case r.State == StateInProgress:
+		r.Due = r.LeaseEnd
+		r.Expires = o.unresolvedExpiry(r.LeaseEnd)
+	case r.State == StateUnknown:
+		r.Due = now.Add(o.ReconcileAfter)
+		r.Expires = o.unresolvedExpiry(now)
 	default:
-		r.Expires = now.Add(retention)
-		if r.Expires.Before(r.LeaseEnd) {
-			r.Expires = r.LeaseEnd
-		}
+		r.Expires = now.Add(o.Retention)
 	}
+	if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
+		r.Expires = r.LeaseEnd
+	}
+}
+
+// unresolvedExpiry returns when a record that waits for evidence since then
+// expires: never, unless it was asked for.
+func (o *Options) unresolvedExpiry(since time.Time) time.Time {
+	if o.UnresolvedRetention == 0 {
+		return time.Time{}
+	}
+	return since.Add(o.UnresolvedRetention)
 }
 
 // Clone returns a copy that shares no memory with r, but for Extra.

@@ -41,7 +41,7 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 // decodeResult reads the result of a completed record into the value that v
 // points to. The error is a [*FinalError] if that is the outcome, and a
 // [*ReplayUnavailableError] for anything that keeps it from being read.
-func decodeResult(c Codec, r *Record, v any) error {
+func decodeResult(o *Options, r *Record, v any) error {
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}
@@ -55,6 +55,10 @@ func decodeResult(c Codec, r *Record, v any) error {
 		}
 		return final
 	}
+	if r.ResultVersion != o.ResultVersion {
+		return unavailable(fmt.Sprintf("it has version %q and this code reads version %q", r.ResultVersion, o.ResultVersion))
+	}
+	c := o.Codec
 	codec, packed := strings.CutSuffix(r.Encoding, encodingCompressed)
 	if codec != c.Name() {
 		return unavailable(fmt.Sprintf("it was encoded as %q and this code decodes %q", codec, c.Name()))
@@ -103,7 +107,7 @@ func encodeFinal(e *FinalError) []byte {
 
 func decodeFinal(data []byte) (*FinalError, error) {
 	var e FinalError
-	if err := (jsonCodec{}).Decode(data, &e); err != nil {
+	if err := json.Unmarshal(data, &e); err != nil {
 		return nil, err
 	}
 	return &e, nil

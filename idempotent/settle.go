@@ -1,10 +1,10 @@
 package idempotent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // settlement is what became of an outcome.
@@ -31,9 +31,13 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		base.Ref = ref
 	}
 	kind := settledEvent(out.state)
+	version := Version(a.random.draw()) // the chunks are kept under it
+	if a.guard.keepsBeside(out) {
+		out = a.putLarge(ctx, &base, version, out, now)
+	}
 	for range maxSettleRounds {
-		next := a.opts.transition(&base, out.state, out.reason, now)
-		next.Encoding, next.Result = out.encoding, out.result
+		next := a.opts.transition(&base, out.state, out.reason, version, now)
+		next.setOutcome(out)
 		current, err := a.guard.replace(ctx, next, was)
 		switch {
 		case errors.Is(err, ErrTooLarge) && out.encoding != EncodingOmitted:
@@ -46,6 +50,11 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{}
 		case current == nil:
 			a.observe(ctx, kind, &next, out.err)
+			if a.guard.cache != nil {
+				whole := next
+				whole.Result = out.result
+				a.guard.cache.put(&whole, now)
+			}
 			return settlement{stored: out.encoding != EncodingOmitted}
 		}
 		now = a.opts.now()
@@ -69,6 +78,13 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{lost: true}
 		}
 		// Still ours: keep what others wrote into it, on the version that stands.
+		// A completed record stays, so a completion that met another write was
+		// not applied, and its id serves the next round. Any other outcome may
+		// have been applied and replaced before the reply came: its id must not
+		// come back.
+		if out.state != StateCompleted {
+			version = a.random.draw()
+		}
 		ref := base.Ref
 		base, was = *current, current.Version
 		if ref != "" {
@@ -90,12 +106,28 @@ func settledEvent(s State) EventKind {
 	}
 }
 
-// equals reports whether r holds this very outcome.
-func (o outcome) equals(r *Record) bool {
-	return o.state == r.State && o.encoding == r.Encoding && bytes.Equal(o.result, r.Result)
+// putLarge writes a large result beside the record held, ahead of the outcome
+// and with a time budget of its own: two thirds of what is left, the rest is
+// the record's. A result that does not fit in is omitted.
+func (a *attempt) putLarge(ctx context.Context, held *Record, version Version, out outcome, now time.Time) outcome {
+	ctx, cancel := withinTwoThirds(ctx)
+	defer cancel()
+	expires := a.opts.transition(held, out.state, out.reason, version, now).Expires
+	chunked, err := a.guard.putChunks(ctx, a.id, version, out, expires)
+	if err != nil {
+		a.observe(ctx, EventCompletionFailed, held, err)
+		return out.omitted(err)
+	}
+	return chunked
+}
+
+// withinTwoThirds returns ctx, which has a deadline, with two thirds of its time.
+func withinTwoThirds(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline()
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
 // omitted returns the outcome without its result.
 func (o outcome) omitted(err error) outcome {
-	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, err: err}
+	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, version: o.version, err: err}
 }

@@ -41,6 +41,24 @@ type Store interface {
 	Get(ctx context.Context, id RecordID) (*Record, error)
 }
 
+// ChunkStore is what a [Store] is besides, if it keeps large results beside
+// their records: because a record cannot hold them, or because it would make
+// every look at the record expensive. The guard then hands it every result
+// above 4 KB. A chunk is written once, under a write id that never recurs, and
+// never changed.
+type ChunkStore interface {
+	// PutChunks keeps data under (id, v), for at least an hour longer than
+	// until expires, and returns in how many pieces. The record that will refer
+	// to it is written afterwards, or never: what is left then expires by
+	// itself. An error leaves open what was written.
+	PutChunks(ctx context.Context, id RecordID, v Version, data []byte, expires time.Time) (count int, err error)
+
+	// GetChunks returns the data that was kept under (id, v) in count pieces.
+	// It returns [ErrNoRecord] if a piece is missing. The guard checks length
+	// and sum.
+	GetChunks(ctx context.Context, id RecordID, v Version, count int) ([]byte, error)
+}
+
 // ErrNoRecord is returned by a [Store], and by [Guard.Resolve], where there is
 // no record of that id.
 var ErrNoRecord = errors.New("idempotent: no such record")

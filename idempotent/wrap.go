@@ -24,7 +24,7 @@ func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req
 	if err != nil {
 		panic(err)
 	}
-	if _, standard := o.Codec.(jsonCodec); standard {
+	if _, standard := o.Codec.(*jsonCodec); standard {
 		if err := checkEncodable(reflect.TypeFor[Resp]()); err != nil {
 			panic(fmt.Errorf("idempotent: Wrap: the handler's result cannot be stored: %w; change the type or set Options.Codec", err))
 		}

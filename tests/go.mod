@@ -3,10 +3,17 @@ module github.com/once-lambda/once/tests
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
+	github.com/gowebpki/jcs v1.0.2
 	github.com/once-lambda/once v0.1.0
 	golang.org/x/mod v0.41.0
+)
+
+require (
+	go.etcd.io/bbolt v1.5.0 // indirect
+	golang.org/x/sys v0.45.0 // indirect
 )
 
 require (
@@ -16,6 +23,10 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/internal/endpoint-discovery v1.13.9 // indirect
 	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
+	github.com/once-lambda/once/boltstore v0.1.0
+	pgregory.net/rapid v1.3.0
 )
 
 replace github.com/once-lambda/once => ../
+
+replace github.com/once-lambda/once/boltstore => ../boltstore

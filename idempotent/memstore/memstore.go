@@ -3,6 +3,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -44,7 +45,9 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	s.records[r.ID] = r.Clone()
+	kept := r
+	kept.Result = bytes.Clone(r.Result) // no memory is shared with the caller
+	s.records[r.ID] = &kept
 	return nil, nil
 }
 
@@ -62,7 +65,8 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	case old.Version != was:
 		return old.Clone(), nil
 	}
-	s.records[r.ID] = r.Clone()
+	r.Result = bytes.Clone(r.Result)
+	*old = r // in place: nobody outside was ever given old itself
 	return nil, nil
 }
 

@@ -1,0 +1,38 @@
+package dynamostore
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whatever the key, a full chunk is an item that DynamoDB stores: with the
+// longest record id there is, and with the longest key that DynamoDB takes.
+func TestChunkItem_Fits(t *testing.T) {
+	t.Parallel()
+	for _, key := range []int{300 + 1 + 32 + 1 + 3, 2048} {
+		it := chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
+		size := itemSize(it)
+		if size > maxItem {
+			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB takes %d", key, size, maxItem)
+		}
+		if spare := maxItem - size; spare > maxItem/100 {
+			t.Errorf("with a key of %d bytes, %d bytes are left unused", key, spare)
+		}
+	}
+}
+
+// The limits that are computed, spelled out.
+func TestChunkLimits(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string][2]int{
+		"bytes in a chunk":                  {chunkSize, 405_504},
+		"chunks of 6 MB":                    {(6<<20 + chunkSize - 1) / chunkSize, 16},
+		"chunks of the largest result":      {maxChunks, 166},
+		"full items that one call may read": {readBatch, 40},
+	} {
+		if n[0] != n[1] {
+			t.Errorf("%s: %d, want %d", name, n[0], n[1])
+		}
+	}
+}

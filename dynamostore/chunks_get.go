@@ -1,0 +1,89 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// readBatch is how many full items one BatchGetItem returns (API reference: 100
+// items and 16 MB).
+const readBatch = 16 << 20 / maxItem
+
+// GetChunks returns what [Store.PutChunks] kept in count items, or
+// [idempotent.ErrNoRecord] if one of them is missing. 40 items, which are
+// 15.4 MB, cost one call, and each 4 KB a read unit: the read is consistent.
+// DynamoDB hands out no more than 1 MB per partition at once, so several calls
+// are normal where few partitions hold many chunks. See [idempotent.ChunkStore].
+func (s *Store) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	if count < 1 || count > maxChunks {
+		return nil, fmt.Errorf("dynamostore: a record says that its result is in %d chunks, and this version reads 1 to %d; if a newer version wrote it, deploy that here too", count, maxChunks)
+	}
+	keys := make([]item, count)
+	for i := range keys {
+		keys[i] = item{PartitionKey: text(chunkKey(id, v, i))}
+	}
+	parts, length := make([][]byte, 0, count), 0
+	for batch := range slices.Chunk(keys, readBatch) {
+		found, err := s.getBatch(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range batch {
+			it := found[keyOf(key)]
+			if it == nil {
+				return nil, idempotent.ErrNoRecord
+			}
+			part, err := decodeChunk(it)
+			if err != nil {
+				return nil, err
+			}
+			parts, length = append(parts, part), length+len(part)
+		}
+	}
+	data := make([]byte, 0, length)
+	for _, part := range parts {
+		data = append(data, part...)
+	}
+	return data, nil
+}
+
+// getBatch returns the items that there are of keys, which fit into one call,
+// by their keys: they come in any order.
+func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]item, err error) {
+	found = make(map[string]item, len(keys))
+	err = s.drain(ctx, len(keys), func() (left int, err error) {
+		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+			RequestItems: map[string]types.KeysAndAttributes{s.table: {Keys: keys, ConsistentRead: aws.Bool(true)}},
+		})
+		if err != nil {
+			return 0, err
+		}
+		for _, items := range out.Responses { // of the one table, by whatever name
+			for _, it := range items {
+				found[keyOf(it)] = it
+			}
+		}
+		keys = nil
+		for _, unprocessed := range out.UnprocessedKeys {
+			keys = append(keys, unprocessed.Keys...)
+		}
+		return len(keys), nil
+	})
+	return found, s.explain("BatchGetItem", err)
+}
+
+// keyOf returns the key of an item, or "" where it is not the one of ours.
+func keyOf(it item) string {
+	key, _ := it[PartitionKey].(*types.AttributeValueMemberS)
+	if key == nil {
+		return ""
+	}
+	return key.Value
+}

@@ -1,0 +1,391 @@
+package dynamostore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// chunkSize is how much of a result is in one item.
+const chunkSize = 405_504
+
+var chunksExpire = at(1_700_086_400_001)
+
+// noise returns bytes in which no two chunks are equal.
+func noise(size int) []byte {
+	r := rand.NewChaCha8([32]byte{byte(size)})
+	data := make([]byte, size)
+	r.Read(data)
+	return data
+}
+
+func putChunks(t testing.TB, s *dynamostore.Store, data []byte) (id idempotent.RecordID, v idempotent.Version, count int) {
+	t.Helper()
+	id, v = someRecord().ID, newVersion()
+	count, err := s.PutChunks(t.Context(), id, v, data, chunksExpire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id, v, count
+}
+
+func TestChunks_RoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ size, count, puts, gets int }{
+		{0, 1, 1, 1},
+		{1, 1, 1, 1},
+		{300 << 10, 1, 1, 1},
+		{chunkSize - 1, 1, 1, 1},
+		{chunkSize, 1, 1, 1},
+		{chunkSize + 1, 2, 1, 1},
+		{399 << 10, 2, 1, 1},
+		{401 << 10, 2, 1, 1},
+		{2*chunkSize + 1, 3, 1, 1},
+		{6 << 20, 16, 1, 1}, // what Lambda returns at most: one call each
+		{25 * chunkSize, 25, 1, 1},
+		{25*chunkSize + 1, 26, 2, 1},
+		{40 * chunkSize, 40, 2, 1},
+		{40*chunkSize + 1, 41, 2, 2},
+		{64 << 20, 166, 7, 5},
+	} {
+		t.Run(fmt.Sprint(tt.size), func(t *testing.T) {
+			t.Parallel()
+			fake := newFake()
+			s := newStore(t, fake)
+			data := noise(tt.size)
+			id, v, count := putChunks(t, s, data)
+			if count != tt.count || len(fake.items) != tt.count || fake.count("BatchWriteItem") != tt.puts {
+				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.items), fake.count("BatchWriteItem"), tt.count, tt.puts)
+			}
+			got, err := s.GetChunks(t.Context(), id, v, count)
+			if err != nil || !bytes.Equal(got, data) || got == nil {
+				t.Fatalf("got %d bytes, %v; want the %d that were put", len(got), err, len(data))
+			}
+			if n := fake.count("BatchGetItem"); n != tt.gets {
+				t.Errorf("%d calls to read them, want %d", n, tt.gets)
+			}
+			if n := fake.count("PutItem") + fake.count("GetItem"); n != 0 {
+				t.Errorf("%d calls besides", n)
+			}
+		})
+	}
+}
+
+// What is returned is the caller's own: changing it does not change a chunk.
+func TestChunks_ShareNoMemory(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	want := noise(100)
+	id, v, count := putChunks(t, s, want)
+	for range 2 {
+		got, err := s.GetChunks(t.Context(), id, v, count)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got %x, %v, want %x", got, err, want)
+		}
+		clear(got)
+	}
+}
+
+func TestChunks_TooLarge(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire)
+	if count != 0 || !errors.Is(err, idempotent.ErrTooLarge) {
+		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
+	}
+	if fake.count("BatchWriteItem") != 0 {
+		t.Error("it was sent")
+	}
+}
+
+func TestChunks_EveryAttribute(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	v := idempotent.Version{0: 0x0a, 15: 0xff}
+	data := noise(chunkSize + 2)
+	for _, tt := range []struct {
+		expires time.Time
+		ttl     string
+	}{
+		{at(1_700_086_400_001), "\n\tttl N 1700093601"}, // two hours later, rounded up
+		{time.Time{}, ""}, // never, as for a record
+	} {
+		if _, err := s.PutChunks(t.Context(), "charge#key", v, data, tt.expires); err != nil {
+			t.Fatal(err)
+		}
+		const key = "charge#key#0a0000000000000000000000000000ff#"
+		if got, want := slices.Sorted(maps.Keys(fake.items)), []string{key + "0", key + "1"}; !slices.Equal(got, want) {
+			t.Fatalf("keys %q, want %q", got, want)
+		}
+		want := fmt.Sprintf("\n\tpart B %x\n\tpk S %q%s\n\tv N 1", data[chunkSize:], key+"1", tt.ttl)
+		if got := show(fake.items[key+"1"]); got != want {
+			t.Errorf("the chunk is%s\nwant%s", got, want)
+		}
+	}
+}
+
+// Another record, another write, another result: nothing of the one is the
+// other's.
+func TestChunks_BelongToOneWrite(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	want := noise(10)
+	id, v, count := putChunks(t, s, want)
+	if _, err := s.PutChunks(t.Context(), id, newVersion(), noise(20), chunksExpire); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutChunks(t.Context(), someRecord().ID, v, noise(30), chunksExpire); err != nil {
+		t.Fatal(err)
+	}
+	if len(fake.items) != 3 {
+		t.Errorf("%d items, want 3", len(fake.items))
+	}
+	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %x, %v, want %x", got, err, want)
+	}
+	// A lost reply: the same again.
+	if n, err := s.PutChunks(t.Context(), id, v, want, chunksExpire); err != nil || n != count {
+		t.Errorf("again: %d, %v", n, err)
+	}
+	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("after that: got %x, %v, want %x", got, err, want)
+	}
+}
+
+// FM35: any chunk missing is a result missing, never a shorter one.
+func TestFM35_ChunkMissing(t *testing.T) {
+	t.Parallel()
+	data := noise(45 * chunkSize)
+	for _, missing := range []int{0, 7, 15, 39, 40, 44} {
+		fake := newFake()
+		s := newStore(t, fake)
+		id, v, count := putChunks(t, s, data)
+		delete(fake.items, fmt.Sprintf("%s#%x#%d", id, v, missing))
+		if len(fake.items) != count-1 {
+			t.Fatal("nothing was deleted: the test shows nothing")
+		}
+		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+			t.Errorf("without chunk %d: %d bytes, %v, want ErrNoRecord", missing, len(got), err)
+		}
+	}
+	if got, err := newStore(t, newFake()).GetChunks(t.Context(), "charge#key", newVersion(), 1); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("without any: %d bytes, %v, want ErrNoRecord", len(got), err)
+	}
+}
+
+func TestChunks_CountOutOfBounds(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	for _, count := range []int{math.MinInt, -1, 0, 167, math.MaxInt} {
+		got, err := newStore(t, fake).GetChunks(t.Context(), "charge#key", newVersion(), count)
+		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "1 to 166") {
+			t.Errorf("%d chunks: %d bytes, %v; want an error that says what is read", count, len(got), err)
+		}
+	}
+	if fake.count("BatchGetItem") != 0 {
+		t.Error("it was sent")
+	}
+}
+
+func TestChunks_Damaged(t *testing.T) {
+	t.Parallel()
+	const secret = "SECRET"
+	for _, tt := range []struct {
+		attribute string
+		value     types.AttributeValue // nil: removed
+		problem   string
+	}{
+		{"v", nil, "is missing"},
+		{"v", &types.AttributeValueMemberN{Value: "2"}, "deploy the newer version"},
+		{"v", &types.AttributeValueMemberS{Value: secret}, "is not a number"},
+		{"part", nil, "is missing"},
+		{"part", &types.AttributeValueMemberS{Value: secret}, "is not binary"},
+	} {
+		fake := newFake()
+		s := newStore(t, fake)
+		id, v, count := putChunks(t, s, noise(chunkSize+1))
+		it := fake.items[fmt.Sprintf("%s#%x#1", id, v)]
+		if tt.value == nil {
+			delete(it, tt.attribute)
+		} else {
+			it[tt.attribute] = tt.value
+		}
+		got, err := s.GetChunks(t.Context(), id, v, count)
+		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
+			t.Errorf("%s %s: got %d bytes, %v, want an error", tt.attribute, tt.problem, len(got), err)
+			continue
+		}
+		text := err.Error()
+		if !strings.HasPrefix(text, "dynamostore: a chunk is ") || !strings.Contains(text, "attribute "+tt.attribute) || !strings.Contains(text, tt.problem) {
+			t.Errorf("%v; want it to name %s and say %q", err, tt.attribute, tt.problem)
+		}
+		if strings.Contains(text, secret) || strings.Contains(text, string(id)) {
+			t.Errorf("it tells a value: %v", err)
+		}
+	}
+}
+
+// No record's key is a chunk's key, whatever the operation is called and
+// however much it tries.
+func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
+	t.Parallel()
+	v, data := newVersion(), make([]byte, 64<<20)
+	hash := strings.Repeat("A", 43)
+	for _, operation := range []string{
+		"charge",
+		fmt.Sprintf("charge#%s#%x", hash, v),
+		fmt.Sprintf("charge#%s#%x#0", hash, v),
+		"#", "0", strings.Repeat("#0", 128),
+	} {
+		record := idempotent.Key{Operation: operation, Scope: "tenant", ID: "1"}.RecordID()
+		if _, err := idempotent.ParseRecordID(string(record)); err != nil {
+			t.Fatalf("%s is no record id: the test shows nothing", record)
+		}
+		fake := newFake()
+		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data, chunksExpire); err != nil {
+			t.Fatal(err)
+		}
+		if len(fake.items) != 166 {
+			t.Fatalf("%d chunks: some share a key", len(fake.items))
+		}
+		for key := range fake.items {
+			if _, err := idempotent.ParseRecordID(key); err == nil {
+				t.Errorf("the chunk %s could be a record", key)
+			}
+			if last := key[strings.LastIndexByte(key, '#')+1:]; len(last) > 3 {
+				t.Errorf("the chunk %s has %d characters behind its last #, want at most 3", key, len(last))
+			}
+		}
+	}
+}
+
+// Even so: a chunk that is asked for as a record is none, and stays.
+func TestChunks_AreNoRecords(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	id, v, count := putChunks(t, s, noise(10))
+	r := fullRecord()
+	r.ID = idempotent.RecordID(fmt.Sprintf("%s#%x#0", id, v))
+	before := maps.Clone(fake.items[string(r.ID)])
+	if before == nil {
+		t.Fatal("there is no such chunk: the test shows nothing")
+	}
+	longAfter := chunksExpire.AddDate(1, 0, 0)
+	_, getErr := s.Get(t.Context(), r.ID)
+	_, insertErr := s.Insert(t.Context(), r, longAfter)
+	_, replaceErr := s.Replace(t.Context(), r, v)
+	_, zeroErr := s.Replace(t.Context(), r, idempotent.Version{})
+	for way, err := range map[string]error{"Get": getErr, "Insert": insertErr, "Replace": replaceErr, "Replace of no version": zeroErr} {
+		if err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "attribute") {
+			t.Errorf("%s: %v; want an error that names an attribute", way, err)
+		}
+	}
+	if !reflect.DeepEqual(fake.items[string(r.ID)], before) {
+		t.Error("the chunk was changed")
+	}
+
+	// The other way round: a record is no chunk.
+	r = fullRecord()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	fake.items[fmt.Sprintf("%s#%x#0", id, v)] = fake.items[string(r.ID)]
+	fake.items[fmt.Sprintf("%s#%x#0", id, v)]["pk"] = before["pk"]
+	if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || err == nil || !strings.Contains(err.Error(), "attribute part") {
+		t.Errorf("got %x, %v; want an error that names part", got, err)
+	}
+}
+
+// The answers of the service to a store that was made with an ARN.
+func TestChunks_ReplyNamesTheTableOtherwise(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	fake.alias = "arn:aws:dynamodb:eu-central-1:123456789012:table/once"
+	fake.leave = func(_ string, n, size int) int {
+		if n == 1 {
+			return size / 2
+		}
+		return 0
+	}
+	s := newStore(t, fake)
+	data := noise(3 * chunkSize)
+	id, v, count := putChunks(t, s, data)
+	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	if fake.count("BatchWriteItem") != 2 || fake.count("BatchGetItem") != 2 {
+		t.Error("nothing was left undone: the test shows nothing")
+	}
+}
+
+// An item whose key is not of ours is nobody's chunk.
+func TestChunks_ForeignItemInTheReply(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	id, v, count := putChunks(t, s, noise(10))
+	it := fake.items[fmt.Sprintf("%s#%x#0", id, v)]
+	for _, pk := range []types.AttributeValue{nil, &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberS{Value: "another"}} {
+		it["pk"] = pk
+		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+			t.Errorf("%T: got %x, %v, want ErrNoRecord", pk, got, err)
+		}
+	}
+}
+
+// FM58: what a storm of duplicates is billed by is the record, and it is small
+// whatever the result is: below 1 KB.
+func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{4<<10 + 1, 300 << 10, 1 << 20} {
+		fake := newFake()
+		guard, err := idempotent.New(newStore(t, fake), func(o *idempotent.Options) { o.Codec = asItIs{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := idempotent.Key{Operation: strings.Repeat("o", 256), Scope: "tenant", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
+		data := noise(size)
+		for range 3 {
+			out, err := idempotent.DoOutcome(t.Context(), guard, key, func(ctx context.Context) ([]byte, error) { return data, nil })
+			if err != nil || !out.Stored || !bytes.Equal(out.Value, data) {
+				t.Fatalf("got %d bytes, stored %v, %v", len(out.Value), out.Stored, err)
+			}
+		}
+		for operation, want := range map[string]int{"PutItem": 4, "BatchWriteItem": 1, "BatchGetItem": 2, "GetItem": 0} {
+			if n := fake.count(operation); n != want {
+				t.Errorf("%d calls of %s, want %d", n, operation, want)
+			}
+		}
+		n := 0
+		for name, value := range fake.items[string(key.RecordID())] {
+			n += len(name) + len(strings.TrimLeft(showValue(value), "SNB ")) // hex: more than it takes
+		}
+		if n > 1000 {
+			t.Errorf("the record of a result of %d bytes has about %d bytes", size, n)
+		}
+	}
+}
+
+// asItIs is a codec for bytes.
+type asItIs struct{}
+
+func (asItIs) Name() string                 { return "bytes" }
+func (asItIs) Encode(v any) ([]byte, error) { return v.([]byte), nil }
+func (asItIs) Decode(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }

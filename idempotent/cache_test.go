@@ -1,0 +1,182 @@
+package idempotent_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// counting counts the calls of a store.
+type counting struct {
+	idempotent.Store
+	mu    sync.Mutex
+	calls int
+}
+
+func (c *counting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	c.mu.Lock()
+	c.calls++
+	c.mu.Unlock()
+	return c.Store.Insert(ctx, r, now)
+}
+
+// cacheLab is a guard with a cache over a store that is counted.
+func cacheLab(t *testing.T, optFns ...func(*idempotent.Options)) (cost func(key idempotent.Key, result string) int) {
+	t.Helper()
+	s := &counting{Store: memstore.New()}
+	g, _ := newGuardOver(t, s, optFns...)
+	return func(key idempotent.Key, result string) int {
+		t.Helper()
+		before := s.calls
+		got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return result, nil })
+		if err != nil || got != result {
+			t.Errorf("got %.20q and error %v", got, err)
+		}
+		return s.calls - before
+	}
+}
+
+func TestCache(t *testing.T) {
+	t.Parallel()
+	const result = "ch_1"
+	a, b, c := newKey(), newKey(), newKey()
+
+	t.Run("off", func(t *testing.T) {
+		t.Parallel()
+		cost := cacheLab(t)
+		cost(a, result)
+		if n := cost(a, result); n != 1 {
+			t.Errorf("a replay cost %d calls, want 1", n)
+		}
+	})
+	t.Run("least recently used goes first", func(t *testing.T) {
+		t.Parallel()
+		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries = 2 })
+		cost(a, result)
+		cost(b, result)
+		if n := cost(a, result); n != 0 {
+			t.Errorf("a cached replay cost %d calls", n)
+		}
+		cost(c, result) // b goes
+		if n := cost(a, result); n != 0 {
+			t.Errorf("the one used last cost %d calls", n)
+		}
+		if n := cost(b, result); n != 1 {
+			t.Errorf("the one used least cost %d calls, want 1", n)
+		}
+	})
+	t.Run("bounded by bytes", func(t *testing.T) {
+		t.Parallel()
+		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes, o.Codec = 100, 10_000, raw{} })
+		large := noise(6000)
+		cost(a, large)
+		if n := cost(a, large); n != 0 {
+			t.Errorf("a result that fits cost %d calls", n)
+		}
+		cost(b, large) // a goes
+		if n := cost(a, large); n != 1 {
+			t.Errorf("the one that was in the way cost %d calls, want 1", n)
+		}
+		cost(c, noise(20_000)) // never fits
+		if n := cost(c, noise(20_000)); n != 1 {
+			t.Errorf("a result larger than the cache cost %d calls, want 1", n)
+		}
+		if n := cost(a, large); n != 0 {
+			t.Errorf("it drove out what was there: %d calls", n)
+		}
+	})
+	t.Run("bounded by age from when it was read", func(t *testing.T) {
+		t.Parallel()
+		clock := &idempotenttest.Clock{}
+		cost := cacheLab(t, func(o *idempotent.Options) { o.CacheEntries, o.CacheAge, o.Now = 2, time.Minute, clock.Now })
+		cost(a, result)
+		clock.Advance(40 * time.Second)
+		if n := cost(a, result); n != 0 {
+			t.Errorf("a young record cost %d calls", n)
+		}
+		clock.Advance(30 * time.Second)
+		if n := cost(a, result); n != 1 {
+			t.Errorf("an old record cost %d calls, want 1", n)
+		}
+		if n := cost(a, result); n != 0 {
+			t.Errorf("the record that was read again cost %d calls", n)
+		}
+	})
+	t.Run("not shared", func(t *testing.T) {
+		t.Parallel()
+		s := &counting{Store: memstore.New()}
+		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.CacheEntries = 2 })
+		other, err := g.With()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, g := range []*idempotent.Guard{g, other, other} {
+			if _, err := idempotent.Do(t.Context(), g, a, func(context.Context) (int, error) { return 1, nil }); err != nil {
+				t.Fatal(err)
+			}
+			if s.calls != min(want+1, 2) {
+				t.Errorf("%d calls after request %d", s.calls, want+1)
+			}
+		}
+	})
+}
+
+// FM51: many goroutines, one guard, one key, with a cache.
+func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
+	t.Parallel()
+	for _, entries := range []int{0, 8} {
+		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {
+			t.Parallel()
+			g, events := newGuard(t, func(o *idempotent.Options) { o.CacheEntries, o.WaitFor = entries, 5*time.Second })
+			keys := make([]idempotent.Key, 16)
+			runs := make([]int, len(keys))
+			for i := range keys {
+				keys[i] = newKey()
+			}
+			var wg sync.WaitGroup
+			for range 64 {
+				wg.Go(func() {
+					for i, key := range keys {
+						got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
+							runs[i]++ // a second run beside it would be a race
+							return i, nil
+						})
+						if err != nil || got != i {
+							t.Errorf("key %d: got %d and error %v", i, got, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for i, n := range runs {
+				if n != 1 {
+					t.Errorf("key %d ran %d times", i, n)
+				}
+			}
+			if n := events.Count(idempotent.EventReplayed); n != 63*len(keys) {
+				t.Errorf("%d replays, want %d", n, 63*len(keys))
+			}
+		})
+	}
+}
+
+func TestRetentionOf(t *testing.T) {
+	t.Parallel()
+	if got := idempotent.RetentionOf(24*time.Hour, 6*time.Hour, 18*time.Hour); got != 48*time.Hour {
+		t.Errorf("got %s, want 48h", got)
+	}
+}
+
+// noise returns bytes that do not compress.
+func noise(n int) string {
+	b := make([]byte, n)
+	rand.New(rand.NewSource(1)).Read(b)
+	return string(b)
+}

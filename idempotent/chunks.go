@@ -1,0 +1,63 @@
+package idempotent
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"time"
+)
+
+// inlineResult is the size in bytes up to which a result stays in its record
+// although the store could keep it beside: a look at a record is billed by its
+// size, and 4 KB is what one read unit covers.
+const inlineResult = 4 << 10
+
+// match reports whether data is what the chunks were written from.
+func (c *Chunks) match(data []byte) bool {
+	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
+}
+
+// keepsBeside reports whether the result of out goes beside its record: it is
+// large, the store can, and it has not gone there yet.
+func (g *Guard) keepsBeside(out outcome) bool {
+	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
+}
+
+// putChunks keeps the result of out beside the record and returns out with the
+// word where it is.
+func (g *Guard) putChunks(ctx context.Context, id RecordID, v Version, out outcome, expires time.Time) (outcome, error) {
+	count, err := g.chunks.PutChunks(ctx, id, v, out.result, expires)
+	if err != nil {
+		return out, storeError(id, "put the result of", err)
+	}
+	out.chunks = Chunks{Count: count, Length: len(out.result), Sum: sha256.Sum256(out.result)}
+	return out, nil
+}
+
+// withChunks returns r with its result, fetched if it is beside the record. A
+// result that is gone or altered is a [*ReplayUnavailableError], a store that
+// fails a [*StoreError], after which a retry may have better luck.
+func (g *Guard) withChunks(ctx context.Context, r *Record) (*Record, error) {
+	if r.Chunks.Count == 0 || r.Result != nil {
+		return r, nil
+	}
+	unavailable := &ReplayUnavailableError{RecordID: r.ID, Ref: r.Ref}
+	if g.chunks == nil {
+		unavailable.Reason = "it is in chunks, and this store keeps none"
+		return r, unavailable
+	}
+	data, err := g.chunks.GetChunks(ctx, r.ID, r.Version, r.Chunks.Count)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		unavailable.Reason = "a chunk of the stored result is missing"
+		return r, unavailable
+	case err != nil:
+		return r, storeError(r.ID, "get the result of", err)
+	case !r.Chunks.match(data):
+		unavailable.Reason = "the stored result was altered"
+		return r, unavailable
+	}
+	whole := *r
+	whole.Result = data
+	return &whole, nil
+}

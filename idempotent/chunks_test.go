@@ -1,0 +1,107 @@
+package idempotent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// A store that keeps no chunks cannot replay a record that has some: it was
+// written by another one.
+func TestChunksWithoutAChunkStore(t *testing.T) {
+	t.Parallel()
+	key := newKey()
+	s := holding(t, idempotent.Record{
+		ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint,
+		Encoding: "json", Chunks: idempotent.Chunks{Count: 2, Length: 10},
+	})
+	g, _ := newGuardOver(t, s)
+	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil })
+	if !errors.Is(err, idempotent.ErrReplayUnavailable) {
+		t.Errorf("got error %v, want ErrReplayUnavailable", err)
+	}
+}
+
+// fullDisk keeps no chunk.
+type fullDisk struct{ *chunked }
+
+var errFullDisk = errors.New("disk full")
+
+func (fullDisk) PutChunks(context.Context, idempotent.RecordID, idempotent.Version, []byte, time.Time) (int, error) {
+	return 0, errFullDisk
+}
+
+// A large resolution whose chunks cannot be kept is not written at all: the
+// evidence can be given again.
+func TestResolveWithoutRoomForChunks(t *testing.T) {
+	t.Parallel()
+	s := fullDisk{newChunked()}
+	g, _ := newGuardOver(t, s)
+	key := newKey()
+	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
+		t.Fatal("the error was swallowed")
+	}
+	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(noise(20_000)))
+	if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errFullDisk) {
+		t.Errorf("got error %v, want ErrStore for the full disk", err)
+	}
+	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != idempotent.StateUnknown {
+		t.Errorf("the record is %+v (%v), want it unknown still", r, err)
+	}
+}
+
+// Without a deadline to divide, the chunks have as much time as the record.
+func TestLargeResultOfALongLease(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuardOver(t, newChunked())
+	key, want := newKey(), noise(50_000)
+	for range 2 {
+		got, err := idempotent.Do(context.Background(), g, key, func(context.Context) (string, error) { return want, nil }, func(o *idempotent.Options) { o.Codec = raw{} })
+		if err != nil || got != want {
+			t.Errorf("got %d bytes and error %v", len(got), err)
+		}
+	}
+}
+
+// Wherever an untyped number hides in a result, it is replayed exactly.
+func TestUntypedNumbersAreExact(t *testing.T) {
+	t.Parallel()
+	type node struct {
+		Next *node
+		Any  any
+	}
+	const n = json.Number("9007199254740993")
+	for name, row := range map[string]struct{ got, want string }{
+		"map":     {replayed(t, map[string]any{"n": n}), `{"n":9007199254740993}`},
+		"slice":   {replayed(t, [][]any{{n}}), "[[9007199254740993]]"},
+		"array":   {replayed(t, [1]any{n}), "[9007199254740993]"},
+		"pointer": {replayed(t, &node{Next: &node{Any: n}}), `{"Next":{"Next":null,"Any":9007199254740993},"Any":null}`},
+		"typed":   {replayed(t, map[int64][]int64{1: {9007199254740993}}), `{"1":[9007199254740993]}`},
+	} {
+		if row.got != row.want {
+			t.Errorf("%s: replayed as %s, want %s", name, row.got, row.want)
+		}
+	}
+}
+
+// replayed returns the JSON of a value after it was stored and replayed.
+func replayed[T any](t *testing.T, v T) string {
+	t.Helper()
+	g, key := mustGuard(t), newKey()
+	var got T
+	for range 2 {
+		var err error
+		if got, err = idempotent.Do(t.Context(), g, key, func(context.Context) (T, error) { return v, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

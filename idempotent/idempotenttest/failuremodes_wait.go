@@ -1,0 +1,114 @@
+package idempotenttest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Waiting for a running twin. These run in real time, because a store on a
+// network knows no other; each waits for an event and not for a time.
+var waitScenarios = []scenario{
+	{"FM37_TwinCompletes", func(l *lab) {
+		entered, finish := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(finish) })
+		var twin sync.WaitGroup
+		defer func() { release(); twin.Wait() }()
+		var failed error
+		done := make(chan struct{})
+		twin.Go(func() {
+			defer close(done)
+			_, failed = l.worker().do(func(ctx context.Context) (string, error) {
+				close(entered)
+				<-finish
+				return l.charge("ch_a")(ctx)
+			})
+		})
+		select {
+		case <-entered:
+		case <-done:
+			l.Fatalf("the twin was not let in: %v", failed)
+		}
+		b := l.worker(patient)
+		looks := 0
+		b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			if looks++; looks == 2 {
+				release()
+				<-done
+				l.must(failed)
+			}
+			return read()
+		}
+		b.wantReplay("ch_a")
+		if looks < 2 {
+			l.Fatalf("B looked %d times", looks)
+		}
+		l.wantEffects(1)
+	}},
+	{"FM37_TwinCrashes", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		b := l.worker(patient)
+		b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			b.tap.onGet = nil
+			l.endLease()
+			return read()
+		}
+		// B's invocation is long enough to see the end of A's lease.
+		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
+		l.mustBe(err, idempotent.ErrUnresolved)
+		l.wantEffects(1)
+	}},
+	{"FM37_TwinLeavesNothing", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(patient)
+			b.tap.onGet = func(func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+				b.tap.onGet = nil
+				return nil, idempotent.ErrNoRecord // deleted; the insert finds it again
+			}
+			_, err := b.do(l.never())
+			return "", err
+		}) // B gives up when its patience ends
+		l.mustBe(err, idempotent.ErrInProgress)
+	}},
+	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(patient)
+			b.inject(On(OpGet, LostRequest))
+			_, err := b.do(l.never())
+			return "", err
+		})
+		l.mustBe(err, idempotent.ErrStore)
+	}},
+	{"FM37_OwnDeadline", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			const own = 1500 * time.Millisecond
+			began := time.Now()
+			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
+			l.mustBe(err, idempotent.ErrInProgress)
+			if took := time.Since(began); took > own {
+				l.Errorf("B waited for %s of its %s", took, own)
+			}
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+	{"FM37_CallerGoesAway", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), time.Hour))
+			b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+				cancel()
+				return read()
+			}
+			_, err := b.doIn(ctx, l.key, l.never())
+			l.mustBe(err, idempotent.ErrInProgress)
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+}
+
+func patient(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }

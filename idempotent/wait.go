@@ -1,0 +1,58 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// The pauses of a request that waits for another one: about waitFirst before
+// the first look, half as much again before each later one, at most waitMax.
+const (
+	waitFirst = 50 * time.Millisecond
+	waitMax   = time.Second
+)
+
+// waiter counts the patience of one request.
+type waiter struct {
+	until time.Time // zero: has not begun
+	pause time.Duration
+}
+
+// await pauses and looks at the record of the running request again. It
+// returns false when there is no patience left: the time of WaitFor is up, or
+// the handler's own time would be.
+func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *Record, again bool, err error) {
+	if a.opts.WaitFor == 0 {
+		return nil, false, nil
+	}
+	if w.until.IsZero() {
+		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
+		if w.until.After(a.window.handlerEnd) {
+			w.until = a.window.handlerEnd
+		}
+	}
+	pause := w.pause/2 + rand.N(w.pause) // those who wait together should not look together
+	if !now.Add(pause).Before(w.until) {
+		return nil, false, nil
+	}
+	w.pause = min(w.pause*3/2, waitMax)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, false, nil
+	}
+	r, err = a.guard.store.Get(ctx, a.id)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return nil, true, nil
+	case ctx.Err() != nil:
+		return nil, false, nil // the caller has gone: the store's error is only that
+	case err != nil:
+		return nil, false, storeError(a.id, "get", err)
+	}
+	return r, true, nil
+}
