@@ -23,10 +23,11 @@ type Request struct {
 	// events.APIGatewayV2HTTPRequest: for what this view leaves out.
 	Event any
 
-	header map[string]string
-	claims map[string]string
-	body   string
-	base64 bool
+	header   map[string]string
+	claims   map[string]string
+	identity identity
+	body     string
+	base64   bool
 }
 
 // Header returns the values of the header with that name in any spelling of
