@@ -44,8 +44,8 @@ func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(cont
 		if a.response != nil {
 			x.ans = t.answer(*a.response)
 		}
-		if a.notStored {
-			x.setHeader(headerStatus, "not-stored")
+		for _, m := range a.marks {
+			x.setHeader(m.name, m.value)
 		}
 		return x.ans, err
 	}
