@@ -19,6 +19,9 @@ func BenchmarkAPIGatewayV2(b *testing.B) {
 	required := lambdahttp.APIGatewayV2(newGuard(b), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{}, nil
 	}, func(o *lambdahttp.Options) { o.Scope, o.RequireKey = lambdahttp.Claim("sub"), true })
+	uuid := lambdahttp.APIGatewayV2(newGuard(b), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
+	}, func(o *lambdahttp.Options) { o.Scope, o.Profile = lambdahttp.Claim("sub"), lambdahttp.UUID })
 	keyless := post
 	keyless.Headers = charge(func(r *request) { r.header = post.Headers }, without("idempotency-key")).header
 	with := func(key string) events.APIGatewayV2HTTPRequest {
@@ -34,9 +37,11 @@ func BenchmarkAPIGatewayV2(b *testing.B) {
 		status int
 	}{
 		{"pass/GET", h, load[events.APIGatewayV2HTTPRequest](b, "apigatewayv2-get.json"), 201},
+		{"pass/GET/UUID", uuid, load[events.APIGatewayV2HTTPRequest](b, "apigatewayv2-get.json"), 200},
 		{"pass/no-key", h, keyless, 201},
 		{"refuse/no-key", required, keyless, 400},
 		{"refuse/invalid-key", h, with(keyA), 400},
+		{"refuse/invalid-key/UUID", uuid, with("order-7"), 400},
 		{"replay", h, post, 201},
 	} {
 		b.Run(c.name, func(b *testing.B) {
