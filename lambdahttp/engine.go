@@ -72,7 +72,7 @@ func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.own(w, w.enter(ctx))
 	case r.Method == "":
 		// A POST that cannot be seen as one would run unguarded.
-		return answer{}, &EventError{"the event names no HTTP method; this handler wants payload format 2.0"}
+		return answer{}, &EventError{"no HTTP method is named; this handler wants " + r.wants}
 	case !slices.Contains(e.opts.Profile.Methods, r.Method):
 		return e.own(w, w.enter(ctx))
 	}
@@ -95,7 +95,7 @@ func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.render(e.problem(UnknownCaller), 0), nil
 	}
 	if key.Fingerprint, err = r.fingerprint(); err != nil {
-		return e.render(e.problem(InvalidBody), 0), nil
+		return e.unreadable(err)
 	}
 	return e.serveOnce(ctx, key, w)
 }

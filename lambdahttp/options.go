@@ -3,6 +3,7 @@ package lambdahttp
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -55,7 +56,29 @@ type Options struct {
 	// Retention. It is called once, at construction. The codec is always that of
 	// this package. Default: the guard's options as they are.
 	Guard func(*idempotent.Options)
+
+	// The rest is for Middleware alone.
+
+	// MaxRequestBody is the longest body, in bytes, of a request with a key: it
+	// is read before the handler runs, because the fingerprint covers it. A
+	// longer one is refused with 413. Default: 6 MiB, about what Lambda accepts.
+	MaxRequestBody int64
+
+	// MaxResponseBody is the longest body, in bytes, of a response that is held
+	// back to be stored. A longer one goes to the client as it is written, and
+	// a retry is answered with 409. Default: 6 MiB, about what Lambda returns.
+	MaxResponseBody int
+
+	// ErrorHandler answers a request for which there is an error in place of a
+	// response: a Scope that failed, an Operation that cannot be one, or what the
+	// handler said with [Declare] without writing anything. Default: it is logged
+	// with slog, and the answer is a bare 500.
+	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 }
+
+// defaultMaxBody is the default of the two limits, in bytes. Lambda's own limit
+// is 6 MB each way, event and response with everything around the body.
+const defaultMaxBody = 6 << 20
 
 // DefaultProblemBase is the base of problem types unless
 // [Options.ProblemBase] names another: this project's page about them.
@@ -91,6 +114,15 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	if o.Operation == nil {
 		o.Operation = operationOf
 	}
+	if o.MaxRequestBody == 0 {
+		o.MaxRequestBody = defaultMaxBody
+	}
+	if o.MaxResponseBody == 0 {
+		o.MaxResponseBody = defaultMaxBody
+	}
+	if o.ErrorHandler == nil {
+		o.ErrorHandler = internalError
+	}
 	if o.ProblemBase == "" {
 		o.ProblemBase = DefaultProblemBase
 	}
@@ -106,6 +138,9 @@ func (o *Options) validate() error {
 	}
 	if o.ServerErrors > ReleaseServerErrors {
 		return fmt.Errorf("lambdahttp: Options.ServerErrors is %d; use FollowRecovery, StoreServerErrors, UnknownServerErrors or ReleaseServerErrors", o.ServerErrors)
+	}
+	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 {
+		return errors.New("lambdahttp: Options.MaxRequestBody and Options.MaxResponseBody must not be negative")
 	}
 	if _, err := url.Parse(o.ProblemBase); err != nil {
 		return fmt.Errorf("lambdahttp: Options.ProblemBase is not a URI: %w", err)

@@ -46,7 +46,9 @@ var IETF = Profile{
 		UnknownCaller: {403, "The caller is not identified",
 			"An Idempotency-Key is valid for one caller, and this request does not tell who that is."},
 		InvalidBody: {400, "The request body cannot be decoded",
-			"The body is announced as base64 and is not."},
+			"The body is incomplete, or not the base64 that it is announced as."},
+		BodyTooLarge: {413, "The request body is too large",
+			"The body is larger than this operation accepts, so the request was not processed."},
 		KeyReused: {422, "Idempotency-Key is already used",
 			"This Idempotency-Key was used for another request. Send a new key, or repeat the first request unchanged."},
 		InProgress: {409, "A request is outstanding for this Idempotency-Key",
@@ -72,7 +74,8 @@ const (
 	MissingKey        Situation = iota // no key, and Options.RequireKey
 	InvalidKey                         // more than one key, wrong syntax or length
 	UnknownCaller                      // the scope is empty
-	InvalidBody                        // the event's body is not the base64 it says it is
+	InvalidBody                        // the body ended early, or is not the base64 it says it is
+	BodyTooLarge                       // the body is longer than Options.MaxRequestBody
 	KeyReused                          // the key belongs to another request
 	InProgress                         // the first request is running
 	OutcomeUnknown                     // the first request may have had its effect
@@ -84,6 +87,7 @@ const (
 
 var situations = [...]string{
 	MissingKey: "missing-key", InvalidKey: "invalid-key", UnknownCaller: "unknown-caller", InvalidBody: "invalid-body",
+	BodyTooLarge: "body-too-large",
 	KeyReused: "key-reused", InProgress: "in-progress", OutcomeUnknown: "outcome-unknown",
 	ReplayUnavailable: "replay-unavailable", StoreUnavailable: "store-unavailable", NoTimeLeft: "no-time-left",
 	FinalOutcome: "final",
