@@ -39,6 +39,9 @@ func APIGatewayV1(
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
+			if id := &ev.RequestContext.Identity; id.UserArn != "" || id.APIKeyID != "" {
+				r.identity = identity{principal: id.UserArn, apiKeyID: id.APIKeyID, cognitoIdentity: id.CognitoIdentityID}
+			}
 			r.claimValues, _ = ev.RequestContext.Authorizer["claims"].(map[string]any)
 			return r
 		},

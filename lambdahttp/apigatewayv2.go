@@ -46,6 +46,9 @@ func APIGatewayV2(
 			if a := ev.RequestContext.Authorizer; a != nil && a.JWT != nil {
 				r.claims = a.JWT.Claims
 			}
+			if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+				r.identity = identity{principal: a.IAM.UserARN, cognitoIdentity: a.IAM.CognitoIdentity.IdentityID}
+			}
 			return r
 		},
 		status: func(a *events.APIGatewayV2HTTPResponse) int { return a.StatusCode },

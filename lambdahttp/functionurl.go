@@ -10,8 +10,8 @@ import (
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
 // know no routes, so the default operation is the method and the path, and
-// they carry no claims: with AWS_IAM as authorization, a [ScopeFunc] finds the
-// caller in [Request.Event].
+// they carry no claims: with AWS_IAM as authorization, [IAMPrincipal] names the
+// caller.
 //
 // A function URL hands path and query over as they were sent. Its InvokeMode
 // has to be BUFFERED, which is the default; for RESPONSE_STREAM there is
@@ -24,7 +24,7 @@ func FunctionURL(
 	return adapt(translation[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 		name: "FunctionURL",
 		request: func(ev *events.LambdaFunctionURLRequest) Request {
-			return Request{
+			r := Request{
 				Method:    ev.RequestContext.HTTP.Method,
 				Path:      ev.RawPath,
 				RawQuery:  ev.RawQueryString,
@@ -36,6 +36,10 @@ func FunctionURL(
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
+			if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+				r.identity.principal = a.IAM.UserARN
+			}
+			return r
 		},
 		status: func(a *events.LambdaFunctionURLResponse) int { return a.StatusCode },
 		response: func(a *events.LambdaFunctionURLResponse) (Response, error) {

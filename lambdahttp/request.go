@@ -30,6 +30,7 @@ type Request struct {
 	cookies     []string            // where the event keeps them apart from the headers
 	claims      map[string]string
 	claimValues map[string]any
+	identity    identity
 	body        string
 	base64      bool
 	stream      *requestBody // in place of body
