@@ -39,9 +39,8 @@ func APIGatewayV1(
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
-			if id := &ev.RequestContext.Identity; id.UserArn != "" || id.APIKeyID != "" {
-				r.identity = identity{principal: id.UserArn, apiKeyID: id.APIKeyID, cognitoIdentity: id.CognitoIdentityID}
-			}
+			caller := &ev.RequestContext.Identity
+			r.identity = identity{principal: caller.UserArn, apiKeyID: caller.APIKeyID, cognitoIdentity: caller.CognitoIdentityID}
 			r.claimValues, _ = ev.RequestContext.Authorizer["claims"].(map[string]any)
 			return r
 		},

@@ -21,8 +21,8 @@ func TestEventWithoutMethod(t *testing.T) {
 		w := newWorld(t, on)
 		_, err := w.send(t.Context(), request{})
 		var want *lambdahttp.EventError
-		if !errors.As(err, &want) || !strings.Contains(err.Error(), "2.0") || w.runs != 0 {
-			t.Errorf("got %v after %d runs, want an EventError", err, w.runs)
+		if !errors.As(err, &want) || !strings.Contains(err.Error(), on.wants) || w.runs != 0 {
+			t.Errorf("got %v after %d runs, want an EventError that speaks of %q", err, w.runs, on.wants)
 		}
 	})
 }

@@ -87,6 +87,9 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	a, err := e.serve(r.Context(), &view, x)
 	switch {
 	case a.response != nil:
+		if a.notStored {
+			a.mark(headerStatus, "not-stored")
+		}
 		x.rec.replace(a.response)
 	case err != nil && x.rec.silent():
 		e.opts.ErrorHandler(w, r, err)

@@ -88,7 +88,7 @@ const (
 var situations = [...]string{
 	MissingKey: "missing-key", InvalidKey: "invalid-key", UnknownCaller: "unknown-caller", InvalidBody: "invalid-body",
 	BodyTooLarge: "body-too-large",
-	KeyReused: "key-reused", InProgress: "in-progress", OutcomeUnknown: "outcome-unknown",
+	KeyReused:    "key-reused", InProgress: "in-progress", OutcomeUnknown: "outcome-unknown",
 	ReplayUnavailable: "replay-unavailable", StoreUnavailable: "store-unavailable", NoTimeLeft: "no-time-left",
 	FinalOutcome: "final",
 }
