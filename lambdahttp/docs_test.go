@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the table in docs/http.md")
+var update = flag.Bool("update", false, "rewrite the golden files and the table in docs/http.md")
 
 const (
 	docsFile  = "../docs/http.md"
