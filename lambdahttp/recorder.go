@@ -144,10 +144,11 @@ func (r *recorder) FlushError() error {
 
 // Hijack hands the connection over to the handler.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if r.status != 0 {
+	if !r.direct && r.status != 0 {
 		if err := r.letThrough(errHijacked); err != nil {
 			return nil, nil, err
 		}
+		_ = http.NewResponseController(r.w).Flush() // the server would lose what it has buffered
 	}
 	conn, rw, err := http.NewResponseController(r.w).Hijack()
 	if err == nil {
