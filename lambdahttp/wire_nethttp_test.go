@@ -48,6 +48,9 @@ func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Option
 			Method: r.method, URL: &url.URL{Path: r.path, RawQuery: r.query}, Header: http.Header{"X-Request-Id": {"req-1"}},
 			Body: io.NopCloser(strings.NewReader(r.body)), ContentLength: -1,
 		}
+		if decoded, err := url.PathUnescape(r.path); err == nil {
+			req.URL.Path, req.URL.RawPath = decoded, r.path
+		}
 		if r.route != "" {
 			req.Pattern = r.method + " " + r.route
 		}
