@@ -34,19 +34,17 @@ func ALB(
 	return adapt(translation[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 		name: "ALB",
 		request: func(ev *events.ALBTargetGroupRequest) Request {
-			r := Request{
-				Method:   ev.HTTPMethod,
-				Path:     ev.Path,
-				RawQuery: rawQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters),
-				Event:    ev,
-				wants:    "an event of an Application Load Balancer",
-				header:   ev.Headers,
-				headers:  ev.MultiValueHeaders,
-				body:     ev.Body,
-				base64:   ev.IsBase64Encoded,
+			return Request{
+				Method:  ev.HTTPMethod,
+				Path:    ev.Path,
+				Event:   ev,
+				late:    lateALB,
+				wants:   "an event of an Application Load Balancer",
+				header:  ev.Headers,
+				headers: ev.MultiValueHeaders,
+				body:    ev.Body,
+				base64:  ev.IsBase64Encoded,
 			}
-			r.RequestID = traceID(&r)
-			return r
 		},
 		status: func(a *events.ALBTargetGroupResponse) int { return a.StatusCode },
 		response: func(a *events.ALBTargetGroupResponse) (Response, error) {
@@ -75,6 +73,19 @@ func ALB(
 	}, g, h, optFns)
 }
 
+func lateALB(r *Request) {
+	ev := r.Event.(*events.ALBTargetGroupRequest)
+	r.RawQuery = rawQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
+	const name = "x-amzn-trace-id" // the load balancer writes names in lower case
+	if multiValue(ev) {
+		for _, v := range ev.MultiValueHeaders[name] {
+			r.RequestID = traceID(v)
+		}
+	} else {
+		r.RequestID = traceID(ev.Headers[name])
+	}
+}
+
 // multiValue reports whether the target group has multi-value headers: every
 // request has some header.
 func multiValue(ev *events.ALBTargetGroupRequest) bool { return ev.MultiValueHeaders != nil }
@@ -89,14 +100,12 @@ func statusLine(status int) string {
 // client can choose it. The load balancer's own have 35.
 const maxTraceID = 64
 
-// traceID returns the root of X-Amzn-Trace-Id, the name that a request has in
+// traceID returns the root of a trace header, the name that a request has in
 // the load balancer's access log; "" if there is none that looks like one.
-func traceID(r *Request) string {
-	for _, v := range r.Header("X-Amzn-Trace-Id") {
-		for field := range strings.SplitSeq(v, ";") {
-			if root, ok := strings.CutPrefix(strings.TrimSpace(field), "Root="); ok && len(root) <= maxTraceID && isToken(root) {
-				return root
-			}
+func traceID(header string) string {
+	for field := range strings.SplitSeq(header, ";") {
+		if root, ok := strings.CutPrefix(strings.TrimSpace(field), "Root="); ok && len(root) <= maxTraceID && isToken(root) {
+			return root
 		}
 	}
 	return ""

@@ -30,9 +30,9 @@ func APIGatewayV1(
 				Method:    ev.HTTPMethod,
 				Path:      ev.Path,
 				Route:     resourceOf(ev.Resource),
-				RawQuery:  encodedQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters),
 				RequestID: ev.RequestContext.RequestID,
 				Event:     ev,
+				late:      queryV1,
 				wants:     "an event of API Gateway in payload format 1.0",
 				header:    ev.Headers,
 				headers:   ev.MultiValueHeaders,
@@ -59,6 +59,11 @@ func APIGatewayV1(
 			a.Headers = setHeader(a.Headers, name, value)
 		},
 	}, g, h, optFns)
+}
+
+func queryV1(r *Request) {
+	ev := r.Event.(*events.APIGatewayProxyRequest)
+	r.RawQuery = encodedQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
 }
 
 // resourceOf returns the template of a resource such as "/charges/{id}", and ""

@@ -77,6 +77,9 @@ func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.own(w, w.enter(ctx))
 	}
 
+	if r.late != nil {
+		r.late(r)
+	}
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global}
 	ctx = withRequestID(ctx, r.RequestID)
 	id, found, err := e.opts.Profile.readKey(r)

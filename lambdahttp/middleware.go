@@ -64,6 +64,7 @@ type httpWork struct {
 	engine   *engine
 	next     http.Handler
 	r        *http.Request
+	view     Request
 	body     requestBody
 	rec      recorder
 	declared declaration
@@ -73,18 +74,16 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	x := &httpWork{engine: e, next: next, r: r}
 	x.body.r, x.body.limit = r, e.opts.MaxRequestBody
 	x.rec.w, x.rec.direct = w, true
-	view := Request{
-		Method:    r.Method,
-		Path:      r.URL.EscapedPath(),
-		Route:     routeOfPattern(r.Pattern),
-		RawQuery:  r.URL.RawQuery,
-		RequestID: requestIDOf(r),
-		Event:     r,
-		wants:     "a request with a method",
-		headers:   r.Header,
-		stream:    &x.body,
+	x.view = Request{
+		Method:   r.Method,
+		RawQuery: r.URL.RawQuery,
+		Event:    r,
+		late:     lateHTTP,
+		wants:    "a request with a method",
+		headers:  r.Header,
+		stream:   &x.body,
 	}
-	a, err := e.serve(r.Context(), &view, x)
+	a, err := e.serve(r.Context(), &x.view, x)
 	switch {
 	case a.response != nil:
 		if a.notStored {
@@ -170,14 +169,14 @@ func routeOfPattern(pattern string) string {
 	return ""
 }
 
-// requestIDOf returns the name of the request: Lambda's where it runs there,
-// else the one that a proxy gave it.
-func requestIDOf(r *http.Request) string {
+// lateHTTP names the request as Lambda does where it runs there, else as a proxy
+// did.
+func lateHTTP(v *Request) {
+	r := v.Event.(*http.Request)
+	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)
 	if lc, ok := lambdacontext.FromContext(r.Context()); ok {
-		return lc.AwsRequestID
+		v.RequestID = lc.AwsRequestID
+	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxTraceID && isToken(id) {
+		v.RequestID = id
 	}
-	if id := r.Header.Get("X-Request-Id"); len(id) <= maxTraceID && isToken(id) {
-		return id
-	}
-	return ""
 }

@@ -21,17 +21,34 @@ func encodedQuery(multi map[string][]string, single map[string]string) string {
 // decoded, sorted by name. A parameter without a value gets an empty one: the
 // event does not tell the difference.
 func rawQuery(multi map[string][]string, single map[string]string) string {
-	all := parameters(multi, single)
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		for _, v := range all[name] {
-			if b.Len() > 0 {
-				b.WriteByte('&')
-			}
-			b.WriteString(name)
-			b.WriteByte('=')
-			b.WriteString(v)
+	if len(multi) == 0 && len(single) == 0 {
+		return ""
+	}
+	type pair struct{ name, value string }
+	var space [8]pair
+	pairs, size := space[:0], 0
+	for name, values := range multi {
+		for _, v := range values {
+			pairs = append(pairs, pair{name, v})
+			size += len(name) + len(v) + 2
 		}
+	}
+	for name, v := range single {
+		if _, ok := multi[name]; !ok {
+			pairs = append(pairs, pair{name, v})
+			size += len(name) + len(v) + 2
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return strings.Compare(a.name, b.name) })
+	var b strings.Builder
+	b.Grow(size)
+	for i, p := range pairs {
+		if i > 0 {
+			b.WriteByte('&')
+		}
+		b.WriteString(p.name)
+		b.WriteByte('=')
+		b.WriteString(p.value)
 	}
 	return b.String()
 }

@@ -25,6 +25,7 @@ type Request struct {
 	Event any
 
 	wants       string              // what the handler was built for
+	late        func(*Request)      // fills in what costs something, for a guarded method
 	header      map[string]string   // one value for each name
 	headers     map[string][]string // every value; before header where it has a name
 	cookies     []string            // where the event keeps them apart from the headers
