@@ -46,8 +46,8 @@ func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(cont
 		if a.response != nil {
 			x.ans = t.answer(&x.event, *a.response)
 		}
-		if a.notStored {
-			t.set(&x.event, &x.ans, headerStatus, "not-stored")
+		for _, m := range a.marks {
+			t.set(&x.event, &x.ans, m.name, m.value)
 		}
 		return x.ans, err
 	}

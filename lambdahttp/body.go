@@ -20,11 +20,15 @@ type requestBody struct {
 	err  error
 }
 
+var (
+	errBase64 = &BodyError{Detail: "it is announced as base64 and is not"}
+	errShort  = &BodyError{Detail: "it ended early"}
+)
+
 // errBodyRead is a mistake in the program.
 var errBodyRead = errors.New("lambdahttp: the body was read before Middleware could see it; put Middleware around whatever reads it")
 
-// bytes returns the whole body. The error is an *http.MaxBytesError where it is
-// longer than the limit.
+// bytes returns the whole body.
 func (b *requestBody) bytes() ([]byte, error) {
 	b.once.Do(b.read)
 	if b.err != nil {
@@ -44,6 +48,7 @@ func (b *requestBody) read() {
 	b.data, b.err = io.ReadAll(io.LimitReader(b.r.Body, b.limit+1))
 	switch {
 	case b.err != nil:
+		b.err = errShort // or in another way that the client did not mean
 	case int64(len(b.data)) > b.limit:
 		b.err = &http.MaxBytesError{Limit: b.limit}
 	case len(b.data) == 0 && b.r.ContentLength > 0:
@@ -72,14 +77,8 @@ type body struct {
 	io.Closer
 }
 
-// unreadable returns the answer to a request whose body cannot be read.
-func (e *engine) unreadable(err error) (answer, error) {
+// isUnread reports whether nobody knows what stands in the body.
+func isUnread(err error) bool {
 	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, errBodyRead):
-		return answer{}, err
-	case errors.As(err, &tooLarge):
-		return e.render(e.problem(BodyTooLarge), 0), nil
-	}
-	return e.render(e.problem(InvalidBody), 0), nil
+	return errors.As(err, &tooLarge) || errors.Is(err, errBodyRead) || errors.Is(err, errShort)
 }

@@ -72,7 +72,7 @@ func ExampleMiddleware_lambdaurl() {
 	mux.Handle("POST /refunds", guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if closed {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			lambdahttp.Declare(r.Context(), idempotent.NotExecuted(nil)) // the key may run again
+			lambdahttp.SetError(r.Context(), idempotent.NotExecuted(nil)) // the key may run again
 			return
 		}
 		fmt.Println("refunding")
@@ -98,7 +98,7 @@ func ExampleMiddleware_lambdaurl() {
 		closed = false
 	}
 	// Output:
-	// 503 map[]
+	// 503 map[Idempotency-Status:not-stored]
 	// refunding
 	// 202 map[]
 	// 202 map[Idempotent-Replayed:true]

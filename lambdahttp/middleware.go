@@ -39,7 +39,7 @@ import (
 // handler that returns after that without having written anything has not
 // answered: it is treated like one that failed.
 //
-// A handler says with [Declare] what others say with the error they return. Its
+// A handler says with [SetError] what others say with the error they return. Its
 // panics go on, http.ErrAbortHandler too.
 //
 // Like the other constructors it panics if an argument is wrong.
@@ -61,13 +61,13 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 
 // httpWork is one request on its way through an http.Handler.
 type httpWork struct {
-	engine   *engine
-	next     http.Handler
-	r        *http.Request
-	view     Request
-	body     requestBody
-	rec      recorder
-	declared declaration
+	engine  *engine
+	next    http.Handler
+	r       *http.Request
+	view    Request
+	body    requestBody
+	rec     recorder
+	failure handlerError
 }
 
 func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -83,21 +83,15 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 		headers:  r.Header,
 		stream:   &x.body,
 	}
+	x.rec.marks = x.marksPassing
 	a, err := e.serve(r.Context(), &x.view, x)
 	switch {
 	case a.response != nil:
-		if a.notStored {
-			a.mark(headerStatus, "not-stored")
-		}
 		x.rec.replace(a.response)
 	case err != nil && x.rec.silent():
 		e.opts.ErrorHandler(w, r, err)
 	default:
-		x.rec.finish(func(h http.Header) {
-			if a.notStored {
-				h.Set(headerStatus, "not-stored")
-			}
-		})
+		x.rec.finish(a.marks)
 	}
 }
 
@@ -109,7 +103,7 @@ func (x *httpWork) enter(ctx context.Context) error {
 		return x.enterGuarded(ctx)
 	}
 	x.serve(ctx)
-	return x.declared.get()
+	return x.failure.get()
 }
 
 func (x *httpWork) enterGuarded(guarded context.Context) error {
@@ -117,25 +111,37 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(guarded), deadline)
 	defer cancel()
 	stop := func() bool { return false }
-	x.rec.keep(x.engine.opts.MaxResponseBody, func(status int, h http.Header) {
+	x.rec.keep(x.engine.opts.MaxResponseBody, func(status int) []mark {
 		// From here on the work is for this client: it ends when the client goes.
 		stop = context.AfterFunc(guarded, cancel)
-		if status < 500 || x.engine.opts.ServerErrors == StoreServerErrors {
-			h.Set(headerStatus, "not-stored")
-		}
+		return x.marksStreaming(status)
 	})
 	x.serve(ctx)
 	stop()
-	err := x.declared.get()
+	err := x.failure.get()
 	if err == nil && x.rec.silent() {
 		err = ctx.Err()
 	}
 	return err
 }
 
+// marksPassing are set on a response that passes through, marksStreaming on one
+// that is not kept any more: the engine's own come after it.
+func (x *httpWork) marksPassing(int) []mark {
+	return x.engine.expose(x.engine.ignored(answer{}, &x.view), x).marks
+}
+
+func (x *httpWork) marksStreaming(status int) []mark {
+	e := x.engine
+	if status < 500 || e.opts.ServerErrors == StoreServerErrors {
+		return e.expose(answer{}.mark(headerStatus, statusNotStored), x).marks
+	}
+	return e.expose(e.status(answer{}, statusNotStored), x).marks
+}
+
 // serve calls the handler with the request in ctx.
 func (x *httpWork) serve(ctx context.Context) {
-	r := x.r.WithContext(context.WithValue(ctx, declarationKey{}, &x.declared))
+	r := x.r.WithContext(context.WithValue(ctx, handlerErrorKey{}, &x.failure))
 	x.body.restore(r)
 	x.next.ServeHTTP(&x.rec, r)
 	if x.r.MultipartForm == nil {
@@ -143,10 +149,10 @@ func (x *httpWork) serve(ctx context.Context) {
 	}
 }
 
-// status returns the handler's, or 0 where it has said with Declare how it
+// status returns the handler's, or 0 where it has said with SetError how it
 // ended and written nothing.
 func (x *httpWork) status() int {
-	if x.rec.silent() && x.declared.get() == nil {
+	if x.rec.silent() && x.failure.get() == nil {
 		return http.StatusOK
 	}
 	return x.rec.status

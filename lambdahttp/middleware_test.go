@@ -485,9 +485,9 @@ func TestFormFilesAreRemoved(t *testing.T) {
 
 // What the handler declares does not depend on whether a key was sent, and the
 // last word counts.
-func TestDeclare(t *testing.T) {
+func TestSetError(t *testing.T) {
 	t.Parallel()
-	lambdahttp.Declare(t.Context(), errDown) // outside: nothing happens
+	lambdahttp.SetError(t.Context(), errDown) // outside: nothing happens
 	for _, key := range []bool{true, false} {
 		for name, c := range map[string]struct {
 			h      http.HandlerFunc
@@ -496,23 +496,23 @@ func TestDeclare(t *testing.T) {
 			err    error
 		}{
 			"Final over what was kept": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.Declare(r.Context(), idempotent.Final("declined", "Declined."))
+				lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
 				w.Header().Set("Content-Length", "1000")
 			}, 422, "completed", nil},
 			"NotExecuted, silent": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.Declare(r.Context(), idempotent.NotExecuted(errDown))
+				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
 			}, 0, "retryable", errDown},
 			"NotExecuted with a response": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.Declare(r.Context(), idempotent.NotExecuted(errDown))
+				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
 				w.WriteHeader(429)
 			}, 429, "retryable", nil},
 			"an error with a response": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.Declare(r.Context(), errDown)
+				lambdahttp.SetError(r.Context(), errDown)
 				w.WriteHeader(502)
 			}, 502, "unknown", nil},
 			"taken back": {func(w http.ResponseWriter, r *http.Request) {
-				lambdahttp.Declare(r.Context(), errDown)
-				lambdahttp.Declare(r.Context(), nil)
+				lambdahttp.SetError(r.Context(), errDown)
+				lambdahttp.SetError(r.Context(), nil)
 			}, 200, "completed", nil},
 		} {
 			w := newWorld(t, wires[0])

@@ -21,16 +21,18 @@ type recorder struct {
 	w      http.ResponseWriter
 	direct bool
 
-	header http.Header // the handler's: a copy of w's while the response is kept
-	status int         // 0: the handler has written nothing
-	sent   http.Header // header as it was when the status was written
-	body   []byte
-	limit  int
+	header   http.Header // the handler's: a copy of w's while the response is kept
+	status   int         // 0: the handler has written nothing
+	implicit bool        // the status is 200 because the handler wrote a body first
+	sent     http.Header // header as it was when the status was written
+	body     []byte
+	limit    int
 
-	// beforeDirect is called when the keeping ends; it may still set headers.
-	beforeDirect func(status int, h http.Header)
-	unstored     error // why there is nothing to store
-	hijacked     bool
+	// marks returns headers to be set on a response that goes out directly, when
+	// it begins; nil: none.
+	marks    func(status int) []mark
+	unstored error // why there is nothing to store
+	hijacked bool
 }
 
 // Why a response is not stored, for observers.
@@ -41,8 +43,8 @@ var (
 )
 
 // keep begins the keeping of a response, at most limit bytes of it.
-func (r *recorder) keep(limit int, beforeDirect func(int, http.Header)) {
-	r.direct, r.limit, r.beforeDirect = false, limit, beforeDirect
+func (r *recorder) keep(limit int, marks func(int) []mark) {
+	r.direct, r.limit, r.marks = false, limit, marks
 	if r.header = r.w.Header().Clone(); r.header == nil {
 		r.header = http.Header{}
 	}
@@ -64,6 +66,7 @@ func (r *recorder) WriteHeader(status int) {
 	case r.direct:
 		if r.status == 0 && !informational {
 			r.status = status
+			r.setMarks(r.w.Header())
 		}
 		r.w.WriteHeader(status)
 	case r.status != 0: // superfluous, as for net/http
@@ -79,11 +82,43 @@ func (r *recorder) WriteHeader(status int) {
 	}
 }
 
+// begin makes the status 200 if the handler has given none. It leaves it to w
+// to write that with the body: some writers look at the first part of a body to
+// tell its type.
+func (r *recorder) begin() {
+	if r.status != 0 {
+		return
+	}
+	r.status, r.implicit = http.StatusOK, true
+	if r.direct {
+		r.setMarks(r.w.Header())
+	} else {
+		r.sent = r.header.Clone()
+	}
+}
+
+// setMarks sets on h what marks returns.
+func (r *recorder) setMarks(h http.Header) {
+	if r.marks != nil && !r.hijacked {
+		r.mark(h, r.marks(r.status))
+	}
+}
+
+// mark sets headers of this package. A list of exposed headers that was set
+// around the handler grows.
+func (r *recorder) mark(h http.Header, marks []mark) {
+	for _, m := range marks {
+		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
+			h[m.name] = append(slices.Clone(h[m.name]), m.value)
+			continue
+		}
+		h[m.name] = []string{m.value}
+	}
+}
+
 // Write writes a part of the body.
 func (r *recorder) Write(p []byte) (int, error) {
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
-	}
+	r.begin()
 	switch {
 	case r.hijacked:
 		return 0, http.ErrHijacked
@@ -92,7 +127,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	case !allowsBody(r.status):
 		return 0, http.ErrBodyNotAllowed
 	case len(p) > r.limit-len(r.body):
-		if err := r.letThrough(errTooLong); err != nil {
+		if err := r.letThrough(errTooLong, len(p)); err != nil {
 			return 0, err
 		}
 		return r.w.Write(p)
@@ -121,9 +156,7 @@ func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 	if r.hijacked {
 		return n, http.ErrHijacked
 	}
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
-	}
+	r.begin()
 	rest, err := io.Copy(r.w, src)
 	return n + rest, err
 }
@@ -133,10 +166,8 @@ func (r *recorder) Flush() { _ = r.FlushError() }
 
 // FlushError sends what was written to the client.
 func (r *recorder) FlushError() error {
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
-	}
-	if err := r.letThrough(errStreamed); err != nil {
+	r.begin()
+	if err := r.letThrough(errStreamed, 0); err != nil {
 		return err
 	}
 	return http.NewResponseController(r.w).Flush()
@@ -145,7 +176,7 @@ func (r *recorder) FlushError() error {
 // Hijack hands the connection over to the handler.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if !r.direct && r.status != 0 {
-		if err := r.letThrough(errHijacked); err != nil {
+		if err := r.letThrough(errHijacked, 0); err != nil {
 			return nil, nil, err
 		}
 		_ = http.NewResponseController(r.w).Flush() // the server would lose what it has buffered
@@ -161,25 +192,26 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // neither kept nor stored.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
 
-// letThrough sends what was kept, and everything that follows, to the client.
-func (r *recorder) letThrough(why error) error {
+// letThrough sends what was kept, and everything that follows, to the client:
+// more bytes are about to be written.
+func (r *recorder) letThrough(why error, more int) error {
 	if r.direct {
 		return nil
 	}
 	r.direct, r.unstored = true, why
-	r.beforeDirect(r.status, r.sent)
-	return r.send()
+	r.setMarks(r.sent)
+	return r.send(more)
 }
 
-// send sends what was kept.
-func (r *recorder) send() error {
-	if r.status == 0 {
-		r.status, r.sent = http.StatusOK, r.header
-	}
+// send sends what was kept. The status that the handler has not written is left
+// to the body, where there is one.
+func (r *recorder) send(more int) error {
 	replaceHeaders(r.w.Header(), r.sent)
-	r.w.WriteHeader(r.status)
 	body := r.body
 	r.body = nil
+	if !r.implicit || len(body)+more == 0 {
+		r.w.WriteHeader(r.status)
+	}
 	if len(body) == 0 {
 		return nil
 	}
@@ -188,15 +220,16 @@ func (r *recorder) send() error {
 }
 
 // finish ends the exchange after the handler: it sends what is still kept.
-func (r *recorder) finish(mark func(http.Header)) {
-	if !r.direct {
-		if r.status == 0 {
-			r.WriteHeader(http.StatusOK)
-		}
-		mark(r.sent)
-		_ = r.send() // an error: the client is gone, and the outcome is stored
+func (r *recorder) finish(marks []mark) {
+	if r.hijacked {
+		return
 	}
-	if r.header != nil && !r.hijacked {
+	r.begin()
+	if !r.direct {
+		r.mark(r.sent, marks)
+		_ = r.send(0) // an error: the client is gone, and the outcome is stored
+	}
+	if r.header != nil {
 		r.handTrailersOn()
 	}
 }
@@ -233,9 +266,15 @@ func (r *recorder) replace(a *Response) {
 		}
 	}
 	for name, values := range a.Header {
-		h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		name = http.CanonicalHeaderKey(name)
+		if name == headerExpose {
+			values = append(slices.Clone(h[name]), values...) // of what stands around, too
+		}
+		h[name] = slices.Clone(values)
 	}
-	r.w.WriteHeader(a.Status)
+	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for the first one, see begin
+		r.w.WriteHeader(a.Status)
+	}
 	if len(a.Body) > 0 {
 		_, _ = r.w.Write(a.Body) // the client is gone, and nothing changes by that
 	}
@@ -253,7 +292,7 @@ func (r *recorder) response() Response {
 	}
 	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
 	if a.Status == 0 {
-		a.Status = http.StatusOK
+		a.Status = http.StatusOK // as net/http has it
 	}
 	header := r.sent
 	if header == nil {

@@ -442,7 +442,7 @@ func TestStreamedAndFinal(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("streamed"))
 		w.(http.Flusher).Flush()
-		lambdahttp.Declare(r.Context(), idempotent.Final("declined", "Declined."))
+		lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
 	}, nil)
 	if a, got := s.do(""); a.StatusCode != 200 || got != "streamed" {
 		t.Errorf("got %d %q", a.StatusCode, got)

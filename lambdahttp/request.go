@@ -79,8 +79,8 @@ func (r *Request) Claim(name string) string {
 }
 
 // Body returns the body's bytes, decoded where the event carries them in
-// base64. The error says that it is broken, or with [Middleware] that it ended
-// early or is too large.
+// base64. The error is a [*BodyError], or with [Middleware] an
+// *http.MaxBytesError where the body is longer than [Options.MaxRequestBody].
 func (r *Request) Body() ([]byte, error) {
 	if r.stream != nil {
 		return r.stream.bytes()
@@ -88,7 +88,11 @@ func (r *Request) Body() ([]byte, error) {
 	if !r.base64 {
 		return []byte(r.body), nil
 	}
-	return base64.StdEncoding.DecodeString(r.body)
+	body, err := base64.StdEncoding.DecodeString(r.body)
+	if err != nil {
+		return nil, errBase64
+	}
+	return body, nil
 }
 
 // contentType returns the media type in lower case, without parameters.

@@ -58,7 +58,14 @@ func (r *Response) eventBody() string {
 	return string(r.Body)
 }
 
-// codec stores a Response as one line of JSON and the body's bytes behind it.
+// stored is what a record keeps of a response.
+type stored struct {
+	Response
+	withheld bool   // NoStore: only the status is kept
+	hint     string // what the client is told in its place
+}
+
+// codec stores a response as one line of JSON and the body's bytes behind it.
 // There is one encoding for each response, and no other bytes decode.
 type codec struct{}
 
@@ -69,11 +76,18 @@ type head struct {
 	Status int         `json:"s"`
 	Base64 bool        `json:"b,omitempty"`
 	Header http.Header `json:"h,omitempty"`
+	// Withheld is the hint in place of a response that is not stored.
+	Withheld *string `json:"w,omitempty"`
 }
 
 func (codec) Encode(v any) ([]byte, error) {
-	r, ok := v.(Response)
-	if !ok {
+	var r stored
+	switch v := v.(type) {
+	case stored:
+		r = v
+	case Response: // from Resolved
+		r.Response = v
+	default:
 		return nil, fmt.Errorf("lambdahttp: only a Response can be stored here, not a %T", v)
 	}
 	if r.unstored != nil {
@@ -85,11 +99,15 @@ func (codec) Encode(v any) ([]byte, error) {
 
 // headLine returns the encoding up to the body. It is the last gate before the
 // store: what must never be stored does not pass, whoever built the response.
-func (r *Response) headLine() ([]byte, error) {
+func (r *stored) headLine() ([]byte, error) {
 	if !deliverable(r.Status) {
 		return nil, fmt.Errorf("lambdahttp: a response of status %d cannot be stored", r.Status)
 	}
 	h := head{Status: r.Status, Base64: r.Base64, Header: http.Header{}}
+	if r.withheld {
+		hint := strings.ToValidUTF8(r.hint, "\uFFFD")
+		h.Withheld = &hint
+	}
 	for _, key := range slices.Sorted(maps.Keys(r.Header)) {
 		name := http.CanonicalHeaderKey(key)
 		if !isToken(name) || neverReplayed(name) {
@@ -110,16 +128,19 @@ func (r *Response) headLine() ([]byte, error) {
 var errDamaged = errors.New("lambdahttp: the stored response is damaged")
 
 func (codec) Decode(data []byte, v any) error {
-	out, ok := v.(*Response)
+	out, ok := v.(*stored)
 	if !ok {
-		return fmt.Errorf("lambdahttp: a stored response decodes into a *Response, not a %T", v)
+		return fmt.Errorf("lambdahttp: a stored response decodes into a *stored, not a %T", v)
 	}
 	end := bytes.IndexByte(data, '\n') + 1
 	var h head
 	if err := json.Unmarshal(data[:end], &h); err != nil {
 		return errDamaged
 	}
-	r := Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}
+	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}}
+	if h.Withheld != nil {
+		r.withheld, r.hint = true, *h.Withheld
+	}
 	// encoding/json forgives much; writing the line again forgives nothing.
 	if line, err := r.headLine(); err != nil || !bytes.Equal(line, data[:end]) {
 		return errDamaged

@@ -38,7 +38,7 @@ func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Option
 		a, err := h(r.Context(), request{
 			method: r.Method, path: r.URL.Path, query: r.URL.RawQuery, header: lower(last(r.Header)), body: string(body),
 		})
-		lambdahttp.Declare(r.Context(), err)
+		lambdahttp.SetError(r.Context(), err)
 		if a.status != 0 {
 			write(w, a)
 		}
@@ -118,8 +118,10 @@ func (w *plainWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// reply returns what was written; bytes that are not text as base64.
+// reply returns what was written, with the 200 that a server makes of nothing;
+// bytes that are not text as base64.
 func (w *plainWriter) reply() reply {
+	w.WriteHeader(http.StatusOK)
 	a := reply{status: w.status, body: string(w.body), cookies: w.sent["Set-Cookie"], base64: !utf8.Valid(w.body)}
 	if a.base64 {
 		a.body = base64.StdEncoding.EncodeToString(w.body)
