@@ -570,3 +570,22 @@ func TestMiddlewareWantsAHandler(t *testing.T) {
 		}
 	}
 }
+
+// A key in the body is looked for after the same checks of the body.
+func TestKeyInALongBody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, func(o *lambdahttp.Options) {
+		o.KeyFrom, o.MaxRequestBody = lambdahttp.BodyField("key"), 60
+	})
+	for body, status := range map[string]int{
+		`{"key":"` + keyA + `"}`:                      200,
+		`{"key":"` + keyA + `","more":"01234567890"}`: 413,
+	} {
+		if a, got := s.do(body); a.StatusCode != status {
+			t.Errorf("%s: got %d %s, want %d", body, a.StatusCode, got, status)
+		}
+	}
+	if s.runs != 1 {
+		t.Errorf("the handler ran %d times", s.runs)
+	}
+}

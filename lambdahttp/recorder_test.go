@@ -451,3 +451,106 @@ func TestStreamedAndFinal(t *testing.T) {
 		t.Errorf("the retry got %d %q", a.StatusCode, got)
 	}
 }
+
+// What this package sets is set before a response is on its way, and joins what
+// stands around for scripts of other origins.
+func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
+	t.Parallel()
+	around := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Expose-Headers", "X-Outer")
+			next.ServeHTTP(w, r)
+		})
+	}
+	for name, c := range map[string]struct {
+		method         string
+		key            bool
+		h              http.HandlerFunc
+		status, expose string
+	}{
+		"streamed": {"POST", true, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
+			"not-stored", "X-Outer|Idempotency-Status"},
+		"streamed 5xx": {"POST", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); w.(http.Flusher).Flush() },
+			"not-stored", "X-Outer|Idempotency-Status"},
+		"streamed, exposing": {"POST", true, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Access-Control-Expose-Headers", "X-Inner")
+			w.(http.Flusher).Flush()
+		}, "not-stored", "X-Inner, Idempotency-Status"},
+		"kept":                  {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
+		"passing, a status":     {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, a body":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, a copy":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, a flush":      {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, "ignored", "X-Outer|Idempotency-Status"},
+		"passing, nothing":      {"GET", true, func(http.ResponseWriter, *http.Request) {}, "ignored", "X-Outer|Idempotency-Status"},
+		"passing without a key": {"POST", false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }, "", "X-Outer"},
+	} {
+		s := newSite(t, c.h, around, func(o *lambdahttp.Options) { o.Profile.StatusHeader, o.ExposeHeaders = true, true })
+		r := s.request(t.Context(), http.NoBody)
+		if r.Method = c.method; !c.key {
+			r.Header.Del("Idempotency-Key")
+		}
+		a, _ := s.send(r)
+		if got := a.Header.Values("Idempotency-Status"); strings.Join(got, "|") != c.status {
+			t.Errorf("%s: Idempotency-Status %q, want %q", name, got, c.status)
+		}
+		if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != c.expose {
+			t.Errorf("%s: exposed %q, want %q", name, got, c.expose)
+		}
+	}
+	// A replay, which has a list of its own.
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, around, func(o *lambdahttp.Options) { o.ExposeHeaders = true })
+	s.do("")
+	a, _ := s.do("")
+	if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|Idempotent-Replayed" {
+		t.Errorf("the replay exposes %q", got)
+	}
+}
+
+// A secret that is streamed is not in the store either, and the hint is.
+func TestFM55StreamedSecret(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		lambdahttp.NoStore(r.Context(), "Roll the key.")
+		_, _ = io.WriteString(w, "sk_live_1")
+		w.(http.Flusher).Flush()
+	}, nil)
+	if a, got := s.do(""); a.StatusCode != 200 || got != "sk_live_1" || a.Header.Get("Idempotency-Status") != "not-stored" {
+		t.Errorf("got %d %q %v", a.StatusCode, got, a.Header)
+	}
+	if a, got := s.do(""); a.StatusCode != 409 || !strings.Contains(got, "Roll the key.") || s.runs != 1 {
+		t.Errorf("the retry got %d %q after %d runs", a.StatusCode, got, s.runs)
+	}
+}
+
+// The type of a body is told by whoever tells it without the middleware, from
+// the body's first part and only if the handler wrote no status.
+func TestContentTypeIsLeftToTheServer(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]http.HandlerFunc{
+		"kept": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>x") },
+		"too long": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<html>"+strings.Repeat("x", 100))
+		},
+	} {
+		w := newWorld(t, wires[0])
+		guarded := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 50 })(h)
+		for range 2 {
+			out := &firstWrite{plainWriter: plainWriter{header: http.Header{}}}
+			guarded.ServeHTTP(out, keyed(t.Context()))
+			if out.explicit && out.status == 200 {
+				t.Errorf("%s: the status was written before the body: the type cannot be told any more", name)
+			}
+		}
+	}
+}
+
+// firstWrite knows whether the status was written before the body.
+type firstWrite struct {
+	plainWriter
+	explicit bool
+}
+
+func (f *firstWrite) WriteHeader(status int) {
+	f.explicit = true
+	f.plainWriter.WriteHeader(status)
+}
