@@ -149,15 +149,7 @@ func (x *httpWork) serve(ctx context.Context) {
 	}
 }
 
-// status returns the handler's, or 0 where it has said with SetError how it
-// ended and written nothing.
-func (x *httpWork) status() int {
-	if x.rec.silent() && x.failure.get() == nil {
-		return http.StatusOK
-	}
-	return x.rec.status
-}
-
+func (x *httpWork) status() int                 { return x.rec.status }
 func (x *httpWork) response() (Response, error) { return x.rec.response(), nil }
 
 // internalError is the default of Options.ErrorHandler.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -587,5 +589,31 @@ func TestKeyInALongBody(t *testing.T) {
 	}
 	if s.runs != 1 {
 		t.Errorf("the handler ran %d times", s.runs)
+	}
+}
+
+// The name of a request is Lambda's where it runs there; one of a client's
+// making is taken only if it looks like a name.
+func TestMiddlewareRequestIDs(t *testing.T) {
+	t.Parallel()
+	onLambda := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "aws-1"})
+	for _, c := range []struct {
+		ctx          context.Context
+		header, want string
+	}{
+		{t.Context(), "req-1", "req-1"},
+		{t.Context(), "", ""},
+		{t.Context(), "a b", ""},
+		{t.Context(), strings.Repeat("x", 65), ""},
+		{onLambda, "req-1", "aws-1"},
+	} {
+		w := newWorld(t, wires[0])
+		r := keyed(c.ctx)
+		r.Header.Set("X-Request-Id", c.header)
+		r.Body = nil // as for a request that was made by hand
+		lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(&plainWriter{header: http.Header{}}, r)
+		if got := w.store.record(t).RequestID; got != c.want {
+			t.Errorf("%q: the record names %q, want %q", c.header, got, c.want)
+		}
 	}
 }

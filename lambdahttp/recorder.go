@@ -45,9 +45,7 @@ var (
 // keep begins the keeping of a response, at most limit bytes of it.
 func (r *recorder) keep(limit int, marks func(int) []mark) {
 	r.direct, r.limit, r.marks = false, limit, marks
-	if r.header = r.w.Header().Clone(); r.header == nil {
-		r.header = http.Header{}
-	}
+	r.header = r.w.Header().Clone()
 }
 
 // Header returns the headers that will be sent.

@@ -554,3 +554,35 @@ func (f *firstWrite) WriteHeader(status int) {
 	f.explicit = true
 	f.plainWriter.WriteHeader(status)
 }
+
+// broken is the writer of a connection that is gone.
+type broken struct{ plainWriter }
+
+func (*broken) Write([]byte) (int, error) { return 0, errDown }
+
+// The handler of a stream learns that its client is gone; the outcome stands.
+func TestWritesToAClientThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]func(http.ResponseWriter) error{
+		"too long": func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 20)); return err },
+		"flush":    func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
+		"hijack":   func(w http.ResponseWriter) error { _, _, err := http.NewResponseController(w).Hijack(); return err },
+		"copy": func(w http.ResponseWriter) error {
+			_, err := io.Copy(w, strings.NewReader("01234567890123456789"))
+			return err
+		},
+		"kept": func(http.ResponseWriter) error { return errDown },
+	} {
+		w := newWorld(t, wires[0])
+		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, "first")
+			if err := write(rw); !errors.Is(err, errDown) {
+				t.Errorf("%s: the handler was told %v", name, err)
+			}
+		}))
+		h.ServeHTTP(&broken{plainWriter{header: http.Header{}}}, keyed(t.Context()))
+		if rec := w.store.record(t); rec.State != idempotent.StateCompleted || (rec.Encoding == idempotent.EncodingOmitted) != (name != "kept") {
+			t.Errorf("%s: the record is %s, %s", name, rec.State, rec.Encoding)
+		}
+	}
+}
