@@ -64,8 +64,7 @@ func (e *engine) expose(a answer, w work) answer {
 		r, _ := w.response() // the headers are there, whatever the body is
 		own = r.Header
 	}
-	const name = "Access-Control-Expose-Headers"
-	return a.mark(name, strings.Join(append(slices.Clone(own[name]), a.marked...), ", "))
+	return a.mark(headerExpose, strings.Join(append(slices.Clone(own[headerExpose]), a.marked...), ", "))
 }
 
 // retryAfter tells when to come again, in whole seconds (RFC 9110, section

@@ -77,7 +77,7 @@ func TestDeclarations(t *testing.T) {
 			"NotExecuted with Unknown":        {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), idempotent.StateUnknown, 409},
 			"NotExecuted with Final":          {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), idempotent.StateCompleted, 422},
 			"NotExecuted with no status":      {declared(0, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
-			"NoStore that nobody can deliver": {declared(99, nil, noStore), idempotent.StateUnknown, 409},
+			"NoStore that nobody can deliver": {declared(600, nil, noStore), idempotent.StateUnknown, 409},
 		} {
 			w := newWorld(t, on)
 			w.becomes(c.h)

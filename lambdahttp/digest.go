@@ -14,7 +14,7 @@ var VerifiedDigest = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
 		body, err := r.Body()
 		if err != nil {
-			return nil, errBase64
+			return nil, err
 		}
 		if err := verifyDigest(r.Header("Content-Digest"), body); err != nil {
 			return nil, err

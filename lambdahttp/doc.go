@@ -1,6 +1,7 @@
-// Package lambdahttp makes HTTP handlers on AWS Lambda idempotent: it speaks
-// the Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and
-// Lambda function URLs ([FunctionURL]).
+// Package lambdahttp makes HTTP handlers idempotent: it speaks the
+// Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and REST
+// APIs ([APIGatewayV1]), Application Load Balancers ([ALB]), Lambda function
+// URLs ([FunctionURL]), and any http.Handler ([Middleware]).
 //
 // A request takes this way, and whatever stops it before the store leaves
 // nothing behind:

@@ -87,17 +87,22 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.passThrough(ctx, r, w)
 	case r.Method == "":
 		// A POST that cannot be seen as one would run unguarded.
-		return answer{}, &EventError{"the event names no HTTP method; this handler wants payload format 2.0"}
+		return answer{}, &EventError{"no HTTP method is named; this handler wants " + r.wants}
 	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
 		return e.render(e.problem(KeyNotAllowed)), nil
 	case !slices.Contains(p.Methods, r.Method):
 		return e.passThrough(ctx, r, w)
 	}
 
+	if r.late != nil {
+		r.late(r)
+	}
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global}
 	ctx = withRequestID(ctx, r.RequestID)
 	id, found, err := e.opts.readKey(r)
 	switch {
+	case isUnread(err):
+		return e.invalidBody(err)
 	case err != nil:
 		return e.invalidKey(err), nil
 	case !found:
@@ -121,10 +126,18 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 // stands in the header is ignored.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
 	a, err := e.own(w, w.enter(ctx))
-	if err == nil && e.opts.Profile.StatusHeader && len(r.Header(e.opts.Profile.Header)) > 0 {
-		a = e.status(a, statusIgnored)
+	if err == nil {
+		a = e.ignored(a, r)
 	}
 	return a, err
+}
+
+// ignored says that the request has a key which nobody heeds.
+func (e *engine) ignored(a answer, r *Request) answer {
+	if !e.opts.Profile.StatusHeader || len(r.Header(e.opts.Profile.Header)) == 0 {
+		return a
+	}
+	return e.status(a, statusIgnored)
 }
 
 // serveWithoutKey lets the guard run or refuse a request that has no key: it

@@ -43,7 +43,7 @@ var RawBody = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
 		body, err := r.Body()
 		if err != nil {
-			return nil, errBase64
+			return nil, err
 		}
 		return [][]byte{sortedQuery(r), []byte(formRaw), body}, nil
 	},
@@ -89,16 +89,15 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 }
 
-// BodyError is a client's mistake that a [FingerprintRule] found: the request
-// is answered with 400. Detail is shown to the client.
+// BodyError is a client's mistake that [Request.Body] or a [FingerprintRule]
+// found in the body: the request is answered with 400. Detail is shown to the
+// client.
 type BodyError struct {
 	Detail string
 	digest bool // the mistake is in Content-Digest
 }
 
 func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
-
-var errBase64 = &BodyError{Detail: "it is announced as base64 and is not"}
 
 // The form in which a body went into a fingerprint. Two bodies of different
 // form never have one fingerprint.
@@ -124,7 +123,7 @@ func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, err
 // own 400 for it; it is bound by its bytes.
 func (r *Request) content() (form string, body []byte, err error) {
 	if body, err = r.Body(); err != nil {
-		return "", nil, errBase64
+		return "", nil, err
 	}
 	if !isJSON(r.contentType()) {
 		return formRaw, body, nil

@@ -13,7 +13,9 @@ import (
 // they carry no claims: with AWS_IAM as authorization, [IAMPrincipal] names the
 // caller.
 //
-// The function's InvokeMode has to be BUFFERED, which is the default.
+// A function URL hands path and query over as they were sent. Its InvokeMode
+// has to be BUFFERED, which is the default; for RESPONSE_STREAM there is
+// [Middleware] under lambdaurl.
 func FunctionURL(
 	g *idempotent.Guard,
 	h func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error),
@@ -28,7 +30,9 @@ func FunctionURL(
 				RawQuery:  ev.RawQueryString,
 				RequestID: ev.RequestContext.RequestID,
 				Event:     ev,
+				wants:     "an event of a function URL in payload format 2.0",
 				header:    ev.Headers,
+				cookies:   ev.Cookies,
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
@@ -40,13 +44,15 @@ func FunctionURL(
 		status: func(a *events.LambdaFunctionURLResponse) int { return a.StatusCode },
 		response: func(a *events.LambdaFunctionURLResponse) (Response, error) {
 			body, err := bodyOf(a.Body, a.IsBase64Encoded)
-			return Response{a.StatusCode, headersOf(a.Headers, nil), body, a.IsBase64Encoded}, err
+			return Response{Status: a.StatusCode, Header: headersOf(a.Headers, nil), Body: body, Base64: a.IsBase64Encoded}, err
 		},
-		answer: func(r Response) events.LambdaFunctionURLResponse {
+		answer: func(_ *events.LambdaFunctionURLRequest, r Response) events.LambdaFunctionURLResponse {
 			return events.LambdaFunctionURLResponse{
 				StatusCode: r.Status, Headers: joined(r.Header), Body: r.eventBody(), IsBase64Encoded: r.Base64,
 			}
 		},
-		headers: func(a *events.LambdaFunctionURLResponse) *map[string]string { return &a.Headers },
+		set: func(_ *events.LambdaFunctionURLRequest, a *events.LambdaFunctionURLResponse, name, value string) {
+			a.Headers = setHeader(a.Headers, name, value)
+		},
 	}, g, h, optFns)
 }

@@ -11,6 +11,7 @@ const (
 	headerReplayed = "Idempotent-Replayed" // "true" on the stored outcome of an earlier run
 	headerStatus   = "Idempotency-Status"  // what became of the key, see status.go
 	headerExpires  = "Idempotency-Expires" // until when a retry gets this response
+	headerExpose   = "Access-Control-Expose-Headers"
 )
 
 // replayedHeaders are stored and replayed: they describe the content, or the

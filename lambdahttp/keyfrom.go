@@ -36,6 +36,8 @@ var (
 func (r *Request) bodyMember(name string) (value string, found bool, err error) {
 	body, err := r.Body()
 	switch {
+	case isUnread(err):
+		return "", true, err
 	case err != nil:
 		return "", true, errNoObject
 	case len(body) == 0:

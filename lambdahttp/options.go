@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -105,7 +106,29 @@ type Options struct {
 	// always that of this package, and a retention shorter than the profile's
 	// MinRetention is refused. Default: the guard's options as they are.
 	Guard func(*idempotent.Options)
+
+	// The rest is for Middleware alone.
+
+	// MaxRequestBody is the longest body, in bytes, of a request with a key: it
+	// is read before the handler runs, because the fingerprint covers it. A
+	// longer one is refused with 413. Default: 6 MiB, about what Lambda accepts.
+	MaxRequestBody int64
+
+	// MaxResponseBody is the longest body, in bytes, of a response that is held
+	// back to be stored. A longer one goes to the client as it is written, and
+	// a retry is answered with 409. Default: 6 MiB, about what Lambda returns.
+	MaxResponseBody int
+
+	// ErrorHandler answers a request for which there is an error in place of a
+	// response: a Scope that failed, an Operation that cannot be one, or what the
+	// handler said with [SetError] without writing anything. Default: it is logged
+	// with slog, and the answer is a bare 500.
+	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 }
+
+// defaultMaxBody is the default of the two limits, in bytes. Lambda's own limit
+// is 6 MB each way, event and response with everything around the body.
+const defaultMaxBody = 6 << 20
 
 // DefaultProblemBase is the base of problem types unless
 // [Options.ProblemBase] names another: this project's page about them.
@@ -149,6 +172,15 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 			o.Operation = func(*Request) string { return name }
 		}
 	}
+	if o.MaxRequestBody == 0 {
+		o.MaxRequestBody = defaultMaxBody
+	}
+	if o.MaxResponseBody == 0 {
+		o.MaxResponseBody = defaultMaxBody
+	}
+	if o.ErrorHandler == nil {
+		o.ErrorHandler = internalError
+	}
 	if o.Fingerprint.Of == nil {
 		o.Fingerprint = WholeRequest
 	}
@@ -181,6 +213,9 @@ func (o *Options) validate() error {
 	}
 	if o.ServerErrors > ReleaseServerErrors {
 		return fmt.Errorf("lambdahttp: Options.ServerErrors is %d; use FollowRecovery, StoreServerErrors, UnknownServerErrors or ReleaseServerErrors", o.ServerErrors)
+	}
+	if o.MaxRequestBody < 0 || o.MaxResponseBody < 0 {
+		return errors.New("lambdahttp: Options.MaxRequestBody and Options.MaxResponseBody must not be negative")
 	}
 	if o.KeyFrom.member != "" && o.Profile.HeaderOnly {
 		return errors.New("lambdahttp: Options.KeyFrom is set, and the profile wants the key in the header only")

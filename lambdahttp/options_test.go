@@ -77,7 +77,7 @@ func TestConstructionPanics(t *testing.T) {
 				t.Errorf("panic %q does not say %q", got, want)
 			}
 		}
-		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.name) {
+		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.constructor+" wants") {
 			t.Errorf("without a guard: panic %q", got)
 		}
 	})

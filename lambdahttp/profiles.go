@@ -33,6 +33,8 @@ var IETF = Profile{
 			Detail: "An Idempotency-Key is valid for one caller, and this request does not tell who that is."},
 		InvalidBody: {Status: 400, Title: "The request body cannot be used",
 			Detail: "The body cannot be bound to the Idempotency-Key."},
+		BodyTooLarge: {Status: 413, Title: "The request body is too large",
+			Detail: "The body is longer than this operation accepts with an Idempotency-Key. The request was not processed."},
 		InvalidDigest: {Status: 400, Title: "Content-Digest is missing or wrong",
 			Detail: "This operation requires a Content-Digest header that matches the body."},
 		KeyReused: {Status: 422, Title: "Idempotency-Key is already used",

@@ -3,6 +3,7 @@ package lambdahttp
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -72,10 +73,14 @@ func (e *engine) invalidKey(err error) answer {
 	return e.render(p)
 }
 
-// invalidBody answers what a FingerprintRule refused.
+// invalidBody answers what Request.Body or a FingerprintRule refused.
 func (e *engine) invalidBody(err error) (answer, error) {
 	var refused *BodyError
-	if !errors.As(err, &refused) {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return e.render(e.problem(BodyTooLarge)), nil
+	case !errors.As(err, &refused):
 		return answer{}, err
 	}
 	p := e.problem(InvalidBody)

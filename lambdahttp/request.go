@@ -17,44 +17,82 @@ type Request struct {
 	Method    string // "POST"
 	Path      string // as in the event, with the stage where the URL has one
 	Route     string // template of the matched route, "/charges/{id}"; empty where none is known
-	RawQuery  string // without the '?'
+	RawQuery  string // without the '?'; from decoded parameters, see APIGatewayV1, in one spelling
 	RequestID string // given by the gateway, for people
 	// Event points to the event itself, for example to an
-	// events.APIGatewayV2HTTPRequest: for what this view leaves out.
+	// events.APIGatewayV2HTTPRequest, or to the http.Request: for what this view
+	// leaves out.
 	Event any
 
-	header   map[string]string
-	claims   map[string]string
-	identity identity
-	body     string
-	base64   bool
+	wants       string              // what the handler was built for
+	late        func(*Request)      // fills in what costs something, for a guarded method
+	header      map[string]string   // one value for each name
+	headers     map[string][]string // every value; before header where it has a name
+	cookies     []string            // where the event keeps them apart from the headers
+	claims      map[string]string
+	claimValues map[string]any
+	identity    identity
+	body        string
+	base64      bool
+	stream      *requestBody // in place of body
 }
 
 // Header returns the values of the header with that name in any spelling of
-// case. API Gateway and function URLs join several lines of one header with a
+// case. An HTTP API and a function URL join several lines of one header with a
 // comma, so there is rarely more than one value.
-func (r *Request) Header(name string) []string {
-	var values []string
-	for k, v := range r.header {
-		if len(k) == len(name) && strings.EqualFold(k, name) {
-			values = append(values, v)
-		}
+func (r *Request) Header(name string) (values []string) {
+	for _, k := range spellings(r.headers, name) {
+		values = append(values, r.headers[k]...)
 	}
-	slices.Sort(values) // of two spellings, a map gives either first
+	if values != nil {
+		return values
+	}
+	for _, k := range spellings(r.header, name) {
+		values = append(values, r.header[k])
+	}
+	if values == nil && len(r.cookies) > 0 && strings.EqualFold(name, "Cookie") {
+		return []string{strings.Join(r.cookies, "; ")} // RFC 6265, section 4.2.1
+	}
 	return values
 }
 
+// spellings returns the keys of m that are name in any spelling of case,
+// sorted: a map gives either first.
+func spellings[V any](m map[string]V, name string) (keys []string) {
+	for k := range m {
+		if len(k) == len(name) && strings.EqualFold(k, name) {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 // Claim returns a claim of the JWT that the gateway's authorizer has verified,
-// or "" if there is none.
-func (r *Request) Claim(name string) string { return r.claims[name] }
+// or "" if there is none, or none that is a string.
+func (r *Request) Claim(name string) string {
+	if v, ok := r.claims[name]; ok {
+		return v
+	}
+	v, _ := r.claimValues[name].(string)
+	return v
+}
 
 // Body returns the body's bytes, decoded where the event carries them in
-// base64. The error says that it is broken.
+// base64. The error is a [*BodyError], or with [Middleware] an
+// *http.MaxBytesError where the body is longer than [Options.MaxRequestBody].
 func (r *Request) Body() ([]byte, error) {
+	if r.stream != nil {
+		return r.stream.bytes()
+	}
 	if !r.base64 {
 		return []byte(r.body), nil
 	}
-	return base64.StdEncoding.DecodeString(r.body)
+	body, err := base64.StdEncoding.DecodeString(r.body)
+	if err != nil {
+		return nil, errBase64
+	}
+	return body, nil
 }
 
 // contentType returns the media type in lower case, without parameters.

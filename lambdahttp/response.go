@@ -24,6 +24,10 @@ type Response struct {
 	// Base64 lets the event carry the body in base64, which what is not UTF-8
 	// text needs.
 	Base64 bool
+
+	// unstored is why there is nothing here to store: the client got it while it
+	// was being made.
+	unstored error
 }
 
 // Resolved is the evidence that a request had its effect and what its response
@@ -85,6 +89,9 @@ func (codec) Encode(v any) ([]byte, error) {
 		r.Response = v
 	default:
 		return nil, fmt.Errorf("lambdahttp: only a Response can be stored here, not a %T", v)
+	}
+	if r.unstored != nil {
+		return nil, r.unstored // the guard completes the record without a result
 	}
 	line, err := r.headLine()
 	return append(line, r.Body...), err

@@ -12,6 +12,7 @@ const (
 	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
 	UnknownCaller                      // the scope is empty
 	InvalidBody                        // the body cannot be bound to the key
+	BodyTooLarge                       // the body is longer than Options.MaxRequestBody
 	InvalidDigest                      // Content-Digest is missing, malformed or wrong
 	KeyReused                          // the key belongs to another request
 	InProgress                         // the first request is running
@@ -25,7 +26,7 @@ const (
 
 var situations = [...]string{
 	MissingKey: "missing-key", InvalidKey: "invalid-key", KeyNotAllowed: "key-not-allowed",
-	UnknownCaller: "unknown-caller", InvalidBody: "invalid-body", InvalidDigest: "invalid-digest",
+	UnknownCaller: "unknown-caller", InvalidBody: "invalid-body", BodyTooLarge: "body-too-large", InvalidDigest: "invalid-digest",
 	KeyReused: "key-reused", InProgress: "in-progress", Accepted: "accepted", OutcomeUnknown: "outcome-unknown",
 	ReplayUnavailable: "replay-unavailable", StoreUnavailable: "store-unavailable", NoTimeLeft: "no-time-left",
 	FinalOutcome: "final",

@@ -1,0 +1,619 @@
+package lambdahttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// site is a real server whose handler is behind the middleware.
+type site struct {
+	*world
+	url    string
+	client *http.Client
+	close  func() // waits for the exchanges to end
+}
+
+// newSite serves h behind Middleware, and that behind around (nil: nothing).
+func newSite(t *testing.T, h http.HandlerFunc, around func(http.Handler) http.Handler, optFns ...func(*lambdahttp.Options)) *site {
+	t.Helper()
+	w := newWorld(t, wires[0])
+	optFns = append([]func(*lambdahttp.Options){single}, optFns...)
+	guarded := lambdahttp.Middleware(w.guard, optFns...)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.runs++
+		w.mu.Unlock()
+		h(rw, r)
+	}))
+	if around != nil {
+		guarded = around(guarded)
+	}
+	server := httptest.NewUnstartedServer(guarded)
+	server.Config.ErrorLog = discard
+	server.Start()
+	t.Cleanup(server.Close)
+	return &site{w, server.URL, server.Client(), server.Close}
+}
+
+// request returns a POST with keyA.
+func (s *site) request(ctx context.Context, body io.Reader) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/charges", body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", `"`+keyA+`"`)
+	return r
+}
+
+// do sends a POST with keyA and returns what came back, with the body read.
+func (s *site) do(body string) (*http.Response, string) {
+	s.t.Helper()
+	return s.send(s.request(s.t.Context(), strings.NewReader(body)))
+}
+
+func (s *site) send(r *http.Request) (*http.Response, string) {
+	s.t.Helper()
+	a, err := s.client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer a.Body.Close()
+	got, err := io.ReadAll(a.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a, string(got)
+}
+
+// wantUnavailable sends the request again: the outcome stands, without a response.
+func (s *site) wantUnavailable(body string) {
+	s.t.Helper()
+	rec := s.store.record(s.t)
+	if rec == nil || rec.State != idempotent.StateCompleted || rec.Encoding != idempotent.EncodingOmitted {
+		s.t.Fatalf("the record is %+v, want completed, with its result omitted", rec)
+	}
+	a, problem := s.do(body)
+	if a.StatusCode != 409 || !strings.Contains(problem, "replay-unavailable") || s.runs != 1 {
+		s.t.Errorf("the retry got %d %s after %d runs, want 409 replay-unavailable after 1", a.StatusCode, problem, s.runs)
+	}
+}
+
+func TestMiddlewareGivesTheBodyBack(t *testing.T) {
+	t.Parallel()
+	const long = 100_000
+	for name, body := range map[string]io.Reader{
+		"with a length": strings.NewReader(strings.Repeat("x", long)),
+		"chunked":       io.MultiReader(strings.NewReader(strings.Repeat("x", long))),
+		"empty":         http.NoBody,
+	} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			got, err := io.ReadAll(r.Body)
+			if err != nil || r.Body.Close() != nil {
+				t.Error(err)
+			}
+			if e, ok := idempotent.FromContext(r.Context()); !ok || e.RecordID().Operation() != "POST /charges" {
+				t.Error("the handler has no execution of its operation")
+			}
+			fmt.Fprint(w, len(got), strings.Count(string(got), "x"))
+		}, nil)
+		a, got := s.send(s.request(t.Context(), body))
+		want := fmt.Sprint(long, long)
+		if name == "empty" {
+			want = "0 0"
+		}
+		if a.StatusCode != 200 || got != want {
+			t.Errorf("%s: got %d %s, want %s", name, a.StatusCode, got, want)
+		}
+	}
+}
+
+// A body that is too long is refused before any call of the store, and before
+// the handler.
+func TestHTTP21BodyTooLarge(t *testing.T) {
+	t.Parallel()
+	limit := func(o *lambdahttp.Options) { o.MaxRequestBody = 10 }
+	for name, body := range map[string]io.Reader{
+		"announced": strings.NewReader("01234567890"),
+		"chunked":   io.MultiReader(strings.NewReader("01234567890")),
+	} {
+		s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, limit)
+		a, problem := s.send(s.request(t.Context(), body))
+		if a.StatusCode != 413 || a.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(problem, "#body-too-large") || s.runs != 0 || s.store.calls != 0 {
+			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
+		}
+	}
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit)
+	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
+		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
+	}
+	// Without a key nothing is read, so nothing is too long.
+	r := s.request(t.Context(), strings.NewReader("01234567890"))
+	r.Header.Del("Idempotency-Key")
+	if a, got := s.send(r); a.StatusCode != 200 || got != "01234567890" {
+		t.Errorf("without a key: got %d %s", a.StatusCode, got)
+	}
+}
+
+// A scope may look at a body that is too long, and not mind; then the
+// fingerprint does. Where no key is sent, the handler gets all of it.
+func TestBodyThatAScopeRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, func(o *lambdahttp.Options) {
+		o.MaxRequestBody = 4
+		o.Operation = func(r *lambdahttp.Request) string {
+			_, first := r.Body()
+			_, second := r.Body()
+			if (first == nil) != (second == nil) {
+				t.Error("the second look differs from the first")
+			}
+			return "charge"
+		}
+	})
+	r := s.request(t.Context(), io.MultiReader(strings.NewReader("0123456789")))
+	r.Header.Del("Idempotency-Key")
+	if a, got := s.send(r); a.StatusCode != 200 || got != "0123456789" {
+		t.Errorf("without a key: got %d %q", a.StatusCode, got)
+	}
+	if a, _ := s.send(s.request(t.Context(), io.MultiReader(strings.NewReader("0123456789")))); a.StatusCode != 413 {
+		t.Errorf("with a key: got %d, want 413", a.StatusCode)
+	}
+}
+
+// A body that ends early is refused: nobody knows what the client meant.
+func TestHTTP21BodyEndsEarly(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"%s\"\r\nContent-Length: 10\r\n\r\n01234", keyA)
+	_ = c.(*net.TCPConn).CloseWrite()
+	a, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	problem, _ := io.ReadAll(a.Body)
+	if a.StatusCode != 400 || !strings.Contains(string(problem), "#invalid-body") || s.runs != 0 || s.store.calls != 0 {
+		t.Errorf("got %d %s after %d runs", a.StatusCode, problem, s.runs)
+	}
+}
+
+// Who reads the body outside the middleware would make all fingerprints equal.
+func TestBodyReadOutside(t *testing.T) {
+	t.Parallel()
+	var told error
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = r.ParseForm()
+			next.ServeHTTP(w, r)
+		})
+	}, func(o *lambdahttp.Options) {
+		o.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { told = err; w.WriteHeader(500) }
+	})
+	r := s.request(t.Context(), strings.NewReader("amount=1250"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if a, _ := s.send(r); a.StatusCode != 500 || s.runs != 0 || s.store.calls != 0 || told == nil || !strings.Contains(told.Error(), "around whatever reads it") {
+		t.Errorf("got %d after %d runs, told %v", a.StatusCode, s.runs, told)
+	}
+}
+
+// The work goes on when the client has gone: a finished effect is not unknown,
+// and the retry gets its response.
+func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
+	gone, done := make(chan struct{}), make(chan struct{})
+	var client context.CancelFunc
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := w.Write([]byte("charged")); err != nil {
+			t.Error(err)
+		}
+		client()
+		<-gone // the server has noticed
+		if err := r.Context().Err(); err != nil {
+			t.Errorf("the handler's context ended with the connection: %v", err)
+		}
+	}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Goes") == "" {
+				next.ServeHTTP(w, r)
+				return
+			}
+			context.AfterFunc(r.Context(), func() { close(gone) })
+			next.ServeHTTP(w, r)
+			close(done)
+		})
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client = cancel
+	r := s.request(ctx, strings.NewReader("{}"))
+	r.Header.Set("X-Goes", "away")
+	if a, err := s.client.Do(r); err == nil {
+		a.Body.Close()
+		t.Fatal("the client got an answer")
+	}
+	<-done
+	a, got := s.do("{}")
+	if a.StatusCode != 200 || got != "charged" || a.Header.Get("Idempotent-Replayed") != "true" || s.runs != 1 {
+		t.Errorf("the retry got %d %q %v after %d runs", a.StatusCode, got, a.Header, s.runs)
+	}
+}
+
+// What is streamed is for one client, and ends with it.
+func TestClientGoesAwayFromAStream(t *testing.T) {
+	t.Parallel()
+	done := make(chan error, 1)
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		done <- r.Context().Err()
+	}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a, err := s.client.Do(s.request(ctx, http.NoBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the stream's context ended with %v", err)
+	}
+}
+
+// A client that has gone before its key was claimed executes nothing.
+func TestClientIsGoneBeforeTheClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0])
+	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { w.runs++ }))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	out := &plainWriter{header: http.Header{}}
+	h.ServeHTTP(out, keyed(ctx))
+	if out.status != 503 || w.runs != 0 || w.store.calls != 0 {
+		t.Errorf("status %d after %d runs and %d calls of the store", out.status, w.runs, w.store.calls)
+	}
+}
+
+// keyed is a POST with keyA that needs no server.
+func keyed(ctx context.Context) *http.Request {
+	r := &http.Request{Method: "POST", URL: &url.URL{Path: "/charges"}, Header: http.Header{"Idempotency-Key": {`"` + keyA + `"`}}, Body: http.NoBody}
+	return r.WithContext(ctx)
+}
+
+// Without a deadline there is DefaultLease; a deadline that the request has,
+// under lambdaurl for example, is that of the lease.
+func TestMiddlewareDeadlines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0])
+	var left time.Duration
+	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		deadline, ok := r.Context().Deadline()
+		if !ok {
+			t.Error("the handler's context has no deadline")
+		}
+		left = time.Until(deadline)
+	}))
+	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left < 14*time.Minute || left > 15*time.Minute-2*time.Second || lease < 14*time.Minute || lease > 15*time.Minute {
+		t.Errorf("the handler has %s and the lease %s", left, lease)
+	}
+
+	w = newWorld(t, wires[0])
+	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		deadline, _ := r.Context().Deadline()
+		left = time.Until(deadline)
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(ctx))
+	if lease := w.store.record(t).LeaseEnd.Sub(w.clock.Now()); left > 29500*time.Millisecond || left < 20*time.Second || lease > 32*time.Second || lease < 22*time.Second {
+		t.Errorf("with a deadline in 30 s the handler has %s and the lease %s", left, lease)
+	}
+}
+
+// A handler that gives up when its time is over, and says nothing, has not
+// answered with an empty 200.
+func TestSilenceAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		write  bool
+		state  idempotent.State
+		status int
+	}{
+		"silent":   {false, idempotent.StateUnknown, 0},
+		"answered": {true, idempotent.StateCompleted, 200},
+	} {
+		w := newWorld(t, wires[0])
+		var told error
+		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
+			o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
+		})(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			if c.write {
+				_, _ = rw.Write([]byte("late"))
+			}
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		out := &plainWriter{header: http.Header{}}
+		h.ServeHTTP(out, keyed(ctx))
+		cancel()
+		if got := w.store.record(t).State; got != c.state || out.status != c.status || errors.Is(told, context.DeadlineExceeded) == c.write {
+			t.Errorf("%s: the record is %s, the status %d, the error %v", name, got, out.status, told)
+		}
+	}
+}
+
+// A panic is the server's business: it cuts the connection, and nothing of the
+// response is sent.
+func TestFM31PanicCutsTheConnection(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(201)
+		_, _ = w.Write([]byte("half"))
+		panic(http.ErrAbortHandler)
+	}, nil)
+	a, err := s.client.Do(s.request(t.Context(), http.NoBody))
+	if err == nil {
+		a.Body.Close()
+		t.Fatalf("the client got %d", a.StatusCode)
+	}
+	if got := s.store.record(t).State; got != idempotent.StateUnknown {
+		t.Errorf("the record is %s, want unknown", got)
+	}
+	w := newWorld(t, wires[0])
+	h := lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("recovered %v, want http.ErrAbortHandler itself", p)
+		}
+	}()
+	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
+}
+
+// What stands around the middleware sets headers of its own exchange: they stay
+// in every answer, and are not stored.
+func TestHeadersFromAround(t *testing.T) {
+	t.Parallel()
+	n := 0
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/charges/ch_1")
+		w.Header().Del("X-Removed")
+		w.Header().Set("Access-Control-Allow-Origin", "https://handler.example.com")
+	}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n++
+			w.Header().Set("X-Request-Id", fmt.Sprint("exchange-", n))
+			w.Header().Set("X-Removed", "here")
+			w.Header().Set("Access-Control-Allow-Origin", "https://app.example.com")
+			next.ServeHTTP(w, r)
+		})
+	})
+	for i, want := range []struct{ removed, origin, replayed string }{
+		{"", "https://handler.example.com", ""},
+		{"here", "https://app.example.com", "true"},
+	} {
+		a, _ := s.do("{}")
+		h := a.Header
+		if a.StatusCode != 200 || h.Get("X-Request-Id") != fmt.Sprint("exchange-", i+1) || h.Get("X-Removed") != want.removed ||
+			h.Get("Access-Control-Allow-Origin") != want.origin || h.Get("Idempotent-Replayed") != want.replayed || h.Get("Location") != "/charges/ch_1" {
+			t.Errorf("exchange %d: %d %v", i+1, a.StatusCode, h)
+		}
+	}
+	if stored := s.store.record(t).Result; bytes.Contains(stored, []byte("exchange")) {
+		t.Errorf("a header from around is stored: %s", stored)
+	}
+}
+
+func TestMiddlewareRoutes(t *testing.T) {
+	t.Parallel()
+	var view lambdahttp.Request
+	look := func(o *lambdahttp.Options) {
+		o.Operation = func(r *lambdahttp.Request) string { view = *r; return lambdahttp.OperationOf(r) }
+	}
+	h := lambdahttp.Middleware(newGuard(t), single, look)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, c := range []struct{ pattern, route string }{
+		{"POST /charges/{id}", "/charges/{id}"},
+		{"/charges/{id}", "/charges/{id}"},
+		{"POST example.com/charges/{rest...}", "/charges/{rest...}"},
+		{"/", "/"},
+	} {
+		mux := http.NewServeMux()
+		mux.Handle(c.pattern, h)
+		mux.ServeHTTP(&plainWriter{header: http.Header{}}, httptest.NewRequest("POST", "http://example.com/charges/a%2Fb?x=%20&y", nil))
+		if view.Route != c.route || view.Path != "/charges/a%2Fb" || view.RawQuery != "x=%20&y" {
+			t.Errorf("%s: the view is %+v", c.pattern, view)
+		}
+	}
+	h.ServeHTTP(&plainWriter{header: http.Header{}}, httptest.NewRequest("POST", "http://example.com/charges/7", nil))
+	if view.Route != "" || lambdahttp.OperationOf(&view) != "POST /charges/7" {
+		t.Errorf("in front of the routing the view is %+v", view)
+	}
+}
+
+// The server removes the files of a form; it knows only its own request.
+func TestFormFilesAreRemoved(t *testing.T) {
+	t.Parallel()
+	var form bytes.Buffer
+	m := multipart.NewWriter(&form)
+	part, _ := m.CreateFormFile("receipt", "receipt.txt")
+	_, _ = part.Write(bytes.Repeat([]byte("x"), 1<<20))
+	_ = m.Close()
+	file := ""
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+			return
+		}
+		f, err := r.MultipartForm.File["receipt"][0].Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		file = f.(*os.File).Name()
+	}, nil)
+	r := s.request(t.Context(), &form)
+	r.Header.Set("Content-Type", m.FormDataContentType())
+	a, _ := s.send(r)
+	s.close()
+	if a.StatusCode != 200 || file == "" {
+		t.Fatalf("status %d, file %q", a.StatusCode, file)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of the form is still there: %v", err)
+	}
+}
+
+// What the handler declares does not depend on whether a key was sent, and the
+// last word counts.
+func TestSetError(t *testing.T) {
+	t.Parallel()
+	lambdahttp.SetError(t.Context(), errDown) // outside: nothing happens
+	for _, key := range []bool{true, false} {
+		for name, c := range map[string]struct {
+			h      http.HandlerFunc
+			status int
+			record string
+			err    error
+		}{
+			"Final over what was kept": {func(w http.ResponseWriter, r *http.Request) {
+				lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
+				w.Header().Set("Content-Length", "1000")
+			}, 422, "completed", nil},
+			"NotExecuted, silent": {func(w http.ResponseWriter, r *http.Request) {
+				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
+			}, 0, "retryable", errDown},
+			"NotExecuted with a response": {func(w http.ResponseWriter, r *http.Request) {
+				lambdahttp.SetError(r.Context(), idempotent.NotExecuted(errDown))
+				w.WriteHeader(429)
+			}, 429, "retryable", nil},
+			"an error with a response": {func(w http.ResponseWriter, r *http.Request) {
+				lambdahttp.SetError(r.Context(), errDown)
+				w.WriteHeader(502)
+			}, 502, "unknown", nil},
+			"taken back": {func(w http.ResponseWriter, r *http.Request) {
+				lambdahttp.SetError(r.Context(), errDown)
+				lambdahttp.SetError(r.Context(), nil)
+			}, 200, "completed", nil},
+		} {
+			w := newWorld(t, wires[0])
+			var told error
+			h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
+				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
+			})(c.h)
+			r := keyed(t.Context())
+			if !key {
+				r.Header.Del("Idempotency-Key")
+			}
+			out := &plainWriter{header: http.Header{}}
+			h.ServeHTTP(out, r)
+			if !key && name == "taken back" {
+				c.status = 0 // passed through: what nobody wrote is the server's to say
+			}
+			if out.status != c.status || !errors.Is(told, c.err) || out.sent.Get("Content-Length") != "" {
+				t.Errorf("key %t, %s: status %d %v, told %v", key, name, out.status, out.sent, told)
+			}
+			state := ""
+			if rec := w.store.record(t); rec != nil {
+				state = rec.State.String()
+			}
+			if key && state != c.record || !key && state != "" {
+				t.Errorf("key %t, %s: the record is %q", key, name, state)
+			}
+		}
+	}
+}
+
+// Without an ErrorHandler the answer to a mistake is a bare 500.
+func TestInternalError(t *testing.T) {
+	t.Parallel()
+	h := lambdahttp.Middleware(newGuard(t), func(o *lambdahttp.Options) {
+		o.Scope = func(context.Context, *lambdahttp.Request) (string, error) { return "", errors.New("secret") }
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	out := &plainWriter{header: http.Header{}}
+	h.ServeHTTP(out, keyed(t.Context()))
+	if out.status != 500 || string(out.body) != "Internal Server Error\n" {
+		t.Errorf("got %d %q", out.status, out.body)
+	}
+}
+
+func TestMiddlewareWantsAHandler(t *testing.T) {
+	t.Parallel()
+	if got := panics(func() { lambdahttp.Middleware(newGuard(t), single)(nil) }); !strings.Contains(got, "Middleware wants a handler") {
+		t.Errorf("without a handler: panic %q", got)
+	}
+	for _, limit := range []func(*lambdahttp.Options){
+		func(o *lambdahttp.Options) { o.MaxRequestBody = -1 },
+		func(o *lambdahttp.Options) { o.MaxResponseBody = -1 },
+	} {
+		if got := panics(func() { lambdahttp.Middleware(newGuard(t), single, limit) }); !strings.Contains(got, "must not be negative") {
+			t.Errorf("with a negative limit: panic %q", got)
+		}
+	}
+}
+
+// A key in the body is looked for after the same checks of the body.
+func TestKeyInALongBody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, func(o *lambdahttp.Options) {
+		o.KeyFrom, o.MaxRequestBody = lambdahttp.BodyField("key"), 60
+	})
+	for body, status := range map[string]int{
+		`{"key":"` + keyA + `"}`:                      200,
+		`{"key":"` + keyA + `","more":"01234567890"}`: 413,
+	} {
+		if a, got := s.do(body); a.StatusCode != status {
+			t.Errorf("%s: got %d %s, want %d", body, a.StatusCode, got, status)
+		}
+	}
+	if s.runs != 1 {
+		t.Errorf("the handler ran %d times", s.runs)
+	}
+}
+
+// The name of a request is Lambda's where it runs there; one of a client's
+// making is taken only if it looks like a name.
+func TestMiddlewareRequestIDs(t *testing.T) {
+	t.Parallel()
+	onLambda := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "aws-1"})
+	for _, c := range []struct {
+		ctx          context.Context
+		header, want string
+	}{
+		{t.Context(), "req-1", "req-1"},
+		{t.Context(), "", ""},
+		{t.Context(), "a b", ""},
+		{t.Context(), strings.Repeat("x", 65), ""},
+		{onLambda, "req-1", "aws-1"},
+	} {
+		w := newWorld(t, wires[0])
+		r := keyed(c.ctx)
+		r.Header.Set("X-Request-Id", c.header)
+		r.Body = nil // as for a request that was made by hand
+		lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(&plainWriter{header: http.Header{}}, r)
+		if got := w.store.record(t).RequestID; got != c.want {
+			t.Errorf("%q: the record names %q, want %q", c.header, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,318 @@
+package lambdahttp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// recorder is the http.ResponseWriter of a handler behind [Middleware]. It lets
+// everything through at once (direct), or keeps the response until its outcome
+// is stored. The handler ends the keeping by what it does: it flushes, it
+// hijacks the connection, it writes more than the limit.
+type recorder struct {
+	w      http.ResponseWriter
+	direct bool
+
+	header   http.Header // the handler's: a copy of w's while the response is kept
+	status   int         // 0: the handler has written nothing
+	implicit bool        // the status is 200 because the handler wrote a body first
+	sent     http.Header // header as it was when the status was written
+	body     []byte
+	limit    int
+
+	// marks returns headers to be set on a response that goes out directly, when
+	// it begins; nil: none.
+	marks    func(status int) []mark
+	unstored error // why there is nothing to store
+	hijacked bool
+}
+
+// Why a response is not stored, for observers.
+var (
+	errStreamed = errors.New("lambdahttp: the handler streamed its response")
+	errTooLong  = errors.New("lambdahttp: the response is longer than Options.MaxResponseBody")
+	errHijacked = errors.New("lambdahttp: the handler took the connection over")
+)
+
+// keep begins the keeping of a response, at most limit bytes of it.
+func (r *recorder) keep(limit int, marks func(int) []mark) {
+	r.direct, r.limit, r.marks = false, limit, marks
+	r.header = r.w.Header().Clone()
+}
+
+// Header returns the headers that will be sent.
+func (r *recorder) Header() http.Header {
+	if r.header == nil {
+		return r.w.Header()
+	}
+	return r.header
+}
+
+// WriteHeader writes the status. An informational one (RFC 9110, section 15.2)
+// belongs to this exchange only: it goes to the client at once, and is not kept.
+func (r *recorder) WriteHeader(status int) {
+	informational := 100 <= status && status <= 199 && status != http.StatusSwitchingProtocols
+	switch {
+	case r.direct:
+		if r.status == 0 && !informational {
+			r.status = status
+			r.setMarks(r.w.Header())
+		}
+		r.w.WriteHeader(status)
+	case r.status != 0: // superfluous, as for net/http
+	case informational:
+		before := r.w.Header().Clone()
+		replaceHeaders(r.w.Header(), r.header)
+		r.w.WriteHeader(status)
+		replaceHeaders(r.w.Header(), before)
+	case status < 100 || status > 999:
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // net/http's words
+	default:
+		r.status, r.sent = status, r.header.Clone()
+	}
+}
+
+// begin makes the status 200 if the handler has given none. It leaves it to w
+// to write that with the body: some writers look at the first part of a body to
+// tell its type.
+func (r *recorder) begin() {
+	if r.status != 0 {
+		return
+	}
+	r.status, r.implicit = http.StatusOK, true
+	if r.direct {
+		r.setMarks(r.w.Header())
+	} else {
+		r.sent = r.header.Clone()
+	}
+}
+
+// setMarks sets on h what marks returns.
+func (r *recorder) setMarks(h http.Header) {
+	if r.marks != nil && !r.hijacked {
+		r.mark(h, r.marks(r.status))
+	}
+}
+
+// mark sets headers of this package. A list of exposed headers that was set
+// around the handler grows.
+func (r *recorder) mark(h http.Header, marks []mark) {
+	for _, m := range marks {
+		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
+			h[m.name] = append(slices.Clone(h[m.name]), m.value)
+			continue
+		}
+		h[m.name] = []string{m.value}
+	}
+}
+
+// Write writes a part of the body.
+func (r *recorder) Write(p []byte) (int, error) {
+	r.begin()
+	switch {
+	case r.hijacked:
+		return 0, http.ErrHijacked
+	case r.direct:
+		return r.w.Write(p)
+	case !allowsBody(r.status):
+		return 0, http.ErrBodyNotAllowed
+	case len(p) > r.limit-len(r.body):
+		if err := r.letThrough(errTooLong, len(p)); err != nil {
+			return 0, err
+		}
+		return r.w.Write(p)
+	}
+	r.body = append(r.body, p...)
+	return len(p), nil
+}
+
+// WriteString is Write for a string.
+func (r *recorder) WriteString(s string) (int, error) {
+	if r.direct && !r.hijacked && r.status != 0 {
+		return io.WriteString(r.w, s)
+	}
+	return r.Write([]byte(s))
+}
+
+// ReadFrom writes what src has. Once nothing is kept, w may do it by itself.
+func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
+	if !r.direct {
+		kept := &io.LimitedReader{R: src, N: int64(r.limit-len(r.body)) + 1}
+		n, err = io.Copy(struct{ io.Writer }{r}, kept)
+		if err != nil || kept.N > 0 {
+			return n, err
+		}
+	}
+	if r.hijacked {
+		return n, http.ErrHijacked
+	}
+	r.begin()
+	rest, err := io.Copy(r.w, src)
+	return n + rest, err
+}
+
+// Flush is FlushError without the error.
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError sends what was written to the client.
+func (r *recorder) FlushError() error {
+	r.begin()
+	if err := r.letThrough(errStreamed, 0); err != nil {
+		return err
+	}
+	return http.NewResponseController(r.w).Flush()
+}
+
+// Hijack hands the connection over to the handler.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if !r.direct && r.status != 0 {
+		if err := r.letThrough(errHijacked, 0); err != nil {
+			return nil, nil, err
+		}
+		_ = http.NewResponseController(r.w).Flush() // the server would lose what it has buffered
+	}
+	conn, rw, err := http.NewResponseController(r.w).Hijack()
+	if err == nil {
+		r.direct, r.hijacked, r.unstored = true, true, errHijacked
+	}
+	return conn, rw, err
+}
+
+// Unwrap is for http.ResponseController. What is written to the inner writer is
+// neither kept nor stored.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
+
+// letThrough sends what was kept, and everything that follows, to the client:
+// more bytes are about to be written.
+func (r *recorder) letThrough(why error, more int) error {
+	if r.direct {
+		return nil
+	}
+	r.direct, r.unstored = true, why
+	r.setMarks(r.sent)
+	return r.send(more)
+}
+
+// send sends what was kept. The status that the handler has not written is left
+// to the body, where there is one.
+func (r *recorder) send(more int) error {
+	replaceHeaders(r.w.Header(), r.sent)
+	body := r.body
+	r.body = nil
+	if !r.implicit || len(body)+more == 0 {
+		r.w.WriteHeader(r.status)
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	_, err := r.w.Write(body)
+	return err
+}
+
+// finish ends the exchange after the handler: it sends what is still kept.
+func (r *recorder) finish(marks []mark) {
+	if r.hijacked {
+		return
+	}
+	r.begin()
+	if !r.direct {
+		r.mark(r.sent, marks)
+		_ = r.send(0) // an error: the client is gone, and the outcome is stored
+	}
+	if r.header != nil {
+		r.handTrailersOn()
+	}
+}
+
+// handTrailersOn sets the trailers on w, from where the server takes them when
+// the handler has returned. Only they are set: w may have given its headers to
+// another goroutine, as lambdaurl does.
+func (r *recorder) handTrailersOn() {
+	to := r.w.Header()
+	for name, values := range r.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			to[name] = values
+		}
+	}
+	for _, list := range r.sent["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values, ok := r.header[name]; ok {
+				to[name] = values
+			}
+		}
+	}
+}
+
+// replace answers in place of the handler, unless its answer is on its way.
+func (r *recorder) replace(a *Response) {
+	if r.hijacked || r.direct && r.status != 0 {
+		return
+	}
+	h := r.w.Header()
+	if r.direct { // then h is the handler's too: what describes its body does not describe this one
+		for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
+			h.Del(name)
+		}
+	}
+	for name, values := range a.Header {
+		name = http.CanonicalHeaderKey(name)
+		if name == headerExpose {
+			values = append(slices.Clone(h[name]), values...) // of what stands around, too
+		}
+		h[name] = slices.Clone(values)
+	}
+	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for the first one, see begin
+		r.w.WriteHeader(a.Status)
+	}
+	if len(a.Body) > 0 {
+		_, _ = r.w.Write(a.Body) // the client is gone, and nothing changes by that
+	}
+}
+
+// silent reports whether the handler has written nothing.
+func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
+
+// response returns what there is to store: the status, the body, and those
+// headers that are the handler's own. Others were set around it, for this
+// exchange.
+func (r *recorder) response() Response {
+	if r.hijacked {
+		return Response{Status: http.StatusOK, unstored: r.unstored} // whatever was spoken, it was the handler's answer
+	}
+	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
+	if a.Status == 0 {
+		a.Status = http.StatusOK // as net/http has it
+	}
+	header := r.sent
+	if header == nil {
+		header = r.header
+	}
+	around := r.w.Header()
+	for name, values := range header {
+		if !slices.Equal(values, around[name]) {
+			name = http.CanonicalHeaderKey(name)
+			a.Header[name] = append(a.Header[name], values...)
+		}
+	}
+	return a
+}
+
+// allowsBody reports whether a response of that status has a body (RFC 9110,
+// section 6.4.1).
+func allowsBody(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+func replaceHeaders(to, from http.Header) {
+	clear(to)
+	maps.Copy(to, from)
+}
