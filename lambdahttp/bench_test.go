@@ -41,7 +41,7 @@ func (c bench[Ev, Ans]) run(b *testing.B) {
 		status int
 	}{
 		{"pass/GET", optional, c.get, 201},
-		{"pass/GET/UUID", uuid, c.get, 201},
+		{"pass/GET/UUID", uuid, c.withKey(c.get, ""), 201},
 		{"pass/no-key", optional, c.withKey(c.post, ""), 201},
 		{"refuse/no-key", required, c.withKey(c.post, ""), 400},
 		{"refuse/invalid-key", optional, c.withKey(c.post, keyA), 400},
