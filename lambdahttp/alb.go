@@ -38,7 +38,8 @@ func ALB(
 				Method:  ev.HTTPMethod,
 				Path:    ev.Path,
 				Event:   ev,
-				late:    lateALB,
+				names:   namesALB,
+				query:   queryALB,
 				wants:   "an event of an Application Load Balancer",
 				header:  ev.Headers,
 				headers: ev.MultiValueHeaders,
@@ -73,9 +74,13 @@ func ALB(
 	}, g, h, optFns)
 }
 
-func lateALB(r *Request) {
+func queryALB(r *Request) string {
 	ev := r.Event.(*events.ALBTargetGroupRequest)
-	r.RawQuery = rawQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
+	return rawQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
+}
+
+func namesALB(r *Request) {
+	ev := r.Event.(*events.ALBTargetGroupRequest)
 	const name = "x-amzn-trace-id" // the load balancer writes names in lower case
 	if multiValue(ev) {
 		for _, v := range ev.MultiValueHeaders[name] {

@@ -32,7 +32,7 @@ func APIGatewayV1(
 				Route:     resourceOf(ev.Resource),
 				RequestID: ev.RequestContext.RequestID,
 				Event:     ev,
-				late:      queryV1,
+				query:     queryV1,
 				wants:     "an event of API Gateway in payload format 1.0",
 				header:    ev.Headers,
 				headers:   ev.MultiValueHeaders,
@@ -61,9 +61,9 @@ func APIGatewayV1(
 	}, g, h, optFns)
 }
 
-func queryV1(r *Request) {
+func queryV1(r *Request) string {
 	ev := r.Event.(*events.APIGatewayProxyRequest)
-	r.RawQuery = encodedQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
+	return encodedQuery(ev.MultiValueQueryStringParameters, ev.QueryStringParameters)
 }
 
 // resourceOf returns the template of a resource such as "/charges/{id}", and ""

@@ -94,22 +94,19 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.passThrough(ctx, r, w)
 	}
 
-	if r.late != nil {
-		r.late(r)
-	}
-	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global}
-	ctx = withRequestID(ctx, r.RequestID)
 	id, found, err := e.opts.readKey(r)
 	switch {
 	case isUnread(err):
 		return e.invalidBody(err)
 	case err != nil:
 		return e.invalidKey(err), nil
-	case !found:
+	}
+	r.complete(found || e.opts.ownOperation)
+	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
+	ctx = withRequestID(ctx, r)
+	if !found {
 		return e.serveWithoutKey(ctx, key, w)
 	}
-	key.ID = id
-
 	if key.Scope, err = e.opts.Scope(ctx, r); err != nil {
 		return answer{}, err
 	}
@@ -262,12 +259,14 @@ func afterwards(err error, id idempotent.RecordID) bool {
 
 type requestIDKey struct{}
 
-func withRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
+func withRequestID(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, r)
 }
 
 // requestIDFrom names the request in the guard's events and records.
 func requestIDFrom(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
+	if r, ok := ctx.Value(requestIDKey{}).(*Request); ok {
+		return r.RequestID
+	}
+	return ""
 }

@@ -78,7 +78,7 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 		Method:   r.Method,
 		RawQuery: r.URL.RawQuery,
 		Event:    r,
-		late:     lateHTTP,
+		names:    namesHTTP,
 		wants:    "a request with a method",
 		headers:  r.Header,
 		stream:   &x.body,
@@ -167,9 +167,9 @@ func routeOfPattern(pattern string) string {
 	return ""
 }
 
-// lateHTTP names the request as Lambda does where it runs there, else as a proxy
+// namesHTTP names the request as Lambda does where it runs there, else as a proxy
 // did.
-func lateHTTP(v *Request) {
+func namesHTTP(v *Request) {
 	r := v.Event.(*http.Request)
 	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)
 	if lc, ok := lambdacontext.FromContext(r.Context()); ok {

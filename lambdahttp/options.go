@@ -124,6 +124,8 @@ type Options struct {
 	// handler said with [SetError] without writing anything. Default: it is logged
 	// with slog, and the answer is a bare 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
+
+	ownOperation bool // Operation is the user's, who may read all of a Request
 }
 
 // defaultMaxBody is the default of the two limits, in bytes. Lambda's own limit
@@ -166,7 +168,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	if o.ServerErrors == ServerErrorsByProfile {
 		o.ServerErrors = o.Profile.ServerErrors
 	}
-	if o.Operation == nil {
+	if o.ownOperation = o.Operation != nil; !o.ownOperation {
 		o.Operation = operationOf
 		if name := o.Profile.Operation; name != "" {
 			o.Operation = func(*Request) string { return name }

@@ -24,11 +24,12 @@ type Request struct {
 	// leaves out.
 	Event any
 
-	wants       string              // what the handler was built for
-	late        func(*Request)      // fills in what costs something, for a guarded method
-	header      map[string]string   // one value for each name
-	headers     map[string][]string // every value; before header where it has a name
-	cookies     []string            // where the event keeps them apart from the headers
+	wants       string                // what the handler was built for
+	names       func(*Request)        // fills in path, route and request id, where that costs something
+	query       func(*Request) string // fills in RawQuery, where that costs something
+	header      map[string]string     // one value for each name
+	headers     map[string][]string   // every value; before header where it has a name
+	cookies     []string              // where the event keeps them apart from the headers
 	claims      map[string]string
 	claimValues map[string]any
 	identity    identity
@@ -37,35 +38,62 @@ type Request struct {
 	stream      *requestBody // in place of body
 }
 
+// complete fills in what the event does not show as it stands: for a guarded
+// method with a valid key or none, and the query only where it is asked for.
+func (r *Request) complete(query bool) {
+	if r.names != nil {
+		r.names(r)
+	}
+	if query && r.query != nil {
+		r.RawQuery = r.query(r)
+	}
+}
+
 // Header returns the values of the header with that name in any spelling of
 // case. An HTTP API and a function URL join several lines of one header with a
 // comma, so there is rarely more than one value.
 func (r *Request) Header(name string) (values []string) {
-	for _, k := range spellings(r.headers, name) {
+	first, more, ok := spellings(r.headers, name)
+	if ok {
+		values = slices.Clip(r.headers[first])
+	}
+	for _, k := range more {
 		values = append(values, r.headers[k]...)
 	}
-	if values != nil {
+	if len(values) > 0 {
 		return values
 	}
-	for _, k := range spellings(r.header, name) {
-		values = append(values, r.header[k])
+	if first, more, ok = spellings(r.header, name); ok {
+		values = []string{r.header[first]}
+		for _, k := range more {
+			values = append(values, r.header[k])
+		}
+		return values
 	}
-	if values == nil && len(r.cookies) > 0 && strings.EqualFold(name, "Cookie") {
+	if len(r.cookies) > 0 && strings.EqualFold(name, "Cookie") {
 		return []string{strings.Join(r.cookies, "; ")} // RFC 6265, section 4.2.1
 	}
-	return values
+	return nil
 }
 
-// spellings returns the keys of m that are name in any spelling of case,
-// sorted: a map gives either first.
-func spellings[V any](m map[string]V, name string) (keys []string) {
+// spellings returns the keys of m that are name in any spelling of case. They
+// are sorted, because a map gives any first; most often there is none, or one.
+func spellings[V any](m map[string]V, name string) (first string, more []string, ok bool) {
 	for k := range m {
-		if len(k) == len(name) && strings.EqualFold(k, name) {
-			keys = append(keys, k)
+		switch {
+		case len(k) != len(name) || !strings.EqualFold(k, name):
+		case !ok:
+			first, ok = k, true
+		default:
+			more = append(more, k)
 		}
 	}
-	slices.Sort(keys)
-	return keys
+	if more != nil {
+		more = append(more, first)
+		slices.Sort(more)
+		first, more = more[0], more[1:]
+	}
+	return first, more, ok
 }
 
 // Claim returns a claim of the JWT that the gateway's authorizer has verified,
