@@ -22,6 +22,18 @@ type translation[Ev, Ans any] struct {
 	set func(ev *Ev, a *Ans, name, value string)
 }
 
+// read returns the response that v is or points to, if that is of type Ans.
+func (t *translation[Ev, Ans]) read(v any) (r Response, ok bool, err error) {
+	if p, isPointer := v.(*Ans); isPointer && p != nil {
+		v = *p
+	}
+	a, ok := v.(Ans)
+	if ok {
+		r, err = t.response(&a)
+	}
+	return r, ok, err
+}
+
 // exchange is one event on its way, and what is to be answered.
 type exchange[Ev, Ans any] struct {
 	t       *translation[Ev, Ans]
@@ -39,6 +51,7 @@ func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(cont
 	if err != nil {
 		panic(err)
 	}
+	e.translate = t.read
 	return func(ctx context.Context, event Ev) (Ans, error) {
 		x := &exchange[Ev, Ans]{t: &t, handler: h, event: event}
 		r := t.request(&x.event)

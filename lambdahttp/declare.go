@@ -9,6 +9,8 @@ import (
 // declaration is what a handler says about its own response. It travels in the
 // handler's context and is safe for concurrent use.
 type declaration struct {
+	engine *engine // whose rules hold for the response
+
 	mu          sync.Mutex
 	withheld    bool
 	hint        string

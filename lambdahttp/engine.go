@@ -17,6 +17,9 @@ type engine struct {
 	disabled      bool                    // idempotent.Options.Disabled
 	replayHeaders []string                // canonical names of the headers that are replayed
 	headers       [len(situations)][]mark // of problems, besides those of Render
+	// translate reads an answer in the handler's own type, for the codec; nil
+	// where handlers return none.
+	translate func(any) (r Response, ok bool, err error)
 }
 
 func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
@@ -30,7 +33,7 @@ func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
 		if opts.Guard != nil {
 			opts.Guard(o)
 		}
-		o.Codec = codec{}
+		o.Codec = codec{&declaration{engine: e}}
 		o.AllowMissingKey = !opts.RequireKey
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
@@ -156,7 +159,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	var (
 		entered  bool
 		failure  error // what the handler itself returned
-		declared declaration
+		declared = declaration{engine: e}
 	)
 	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (stored, error) {
 		entered = true
@@ -164,7 +167,7 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 			return stored{}, failure
 		}
 		return e.outcome(w, &declared)
-	})
+	}, func(o *idempotent.Options) { o.Codec = codec{&declared} })
 	switch {
 	case out.Replayed:
 		return e.replay(ctx, r, out, err)
@@ -185,40 +188,6 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 		return a.mark(headerStatus, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
-}
-
-// statusError stands for a response of 5xx where the record is to be settled
-// like after an error of the handler. It reaches observers, and no caller.
-type statusError struct{ status int }
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("lambdahttp: the handler answered with status %d", e.status)
-}
-
-// outcome returns what of the handler's response is stored, or the error that
-// settles the record in place of it.
-func (e *engine) outcome(w work, d *declaration) (stored, error) {
-	withheld, hint, notExecuted := d.said()
-	if notExecuted && !withheld {
-		return stored{}, idempotent.NotExecuted(errDeclared)
-	}
-	r, err := w.response()
-	sound := err == nil && deliverable(r.Status)
-	if sound && (r.Status < 500 || e.opts.ServerErrors == StoreServerErrors) {
-		if withheld {
-			return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil
-		}
-		r.Header = only(r.Header, e.replayHeaders)
-		return stored{Response: r}, nil
-	}
-	err = &statusError{w.status()}
-	switch e.opts.ServerErrors {
-	case UnknownServerErrors:
-		err = idempotent.Unknown(err)
-	case ReleaseServerErrors:
-		err = idempotent.NotExecuted(err)
-	}
-	return stored{}, err
 }
 
 // own returns the answer for a handler that returned err itself.

@@ -1,6 +1,10 @@
 package lambdahttp
 
-import "github.com/once-lambda/once/idempotent"
+import (
+	"context"
+
+	"github.com/once-lambda/once/idempotent"
+)
 
 // What the tests of other packages cannot reach, and these need.
 var (
@@ -25,6 +29,11 @@ func (c responses) Decode(data []byte, v any) error {
 		*out = s.Response
 	}
 	return err
+}
+
+// CodecIn returns the codec of the guarded handler that ctx belongs to.
+func CodecIn(ctx context.Context) idempotent.Codec {
+	return codec{ctx.Value(declarationKey{}).(*declaration)}
 }
 
 // HeaderKey reads a key from one header line, and BodyMember from a body.

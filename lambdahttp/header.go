@@ -1,6 +1,7 @@
 package lambdahttp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -71,6 +72,17 @@ func headersOf(single map[string]string, multi map[string][]string) http.Header 
 		}
 	}
 	return h
+}
+
+// canonicalHeaders returns h with canonical names. Of two spellings of one name
+// the values follow each other in the order of the spellings.
+func canonicalHeaders(h http.Header) http.Header {
+	out := make(http.Header, len(h))
+	for _, key := range slices.Sorted(maps.Keys(h)) {
+		name := http.CanonicalHeaderKey(key)
+		out[name] = append(out[name], h[key]...)
+	}
+	return out
 }
 
 // replayList returns the canonical names of what is replayed with these names

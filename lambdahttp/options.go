@@ -103,8 +103,10 @@ type Options struct {
 
 	// Guard changes the guard's options for this handler, for example Recovery,
 	// Retention or WaitFor. It is called once, at construction. The codec is
-	// always that of this package, and a retention shorter than the profile's
-	// MinRetention is refused. Default: the guard's options as they are.
+	// always that of this package: it takes what the handler returns, or a
+	// Response, and keeps of it what is stored of a response that is returned. A
+	// retention shorter than the profile's MinRetention is refused. Default: the
+	// guard's options as they are.
 	Guard func(*idempotent.Options)
 
 	// The rest is for Middleware alone.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,7 +34,6 @@ type Response struct {
 // the response as if the handler had returned it; headers that are not
 // replayed are left out. The status has to be 200 to 599.
 func Resolved(r Response) idempotent.Resolution {
-	r.Base64 = r.Base64 || !utf8.Valid(r.Body)
 	return idempotent.ResolvedWith(codec{}, r)
 }
 
@@ -67,7 +65,9 @@ type stored struct {
 
 // codec stores a response as one line of JSON and the body's bytes behind it.
 // There is one encoding for each response, and no other bytes decode.
-type codec struct{}
+type codec struct {
+	handler *declaration // of the handler whose response this is; nil: Resolved's
+}
 
 func (codec) Name() string { return "http1" }
 
@@ -80,21 +80,48 @@ type head struct {
 	Withheld *string `json:"w,omitempty"`
 }
 
-func (codec) Encode(v any) ([]byte, error) {
-	var r stored
-	switch v := v.(type) {
-	case stored:
-		r = v
-	case Response: // from Resolved
-		r.Response = v
-	default:
-		return nil, fmt.Errorf("lambdahttp: only a Response can be stored here, not a %T", v)
+func (c codec) Encode(v any) ([]byte, error) {
+	r, err := c.stored(v)
+	if err != nil {
+		return nil, err
 	}
 	if r.unstored != nil {
 		return nil, r.unstored // the guard completes the record without a result
 	}
 	line, err := r.headLine()
 	return append(line, r.Body...), err
+}
+
+// stored returns what is kept of v. A handler that hands its response to a
+// transaction does so before it returns it, so the rules for what it returns
+// hold here too.
+func (c codec) stored(v any) (stored, error) {
+	if s, ok := v.(stored); ok {
+		return s, nil // they did
+	}
+	if r, ok := responseIn(v); ok {
+		if c.handler == nil {
+			return stored{Response: r}, nil
+		}
+		r.Header = canonicalHeaders(r.Header)
+		return c.handler.engine.storable(r, nil, c.handler)
+	}
+	if c.handler != nil && c.handler.engine.translate != nil {
+		if r, ok, err := c.handler.engine.translate(v); ok {
+			return c.handler.engine.storable(r, err, c.handler)
+		}
+	}
+	return stored{}, fmt.Errorf("lambdahttp: only a Response, or what the handler returns, can be stored here, not a %T", v)
+}
+
+// responseIn returns the Response that v is, or points to.
+func responseIn(v any) (Response, bool) {
+	if p, ok := v.(*Response); ok && p != nil {
+		v = *p
+	}
+	r, ok := v.(Response)
+	r.Base64 = r.Base64 || !utf8.Valid(r.Body)
+	return r, ok
 }
 
 // headLine returns the encoding up to the body. It is the last gate before the
@@ -108,12 +135,11 @@ func (r *stored) headLine() ([]byte, error) {
 		hint := strings.ToValidUTF8(r.hint, "\uFFFD")
 		h.Withheld = &hint
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.Header)) {
-		name := http.CanonicalHeaderKey(key)
+	for name, values := range canonicalHeaders(r.Header) {
 		if !isToken(name) || neverReplayed(name) {
 			continue
 		}
-		for _, v := range r.Header[key] {
+		for _, v := range values {
 			// JSON would replace what is not UTF-8, in a way that does not round-trip.
 			h.Header[name] = append(h.Header[name], strings.ToValidUTF8(v, "\uFFFD"))
 		}
