@@ -15,7 +15,7 @@ import (
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
 // target is the function. They know no routes, so the default operation is the
 // method and the path, and no claims: behind an authenticate action, a
-// [ScopeFunc] reads the header x-amzn-oidc-identity. Without such an action the
+// [ScopeRule] reads the header x-amzn-oidc-identity. Without such an action the
 // client itself can send that header.
 //
 // Let the target group have multi-value headers

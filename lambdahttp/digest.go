@@ -22,6 +22,7 @@ var VerifiedDigest = FingerprintRule{
 		return RawBody.Of(r)
 	},
 	Description: RawBody.Description + ", which have to match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
+	digest:      true,
 }
 
 var (

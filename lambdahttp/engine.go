@@ -110,7 +110,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if !found {
 		return e.serveWithoutKey(ctx, key, w)
 	}
-	if key.Scope, err = e.opts.Scope(ctx, r); err != nil {
+	if key.Scope, err = e.opts.Scope.Of(ctx, r); err != nil {
 		return answer{}, err
 	}
 	if key.Scope == "" {

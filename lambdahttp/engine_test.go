@@ -155,7 +155,7 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newWorld(t, on, func(o *lambdahttp.Options) {
-			o.Scope = func(context.Context, *lambdahttp.Request) (string, error) { return "x", errDown }
+			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "x", errDown }
 		})
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs != 0 || w.store.calls != 0 {
 			t.Errorf("got %v after %d runs, want the scope's error", err, w.runs)

@@ -59,7 +59,7 @@ func ExampleMiddleware_lambdaurl() {
 		panic(err)
 	}
 	guarded := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
-		o.Scope = func(ctx context.Context, _ *lambdahttp.Request) (string, error) {
+		o.Scope.Of = func(ctx context.Context, _ *lambdahttp.Request) (string, error) {
 			event, ok := lambdaurl.RequestFromContext(ctx)
 			if !ok || event.RequestContext.Authorizer == nil || event.RequestContext.Authorizer.IAM == nil {
 				return "", nil // refused with 403

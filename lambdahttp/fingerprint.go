@@ -20,9 +20,15 @@ type FingerprintRule struct {
 	// same. A [*BodyError] refuses the request with 400; any other error goes to
 	// Lambda as it is. It is safe for concurrent use.
 	Of func(*Request) (parts [][]byte, err error)
-	// Description tells clients what is compared.
+	// Description tells clients what is compared. Default: "the method, the path,
+	// and what the operation depends on".
 	Description string
+
+	digest bool // Of demands a Content-Digest header
 }
+
+// defaultFingerprint describes a rule that has no description.
+const defaultFingerprint = "the method, the path, and what the operation depends on"
 
 // WholeRequest binds query and body, by their meaning: the order of query
 // parameters of different names does not matter, and a body whose Content-Type

@@ -37,8 +37,8 @@ func newSeen(t *testing.T, r *lambdahttp.Request) seen {
 	if err != nil {
 		t.Error(err)
 	}
-	who := func(f lambdahttp.ScopeFunc) string {
-		caller, err := f(t.Context(), r)
+	who := func(rule lambdahttp.ScopeRule) string {
+		caller, err := rule.Of(t.Context(), r)
 		if err != nil {
 			t.Error(err)
 		}

@@ -20,7 +20,7 @@ import (
 //
 // and [Request.Route] is the pattern; in front of it, no route is known, and
 // the default operation is the method and the path. [Request.Event] is the
-// *http.Request. A [ScopeFunc] finds there, or in its context, the caller that
+// *http.Request. A [ScopeRule] finds there, or in its context, the caller that
 // the authentication has left. There are no claims.
 //
 // A request with a key has its body read, up to [Options.MaxRequestBody], and

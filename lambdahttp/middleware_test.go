@@ -549,7 +549,7 @@ func TestSetError(t *testing.T) {
 func TestInternalError(t *testing.T) {
 	t.Parallel()
 	h := lambdahttp.Middleware(newGuard(t), func(o *lambdahttp.Options) {
-		o.Scope = func(context.Context, *lambdahttp.Request) (string, error) { return "", errors.New("secret") }
+		o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "", errors.New("secret") }
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	out := &plainWriter{header: http.Header{}}
 	h.ServeHTTP(out, keyed(t.Context()))

@@ -25,10 +25,10 @@ type Options struct {
 
 	// Scope says for whom a key is valid: [Claim], [IAMPrincipal],
 	// [CognitoIdentity], [APIKeyID], [LambdaTenant] or [TrustedHeader] for the
-	// caller, [SingleTenant] where there is only one, or a function of yours. Required,
+	// caller, [SingleTenant] where there is only one, or a rule of yours. Required,
 	// because a key is the client's choice: without a scope one client could be
 	// answered with the response of another.
-	Scope ScopeFunc
+	Scope ScopeRule
 
 	// RequireKey refuses a request of a guarded method that has no key with 400.
 	// Default: it runs, and nothing is stored. It decides in place of
@@ -185,8 +185,14 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	if o.ErrorHandler == nil {
 		o.ErrorHandler = internalError
 	}
+	if o.Scope.Description == "" {
+		o.Scope.Description = defaultScope
+	}
 	if o.Fingerprint.Of == nil {
 		o.Fingerprint = WholeRequest
+	}
+	if o.Fingerprint.Description == "" {
+		o.Fingerprint.Description = defaultFingerprint
 	}
 	if o.GatewayTimeout == 0 {
 		o.GatewayTimeout = 29 * time.Second
@@ -209,7 +215,7 @@ func problemBase(base, docs string) string {
 }
 
 func (o *Options) validate() error {
-	if o.Scope == nil {
+	if o.Scope.Of == nil {
 		return errors.New(`lambdahttp: Options.Scope is not set; name the caller, for example with Claim("sub"), or say SingleTenant`)
 	}
 	if err := o.Profile.validate(); err != nil {

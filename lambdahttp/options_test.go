@@ -41,7 +41,7 @@ func TestConstructionPanics(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		g := newGuard(t)
 		for want, change := range map[string]func(*lambdahttp.Options){
-			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = nil },
+			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "nobody"} },
 			"Options.ServerErrors is 5":                func(o *lambdahttp.Options) { o.ServerErrors = 5 },
 			"Options.ProblemBase":                      func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
 			`Options.ReplayHeaders: "a b"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
@@ -278,7 +278,7 @@ func TestRequestView(t *testing.T) {
 	h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
 	}, func(o *lambdahttp.Options) {
-		o.Scope = func(_ context.Context, r *lambdahttp.Request) (string, error) {
+		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
 			asked = true
 			body, err := r.Body()
 			if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||

@@ -140,7 +140,7 @@ func TestScopeSources(t *testing.T) {
 	}
 	const role = "arn:aws:sts::123456789012:assumed-role/app/"
 	for name, c := range map[string]struct {
-		scope  lambdahttp.ScopeFunc
+		scope  lambdahttp.ScopeRule
 		ctx    context.Context
 		change func(*events.APIGatewayV2HTTPRequest)
 		want   string // the scope; "": refused

@@ -73,8 +73,8 @@ func fuzzOptions(o *lambdahttp.Options) {
 	o.Operation = func(r *lambdahttp.Request) string {
 		_, _ = r.Body()
 		_, _, _ = r.Header("Cookie"), r.Claim("sub"), r.RequestID
-		for _, scope := range []lambdahttp.ScopeFunc{lambdahttp.IAMPrincipal, lambdahttp.CognitoIdentity, lambdahttp.APIKeyID, lambdahttp.LambdaTenant, lambdahttp.TrustedHeader("x-caller")} {
-			_, _ = scope(context.Background(), r)
+		for _, scope := range []lambdahttp.ScopeRule{lambdahttp.IAMPrincipal, lambdahttp.CognitoIdentity, lambdahttp.APIKeyID, lambdahttp.LambdaTenant, lambdahttp.TrustedHeader("x-caller")} {
+			_, _ = scope.Of(context.Background(), r)
 		}
 		return lambdahttp.OperationOf(r)
 	}

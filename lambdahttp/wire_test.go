@@ -37,7 +37,7 @@ type wire struct {
 	constructor string // of the package
 	wants       string // what an event of another type is told
 	build       func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender
-	scope       lambdahttp.ScopeFunc
+	scope       lambdahttp.ScopeRule
 	// carried returns what of a handler's reply the caller sees; ok is false for
 	// a reply that this wire has no form for. nil: all of it.
 	carried func(reply) (_ reply, ok bool)
@@ -46,11 +46,11 @@ type wire struct {
 // wires are the event types; every rule holds for each.
 var wires = []wire{
 	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "2.0", build: buildV2, scope: lambdahttp.Claim("sub")},
-	{name: "FunctionURL", constructor: "FunctionURL", wants: "2.0", build: buildURL, scope: scopeOfURL},
+	{name: "FunctionURL", constructor: "FunctionURL", wants: "2.0", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
 	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0", build: buildV1, scope: lambdahttp.Claim("sub")},
-	{name: "ALB", constructor: "ALB", wants: "Load Balancer", build: buildALB(false), scope: scopeOfALB},
-	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer", build: buildALB(true), scope: scopeOfALB},
-	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: scopeOfHTTP, carried: carriedHTTP},
+	{name: "ALB", constructor: "ALB", wants: "Load Balancer", build: buildALB(false), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer", build: buildALB(true), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
 }
 
 // carries returns what of the handler's reply a the caller sees.
