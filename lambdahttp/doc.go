@@ -22,6 +22,9 @@
 // header is data (a [Profile]: [IETF], [Stripe], [UUID] or yours), and what
 // differs between events is one file of translation each.
 //
+// [NewPolicy] renders what clients have to know, from what the handler is built
+// with.
+//
 // A response of 2xx to 4xx is the outcome of the key: it is stored and
 // replayed, also a 404. What happens after a 5xx is declared by [ServerErrors].
 // A handler can say more about its response with [NoStore] (it is a secret) and

@@ -2,7 +2,9 @@ package lambdahttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -53,6 +55,39 @@ func ExampleProfile_stripe() {
 	// Output:
 	// 201 {"id":"ch_1"} <nil>
 	// 400 {"error":{"type":"idempote <nil>
+}
+
+// What clients have to know is rendered from the options that the handler is
+// built with.
+func ExampleNewPolicy() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	options := func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.Claim("sub")
+		o.RequireKey = true
+		o.DocsURL = "https://api.example.com/docs/idempotency"
+	}
+	handler := lambdahttp.APIGatewayV2(guard, pay, options)
+	policy, err := lambdahttp.NewPolicy(guard, options)
+	if err != nil {
+		panic(err)
+	}
+	page, document := policy.Markdown(), policy.OpenAPI()
+
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "| remembered for") || strings.HasPrefix(line, "| 422") {
+			fmt.Println(line[:46])
+		}
+	}
+	fmt.Println(json.Valid(document))
+	_ = handler // in main: lambda.StartHandlerFunc(handler)
+	// Output:
+	// | remembered for | 24 h after the response was
+	// | 422 Unprocessable Entity | **Idempotency-Key
+	// | 422 Unprocessable Entity | **The request has
+	// true
 }
 
 // An API key is shown once: it is not stored, and a retry is told how to go on.

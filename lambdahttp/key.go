@@ -85,9 +85,12 @@ var (
 
 // KeyPattern returns the regular expression of the profile's key syntax, with
 // its bounds filled in.
-func (p *Profile) KeyPattern() string {
+func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
+
+// bounded fills the profile's bounds into a pattern.
+func (p *Profile) bounded(pattern string) string {
 	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
-	return strings.ReplaceAll(p.Syntax.Pattern, "{min,max}", bounds)
+	return strings.ReplaceAll(pattern, "{min,max}", bounds)
 }
 
 // readKey returns the request's key, and whether there is one. The error's

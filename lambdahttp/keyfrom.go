@@ -3,6 +3,7 @@ package lambdahttp
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/once-lambda/once/internal/canonical"
 )
@@ -25,6 +26,21 @@ func BodyField(name string) KeySource {
 	}
 	return KeySource{member: name}
 }
+
+// answers changes the texts that speak of a header.
+func (k KeySource) answers(a *Answers) {
+	if k.member == "" {
+		return
+	}
+	a[MissingKey].Detail = fmt.Sprintf("This operation requires the member %q in the body. Send a new random key, for example a UUID.", k.member)
+	a[InvalidKey].Detail = fmt.Sprintf("The member %q of the body cannot be used as a key.", k.member)
+}
+
+// bodyKeySyntax and bodyKeyPattern are what Profile.Syntax says of a header.
+const (
+	bodyKeySyntax  = "a string of printable ASCII characters"
+	bodyKeyPattern = `^[ -~]{min,max}$`
+)
 
 var (
 	errNoObject = errors.New("the body is not one JSON object with distinct names")

@@ -167,6 +167,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 		f(&o)
 	}
 	o.Profile = o.Profile.withDefaults()
+	o.KeyFrom.answers(&o.Profile.Answers)
 	if o.ServerErrors == ServerErrorsByProfile {
 		o.ServerErrors = o.Profile.ServerErrors
 	}

@@ -101,13 +101,15 @@ func (r row) test(t *testing.T, on wire) {
 }
 
 func (r row) check(t *testing.T, on wire) {
-	w := newWorld(t, on, func(o *lambdahttp.Options) {
+	options := func(o *lambdahttp.Options) {
 		o.Profile = profiles[r.profile]
 		if r.options != nil {
 			r.options(o)
 		}
-	})
+	}
+	w := newWorld(t, on, options)
 	a := r.play(w)
+	r.checkPublished(t, w.guard, a, func(o *lambdahttp.Options) { o.Scope = on.scope }, options)
 
 	if a.status != r.status {
 		t.Errorf("status %d, want %d", a.status, r.status)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // Problem is what a client is told in place of the handler's response. Its
@@ -51,6 +52,15 @@ func (e *engine) render(p Problem) answer {
 		a = a.mark(h.name, h.value)
 	}
 	return e.status(a, statusOf(p.Situation))
+}
+
+// renderLater is render with a hint when to repeat the request.
+func (e *engine) renderLater(p Problem, wait time.Duration) answer {
+	a := e.render(p)
+	if !waits[p.Situation] {
+		return a
+	}
+	return a.retryAfter(wait)
 }
 
 // problemHeaders returns the headers that the answers of a situation have

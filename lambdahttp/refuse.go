@@ -2,7 +2,6 @@ package lambdahttp
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -18,7 +17,7 @@ const soon = time.Second
 func (e *engine) refused(r *Request, err error) (answer, error) {
 	switch g := err.(type) {
 	case *idempotent.NoKeyError:
-		return e.missingKey(), nil
+		return e.render(e.problem(MissingKey)), nil
 	case *idempotent.MismatchError:
 		return e.render(e.problem(KeyReused)), nil
 	case *idempotent.InProgressError:
@@ -29,14 +28,14 @@ func (e *engine) refused(r *Request, err error) (answer, error) {
 	case *idempotent.UnresolvedError:
 		p := e.problem(OutcomeUnknown)
 		p.Resource = g.Ref
-		return e.render(p).retryAfter(g.RetryAfter), nil
+		return e.renderLater(p, g.RetryAfter), nil
 	case *idempotent.ReplayUnavailableError:
 		return e.unavailable(g.Ref, ""), nil
 	case *idempotent.NoTimeError:
-		return e.render(e.problem(NoTimeLeft)).retryAfter(soon), nil
+		return e.renderLater(e.problem(NoTimeLeft), soon), nil
 	}
 	if errors.Is(err, idempotent.ErrStore) {
-		return e.render(e.problem(StoreUnavailable)).retryAfter(soon), nil
+		return e.renderLater(e.problem(StoreUnavailable), soon), nil
 	}
 	return answer{}, err // an Operation that cannot be one: a mistake in the program
 }
@@ -49,26 +48,15 @@ func (e *engine) inProgress(r *Request, record idempotent.RecordID, resource str
 	}
 	p := e.problem(situation)
 	p.Resource = resource
-	a := e.render(p).retryAfter(wait)
+	a := e.renderLater(p, wait)
 	if location != "" {
 		a = a.mark("Location", location)
 	}
 	return a
 }
 
-func (e *engine) missingKey() answer {
-	p := e.problem(MissingKey)
-	if name := e.opts.KeyFrom.member; name != "" {
-		p.Detail = fmt.Sprintf("This operation requires the member %q in the body. Send a new random key, for example a UUID.", name)
-	}
-	return e.render(p)
-}
-
 func (e *engine) invalidKey(err error) answer {
 	p := e.problem(InvalidKey)
-	if name := e.opts.KeyFrom.member; name != "" {
-		p.Detail = fmt.Sprintf("The member %q of the body cannot be used as a key.", name)
-	}
 	p.Detail = because(p.Detail, err.Error())
 	return e.render(p)
 }

@@ -129,7 +129,13 @@ func (r *Request) contentType() string {
 	if len(values) != 1 {
 		return ""
 	}
-	media, _, _ := strings.Cut(values[0], ";")
+	return mediaType(values[0])
+}
+
+// mediaType returns the media type of a Content-Type in lower case, without
+// parameters.
+func mediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 

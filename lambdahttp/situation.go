@@ -40,6 +40,10 @@ func (s Situation) String() string {
 	return situations[s]
 }
 
+// waits are the situations whose answers tell in Retry-After when to repeat the
+// request.
+var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
+
 // Answers has one Answer for each [Situation].
 type Answers [len(situations)]Answer
 

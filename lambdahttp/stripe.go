@@ -17,7 +17,7 @@ type stripeError struct {
 // idempotency_key_in_use; the others are made in its manner.
 var stripeCodes = [len(situations)]string{
 	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
-	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", InvalidDigest: "content_digest_invalid",
+	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
 	KeyReused: "idempotency_key_reused", InProgress: "idempotency_key_in_use", Accepted: "idempotency_key_in_use",
 	OutcomeUnknown: "idempotency_outcome_unknown", ReplayUnavailable: "idempotency_replay_unavailable",
 	StoreUnavailable: "idempotency_store_unavailable", NoTimeLeft: "idempotency_no_time_left",
