@@ -139,12 +139,20 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
 		}
 	}
+	// What is announced as too long is not even read.
+	r := keyed(t.Context())
+	unread := strings.NewReader("01234567890")
+	r.Body, r.ContentLength = io.NopCloser(unread), 11
+	lambdahttp.Middleware(newGuard(t), single, limit)(http.NotFoundHandler()).ServeHTTP(&plainWriter{header: http.Header{}}, r)
+	if unread.Len() != 11 {
+		t.Errorf("%d bytes were read", 11-unread.Len())
+	}
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit)
 	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
 		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
 	}
 	// Without a key nothing is read, so nothing is too long.
-	r := s.request(t.Context(), strings.NewReader("01234567890"))
+	r = s.request(t.Context(), strings.NewReader("01234567890"))
 	r.Header.Del("Idempotency-Key")
 	if a, got := s.send(r); a.StatusCode != 200 || got != "01234567890" {
 		t.Errorf("without a key: got %d %s", a.StatusCode, got)

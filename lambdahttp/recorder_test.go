@@ -285,6 +285,20 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
+// What an informational response had does not stay for an answer in place of the
+// handler's.
+func TestInformationalThenFinal(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
+	}, nil)
+	if a, _ := s.do(""); a.StatusCode != 422 || a.Header.Get("Link") != "" {
+		t.Errorf("got %d %v", a.StatusCode, a.Header)
+	}
+}
+
 // Trailers of both kinds reach the first client, kept or streamed, and no replay.
 func TestTrailers(t *testing.T) {
 	t.Parallel()
