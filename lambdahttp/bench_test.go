@@ -33,6 +33,7 @@ func (c bench[Ev, Ans]) run(b *testing.B) {
 	handler := func(context.Context, Ev) (Ans, error) { return c.answer, nil }
 	optional := c.build(newGuard(b), handler, single)
 	required := c.build(newGuard(b), handler, single, required)
+	uuid := c.build(newGuard(b), handler, single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
 	for _, m := range []struct {
 		name   string
 		h      func(context.Context, Ev) (Ans, error)
@@ -40,9 +41,11 @@ func (c bench[Ev, Ans]) run(b *testing.B) {
 		status int
 	}{
 		{"pass/GET", optional, c.get, 201},
+		{"pass/GET/UUID", uuid, c.withKey(c.get, ""), 201},
 		{"pass/no-key", optional, c.withKey(c.post, ""), 201},
 		{"refuse/no-key", required, c.withKey(c.post, ""), 400},
 		{"refuse/invalid-key", optional, c.withKey(c.post, keyA), 400},
+		{"refuse/invalid-key/UUID", uuid, c.withKey(c.post, "order-7"), 400},
 		{"replay", optional, c.post, 201},
 	} {
 		b.Run(m.name, func(b *testing.B) {

@@ -55,9 +55,6 @@ func (r *Request) bodyMember(name string) (value string, found bool, err error) 
 	if !found || string(raw) == "null" {
 		return "", false, nil
 	}
-	if raw[0] != '"' {
-		return "", true, errNotText
-	}
 	if err := json.Unmarshal(raw, &value); err != nil {
 		return "", true, errNotText
 	}

@@ -113,7 +113,7 @@ func (w *world) waits(takes, deadline, least, most time.Duration) (second reply)
 				w.t.Errorf("it was answered after %s, want %s to %s", waited, least, most)
 			}
 		}()
-		time.Sleep(takes)
+		<-time.After(takes)
 	}))
 	w.post(charge())
 	<-done

@@ -147,6 +147,7 @@ func TestScopeSources(t *testing.T) {
 	}{
 		"IAM principal":                  {lambdahttp.IAMPrincipal, nil, iam(role+"session", ""), role + "session"},
 		"IAM principal of Cognito":       {lambdahttp.IAMPrincipal, nil, iam(role+"CognitoIdentityCredentials", "eu-west-1:1"), ""},
+		"IAM principal with an identity": {lambdahttp.IAMPrincipal, nil, iam(role+"session", "eu-west-1:1"), ""},
 		"Cognito role, no identity told": {lambdahttp.IAMPrincipal, nil, iam(role+"CognitoIdentityCredentials", ""), ""},
 		"no IAM principal":               {lambdahttp.IAMPrincipal, nil, nothing, ""},
 		"empty IAM principal":            {lambdahttp.IAMPrincipal, nil, iam("", ""), ""},
