@@ -289,3 +289,20 @@ func TestNoBodyAndEmptyBody(t *testing.T) {
 		}
 	}
 }
+
+// Several spellings of one name come in the order of the spellings, always: a
+// map gives either first.
+func TestHeaderSpellings(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		var got []string
+		runs := 0
+		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("x-a"); return "charge" }
+		})
+		ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"x-a": {"3"}, "X-A": {"2", "1"}, "x-A": {"4"}, "x-b": {"5"}}}
+		if _, err := h(t.Context(), ev); err != nil || !slices.Equal(got, []string{"2", "1", "4", "3"}) {
+			t.Fatalf("got %q %v", got, err)
+		}
+	}
+}

@@ -1,16 +1,11 @@
 package lambdahttp
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net"
 	"net/http"
 	"slices"
-	"strings"
-	"unicode/utf8"
 )
 
 // recorder is the http.ResponseWriter of a handler behind [Middleware]. It lets
@@ -159,48 +154,6 @@ func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
-// Flush is FlushError without the error.
-func (r *recorder) Flush() { _ = r.FlushError() }
-
-// FlushError sends what was written to the client.
-func (r *recorder) FlushError() error {
-	r.begin()
-	if err := r.letThrough(errStreamed, 0); err != nil {
-		return err
-	}
-	return http.NewResponseController(r.w).Flush()
-}
-
-// Hijack hands the connection over to the handler.
-func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if !r.direct && r.status != 0 {
-		if err := r.letThrough(errHijacked, 0); err != nil {
-			return nil, nil, err
-		}
-		_ = http.NewResponseController(r.w).Flush() // the server would lose what it has buffered
-	}
-	conn, rw, err := http.NewResponseController(r.w).Hijack()
-	if err == nil {
-		r.direct, r.hijacked, r.unstored = true, true, errHijacked
-	}
-	return conn, rw, err
-}
-
-// Unwrap is for http.ResponseController. What is written to the inner writer is
-// neither kept nor stored.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
-
-// letThrough sends what was kept, and everything that follows, to the client:
-// more bytes are about to be written.
-func (r *recorder) letThrough(why error, more int) error {
-	if r.direct {
-		return nil
-	}
-	r.direct, r.unstored = true, why
-	r.setMarks(r.sent)
-	return r.send(more)
-}
-
 // send sends what was kept. The status that the handler has not written is left
 // to the body, where there is one.
 func (r *recorder) send(more int) error {
@@ -230,89 +183,4 @@ func (r *recorder) finish(marks []mark) {
 	if r.header != nil {
 		r.handTrailersOn()
 	}
-}
-
-// handTrailersOn sets the trailers on w, from where the server takes them when
-// the handler has returned. Only they are set: w may have given its headers to
-// another goroutine, as lambdaurl does.
-func (r *recorder) handTrailersOn() {
-	to := r.w.Header()
-	for name, values := range r.header {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			to[name] = values
-		}
-	}
-	for _, list := range r.sent["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if values, ok := r.header[name]; ok {
-				to[name] = values
-			}
-		}
-	}
-}
-
-// replace answers in place of the handler, unless its answer is on its way.
-func (r *recorder) replace(a *Response) {
-	if r.hijacked || r.direct && r.status != 0 {
-		return
-	}
-	h := r.w.Header()
-	if r.direct { // then h is the handler's too: what describes its body does not describe this one
-		for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
-			h.Del(name)
-		}
-	}
-	for name, values := range a.Header {
-		name = http.CanonicalHeaderKey(name)
-		if name == headerExpose {
-			values = append(slices.Clone(h[name]), values...) // of what stands around, too
-		}
-		h[name] = slices.Clone(values)
-	}
-	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for the first one, see begin
-		r.w.WriteHeader(a.Status)
-	}
-	if len(a.Body) > 0 {
-		_, _ = r.w.Write(a.Body) // the client is gone, and nothing changes by that
-	}
-}
-
-// silent reports whether the handler has written nothing.
-func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
-
-// response returns what there is to store: the status, the body, and those
-// headers that are the handler's own. Others were set around it, for this
-// exchange.
-func (r *recorder) response() Response {
-	if r.hijacked {
-		return Response{Status: http.StatusOK, unstored: r.unstored} // whatever was spoken, it was the handler's answer
-	}
-	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
-	if a.Status == 0 {
-		a.Status = http.StatusOK // as net/http has it
-	}
-	header := r.sent
-	if header == nil {
-		header = r.header
-	}
-	around := r.w.Header()
-	for name, values := range header {
-		if !slices.Equal(values, around[name]) {
-			name = http.CanonicalHeaderKey(name)
-			a.Header[name] = append(a.Header[name], values...)
-		}
-	}
-	return a
-}
-
-// allowsBody reports whether a response of that status has a body (RFC 9110,
-// section 6.4.1).
-func allowsBody(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}
-
-func replaceHeaders(to, from http.Header) {
-	clear(to)
-	maps.Copy(to, from)
 }
