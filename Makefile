@@ -16,11 +16,27 @@ run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
 	@exec $(BIN)/charge-local
 
 .PHONY: test
-test: lint test-unit cover test-localstack test-integration ## Everything: lint, race tests, coverage, LocalStack, integration
+test: lint test-unit test-fuzz cover test-localstack test-integration ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines
 	go test -race $(PACKAGES)
+	cd tools && GOWORK=off go test ./...
+
+.PHONY: fuzz test-fuzz
+FUZZTIME ?= 60s
+fuzz test-fuzz: $(BIN)/fuzz
+fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
+	@$(BIN)/fuzz -time $(FUZZTIME) $(PACKAGES)
+test-fuzz: ## Every fuzz target for 5 s
+	@$(BIN)/fuzz -time 5s $(PACKAGES)
+
+.PHONY: mutate
+mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must notice (ARGS)
+	@$(BIN)/mutate -root . $(ARGS)
+
+$(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
+	@cd tools && GOWORK=off go build -o ../$@ ./$*
 
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
@@ -37,6 +53,7 @@ lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 	go vet $(PACKAGES) ./tests/...
 	$(BIN)/staticcheck $(PACKAGES) ./tests/...
+	cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(BIN)/staticcheck ./...
 
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
@@ -51,8 +68,10 @@ cover: ## Statement coverage of the core; fails below 95 %
 	@go tool cover -func=.cache/cover.out | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 95) exit 1 }'
 
 .PHONY: bench
-bench: ## Benchmarks, in the form benchstat reads
-	go test -run '^$$' -bench . -benchmem $(PACKAGES)
+BENCH_COUNT ?= 6
+bench: ## Comparisons (on stderr), then benchmarks for benchstat (BENCH_COUNT)
+	@go test -count=1 -v ./tests/bench >&2
+	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
 
 .PHONY: up down
 up: ## Start LocalStack and print its address

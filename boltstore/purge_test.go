@@ -3,11 +3,11 @@ package boltstore_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
@@ -15,7 +15,8 @@ import (
 
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
 	expires := []struct {
 		at   time.Time
 		gone bool
@@ -39,8 +40,15 @@ func TestPurge(t *testing.T) {
 			t.Errorf("the record that expires at %s: gone is %t (%v)", e.at, gone, err)
 		}
 	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n, err := s.Purge(t.Context(), at); n != 0 || err != nil {
 		t.Errorf("the second Purge dropped %d records, %v", n, err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("a Purge with nothing to drop changed the file (%v)", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -55,31 +63,14 @@ func TestPurgeManyAtOpen(t *testing.T) {
 	t.Parallel()
 	const many = 2500
 	path := filepath.Join(t.TempDir(), "once.db")
-	open(t, path).Close()
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(boltstore.Bucket)
-		for n := range many {
-			r := record(n, time.Time{})
-			if n%3 == 0 {
-				r.Expires = at.AddDate(-1, 0, 0)
-			}
-			value, err := boltstore.Encode(&r)
-			if err != nil {
-				return err
-			}
-			if err := b.Put([]byte(r.ID), value); err != nil {
-				return err
-			}
+	s := open(t, path)
+	fill(t, s, many, func(n int) time.Time {
+		if n%3 == 0 {
+			return at.AddDate(-1, 0, 0)
 		}
-		return b.SetSequence(many)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	db.Close()
+		return time.Time{}
+	})
+	s.Close()
 
 	for range 2 { // the second time shows that the file is whole after the purge
 		s := open(t, path)
@@ -99,6 +90,52 @@ func TestPurgeManyAtOpen(t *testing.T) {
 	}
 }
 
+// TestPurgeOfWholeBatches: where every record goes, none is passed over between
+// two transactions.
+func TestPurgeOfWholeBatches(t *testing.T) {
+	t.Parallel()
+	const many = 2500
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	fill(t, s, many, func(int) time.Time { return at.AddDate(-1, 0, 0) })
+	if n, err := s.Purge(t.Context(), at); n != many || err != nil {
+		t.Errorf("dropped %d of %d, %v", n, many, err)
+	}
+}
+
+// TestPurgeOfDamage: a damaged record may be one that keeps a request from
+// running. It ends the purge with a word, whoever comes upon it.
+func TestPurgeOfDamage(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	old := record(1, at.AddDate(-1, 0, 0))
+	insert(t, s, old)
+	if err := boltstore.Put(s, map[idempotent.RecordID][]byte{old.ID: []byte("damaged")}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.Purge(t.Context(), at)
+	wantError(t, err, "is damaged")
+	m, err := boltstore.Drop(s, [][]byte{[]byte(old.ID)}, at)
+	wantError(t, err, "is damaged")
+	if n != 0 || m != 0 {
+		t.Errorf("dropped %d and %d", n, m)
+	}
+}
+
+// TestPurgeEndsWithItsContext: also where it waits for a writer.
+func TestPurgeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "once.db"))
+		insert(t, s, record(1, at.AddDate(-1, 0, 0)))
+		defer boltstore.HoldWriter(s)()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if n, err := s.Purge(ctx, at); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("dropped %d, %v; want the context's error", n, err)
+		}
+	})
+}
+
 // TestPurgeRace: a record that is replaced between the look and the delete
 // stays.
 func TestPurgeRace(t *testing.T) {
@@ -113,5 +150,22 @@ func TestPurgeRace(t *testing.T) {
 	}
 	if _, err := s.Get(t.Context(), old.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// fill puts many records into s in one transaction.
+func fill(t testing.TB, s *boltstore.Store, many int, expires func(n int) time.Time) {
+	t.Helper()
+	values := map[idempotent.RecordID][]byte{}
+	for n := range many {
+		r := record(n, expires(n))
+		value, err := boltstore.Encode(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[r.ID] = value
+	}
+	if err := boltstore.Put(s, values); err != nil {
+		t.Fatal(err)
 	}
 }

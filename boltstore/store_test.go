@@ -63,6 +63,10 @@ func fixture() idempotenttest.Fixture {
 func TestConformance(t *testing.T)  { idempotenttest.RunStore(t, fixture()) }
 func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture()) }
 
+func TestFailureModesUnderFaults(t *testing.T) {
+	idempotenttest.RunFailureModesUnderFaults(t, fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 5 })
+}
+
 var at = time.Date(2026, 3, 4, 5, 6, 7, 8e6, time.UTC)
 
 // record returns a completed record of the n-th key that expires at expires.
@@ -279,39 +283,6 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 	}
 	release()
 	insert(t, s, record(1, time.Time{}))
-}
-
-// TestInsertRace: the record that another writer puts in between the look and
-// the write is the one that is returned.
-func TestInsertRace(t *testing.T) {
-	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "once.db"))
-	const racers = 32
-	r := record(1, time.Time{})
-	won := make(chan byte, racers)
-	var wg sync.WaitGroup
-	release := boltstore.HoldWriter(s) // all of them look, and find nothing
-	for n := range byte(racers) {
-		wg.Go(func() {
-			mine := r
-			mine.Version = version(n)
-			met, err := s.Insert(t.Context(), mine, at)
-			if err != nil {
-				t.Error(err)
-			} else if met == nil {
-				won <- n
-			}
-		})
-	}
-	release()
-	wg.Wait()
-	close(won)
-	if len(won) != 1 {
-		t.Fatalf("%d inserts won, want 1", len(won))
-	}
-	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Version != version(<-won) {
-		t.Errorf("another record than the winner's stands: %v, %v", got, err)
-	}
 }
 
 func TestEmptyID(t *testing.T) {

@@ -22,15 +22,7 @@ import (
 
 type item = map[string]types.AttributeValue
 
-// The conditions, spelled out here again: a change to them is a change to the
-// protocol and has to be made twice.
-const (
-	insertCondition  = "attribute_not_exists(pk) OR exp <= :now"
-	replaceCondition = "wid = :was"
-)
-
-// fakeDynamoDB is one table in memory. It knows the two conditions above by
-// their text and nothing of expressions.
+// fakeDynamoDB is one table in memory.
 type fakeDynamoDB struct {
 	mu        sync.Mutex
 	items     map[string]item
@@ -100,27 +92,30 @@ func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _
 	f.puts = append(f.puts, in)
 	pk := in.Item["pk"].(*types.AttributeValueMemberS).Value
 	old := f.items[pk]
-	if !conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues) {
+	holds, err := conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues)
+	if err != nil {
+		return nil, operationError("PutItem", err)
+	}
+	if !holds {
 		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
 		if in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful {
-			failed.Item = maps.Clone(old)
+			failed.Item = overTheWire(old)
 		}
 		return nil, operationError("PutItem", failed)
 	}
-	f.items[pk] = maps.Clone(in.Item)
+	f.items[pk] = overTheWire(in.Item)
 	return &dynamodb.PutItemOutput{}, nil
 }
 
-func conditionHolds(condition string, old item, values item) bool {
-	switch condition {
-	case insertCondition:
-		exp, isNumber := old["exp"].(*types.AttributeValueMemberN)
-		return old == nil || isNumber && floatOf(exp) <= floatOf(values[":now"])
-	case replaceCondition:
-		wid, _ := old["wid"].(*types.AttributeValueMemberB)
-		return wid != nil && bytes.Equal(wid.Value, values[":was"].(*types.AttributeValueMemberB).Value)
+// overTheWire returns an item as it arrives: in memory of its own.
+func overTheWire(it item) item {
+	it = maps.Clone(it)
+	for name, value := range it {
+		if b, ok := value.(*types.AttributeValueMemberB); ok {
+			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(b.Value)}
+		}
 	}
-	panic("a condition that nobody agreed on: " + condition)
+	return it
 }
 
 // floatOf reads a number of up to 53 bits, which all times here are.
@@ -139,7 +134,7 @@ func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gets = append(f.gets, in)
-	return &dynamodb.GetItemOutput{Item: maps.Clone(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
+	return &dynamodb.GetItemOutput{Item: overTheWire(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
 }
 
 func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {

@@ -3,7 +3,6 @@ package dynamostore_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,7 +32,7 @@ func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWri
 	}
 	undone := f.undone("BatchWriteItem", len(requests))
 	for _, r := range requests[undone:] {
-		f.items[pkOf(r.PutRequest.Item)] = maps.Clone(r.PutRequest.Item)
+		f.items[pkOf(r.PutRequest.Item)] = overTheWire(r.PutRequest.Item)
 	}
 	out := &dynamodb.BatchWriteItemOutput{}
 	if undone > 0 {
@@ -95,7 +94,7 @@ func (f *fakeDynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetIt
 			break
 		}
 		if it != nil {
-			out.Responses[f.named(table)] = append(out.Responses[f.named(table)], maps.Clone(it))
+			out.Responses[f.named(table)] = append(out.Responses[f.named(table)], overTheWire(it))
 		}
 	}
 	if undone > 0 {

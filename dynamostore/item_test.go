@@ -323,6 +323,26 @@ func wantDamaged(t *testing.T, store idempotent.Store, r idempotent.Record, attr
 	}
 }
 
+// A text that may be missing may be empty too, which is how another writer may
+// spell it.
+func TestItem_EmptyTexts(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := someRecord()
+	r.Reason = ""
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	for _, name := range []string{"why", "enc", "rv", "ref", "rid"} {
+		fake.items[string(r.ID)][name] = &types.AttributeValueMemberS{}
+	}
+	got, err := s.Get(t.Context(), r.ID)
+	if err != nil || !reflect.DeepEqual(*got, r) {
+		t.Errorf("got %+v, %v, want %+v", got, err, r)
+	}
+}
+
 // What a later version wrote survives a write of this one, whole and as often
 // as it is written; a new record does not inherit it.
 func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {

@@ -16,12 +16,13 @@ type attempt struct {
 	owner  Owner
 	window window
 	random random
+	mine   Record // the claim as this attempt wrote it last
 }
 
 // begin prepares an attempt for key. It draws the owner token: random, and
 // never the request id, which an asynchronous retry may use again.
-func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) *attempt {
-	a := &attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
+func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
+	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
 	a.owner = a.random.draw()
 	return a
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-func benchmarkGuard(b *testing.B) func(context.Context, chargeRequest) (string, error) {
-	b.Helper()
-	b.ReportAllocs()
+func benchmarkGuard(tb testing.TB) func(context.Context, chargeRequest) (string, error) {
+	tb.Helper()
 	g, err := idempotent.New(memstore.New())
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	return idempotent.Wrap(g, byOrder, func(context.Context, chargeRequest) (string, error) { return "ch_1", nil })
 }
 
-// A first request: claim, handler, outcome.
+// A first request: claim, handler, outcome. Budget: 5 µs, 30 allocations.
 func BenchmarkWrapFirst(b *testing.B) {
+	b.ReportAllocs()
 	var h func(context.Context, chargeRequest) (string, error)
 	ctx := b.Context()
 	for i := 0; b.Loop(); i++ {
-		if i%4096 == 0 {
+		if i%1024 == 0 {
 			h = benchmarkGuard(b) // or the collector's work on a growing store is what is measured
 		}
 		if _, err := h(ctx, chargeRequest{"acme", strconv.Itoa(i), 4200}); err != nil {
@@ -33,8 +33,9 @@ func BenchmarkWrapFirst(b *testing.B) {
 	}
 }
 
-// A retry: the stored outcome.
+// A retry: the stored outcome. Budget: 4 µs.
 func BenchmarkWrapReplay(b *testing.B) {
+	b.ReportAllocs()
 	h, ctx := benchmarkGuard(b), b.Context()
 	for b.Loop() {
 		if _, err := h(ctx, chargeRequest{"acme", "order-1", 4200}); err != nil {

@@ -26,14 +26,14 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 			return nil, nil, noTime(ctx, left)
 		}
 		if existing == nil {
-			mine := a.fresh(ctx, now)
-			existing, err = a.guard.insert(ctx, mine, now)
+			a.mine = a.fresh(ctx, now)
+			existing, err = a.guard.insert(ctx, a.mine, now)
 			if err != nil {
-				return nil, nil, a.giveUp(ctx, &mine, err)
+				return nil, nil, a.giveUp(ctx, err)
 			}
 			if existing == nil {
-				a.observe(ctx, EventReserved, &mine, nil)
-				return &mine, nil, nil
+				a.observe(ctx, EventReserved, &a.mine, nil)
+				return &a.mine, nil, nil
 			}
 		}
 		switch v := decide(existing, a.fp, now); v {
@@ -41,15 +41,19 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 			a.observe(ctx, EventExpiredReplaced, existing, nil)
 			existing = nil
 		case verdictTakeOver:
-			mine := a.takeover(ctx, existing, now)
-			existing, err = a.guard.replace(ctx, mine, existing.Version)
+			// The look at the record took time, too.
+			if left := a.window.deadline.Sub(a.opts.now()); left < time.Millisecond {
+				return nil, nil, noTime(ctx, left)
+			}
+			a.mine = a.takeover(ctx, existing, now)
+			existing, err = a.guard.replace(ctx, a.mine, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord): // its physical expiry was quicker
 			case err != nil:
-				return nil, nil, a.giveUp(ctx, &mine, err)
+				return nil, nil, a.giveUp(ctx, err)
 			case existing == nil:
-				a.observe(ctx, EventTakenOver, &mine, nil)
-				return &mine, nil, nil
+				a.observe(ctx, EventTakenOver, &a.mine, nil)
+				return &a.mine, nil, nil
 			}
 		case verdictMarkUnknown:
 			next := a.opts.transition(existing, StateUnknown, ReasonLeaseEnded, a.random.draw(), now)
@@ -116,8 +120,8 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Tim
 // giveUp ends a claim whose write is not known to have happened: the handler
 // is not entered. If the write did happen, nobody works under it, so it is
 // released, once and on a short leash; failing that the record ages.
-func (a *attempt) giveUp(ctx context.Context, mine *Record, err error) error {
-	a.observe(ctx, EventStoreError, mine, err)
+func (a *attempt) giveUp(ctx context.Context, err error) error {
+	a.observe(ctx, EventStoreError, &a.mine, err)
 	if errors.Is(err, ErrTooLarge) {
 		return err
 	}
@@ -125,8 +129,8 @@ func (a *attempt) giveUp(ctx context.Context, mine *Record, err error) error {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, a.opts.DeadlineReserve)
 	defer cancel()
-	next := a.opts.transition(mine, StateRetryable, ReasonReleased, a.random.draw(), a.opts.now())
-	if _, releaseErr := a.guard.replace(ctx, next, mine.Version); releaseErr == nil {
+	next := a.opts.transition(&a.mine, StateRetryable, ReasonReleased, a.random.draw(), a.opts.now())
+	if _, releaseErr := a.guard.replace(ctx, next, a.mine.Version); releaseErr == nil {
 		a.observe(ctx, EventRetryable, &next, nil)
 	}
 	return err

@@ -95,15 +95,16 @@ const (
 	resolveCompare                              // completed already: is it the same outcome?
 	resolveAgreed                               // the record says so already
 	resolveSettled                              // completed: it stays
-	resolveTooEarly                             // "not executed" while the owner may be executing
+	resolveTooEarly                             // "not executed" while the owner, or a later one, may be executing
 	resolveGone                                 // past retention: counts as absent
 )
 
-// decideResolution answers evidence that wants to settle r in state want,
-// completed or retryable. A success may be told of a running record too (a
-// webhook is often faster than the handler). That nothing happened can only be
-// known once the owner's lease has ended.
-func decideResolution(r *Record, want State, now time.Time) resolveVerdict {
+// decideResolution answers evidence about the work of the owner about that
+// wants to settle r in state want, completed or retryable. A success may be
+// told of a running record too (a webhook is often faster than the handler).
+// That nothing happened can only be known once the owner's lease has ended,
+// and says nothing of another owner who has run since.
+func decideResolution(r *Record, about Owner, want State, now time.Time) resolveVerdict {
 	switch {
 	case r.pastRetention(now):
 		return resolveGone
@@ -117,7 +118,7 @@ func decideResolution(r *Record, want State, now time.Time) resolveVerdict {
 		return resolveSettled
 	case r.State == StateRetryable:
 		return resolveAgreed
-	case !r.leaseEnded(now):
+	case !r.leaseEnded(now) || r.Owner != about:
 		return resolveTooEarly
 	default:
 		return resolveWrite

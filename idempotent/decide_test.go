@@ -165,12 +165,22 @@ func TestDecideResolution(t *testing.T) {
 	} {
 		for _, expires := range []time.Time{never, notPast} {
 			r := Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
-			if got := decideResolution(&r, row.want, at); got != row.answer {
+			if got := decideResolution(&r, r.Owner, row.want, at); got != row.answer {
 				t.Errorf("%+v: got verdict %d", row, got)
 			}
 		}
+		// Evidence about an earlier owner: that nothing happened says nothing of
+		// this one.
+		later := Record{State: row.stands, LeaseEnd: row.lease, Owner: Owner{1}}
+		want := row.answer
+		if want == resolveWrite && row.want == StateRetryable {
+			want = resolveTooEarly
+		}
+		if got := decideResolution(&later, Owner{2}, row.want, at); got != want {
+			t.Errorf("%+v, of another owner: got verdict %d", row, got)
+		}
 		gone := Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
-		if got := decideResolution(&gone, row.want, at); got != resolveGone {
+		if got := decideResolution(&gone, gone.Owner, row.want, at); got != resolveGone {
 			t.Errorf("%+v, past retention: got verdict %d", row, got)
 		}
 	}

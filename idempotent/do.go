@@ -76,7 +76,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		return out, err
 	}
 	if replay != nil {
-		return recall(ctx, a, replay, out)
+		return recall(ctx, &a, replay, out)
 	}
 
 	// The claim took time: is there enough left for the handler?
@@ -85,7 +85,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 		a.settle(ctx, held, "", outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
 		return out, err
 	}
-	return run(ctx, a, held, fn, out)
+	return run(ctx, &a, held, fn, out)
 }
 
 // unguarded runs fn without a record. An outer execution does not reach in:

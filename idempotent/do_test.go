@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -248,25 +247,6 @@ func TestOutcomeSaysHowLongItStands(t *testing.T) {
 	}
 }
 
-func TestUnresolvedWaitIsNeverNothing(t *testing.T) {
-	t.Parallel()
-	clock := &idempotenttest.Clock{}
-	g, _ := newGuard(t, func(o *idempotent.Options) { o.Now, o.ReconcileAfter = clock.Now, 90*time.Second })
-	key := newKey()
-	do := func() error {
-		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, errors.New("x") })
-		return err
-	}
-	if err := do(); err == nil {
-		t.Fatal("the error was swallowed")
-	}
-	clock.Advance(time.Hour)
-	var unresolved *idempotent.UnresolvedError
-	if err := do(); !errors.As(err, &unresolved) || unresolved.RetryAfter != 90*time.Second {
-		t.Errorf("got %#v, want the interval of reconciliation", unresolved)
-	}
-}
-
 func TestResults(t *testing.T) {
 	t.Parallel()
 	incompressible := make([]byte, 100_000)
@@ -490,19 +470,23 @@ func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*idempotent
 func TestContention(t *testing.T) {
 	t.Parallel()
 	key := newKey()
-	for name, standing := range map[string]idempotent.Record{
-		"always retryable": {ID: key.RecordID(), State: idempotent.StateRetryable, Fingerprint: key.Fingerprint},
-		"always expired":   {ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint, Expires: time.Unix(1, 0)},
-		"always ended":     {ID: key.RecordID(), State: idempotent.StateInProgress, Fingerprint: key.Fingerprint},
+	for name, row := range map[string]struct {
+		standing idempotent.Record
+		writes   int // in eight rounds
+	}{
+		"always retryable": {idempotent.Record{State: idempotent.StateRetryable}, 1 + 8},
+		"always expired":   {idempotent.Record{State: idempotent.StateCompleted, Expires: time.Unix(1, 0)}, 8},
+		"always ended":     {idempotent.Record{State: idempotent.StateInProgress}, 1 + 8},
 	} {
-		s := &scripted{Store: memstore.New(), standing: &standing}
+		row.standing.ID, row.standing.Fingerprint = key.RecordID(), key.Fingerprint
+		s := &scripted{Store: memstore.New(), standing: &row.standing}
 		g, events := newGuardOver(t, s)
 		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
 			t.Error("the handler was entered")
 			return 0, nil
 		})
-		if !errors.Is(err, idempotent.ErrStore) || s.writes == 0 || s.writes > 16 || events.Count(idempotent.EventStoreError) != 1 {
-			t.Errorf("%s: got error %v after %d writes, events %v", name, err, s.writes, events.Kinds())
+		if !errors.Is(err, idempotent.ErrStore) || s.writes != row.writes || events.Count(idempotent.EventStoreError) != 1 {
+			t.Errorf("%s: got error %v after %d writes, want ErrStore after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
 		}
 	}
 }
@@ -754,8 +738,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, s := range []idempotent.State{0, 5} {
-		if _, err := idempotent.ParseState(s.Code()); err == nil {
-			t.Errorf("the code of %s was read", s)
+		if _, err := idempotent.ParseState(s.Code()); err == nil || s.Code() != "?" {
+			t.Errorf("the code %q of %s was read", s.Code(), s)
+		}
+		if got, want := s.String(), fmt.Sprintf("State(%d)", uint8(s)); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	for _, r := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {

@@ -87,3 +87,21 @@ func (c *chunked) GetChunks(_ context.Context, id idempotent.RecordID, v idempot
 	}
 	return data, nil
 }
+
+// fixed sets the clock to one moment.
+func fixed(now time.Time) func(*idempotent.Options) {
+	return func(o *idempotent.Options) { o.Now = func() time.Time { return now } }
+}
+
+// now is a moment in the form that records keep.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// forbidden is a handler that must not be entered.
+func forbidden(t *testing.T) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) {
+		t.Error("the handler was entered")
+		return "", nil
+	}
+}
+
+func charged(context.Context) (string, error) { return "ch_1", nil }

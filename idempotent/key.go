@@ -103,7 +103,8 @@ func (id RecordID) split() (operation, hash string) {
 func ParseRecordID(s string) (RecordID, error) {
 	id := RecordID(s)
 	operation, hash := id.split()
-	if sum, err := base64.RawURLEncoding.Strict().DecodeString(hash); err != nil || len(sum) != sha256.Size {
+	// The decoder skips line breaks, so the length of the text counts too.
+	if sum, _ := base64.RawURLEncoding.Strict().DecodeString(hash); len(hash) != hashText || len(sum) != sha256.Size {
 		return "", &InvalidKeyError{Field: "RecordID", Problem: "is none: it wants an operation, # and 43 characters of base64url"}
 	}
 	if err := checkOperation(operation); err != nil {

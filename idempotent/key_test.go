@@ -74,11 +74,22 @@ func TestFM52_KeysNeverCollide(t *testing.T) {
 	}
 }
 
+// What is no record id is shown as it is, so far as it goes.
+func TestKeyHashOfAnything(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[idempotent.RecordID]string{"": "", "charge": "", "charge#": "", "charge#ab": "ab", "#abcdefghijklmn": "abcdefghijkl", "a#b#cd": "cd"} {
+		if got := id.KeyHash(); got != want {
+			t.Errorf("%q: got %q, want %q", id, got, want)
+		}
+	}
+}
+
 func TestParseRecordIDRefuses(t *testing.T) {
 	t.Parallel()
 	good := string(idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID())
 	for _, s := range []string{
 		"", "charge", "charge#", "#" + strings.Repeat("A", 43), good[:len(good)-1], good + "A", good + "=",
+		good + "\n", good[:20] + "\r\n" + good[20:], good[:len(good)-1] + "\n", // the decoder skips line breaks
 		strings.Replace(good, "charge", "char\nge", 1), strings.Repeat("x", 300) + good,
 		"charge#" + strings.Repeat("*", 43), "charge#" + strings.Repeat("B", 43),
 	} {

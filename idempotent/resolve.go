@@ -47,11 +47,11 @@ const maxResolveRounds = 4
 //
 // A result may be told of a record that is still in progress: a webhook is
 // often faster than the handler. [ProvenNotExecuted] is refused with
-// [ErrInProgress] until the owner's lease has ended. A record that is
-// completed with another outcome stays as it is, and the error is
-// [ErrSettled]. Without a record of that id, or with an expired one, the error
-// is [ErrNoRecord]. Any other failure of the store is [ErrStore]; it is safe
-// to try again.
+// [ErrInProgress] until the owner's lease has ended, and where another request
+// began while Resolve was at work. A record that is completed with another
+// outcome stays as it is, and the error is [ErrSettled]. Without a record of
+// that id, or with an expired one, the error is [ErrNoRecord]. Any other
+// failure of the store is [ErrStore]; it is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	o := &g.opts
 	if _, err := ParseRecordID(string(id)); err != nil {
@@ -65,9 +65,9 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	if err != nil {
 		return g.resolveFailed(ctx, id, "get", err)
 	}
-	version := newVersion() // of the one write that is going to succeed
+	about, version := current.Owner, newVersion()
 	for range maxResolveRounds {
-		next, done, err := g.judgeResolution(ctx, current, want, version)
+		next, done, err := g.judgeResolution(ctx, current, about, want, version)
 		if done {
 			return err
 		}
@@ -86,22 +86,26 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 			return nil
 		}
 		current = met
+		if want.state != StateCompleted {
+			version = newVersion() // as in settle: the first may have stood there
+		}
 	}
 	return g.resolveFailed(ctx, id, "resolve", fmt.Errorf("the record changed %d times meanwhile", maxResolveRounds))
 }
 
-// judgeResolution says what the evidence want makes of the record current: the
-// record to write, or that it is done and with which error.
-func (g *Guard) judgeResolution(ctx context.Context, current *Record, want outcome, v Version) (next Record, done bool, err error) {
+// judgeResolution says what the evidence want, about the work of the owner
+// about, makes of the record current: the record to write, or that it is done
+// and with which error.
+func (g *Guard) judgeResolution(ctx context.Context, current *Record, about Owner, want outcome, v Version) (next Record, done bool, err error) {
 	o, id := &g.opts, current.ID
 	now := o.now()
-	switch decideResolution(current, want.state, now) {
+	switch decideResolution(current, about, want.state, now) {
 	case resolveGone:
 		return next, true, fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))
 	case resolveAgreed:
 		return next, true, nil
 	case resolveTooEarly:
-		return next, true, &InProgressError{RecordID: id, RetryAfter: current.LeaseEnd.Sub(now), Ref: current.Ref}
+		return next, true, &InProgressError{RecordID: id, RetryAfter: max(0, current.LeaseEnd.Sub(now)), Ref: current.Ref}
 	case resolveCompare:
 		if want.equals(current) {
 			return next, true, nil

@@ -36,10 +36,19 @@ func TestResolveRefusals(t *testing.T) {
 		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), idempotent.ErrStore, "changed"},
 		"expired":         {holding(t, idempotent.Record{ID: id, State: idempotent.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
-		g, _ := newGuardOver(t, row.store)
+		g, events := newGuardOver(t, row.store)
 		err := g.Resolve(t.Context(), row.id, row.resolution)
 		if err == nil || row.want != nil && !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: got error %v, want %v that says %q", name, err, row.want, row.says)
+		}
+		// What is wrong with the store, and nothing else, is an ErrStore and an event.
+		var failed, twice *idempotent.StoreError
+		isStore := errors.As(err, &failed)
+		if want := row.want == idempotent.ErrStore || row.want == down; isStore != want || (events.Count(idempotent.EventStoreError) == 1) != want {
+			t.Errorf("%s: got error %v and events %v", name, err, events.Kinds())
+		}
+		if isStore && errors.As(failed.Err, &twice) {
+			t.Errorf("%s: got error %v, which names the store twice", name, err)
 		}
 	}
 }
@@ -99,5 +108,100 @@ func TestResolveKeepsTheRest(t *testing.T) {
 	if after.Version == before.Version || after.Owner != before.Owner || after.Attempt != 1 || after.Ref != "orders/7" ||
 		!after.Created.Equal(before.Created) || after.Reason != idempotent.ReasonResolved || !after.Due.IsZero() || after.Expires.IsZero() {
 		t.Errorf("before %+v\nafter %+v", before, after)
+	}
+}
+
+// unknownRecord returns a guard over s and the key of a record in it whose
+// outcome is unknown.
+func unknownRecord(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, idempotent.Key) {
+	t.Helper()
+	g, _ := newGuardOver(t, s, optFns...)
+	key := newKey()
+	idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", idempotent.Unknown(errors.New("no reply")) })
+	return g, key
+}
+
+// A result that evidence brings is kept as a handler's would be: under the
+// version of its shape, and beside the record where it is large.
+func TestResolvedResultIsReplayed(t *testing.T) {
+	t.Parallel()
+	version := func(o *idempotent.Options) { o.ResultVersion, o.Codec = "2", raw{} }
+	for name, value := range map[string]string{"small": "ch_1", "large": noise(10_000)} {
+		s := newChunked()
+		g, key := unknownRecord(t, s, version)
+		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(value)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(t.Context(), key.RecordID())
+		if err != nil || r.ResultVersion != "2" || (r.Chunks.Count > 0) != (name == "large") {
+			t.Errorf("%s: the record has version %q and %d chunks (%v)", name, r.ResultVersion, r.Chunks.Count, err)
+		}
+		if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); err != nil || got != value {
+			t.Errorf("%s: got %d bytes and error %v", name, len(got), err)
+		}
+	}
+}
+
+// What did not happen has no result.
+func TestNotExecutedHasNoResult(t *testing.T) {
+	t.Parallel()
+	s := watch()
+	g, key := unknownRecord(t, s)
+	s.change(t, key, func(r *idempotent.Record) { r.LeaseEnd = r.Created })
+	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.record(t, key); r.State != idempotent.StateRetryable || r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
+		t.Errorf("the record is %+v, want no result in it", r)
+	}
+}
+
+// A write id of a resolution comes back under the same rule as an owner's.
+func TestWriteIDsOfLaterResolutions(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		resolution idempotent.Resolution
+		same       bool
+	}{
+		"completed":    {idempotent.Resolved("ch_1"), true},
+		"not executed": {idempotent.ProvenNotExecuted(), false},
+	} {
+		s, key := watch(), newKey()
+		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown})
+		ids := s.interrupted(t, key, func(r *idempotent.Record) { r.ReconcileAttempts++ })
+		g, _ := newGuardOver(t, s)
+		if err := g.Resolve(t.Context(), key.RecordID(), row.resolution); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(*ids) != 2 || ((*ids)[0] == (*ids)[1]) != row.same {
+			t.Errorf("%s: the resolution was written under %x; want twice, and the same id: %v", name, *ids, row.same)
+		}
+	}
+}
+
+// Who says too early that nothing happened is told for how long: until the
+// lease ends, or, where it is a later owner's and has ended as well, not at all.
+func TestTooEarlySaysHowLong(t *testing.T) {
+	t.Parallel()
+	now := now()
+	for name, row := range map[string]struct {
+		lease, next time.Time // next: of another owner who comes in between
+		want        time.Duration
+	}{
+		"live":              {now.Add(time.Minute), time.Time{}, time.Minute},
+		"a later owner":     {now.Add(-time.Minute), now.Add(time.Second), time.Second},
+		"a later one ended": {now.Add(-time.Minute), now.Add(-time.Second), 0},
+	} {
+		s, key := watch(), newKey()
+		s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: row.lease})
+		if !row.next.IsZero() {
+			s.interrupted(t, key, func(r *idempotent.Record) { r.Owner[0]++; r.LeaseEnd = row.next })
+		}
+		g, _ := newGuardOver(t, s, fixed(now))
+		err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted())
+		var busy *idempotent.InProgressError
+		if !errors.As(err, &busy) || busy.RetryAfter != row.want {
+			t.Errorf("%s: got error %#v, want to wait %s", name, err, row.want)
+		}
 	}
 }

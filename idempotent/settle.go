@@ -32,9 +32,7 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		base.Ref = ref
 	}
 	kind := settledEvent(out.state)
-	// One write id for all rounds: a round that met another write has not
-	// written, and the chunks are kept under the id.
-	version := Version(a.random.draw())
+	version := Version(a.random.draw()) // the chunks are kept under it
 	if a.guard.keepsBeside(out) {
 		out = a.putLarge(ctx, &base, version, out, now)
 	}
@@ -81,6 +79,13 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 			return settlement{lost: true}
 		}
 		// Still ours: keep what others wrote into it, on the version that stands.
+		// A completed record stays, so a completion that met another write was
+		// not applied, and its id serves the next round. Any other outcome may
+		// have been applied and replaced before the reply came: its id must not
+		// come back.
+		if out.state != StateCompleted {
+			version = a.random.draw()
+		}
 		ref := base.Ref
 		base, was = *current, current.Version
 		if ref != "" {

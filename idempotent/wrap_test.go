@@ -251,6 +251,10 @@ func TestUnguarded(t *testing.T) {
 		if keys[""] {
 			t.Errorf("%s: an empty downstream key", name)
 		}
+		busy := errors.New("busy")
+		if _, err := idempotent.Do(outer, g, idempotent.Key{Operation: "charge", Scope: "acme"}, func(context.Context) (int, error) { return 0, busy }); err != busy {
+			t.Errorf("%s: got error %v, want the handler's own", name, err)
+		}
 	}
 }
 

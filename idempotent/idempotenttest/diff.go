@@ -22,7 +22,9 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", name, g, w))
 		}
 	}
-	moment := func(name string, g, w time.Time) { field(name, g.Equal(w) && g.IsZero() == w.IsZero(), g, w) }
+	moment := func(name string, g, w time.Time) {
+		field(name, g.Equal(w) && g.IsZero() == w.IsZero() && g.Location() == time.UTC, g, w)
+	}
 	field("ID", got.ID == want.ID, got.ID, want.ID)
 	field("State", got.State == want.State, got.State, want.State)
 	field("Reason", got.Reason == want.Reason, got.Reason, want.Reason)
@@ -36,7 +38,7 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 	moment("Created", got.Created, want.Created)
 	moment("Settled", got.Settled, want.Settled)
 	field("Encoding", got.Encoding == want.Encoding, got.Encoding, want.Encoding)
-	field("Result", bytes.Equal(got.Result, want.Result), brief(got.Result), brief(want.Result))
+	field("Result", bytes.Equal(got.Result, want.Result) && (got.Result == nil) == (want.Result == nil), brief(got.Result), brief(want.Result))
 	field("Chunks", got.Chunks == want.Chunks, got.Chunks, want.Chunks)
 	field("ResultVersion", got.ResultVersion == want.ResultVersion, got.ResultVersion, want.ResultVersion)
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
@@ -50,6 +52,9 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 }
 
 func brief(b []byte) string {
+	if b == nil {
+		return "absent"
+	}
 	if len(b) > 32 {
 		return fmt.Sprintf("%q… (%d bytes)", b[:32], len(b))
 	}

@@ -14,7 +14,7 @@ import (
 var claimScenarios = []scenario{
 	{"FM01_InsertReplyLost", func(l *lab) {
 		a := l.worker()
-		a.tap.onInsert = replyLost
+		a.inject(On(OpInsert, Repeated))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Replayed || !out.Stored {
@@ -24,34 +24,25 @@ var claimScenarios = []scenario{
 		l.worker().wantReplay("ch_a")
 	}},
 	{"FM01_TakeoverReplyLost", func(l *lab) {
-		a := l.worker()
-		_, err := a.do(func(context.Context) (string, error) {
-			return "", idempotent.NotExecuted(errors.New("busy"))
-		})
-		l.mustBe(err, err)
+		l.retryable()
 		b := l.worker()
-		b.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-			return replyLost(write)
-		}
+		b.inject(On(OpReplace, Repeated))
 		b.wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
 	{"FM02_InsertGivenUp_Released", func(l *lab) {
 		a := l.worker()
-		a.tap.onInsert = cut
+		a.inject(On(OpInsert, LostReply))
 		_, err := a.do(l.never())
 		l.mustBe(err, idempotent.ErrStore)
-		l.mustBe(err, errCut)
+		l.mustBe(err, ErrInjected)
 		l.wantState(idempotent.StateRetryable)
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
 	{"FM02_InsertGivenUp_NotReleased", func(l *lab) {
 		a := l.worker()
-		a.tap.onInsert = cut
-		a.tap.onReplace = func(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-			return nil, errCut
-		}
+		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, idempotent.ErrStore)
 		l.worker().wantRefused(idempotent.ErrInProgress)
@@ -64,10 +55,7 @@ var claimScenarios = []scenario{
 			o.RequestID = func(context.Context) string { return "one-request-id" }
 		}
 		a := l.worker(sameID)
-		a.tap.onInsert = cut
-		a.tap.onReplace = func(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-			return nil, errCut
-		}
+		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, idempotent.ErrStore)
 		// The retry carries the same request id and adopts nothing for it.
@@ -100,13 +88,16 @@ var claimScenarios = []scenario{
 				answers <- err
 			}()
 		}
+		var losers []error
 		for range racers - 1 {
-			if err := <-answers; !errors.Is(err, idempotent.ErrInProgress) {
-				l.Errorf("a loser got error %v, want ErrInProgress", err)
-			}
+			losers = append(losers, <-answers)
 		}
 		close(done)
-		l.must(<-answers)
+		winner := <-answers
+		for _, err := range losers {
+			l.mustBe(err, idempotent.ErrInProgress)
+		}
+		l.must(winner)
 		l.wantEffects(1)
 		l.worker().wantReplay("ch_1")
 	}},
@@ -128,6 +119,16 @@ var claimScenarios = []scenario{
 		l.mustBe(err, idempotent.ErrMismatch)
 		l.worker().wantReplay("ch_1")
 	}},
+	{"FM11_CrashAfterTheClaim", func(l *lab) {
+		l.crash(func(context.Context) {})
+		l.endLease()
+		b := l.worker()
+		b.wantRefused(idempotent.ErrUnresolved)
+		// The reconciler asks the provider by the downstream key: it knows nothing.
+		l.must(b.resolve(idempotent.ProvenNotExecuted()))
+		l.worker().wantRuns("ch_b")
+		l.wantEffects(1)
+	}},
 	{"FM19_ExpiredButStillThere", func(l *lab) {
 		l.worker().wantRuns("ch_1")
 		l.clock.AdvanceTo(l.record().Expires.Add(-time.Second))
@@ -147,15 +148,12 @@ var claimScenarios = []scenario{
 		l.wantEffects(2)
 	}},
 	{"FM33_SimultaneousTakeovers", func(l *lab) {
-		_, err := l.worker().do(func(context.Context) (string, error) {
-			return "", idempotent.NotExecuted(errors.New("busy"))
-		})
-		if err == nil {
-			l.Fatal("the handler's error was swallowed")
-		}
+		l.retryable()
 		l.race(racers)
 		l.wantEffects(1)
 	}},
+	{"FM51_ManyLoopsOneProcess", func(l *lab) { l.loops(l.worker()) }},
+	{"FM51_ManyLoopsOneProcessWithACache", func(l *lab) { l.loops(l.worker(cached)) }},
 	{"FM66_ExpiryBetweenInsertAndJudgement", func(l *lab) {
 		l.worker().wantRuns("ch_1")
 		expires := l.record().Expires
@@ -170,10 +168,7 @@ var claimScenarios = []scenario{
 		l.wantEffects(1)
 	}},
 	{"FM66_ExpiryWhileTakingOver", func(l *lab) {
-		_, err := l.worker().do(func(context.Context) (string, error) {
-			return "", idempotent.NotExecuted(errors.New("busy"))
-		})
-		l.mustBe(err, err)
+		l.retryable()
 		b := l.worker()
 		b.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 			b.tap.onReplace = nil
@@ -182,12 +177,42 @@ var claimScenarios = []scenario{
 			return write()
 		}
 		// B's own deadline has passed with the clock: it claims nothing any more.
-		_, err = b.do(l.never())
+		_, err := b.do(l.never())
 		l.mustBe(err, idempotent.ErrNoTime)
 		l.wantEffects(1)
 		l.worker().wantRuns("ch_new")
 		l.wantEffects(2)
 	}},
+}
+
+// retryable leaves behind what a request leaves that has proof that it did
+// nothing.
+func (l *lab) retryable() {
+	l.Helper()
+	busy := idempotent.NotExecuted(errors.New("busy"))
+	_, err := l.worker().do(func(context.Context) (string, error) { return "", busy })
+	l.mustBe(err, busy)
+	l.wantState(idempotent.StateRetryable)
+}
+
+// loops sends requests from many loops of one process, as a runtime does that
+// serves several at once; they share a guard.
+func (l *lab) loops(w *worker) {
+	l.Helper()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 8 {
+				out, err := w.do(l.charge("ch_loop"))
+				if err == nil && out.Value != "ch_loop" || err != nil && !errors.Is(err, idempotent.ErrInProgress) {
+					l.Errorf("a loop got %+v and error %v", out, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	l.wantEffects(1)
+	w.wantReplay("ch_loop")
 }
 
 // race sends n requests at once; one may run, the others are refused while it

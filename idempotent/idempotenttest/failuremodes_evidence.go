@@ -14,10 +14,10 @@ var evidenceScenarios = []scenario{
 		first, second := l.worker(), l.worker()
 		second.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 			second.tap.onReplace = nil
-			l.must(first.resolve(idempotent.Resolved("ch_first")))
+			l.must(first.found("ch_first"))
 			return write()
 		}
-		l.mustBe(second.resolve(idempotent.Resolved("ch_second")), idempotent.ErrSettled)
+		l.mustBe(second.found("ch_second"), idempotent.ErrSettled)
 		l.wantEvents(idempotent.EventResolved, idempotent.EventContradicted)
 		l.worker().wantReplay("ch_first")
 	}},
@@ -36,7 +36,7 @@ var evidenceScenarios = []scenario{
 		// found: it is taken, and the contradiction is reported.
 		l.unknown()
 		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
-		l.must(l.worker().resolve(idempotent.Resolved("ch_found")))
+		l.must(l.worker().found("ch_found"))
 		l.wantEvents(idempotent.EventContradicted)
 		l.worker().wantReplay("ch_found")
 	}},
@@ -46,7 +46,7 @@ var evidenceScenarios = []scenario{
 			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
 		}
 		for range 2 {
-			l.must(l.worker().resolve(idempotent.Resolved("ch_found")))
+			l.must(l.worker().found("ch_found"))
 		}
 		if n := l.events.Count(idempotent.EventResolved); n != 2 {
 			l.Fatalf("%d events resolved, want one per fact", n)
@@ -54,7 +54,7 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_SameResult", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
-			l.must(l.worker().resolve(idempotent.Resolved("ch_a")))
+			l.must(l.worker().found("ch_a"))
 			l.worker().wantReplay("ch_a")
 			return l.charge("ch_a")(ctx)
 		})
@@ -69,7 +69,7 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_OtherResult", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
-			l.must(l.worker().resolve(idempotent.Resolved("ch_webhook")))
+			l.must(l.worker().found("ch_webhook"))
 			return l.charge("ch_a")(ctx)
 		})
 		l.must(err)
@@ -81,8 +81,8 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_OwnerFails", func(l *lab) {
 		out, err := l.worker().do(func(context.Context) (string, error) {
-			l.must(l.worker().resolve(idempotent.Resolved("ch_webhook")))
-			return "", errors.New("no reply from the provider")
+			l.must(l.worker().found("ch_webhook"))
+			return "", errNoReply
 		})
 		l.must(err)
 		if out.Value != "ch_webhook" || !out.Replayed {
@@ -95,9 +95,9 @@ var evidenceScenarios = []scenario{
 		_, err := a.do(func(context.Context) (string, error) {
 			l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
 			l.wantState(idempotent.StateInProgress)
-			return "", errCut
+			return "", errNoReply
 		})
-		l.mustBe(err, errCut)
+		l.mustBe(err, errNoReply)
 		// Unknown now, and the lease is still live: a call may still be under way.
 		l.wantState(idempotent.StateUnknown)
 		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
@@ -126,9 +126,9 @@ var evidenceScenarios = []scenario{
 			l.endLease()
 			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
 			l.effects.Add(1)
-			return "", errCut
+			return "", errNoReply
 		})
-		l.mustBe(err, errCut)
+		l.mustBe(err, errNoReply)
 		l.wantEvents(idempotent.EventContradicted)
 		l.wantState(idempotent.StateUnknown)
 		l.worker().wantRefused(idempotent.ErrUnresolved)

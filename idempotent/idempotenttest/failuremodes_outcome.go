@@ -12,10 +12,11 @@ import (
 var outcomeScenarios = []scenario{
 	{"FM08_CompletionReplyLost", func(l *lab) {
 		a := l.worker()
+		a.inject(On(OpReplace, Repeated))
 		writes := 0
 		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 			writes++
-			return replyLost(write)
+			return write()
 		}
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
@@ -27,7 +28,7 @@ var outcomeScenarios = []scenario{
 	}},
 	{"FM09_CompletionRejected", func(l *lab) {
 		a := l.worker()
-		a.tap.onReplace = rejected
+		a.inject(On(OpReplace, Throttled))
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Value != "ch_a" || out.Stored {
@@ -47,7 +48,17 @@ var outcomeScenarios = []scenario{
 		b := l.worker()
 		b.wantRefused(idempotent.ErrUnresolved)
 		// The reconciler asks the provider by the downstream key and finds it.
-		l.must(b.resolve(idempotent.Resolved("ch_a")))
+		l.must(b.found("ch_a"))
+		l.worker().wantReplay("ch_a")
+		l.wantEffects(1)
+	}},
+	{"FM12_CrashBetweenEffectAndReturn", func(l *lab) {
+		l.crash(func(context.Context) { l.effects.Add(1) })
+		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.endLease()
+		b := l.worker()
+		b.wantRefused(idempotent.ErrUnresolved)
+		l.must(b.found("ch_a"))
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
 	}},
@@ -60,7 +71,7 @@ var outcomeScenarios = []scenario{
 		}
 		out, err := a.do(func(ctx context.Context) (string, error) {
 			if l.fixture.Remove != nil {
-				l.must(l.fixture.Remove(ctx, l.store, l.key.RecordID()))
+				l.remove()
 			}
 			return l.charge("ch_a")(ctx)
 		})
@@ -105,32 +116,17 @@ var outcomeScenarios = []scenario{
 		l.worker(rerun).wantRuns("ch_b")
 	}},
 	{"FM31_GoroutineEnds", func(l *lab) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			l.worker().do(func(context.Context) (string, error) {
-				exitGoroutine()
-				return "", nil
-			})
-			l.Error("runtime.Goexit was swallowed")
-		}()
-		<-done
+		l.exits(l.worker(), func(context.Context) {})
 		l.wantState(idempotent.StateUnknown)
 	}},
 	{"FM56_StoreDownAfterTheClaim", func(l *lab) {
 		a := l.worker()
-		down := false
-		a.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-			met, err := write()
-			down = true
-			return met, err
-		}
-		a.tap.onReplace = func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-			if down {
-				return nil, errCut
+		a.inject(func(c Call) Fault {
+			if c.N > 1 {
+				return LostRequest
 			}
-			return write()
-		}
+			return NoFault
+		})
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Stored {
@@ -211,7 +207,7 @@ var outcomeScenarios = []scenario{
 		l.wantEffects(1)
 	}},
 	{"FM62_OwnUnknownMeetsTheSweepers", func(l *lab) {
-		own := errors.New("no reply from the provider")
+		own := errNoReply
 		a := l.worker()
 		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 			a.tap.onReplace = nil
@@ -225,63 +221,4 @@ var outcomeScenarios = []scenario{
 		}
 		l.wantState(idempotent.StateUnknown)
 	}},
-}
-
-func rejected(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-	return nil, errors.New("throttled")
-}
-
-// crashAfterEffect leaves behind what a process leaves that is killed between
-// the effect and the record of it.
-func (l *lab) crashAfterEffect(id string) {
-	l.Helper()
-	a := l.worker()
-	a.tap.onReplace = rejected
-	_, err := a.do(l.charge(id))
-	l.must(err)
-}
-
-// panics sends a request whose handler panics and returns what was raised.
-func (l *lab) panics(h handler, optFns ...func(*idempotent.Options)) (raised any) {
-	l.Helper()
-	defer func() { raised = recover() }()
-	l.worker(optFns...).do(h)
-	l.Error("the panic was swallowed")
-	return nil
-}
-
-// twoOwners lets A outlive its lease under Rerun, B take over and work, and A
-// report while B is still working. Nothing of A may reach B's record.
-func (l *lab) twoOwners(report func(handler) handler, own error) {
-	l.Helper()
-	a, b := l.worker(rerun), l.worker(rerun)
-	entered, finish, bDone := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	_, err := a.do(func(ctx context.Context) (string, error) {
-		l.endLease()
-		go func() {
-			out, err := b.do(func(ctx context.Context) (string, error) {
-				close(entered)
-				<-finish
-				return l.charge("ch_b")(ctx)
-			})
-			if err == nil && (out.Value != "ch_b" || !out.Stored) {
-				err = errors.New("the second owner's result is not its own, stored one")
-			}
-			bDone <- err
-		}()
-		<-entered
-		return report(l.charge("ch_a"))(ctx)
-	})
-	before := l.record()
-	close(finish)
-	l.must(<-bDone)
-	l.mustBe(err, idempotent.ErrLeaseLost)
-	if own != nil {
-		l.mustBe(err, own)
-	}
-	if before.State != idempotent.StateInProgress || before.Attempt != 2 {
-		l.Fatalf("A's report made B's record %s, attempt %d", before.State, before.Attempt)
-	}
-	l.wantEvents(idempotent.EventLeaseLost)
-	l.worker(rerun).wantReplay("ch_b")
 }

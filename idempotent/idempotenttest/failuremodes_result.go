@@ -14,6 +14,7 @@ import (
 var resultScenarios = []scenario{
 	{"FM34_ResultOf399KB", func(l *lab) { l.largeResult(399 << 10) }},
 	{"FM34_ResultOf401KB", func(l *lab) { l.largeResult(401 << 10) }},
+	{"FM34_ResultOf1MB", func(l *lab) { l.largeResult(1 << 20) }}, // several pieces
 	{"FM34_ResultOf6MB", func(l *lab) { l.largeResult(6 << 20) }},
 	{"FM34_NoTimeForAllOfIt", func(l *lab) {
 		a := l.worker()
@@ -25,7 +26,7 @@ var resultScenarios = []scenario{
 				return write()
 			}
 		} else {
-			a.chunks.onPut = func(func() (int, error)) (int, error) { return 0, context.DeadlineExceeded }
+			a.inject(On(OpPutChunks, LostRequest))
 		}
 		want := noise(400 << 10)
 		out, err := a.do(func(context.Context) (string, error) {
@@ -43,7 +44,7 @@ var resultScenarios = []scenario{
 	}},
 	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
 		a := l.worker()
-		a.tap.onReplace = rejected
+		a.inject(On(OpReplace, LostRequest))
 		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
 		l.must(err)
 		l.worker().wantRefused(idempotent.ErrInProgress)
@@ -72,13 +73,17 @@ var resultScenarios = []scenario{
 		} {
 			b.chunks.onGet = func(read func() ([]byte, error)) ([]byte, error) {
 				d, err := read()
-				return alter(d), err
+				if err != nil {
+					return nil, err
+				}
+				return alter(d), nil
 			}
 			b.wantRefused(idempotent.ErrReplayUnavailable)
 		}
-		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, errCut }
-		b.wantRefused(idempotent.ErrStore) // a retry may have better luck
 		b.chunks.onGet = nil
+		b.inject(On(OpGetChunks, LostReply))
+		b.wantRefused(idempotent.ErrStore) // a retry may have better luck
+		b.inject()
 		b.wantReplay(want)
 	}},
 	{"FM36_OtherResultVersion", func(l *lab) {
@@ -90,10 +95,11 @@ var resultScenarios = []scenario{
 		l.worker(v1).wantReplay("ch_1")
 	}},
 	{"FM36_FinalErrorsHaveNoVersion", func(l *lab) {
+		declined := idempotent.Final("declined", "no funds")
 		_, err := l.worker(func(o *idempotent.Options) { o.ResultVersion = "1" }).do(func(context.Context) (string, error) {
-			return "", idempotent.Final("declined", "no funds")
+			return "", declined
 		})
-		l.mustBe(err, err)
+		l.mustBe(err, declined)
 		_, err = l.worker(func(o *idempotent.Options) { o.ResultVersion = "2" }).do(l.never())
 		var final *idempotent.FinalError
 		if !errors.As(err, &final) || final.Code != "declined" {
@@ -122,10 +128,10 @@ var resultScenarios = []scenario{
 	}},
 	{"FM38_OnlyCompletedRecordsAreCached", func(l *lab) {
 		a := l.worker(cached)
-		_, err := a.do(func(context.Context) (string, error) { return "", errCut })
-		l.mustBe(err, errCut)
+		_, err := a.do(func(context.Context) (string, error) { return "", errNoReply })
+		l.mustBe(err, errNoReply)
 		a.wantRefused(idempotent.ErrUnresolved)
-		l.must(l.worker().resolve(idempotent.Resolved("ch_resolved")))
+		l.must(l.worker().found("ch_resolved"))
 		a.wantReplay("ch_resolved")
 	}},
 	{"FM38_CacheAges", func(l *lab) {
@@ -144,7 +150,7 @@ var resultScenarios = []scenario{
 		out, err := a.do(func(context.Context) (string, error) {
 			l.endLease()
 			l.worker().wantRefused(idempotent.ErrUnresolved)
-			l.must(l.worker().resolve(idempotent.Resolved(resolved)))
+			l.must(l.worker().found(resolved))
 			return late, nil
 		})
 		l.must(err)
@@ -169,10 +175,11 @@ func noise(size int) string {
 }
 
 // largeResult stores a result and wants it back whole, from the store itself.
+// Megabytes take real time, and a busy machine takes more of it.
 func (l *lab) largeResult(size int) {
 	l.Helper()
 	want := noise(size)
-	out, err := l.worker().do(func(context.Context) (string, error) {
+	out, err := l.worker().doIn(l.clock.Invocation(context.Background(), 5*time.Minute), l.key, func(context.Context) (string, error) {
 		l.effects.Add(1)
 		return want, nil
 	})

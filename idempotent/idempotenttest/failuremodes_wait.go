@@ -2,6 +2,7 @@ package idempotenttest
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -12,22 +13,31 @@ import (
 var waitScenarios = []scenario{
 	{"FM37_TwinCompletes", func(l *lab) {
 		entered, finish := make(chan struct{}), make(chan struct{})
-		done := make(chan error, 1)
-		go func() {
-			_, err := l.worker().do(func(ctx context.Context) (string, error) {
+		release := sync.OnceFunc(func() { close(finish) })
+		var twin sync.WaitGroup
+		defer func() { release(); twin.Wait() }()
+		var failed error
+		done := make(chan struct{})
+		twin.Go(func() {
+			defer close(done)
+			_, failed = l.worker().do(func(ctx context.Context) (string, error) {
 				close(entered)
 				<-finish
 				return l.charge("ch_a")(ctx)
 			})
-			done <- err
-		}()
-		<-entered
+		})
+		select {
+		case <-entered:
+		case <-done:
+			l.Fatalf("the twin was not let in: %v", failed)
+		}
 		b := l.worker(patient)
 		looks := 0
 		b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 			if looks++; looks == 2 {
-				close(finish)
-				l.must(<-done)
+				release()
+				<-done
+				l.must(failed)
 			}
 			return read()
 		}
@@ -46,7 +56,7 @@ var waitScenarios = []scenario{
 			return read()
 		}
 		// B's invocation is long enough to see the end of A's lease.
-		_, err := idempotent.DoOutcome(l.clock.Invocation(context.Background(), time.Hour), b.guard, l.key, l.never())
+		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
 		l.mustBe(err, idempotent.ErrUnresolved)
 		l.wantEffects(1)
 	}},
@@ -65,7 +75,7 @@ var waitScenarios = []scenario{
 	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(patient)
-			b.tap.onGet = func(func() (*idempotent.Record, error)) (*idempotent.Record, error) { return nil, errCut }
+			b.inject(On(OpGet, LostRequest))
 			_, err := b.do(l.never())
 			return "", err
 		})
@@ -74,11 +84,12 @@ var waitScenarios = []scenario{
 	{"FM37_OwnDeadline", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			const own = 1500 * time.Millisecond
 			began := time.Now()
-			_, err := idempotent.DoOutcome(l.clock.Invocation(context.Background(), 400*time.Millisecond), b.guard, l.key, l.never())
+			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
 			l.mustBe(err, idempotent.ErrInProgress)
-			if took := time.Since(began); took > 400*time.Millisecond {
-				l.Errorf("B waited for %s of its 400ms", took)
+			if took := time.Since(began); took > own {
+				l.Errorf("B waited for %s of its %s", took, own)
 			}
 			return "ch_a", nil
 		})
@@ -92,7 +103,7 @@ var waitScenarios = []scenario{
 				cancel()
 				return read()
 			}
-			_, err := idempotent.DoOutcome(ctx, b.guard, l.key, l.never())
+			_, err := b.doIn(ctx, l.key, l.never())
 			l.mustBe(err, idempotent.ErrInProgress)
 			return "ch_a", nil
 		})

@@ -2,7 +2,10 @@ package idempotenttest
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -12,9 +15,9 @@ import (
 // Fixture tells the suites how to get at a store. Open is required; the
 // capabilities below it are declared by being set.
 type Fixture struct {
-	// Open returns a store to test. It is called once per subtest. The subtests
-	// run in parallel and never use the same keys, so that all of them may
-	// share one table, and it need not be empty.
+	// Open returns a store to test. It is called once per subtest, and under
+	// faults once per run. They run in parallel and never use the same keys, so
+	// that all of them may share one table, and it need not be empty.
 	Open func(t testing.TB) idempotent.Store
 
 	// Reopen returns a store over the same data, as the next process would see
@@ -24,6 +27,11 @@ type Fixture struct {
 	// Remove deletes a record behind the store's back, as DynamoDB's time to
 	// live does.
 	Remove func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
+
+	// Wire returns a store over the data of Open's, whose requests go through
+	// faults.Transport. Set it for stores that talk to a service with a client
+	// of their own. See [RunFailureModesUnderFaults].
+	Wire func(t testing.TB, faults *Faults) idempotent.Store
 }
 
 // newKey returns a key that no other test has.
@@ -31,46 +39,49 @@ func newKey() idempotent.Key {
 	return idempotent.Key{
 		Operation:   "conformance",
 		Scope:       "tenant",
-		ID:          rand.Text(),
+		ID:          crand.Text(),
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
 	}
 }
 
 // newVersion returns a fresh write id.
 func newVersion() (v idempotent.Version) {
-	rand.Read(v[:])
+	crand.Read(v[:])
 	return v
 }
 
 // now returns the time in the form that records keep.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// fullRecord returns a record of a new key in which every field is set.
+// fullRecord returns a record of a new key in which every field is set, and
+// differs from that of any other full record where it can. No time is a whole
+// second.
 func fullRecord() idempotent.Record {
-	key, at := newKey(), now()
-	r := idempotent.Record{
+	key := newKey()
+	n := rand.N(10_000_000)
+	at := now().Truncate(time.Second).Add(-time.Duration(n/10_000)*time.Second + time.Duration(1+n%990)*time.Millisecond)
+	return idempotent.Record{
 		ID:                key.RecordID(),
 		State:             idempotent.StateCompleted,
 		Reason:            idempotent.ReasonResult,
 		Recovery:          idempotent.Rerun,
+		Owner:             idempotent.Owner(newVersion()),
 		Version:           newVersion(),
-		Attempt:           3,
-		Fingerprint:       key.Fingerprint,
+		Attempt:           3 + n,
+		Fingerprint:       idempotent.FingerprintBytes([]byte(key.ID)),
 		LeaseEnd:          at.Add(10*time.Second + time.Millisecond),
 		Expires:           at.Add(24*time.Hour + 2*time.Millisecond),
 		Created:           at.Add(-time.Second),
 		Settled:           at,
-		Encoding:          "json",
-		Result:            []byte("{\"id\":\"ch_1\"}\x00\xff"),
-		Chunks:            idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}},
-		ResultVersion:     "2",
-		Ref:               "orders/1 ü",
-		RequestID:         "request-1",
+		Encoding:          fmt.Sprintf("codec%d", n),
+		Result:            fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
+		Chunks:            idempotent.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
+		ResultVersion:     fmt.Sprintf("v%d", n),
+		Ref:               fmt.Sprintf("orders/%d ü", n),
+		RequestID:         fmt.Sprintf("request-%d", n),
 		Due:               at.Add(time.Minute),
-		ReconcileAttempts: 2,
+		ReconcileAttempts: 2 + n,
 	}
-	rand.Read(r.Owner[:])
-	return r
 }
 
 // emptyRecord returns a claim in which every field that may be absent is.

@@ -23,44 +23,62 @@ const (
 type lab struct {
 	testing.TB
 	fixture Fixture
-	store   idempotent.Store
+	store   idempotent.Store // as it is: for a look at what stands
+	line    idempotent.Store // as workers get at it
+	weather *weather         // on the line
 	clock   *Clock
 	key     idempotent.Key
 	events  *Recorder
 	effects atomic.Int32 // at the provider
+	history *history
 }
 
+// newLab returns a lab whose line is good.
 func newLab(t testing.TB, f Fixture) *lab {
-	return &lab{TB: t, fixture: f, store: f.Open(t), clock: &Clock{}, key: newKey(), events: &Recorder{}}
+	store, clock := f.Open(t), &Clock{}
+	return &lab{TB: t, fixture: f, store: store, line: store, weather: newWeather(nil, clock, 0),
+		clock: clock, key: newKey(), events: &Recorder{}, history: newHistory()}
 }
+
+// errNoReply is what a handler returns that never heard from the provider.
+var errNoReply = errors.New("no reply from the provider")
 
 // worker is one process: a guard with its own line to the store.
 type worker struct {
 	*lab
-	tap    *tap
+	faults *Faults
+	tap    *tap      // between the guard and the faults
 	chunks *chunkTap // nil: the store keeps large results in the record
 	guard  *idempotent.Guard
+	now    func() time.Time // the clock of the process
 }
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	l.Helper()
-	w := &worker{lab: l, tap: &tap{Store: l.store}}
+	w := &worker{lab: l, faults: &Faults{}}
+	line := w.faults.Store(l.witness(w, l.line))
+	w.tap = &tap{Store: line, by: w}
 	base := func(o *idempotent.Options) {
 		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
 		o.Logger = discard
 	}
 	var store idempotent.Store = w.tap
-	if chunks, ok := l.store.(idempotent.ChunkStore); ok {
+	if chunks, ok := line.(idempotent.ChunkStore); ok {
 		w.chunks = &chunkTap{tap: w.tap, chunks: chunks}
 		store = w.chunks
 	}
-	guard, err := idempotent.New(store, append([]func(*idempotent.Options){base}, optFns...)...)
+	optFns = append([]func(*idempotent.Options){base}, optFns...)
+	optFns = append(optFns, func(o *idempotent.Options) { w.now = o.Now })
+	guard, err := idempotent.New(store, optFns...)
 	if err != nil {
 		l.Fatal(err)
 	}
 	w.guard = guard
 	return w
 }
+
+// inject plans what goes wrong between the worker and the store from now on.
+func (w *worker) inject(plans ...Plan) { w.faults.Plan = FirstOf(plans...) }
 
 func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 
@@ -90,7 +108,14 @@ func (w *worker) do(h handler) (idempotent.Outcome[string], error) {
 }
 
 func (w *worker) doKey(key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
-	return idempotent.DoOutcome(w.clock.Invocation(context.Background(), timeout), w.guard, key, h)
+	return w.doIn(w.clock.Invocation(context.Background(), timeout), key, h)
+}
+
+func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
+	a := w.history.asks(w, key)
+	out, err := idempotent.DoOutcome(ctx, w.guard, key, w.history.watch(a, h))
+	w.history.answered(a, out, err)
+	return out, err
 }
 
 // record returns what the store holds for the lab's key, or nil.
@@ -172,6 +197,19 @@ func (l *lab) endLease() {
 
 func (w *worker) resolve(r idempotent.Resolution) error {
 	return w.guard.Resolve(context.Background(), w.key.RecordID(), r)
+}
+
+// found resolves the record by evidence of its result.
+func (w *worker) found(result string) error {
+	w.history.says(result)
+	return w.resolve(idempotent.Resolved(result))
+}
+
+// remove deletes the record behind the store's back.
+func (l *lab) remove() {
+	l.Helper()
+	l.history.removes(l.record().Version)
+	l.must(l.fixture.Remove(context.Background(), l.store, l.key.RecordID()))
 }
 
 func (l *lab) must(err error) {

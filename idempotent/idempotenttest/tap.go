@@ -2,7 +2,6 @@ package idempotenttest
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -10,33 +9,51 @@ import (
 )
 
 // tap is a store with a hand on the line: a scenario decides what happens
-// between a caller and the store. A nil hook passes the call through.
+// between a caller and the store, where [Faults] have no word for it. A nil
+// hook passes the call through. The history notes here which claims the guard
+// was told that it holds.
 type tap struct {
 	idempotent.Store
+	by        *worker
 	onInsert  func(write func() (*idempotent.Record, error)) (*idempotent.Record, error)
 	onReplace func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error)
 	onGet     func(read func() (*idempotent.Record, error)) (*idempotent.Record, error)
 	calls     atomic.Int32
 }
 
-var errCut = errors.New("the connection was cut")
-
 func (s *tap) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
 	s.calls.Add(1)
 	write := func() (*idempotent.Record, error) { return s.Store.Insert(ctx, r, now) }
-	if s.onInsert != nil {
-		return s.onInsert(write)
-	}
-	return write()
+	return s.noted(r, func() (*idempotent.Record, error) {
+		if s.onInsert != nil {
+			return s.onInsert(write)
+		}
+		return write()
+	})
 }
 
 func (s *tap) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
 	s.calls.Add(1)
 	write := func() (*idempotent.Record, error) { return s.Store.Replace(ctx, r, was) }
-	if s.onReplace != nil {
-		return s.onReplace(r, write)
+	return s.noted(r, func() (*idempotent.Record, error) {
+		if s.onReplace != nil {
+			return s.onReplace(r, write)
+		}
+		return write()
+	})
+}
+
+// noted makes a write and notes what the guard is told of it, if it is a claim.
+func (s *tap) noted(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+	if r.State != idempotent.StateInProgress {
+		return write()
 	}
-	return write()
+	held := s.by.history.claims(s.by, r)
+	met, err := write()
+	if err == nil && (met == nil || met.Version == r.Version) {
+		held()
+	}
+	return met, err
 }
 
 func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
@@ -52,16 +69,11 @@ func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Reco
 type chunkTap struct {
 	*tap
 	chunks idempotent.ChunkStore
-	onPut  func(write func() (int, error)) (int, error)
 	onGet  func(read func() ([]byte, error)) ([]byte, error)
 }
 
 func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
-	write := func() (int, error) { return s.chunks.PutChunks(ctx, id, v, data, expires) }
-	if s.onPut != nil {
-		return s.onPut(write)
-	}
-	return write()
+	return s.chunks.PutChunks(ctx, id, v, data, expires)
 }
 
 func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
@@ -70,21 +82,4 @@ func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v idem
 		return s.onGet(read)
 	}
 	return read()
-}
-
-// replyLost applies a write and repeats it, as an SDK does that never heard
-// the first reply.
-func replyLost(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-	if _, err := write(); err != nil {
-		return nil, err
-	}
-	return write()
-}
-
-// cut applies a write and gives up on the reply.
-func cut(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-	if _, err := write(); err != nil {
-		return nil, err
-	}
-	return nil, errCut
 }

@@ -45,7 +45,9 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	s.records[r.ID] = own(r)
+	kept := r
+	kept.Result = bytes.Clone(r.Result) // no memory is shared with the caller
+	s.records[r.ID] = &kept
 	return nil, nil
 }
 
@@ -63,15 +65,9 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	case old.Version != was:
 		return old.Clone(), nil
 	}
-	s.records[r.ID] = own(r)
-	return nil, nil
-}
-
-// own returns the record that was handed over, sharing no memory with its
-// owner.
-func own(r idempotent.Record) *idempotent.Record {
 	r.Result = bytes.Clone(r.Result)
-	return &r
+	*old = r // in place: nobody outside was ever given old itself
+	return nil, nil
 }
 
 // Get returns the record, expired or not.

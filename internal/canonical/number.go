@@ -45,8 +45,13 @@ type decimal struct {
 	exp      int64
 }
 
-// parseDecimal reads text, which follows the grammar of a JSON number.
-func parseDecimal(text []byte) (decimal, error) {
+// scratch has room for the digits of all but peculiar numbers, so that a number
+// costs no allocation.
+type scratch [64]byte
+
+// parseDecimal reads text, which follows the grammar of a JSON number. The
+// digits are in buf if it has room for them.
+func parseDecimal(text []byte, buf *scratch) (decimal, error) {
 	var d decimal
 	if text[0] == '-' {
 		d.negative, text = true, text[1:]
@@ -60,8 +65,7 @@ func parseDecimal(text []byte) (decimal, error) {
 	}
 	whole, fraction, _ := bytes.Cut(text, []byte{'.'})
 	d.exp -= int64(len(fraction))
-	digits := make([]byte, 0, len(whole)+len(fraction))
-	digits = append(append(digits, whole...), fraction...)
+	digits := append(append(buf[:0], whole...), fraction...)
 	digits = bytes.TrimLeft(digits, "0")
 	trimmed := bytes.TrimRight(digits, "0")
 	d.exp += int64(len(digits) - len(trimmed))
@@ -109,7 +113,8 @@ func (d decimal) append(dst []byte) []byte {
 
 // appendNumber writes the canonical form of one number.
 func appendNumber(dst, text []byte) ([]byte, error) {
-	exact, err := parseDecimal(text)
+	var written, printed, digits scratch
+	exact, err := parseDecimal(text, &written)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +127,8 @@ func appendNumber(dst, text []byte) ([]byte, error) {
 	}
 	// The shortest text of f, which is what ECMAScript prints: if it is another
 	// decimal than the one written, the double would hide a difference.
-	shortest := strconv.AppendFloat(nil, f, 'e', -1, 64)
-	if seen, err := parseDecimal(shortest); err != nil || !seen.equal(exact) {
+	shortest := strconv.AppendFloat(printed[:0], f, 'e', -1, 64)
+	if seen, err := parseDecimal(shortest, &digits); err != nil || !seen.equal(exact) {
 		return exact.append(dst), nil
 	}
 	return appendDouble(dst, f), nil

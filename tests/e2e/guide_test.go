@@ -40,7 +40,7 @@ func TestExampleGuide(t *testing.T) {
 		t.Helper()
 		block = strings.ReplaceAll(block, "http://127.0.0.1:8080", p.url)
 		block = strings.ReplaceAll(block, "/tmp/", scratch+"/")
-		cmd := exec.Command("timeout", "120", "bash", "-euo", "pipefail", "-c", block)
+		cmd := exec.Command("timeout", "600", "bash", "-euo", "pipefail", "-c", block)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {

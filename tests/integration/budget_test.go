@@ -156,7 +156,7 @@ type crashing struct {
 
 func (c *crashing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if c.calls++; c.calls > 1 {
-		return nil, errReset
+		return nil, idempotenttest.ErrInjected
 	}
 	return c.Client.PutItem(ctx, in, optFns...)
 }

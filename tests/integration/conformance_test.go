@@ -17,3 +17,8 @@ func TestFailureModes(t *testing.T) {
 		t.Run(db.name, func(t *testing.T) { idempotenttest.RunFailureModes(t, db.fixture()) })
 	}
 }
+
+// DynamoDB Local alone: LocalStack runs the same engine behind more of a wire.
+func TestFailureModesUnderFaults(t *testing.T) {
+	idempotenttest.RunFailureModesUnderFaults(t, local.fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 4 })
+}

@@ -89,11 +89,12 @@ func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamost
 	return s
 }
 
-// over returns a client whose requests go through transport.
-func (db *database) over(transport http.RoundTripper) *dynamodb.Client {
-	return db.client(func(o *dynamodb.Options) {
-		o.HTTPClient = &http.Client{Transport: transport}
-	})
+// over returns a store whose requests go over a faulty wire.
+func (db *database) over(t testing.TB, faults *idempotenttest.Faults) *dynamostore.Store {
+	t.Helper()
+	return db.storeOver(t, db.client(func(o *dynamodb.Options) {
+		o.HTTPClient = &http.Client{Transport: faults.Transport(nil)}
+	}))
 }
 
 // remove deletes a record behind the store's back, as the time to live does.
@@ -110,6 +111,7 @@ func (db *database) fixture() idempotenttest.Fixture {
 		Open:   func(t testing.TB) idempotent.Store { return db.store(t) },
 		Reopen: func(t testing.TB, _ idempotent.Store) idempotent.Store { return db.store(t) },
 		Remove: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
+		Wire:   func(t testing.TB, faults *idempotenttest.Faults) idempotent.Store { return db.over(t, faults) },
 	}
 }
 

@@ -1,13 +1,8 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"net/http"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,86 +10,23 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// wire is a transport for the real SDK. For each request the script says what
-// goes wrong; a nil fault passes it through.
-type wire struct {
-	mu     sync.Mutex
-	script func(n int) fault // n counts the requests from 1
-	sent   int
-}
-
-// fault changes what the SDK sees of a request.
-type fault func(req *http.Request, forward func() (*http.Response, error)) (*http.Response, error)
-
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
-	w.mu.Lock()
-	w.sent++
-	f := w.script(w.sent)
-	w.mu.Unlock()
-	forward := func() (*http.Response, error) { return http.DefaultTransport.RoundTrip(req) }
-	if f == nil {
-		return forward()
-	}
-	return f(req, forward)
-}
-
-var errReset = errors.New("connection reset by peer")
-
-// cut lets the server apply the request and drops its reply.
-func cut(_ *http.Request, forward func() (*http.Response, error)) (*http.Response, error) {
-	resp, err := forward()
-	if err == nil {
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		err = errReset
-	}
-	return nil, err
-}
-
-// refuse answers with an exception of the service without asking it.
-func refuse(exception string) fault {
-	return func(req *http.Request, _ func() (*http.Response, error)) (*http.Response, error) {
-		if req.Body != nil {
-			io.Copy(io.Discard, req.Body)
-			req.Body.Close()
-		}
-		body := `{"__type":"com.amazonaws.dynamodb.v20120810#` + exception + `","message":"injected"}`
-		return &http.Response{
-			StatusCode: http.StatusBadRequest, Status: "400 Bad Request",
-			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header:        http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
-			Body:          io.NopCloser(strings.NewReader(body)),
-			ContentLength: int64(len(body)), Request: req,
-		}, nil
-	}
-}
-
-// only applies f to the requests that are named, counted from 1.
-func only(f fault, requests ...int) func(int) fault {
-	return func(n int) fault {
-		for _, r := range requests {
-			if n == r {
-				return f
-			}
-		}
-		return nil
-	}
-}
-
-// request sends key through a guard over the faulty wire and one over a good
-// one, and returns what the first said.
+// wired sends one key through a guard over a faulty wire, with the real SDK
+// between the store and the faults, and through one over a good wire.
 type wired struct {
 	t     *testing.T
 	db    database
 	key   idempotent.Key
-	wire  *wire
+	wire  *idempotenttest.Faults
 	runs  int
 	clock *idempotenttest.Clock
 }
 
-func newWired(t *testing.T, db database, script func(int) fault) *wired {
-	return &wired{t: t, db: db, key: newKey(), wire: &wire{script: script}, clock: &idempotenttest.Clock{}}
+func newWired(t *testing.T, db database, plan idempotenttest.Plan) *wired {
+	return &wired{t: t, db: db, key: newKey(), wire: &idempotenttest.Faults{Plan: plan}, clock: &idempotenttest.Clock{}}
 }
+
+// sent counts the requests that the SDK sent over the faulty wire.
+func (w *wired) sent() int { return w.wire.Calls("") }
 
 func (w *wired) guard(s idempotent.Store) *idempotent.Guard {
 	w.t.Helper()
@@ -116,7 +48,7 @@ func (w *wired) do(ctx context.Context, s idempotent.Store) (idempotent.Outcome[
 func (w *wired) faulty(timeout time.Duration) (idempotent.Outcome[string], error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), timeout)
 	defer cancel()
-	return w.do(ctx, w.db.storeOver(w.t, w.db.over(w.wire)))
+	return w.do(ctx, w.db.over(w.t, w.wire))
 }
 
 // retry sends a request over a good wire.
@@ -142,10 +74,10 @@ func onBoth(t *testing.T, f func(t *testing.T, db database)) {
 
 func TestFM01_InsertReplyLostOnTheWire(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, only(cut, 1))
+		w := newWired(t, db, idempotenttest.On("", idempotenttest.LostReply, 1))
 		out, err := w.faulty(10 * time.Second)
 		w.want(err == nil && out.Stored && !out.Replayed, "A got %+v and error %v, want its own stored result", out, err)
-		w.want(w.wire.sent == 3, "%d requests, want 3: the insert twice, the completion", w.wire.sent)
+		w.want(w.sent() == 3, "%d requests, want 3: the insert twice, the completion", w.sent())
 		out, err = w.retry()
 		w.want(err == nil && out.Replayed && w.runs == 1, "B got %+v and error %v after %d runs, want the replay", out, err, w.runs)
 	})
@@ -153,7 +85,7 @@ func TestFM01_InsertReplyLostOnTheWire(t *testing.T) {
 
 func TestFM02_EveryReplyLostOnTheWire(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, func(int) fault { return cut })
+		w := newWired(t, db, idempotenttest.On("", idempotenttest.LostReply))
 		_, err := w.faulty(2 * time.Second)
 		w.want(errors.Is(err, idempotent.ErrStore) && w.runs == 0, "A got error %v after %d runs, want ErrStore and none", err, w.runs)
 		// The release was applied, though its reply was lost as well.
@@ -164,7 +96,7 @@ func TestFM02_EveryReplyLostOnTheWire(t *testing.T) {
 
 func TestFM08_CompletionReplyLostOnTheWire(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, only(cut, 2))
+		w := newWired(t, db, idempotenttest.On("", idempotenttest.LostReply, 2))
 		out, err := w.faulty(10 * time.Second)
 		w.want(err == nil && out.Stored, "A got %+v and error %v, want its stored result", out, err)
 		out, err = w.retry()
@@ -174,15 +106,15 @@ func TestFM08_CompletionReplyLostOnTheWire(t *testing.T) {
 
 func TestFM09_CompletionThrottled(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, func(n int) fault {
-			if n == 1 {
-				return nil
+		w := newWired(t, db, func(c idempotenttest.Call) idempotenttest.Fault {
+			if c.N == 1 {
+				return idempotenttest.NoFault
 			}
-			return refuse("ProvisionedThroughputExceededException")
+			return idempotenttest.ThroughputExceeded
 		})
 		out, err := w.faulty(2 * time.Second)
 		w.want(err == nil && out.Value == "ch_1" && !out.Stored, "A got %+v and error %v, want its result, not stored", out, err)
-		w.want(w.wire.sent >= 3, "%d requests: the completion was not tried again", w.wire.sent)
+		w.want(w.sent() >= 3, "%d requests: the completion was not tried again", w.sent())
 		_, err = w.retry()
 		w.want(errors.Is(err, idempotent.ErrInProgress), "B got error %v, want ErrInProgress", err)
 		w.clock.Advance(time.Minute)
@@ -191,46 +123,36 @@ func TestFM09_CompletionThrottled(t *testing.T) {
 	})
 }
 
-func TestFM22_TransactionConflictOnTheWire(t *testing.T) { conflict(t, "TransactionConflictException") }
+func TestFM22_TransactionConflictOnTheWire(t *testing.T) {
+	conflict(t, idempotenttest.TransactionConflict)
+}
+
 func TestFM23_ReplicatedWriteConflictOnTheWire(t *testing.T) {
-	conflict(t, "ReplicatedWriteConflictException")
+	conflict(t, idempotenttest.ReplicatedWriteConflict)
 }
 
 // conflict lets the insert and the completion meet conflicts, which the SDK
 // tries once only.
-func conflict(t *testing.T, exception string) {
+func conflict(t *testing.T, exception idempotenttest.Fault) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, only(refuse(exception), 1, 2, 4))
+		w := newWired(t, db, idempotenttest.On("", exception, 1, 2, 4))
 		out, err := w.faulty(10 * time.Second)
 		w.want(err == nil && out.Stored && w.runs == 1, "A got %+v and error %v after %d runs, want its stored result", out, err, w.runs)
-		w.want(w.wire.sent == 5, "%d requests, want 5: three for the insert, two for the completion", w.wire.sent)
+		w.want(w.sent() == 5, "%d requests, want 5: three for the insert, two for the completion", w.sent())
 	})
 }
 
 func TestFM24_ThrottledForLongerThanTheTime(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		w := newWired(t, db, func(int) fault { return refuse("ThrottlingException") })
+		w := newWired(t, db, idempotenttest.On("", idempotenttest.Throttled))
 		const timeout = 1500 * time.Millisecond
 		start := time.Now()
 		_, err := w.faulty(timeout)
 		took := time.Since(start)
 		w.want(errors.Is(err, idempotent.ErrStore) && w.runs == 0, "A got error %v after %d runs, want ErrStore and none", err, w.runs)
-		w.want(w.wire.sent > 1, "the insert was not tried again")
+		w.want(w.sent() > 1, "the insert was not tried again")
 		w.want(took < timeout+500*time.Millisecond, "it took %s of %s", took, timeout)
 		out, err := w.retry()
 		w.want(err == nil && !out.Replayed, "B got %+v and error %v, want it to run", out, err)
 	})
-}
-
-// The test's own tool: a reply that is cut was applied before.
-func TestCutIsApplied(t *testing.T) {
-	t.Parallel()
-	w := newWired(t, local, only(cut, 1))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *local.cfg.BaseEndpoint, bytes.NewReader(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.wire.RoundTrip(req); !errors.Is(err, errReset) {
-		t.Errorf("got error %v, want a reset connection", err)
-	}
 }

@@ -1,0 +1,132 @@
+package boltstore_test
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// TestInsertRace: the record that another writer puts in between the look and
+// the write is the one that is returned.
+func TestInsertRace(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	const racers = 32
+	r := record(1, time.Time{})
+	won := make(chan byte, racers)
+	var wg sync.WaitGroup
+	release := boltstore.HoldWriter(s) // all of them look, and find nothing
+	for n := range byte(racers) {
+		wg.Go(func() {
+			mine := r
+			mine.Version = version(n)
+			met, err := s.Insert(t.Context(), mine, at)
+			if err != nil {
+				t.Error(err)
+			} else if met == nil {
+				won <- n
+			}
+		})
+	}
+	release()
+	wg.Wait()
+	close(won)
+	if len(won) != 1 {
+		t.Fatalf("%d inserts won, want 1", len(won))
+	}
+	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Version != version(<-won) {
+		t.Errorf("another record than the winner's stands: %v, %v", got, err)
+	}
+}
+
+// TestInsertMeetsWhatCameMeanwhile: while an insert waits for its turn, somebody
+// else writes the record, in a form that can be read or not. Neither is
+// replaced.
+func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	theirs := record(1, time.Time{})
+	theirs.Ref = "orders/theirs"
+	readable, err := boltstore.Encode(&theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string][]byte{"readable": readable, "unreadable": boltstore.SealVersion(theirs.ID, 77, "{}")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, filepath.Join(t.TempDir(), "once.db"))
+				release := boltstore.HoldWriter(s)
+				var met *idempotent.Record
+				var err error
+				go func() { met, err = s.Insert(t.Context(), record(1, time.Time{}), at) }()
+				synctest.Wait() // it has found nothing, and waits
+				if err := boltstore.Put(s, map[idempotent.RecordID][]byte{theirs.ID: value}); err != nil {
+					t.Fatal(err)
+				}
+				release()
+				synctest.Wait()
+				if name == "readable" {
+					if err != nil || met == nil || met.Ref != theirs.Ref {
+						t.Errorf("got %+v, %v; want their record", met, err)
+					}
+					return
+				}
+				wantError(t, err, "format version 77")
+				if _, err := s.Get(t.Context(), theirs.ID); err == nil {
+					t.Error("it was replaced")
+				}
+			})
+		})
+	}
+}
+
+// TestRefusalNeedsNoTurn: a record that stands is found without waiting for a
+// writer, and so is one that cannot be read.
+func TestRefusalNeedsNoTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "once.db"))
+		live, unreadable := record(1, time.Time{}), record(2, time.Time{})
+		insert(t, s, live)
+		if err := boltstore.Put(s, map[idempotent.RecordID][]byte{unreadable.ID: boltstore.SealVersion(unreadable.ID, 77, "{}")}); err != nil {
+			t.Fatal(err)
+		}
+		defer boltstore.HoldWriter(s)()
+		for _, r := range []idempotent.Record{live, unreadable} {
+			var met *idempotent.Record
+			var err error
+			answered := false
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				met, err = s.Insert(ctx, r, at)
+				answered = true
+			}()
+			synctest.Wait()
+			if !answered || (met != nil) != (r.ID == live.ID) || (err != nil) != (r.ID == unreadable.ID) {
+				t.Errorf("answered %v: %+v, %v", answered, met, err)
+			}
+			cancel()
+			synctest.Wait()
+		}
+	})
+}
+
+// TestReplacedByInsertIsOneRecord: the count of records, by which the loss of
+// one is noticed, does not change where an insert replaces an expired one.
+func TestReplacedByInsertIsOneRecord(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	s := open(t, path)
+	insert(t, s, record(1, at))
+	insert(t, s, record(1, time.Time{}))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path)
+}

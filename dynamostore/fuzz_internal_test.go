@@ -1,0 +1,153 @@
+package dynamostore
+
+import (
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// fuzzNames are the attributes that a fuzzed item may have: all that are known,
+// and two that a later version might write.
+var fuzzNames = []string{
+	PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
+	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
+	attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
+	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts,
+	attrPart, "later",
+}
+
+// itemOf reads an item from bytes: for each attribute one byte each for its
+// name, its type and the length of its value, and the value.
+func itemOf(data []byte) item {
+	it := item{}
+	for len(data) >= 3 {
+		name, kind, n := fuzzNames[int(data[0])%len(fuzzNames)], data[1], min(int(data[2]), len(data)-3)
+		value := data[3 : 3+n]
+		data = data[3+n:]
+		switch kind % 5 {
+		case 0:
+			it[name] = &types.AttributeValueMemberS{Value: string(value)}
+		case 1:
+			it[name] = &types.AttributeValueMemberN{Value: string(value)}
+		case 2:
+			it[name] = &types.AttributeValueMemberB{Value: slices.Clone(value)}
+		case 3:
+			it[name] = &types.AttributeValueMemberNULL{Value: true}
+		case 4:
+			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(string(value))}}
+		}
+	}
+	return it
+}
+
+// bytesOf is the inverse of itemOf, for what encode writes.
+func bytesOf(it item) (data []byte) {
+	add := func(name string, kind byte, value string) {
+		data = append(data, byte(slices.Index(fuzzNames, name)), kind, byte(len(value)))
+		data = append(data, value...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(it)) {
+		switch v := it[name].(type) {
+		case *types.AttributeValueMemberS:
+			add(name, 0, v.Value)
+		case *types.AttributeValueMemberN:
+			add(name, 1, v.Value)
+		case *types.AttributeValueMemberB:
+			add(name, 2, string(v.Value))
+		}
+	}
+	return data
+}
+
+func fuzzSeeds(f *testing.F) {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	claim := idempotent.Record{ID: "charge#key", State: idempotent.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
+	done := claim
+	done.State, done.Expires, done.Settled, done.Due = idempotent.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
+	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", idempotent.ReasonResult
+	large := done
+	large.Result, large.Chunks = nil, idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
+	for _, r := range []idempotent.Record{claim, done, large} {
+		it, err := encode(&r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		data := bytesOf(it)
+		f.Add(data)
+		f.Add(data[:len(data)/2])
+		f.Add(append(data, bytesOf(item{"later": text("x")})...))
+	}
+	f.Add([]byte{})
+}
+
+// FuzzDecode: whatever a table holds under our keys, reading it gives a record
+// that is written and read again as it is, or an error that names what is wrong
+// and quotes nothing.
+func FuzzDecode(f *testing.F) {
+	fuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		it := itemOf(data)
+		before := maps.Clone(it)
+		r, err := decode(it)
+		if !reflect.DeepEqual(it, before) {
+			t.Fatal("decode changed the item")
+		}
+		if err != nil {
+			wantQuiet(t, err)
+			return
+		}
+		again, err := encode(r)
+		if err != nil {
+			t.Fatalf("a record that was read cannot be written: %v", err)
+		}
+		second, err := decode(again)
+		if err != nil || !reflect.DeepEqual(second, r) {
+			t.Errorf("read again:\n%+v\nwant\n%+v (%v)", second, r, err)
+		}
+		for name, value := range it {
+			if !known(name) && !reflect.DeepEqual(again[name], value) {
+				t.Errorf("attribute %s of a later version was not kept", name)
+			}
+		}
+		if itemSize(again) <= 0 {
+			t.Error("an item of no size")
+		}
+	})
+}
+
+// FuzzDecodeChunk: the same for a piece of a large result; and none is a record.
+func FuzzDecodeChunk(f *testing.F) {
+	fuzzSeeds(f)
+	f.Add(bytesOf(chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		it := itemOf(data)
+		part, err := decodeChunk(it)
+		if err != nil {
+			wantQuiet(t, err)
+			return
+		}
+		if _, err := decode(chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
+			t.Error("a chunk was read as a record")
+		}
+	})
+}
+
+// quiet is all that an error may say of an item: names, and no value.
+var quiet = regexp.MustCompile(`^dynamostore: a (record|chunk) is (damaged, or not ours: attribute (` + strings.Join(fuzzNames, "|") + `) ` +
+	`(is missing|is empty|is not a string|is not binary|is not a number|is not a whole number of 64 bits|is not a number of chunks|is not a length|is not of \d+ bytes|` +
+	regexp.QuoteMeta(fromLater) + `)|in a format that this version does not know \(attribute v\); deploy the newer version here too)$`)
+
+func wantQuiet(t *testing.T, err error) {
+	t.Helper()
+	if !quiet.MatchString(err.Error()) {
+		t.Errorf("the error says more than it may: %q", err)
+	}
+}

@@ -1,0 +1,32 @@
+//go:build !race
+
+// The race detector makes pools forget, so allocations are counted without it
+// (make cover).
+
+package idempotent_test
+
+import (
+	"strconv"
+	"testing"
+)
+
+// What a small request may allocate on a store in memory: 30 times at first,
+// 15 times as a replay. It does not run in parallel, for others' allocations
+// would count.
+func TestWrapAllocations(t *testing.T) {
+	h, ctx, n := benchmarkGuard(t), t.Context(), 0
+	send := func(order string) {
+		if _, err := h(ctx, chargeRequest{"acme", order, 4200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := testing.AllocsPerRun(500, func() {
+		n++
+		send(strconv.Itoa(n))
+	})
+	replay := testing.AllocsPerRun(500, func() { send("1") })
+	t.Logf("a first request: %v allocations, a replay: %v", first, replay)
+	if first > 30 || replay > 15 {
+		t.Error("want 30 and 15 at most")
+	}
+}

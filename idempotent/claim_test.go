@@ -1,0 +1,252 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// One millisecond is enough to claim, and one to run; less is none.
+func TestTheLastMillisecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			left          time.Duration // until the deadline; a fifth is reserved for the outcome
+			claimed, runs bool
+		}{
+			{999 * time.Microsecond, false, false},
+			{time.Millisecond, true, false},
+			{1249 * time.Microsecond, true, false},
+			{1250 * time.Microsecond, true, true},
+		} {
+			s := watch()
+			g, events := newGuardOver(t, s, fixed(now()))
+			ran := false
+			_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), row.left), g, newKey(), func(context.Context) (string, error) {
+				ran = true
+				return "", nil
+			})
+			if ran != row.runs || ran != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNoTime) {
+				t.Errorf("%s: ran %v, error %v", row.left, ran, err)
+			}
+			if claimed := events.Count(idempotent.EventReserved) == 1; claimed != row.claimed || claimed != (len(s.calls) > 0) {
+				t.Errorf("%s: claimed %v, calls %v", row.left, claimed, s.calls)
+			}
+		}
+	})
+}
+
+// The look at a record takes time, too: nothing is taken over once the worker
+// is past its own end.
+func TestTakeoverInTheLastMillisecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for left, want := range map[time.Duration][]string{
+			time.Millisecond: {"insert", "replace", "replace"}, // and released: too little to run
+			0:                {"insert"},
+			-time.Second:     {"insert"},
+		} {
+			const whole = 10 * time.Second
+			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+			s.holds(t, key, idempotent.Record{State: idempotent.StateRetryable})
+			s.insert = func(idempotent.Record) (*idempotent.Record, error) {
+				clock.Advance(whole - left)
+				return s.record(t, key), nil
+			}
+			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+			_, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
+			if took := events.Count(idempotent.EventTakenOver) == 1; !errors.Is(err, idempotent.ErrNoTime) || took != (len(want) > 1) {
+				t.Errorf("%s left: got error %v and events %v", left, err, events.Kinds())
+			}
+			wantCalls(t, s, want...)
+		}
+	})
+}
+
+// FM66: a store whose clock is behind brings back a record that has expired by
+// ours. It counts as absent, and the insert is tried again.
+func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	expired := idempotent.Record{ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint, Expires: now()}
+	s.insert = func(idempotent.Record) (*idempotent.Record, error) {
+		s.insert = nil
+		return &expired, nil
+	}
+	g, events := newGuardOver(t, s)
+	if got, err := idempotent.Do(t.Context(), g, key, charged); got != "ch_1" || err != nil {
+		t.Errorf("got %q and error %v, want it to run", got, err)
+	}
+	wantCalls(t, s, "insert", "insert", "replace")
+	want := []idempotent.EventKind{idempotent.EventExpiredReplaced, idempotent.EventReserved, idempotent.EventCompleted}
+	if got := events.Kinds(); !slices.Equal(got, want) {
+		t.Errorf("got events %v, want %v", got, want)
+	}
+}
+
+// An ended lease is marked and refused in two calls: what was written need not
+// be read.
+func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(-time.Second)})
+	g, events := newGuardOver(t, s)
+	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrUnresolved) {
+		t.Errorf("got error %v, want ErrUnresolved", err)
+	}
+	wantCalls(t, s, "insert", "replace")
+	want := []idempotent.EventKind{idempotent.EventMarkedUnknown, idempotent.EventUnresolved}
+	if got := events.Kinds(); !slices.Equal(got, want) {
+		t.Errorf("got events %v, want %v", got, want)
+	}
+}
+
+// Every refusal is told, with the error that the caller gets.
+func TestRefusalsAreObserved(t *testing.T) {
+	t.Parallel()
+	for want, standing := range map[idempotent.EventKind]idempotent.Record{
+		idempotent.EventInProgress: {State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)},
+		idempotent.EventUnresolved: {State: idempotent.StateUnknown},
+		idempotent.EventStoreError: {State: 9},
+	} {
+		s, key := watch(), newKey()
+		s.holds(t, key, standing)
+		g, events := newGuardOver(t, s)
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+		if got := events.Events(); len(got) != 1 || got[0].Kind != want || err == nil || got[0].Err != err {
+			t.Errorf("%s: got events %+v and error %v", want, got, err)
+		}
+	}
+}
+
+// An unresolved request is told to wait until reconciliation is due; where it
+// is due now, or overdue, for as long as reconciliation takes to come round.
+func TestUnresolvedSaysHowLong(t *testing.T) {
+	t.Parallel()
+	now := now()
+	for due, want := range map[time.Duration]time.Duration{
+		10 * time.Second: 10 * time.Second,
+		time.Millisecond: time.Millisecond,
+		0:                90 * time.Second,
+		-time.Second:     90 * time.Second,
+	} {
+		s, key := watch(), newKey()
+		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Due: now.Add(due)})
+		g, _ := newGuardOver(t, s, fixed(now), func(o *idempotent.Options) { o.ReconcileAfter = 90 * time.Second })
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+		var unresolved *idempotent.UnresolvedError
+		if !errors.As(err, &unresolved) || unresolved.RetryAfter != want {
+			t.Errorf("due in %s: got error %#v, want to wait %s", due, err, want)
+		}
+	}
+}
+
+// A claim whose reply never came is released: once, within the reserve, and
+// what is told is what happened.
+func TestUnheardClaimIsReleased(t *testing.T) {
+	t.Parallel()
+	down := errors.New("no reply")
+	for name, releaseErr := range map[string]error{"released": nil, "not released": down} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, key := watch(), newKey()
+				s.insert = func(r idempotent.Record) (*idempotent.Record, error) {
+					if met, err := s.Store.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
+						t.Error(met, err)
+					}
+					return nil, down
+				}
+				s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 500*time.Millisecond {
+						t.Errorf("the release may take until %v, want half a second", deadline)
+					}
+					if releaseErr == nil {
+						return s.Store.Replace(ctx, r, s.record(t, key).Version)
+					}
+					return nil, releaseErr
+				}
+				g, events := newGuardOver(t, s)
+				if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, down) {
+					t.Errorf("got error %v, want %v", err, down)
+				}
+				want, state := []idempotent.EventKind{idempotent.EventStoreError}, idempotent.StateInProgress
+				if releaseErr == nil {
+					want, state = append(want, idempotent.EventRetryable), idempotent.StateRetryable
+				}
+				if got := events.Kinds(); !slices.Equal(got, want) {
+					t.Errorf("got events %v, want %v", got, want)
+				}
+				if r := s.record(t, key); r.State != state {
+					t.Errorf("the record is %s, want %s", r.State, state)
+				}
+				wantCalls(t, s, "insert", "replace")
+			})
+		})
+	}
+}
+
+// AllowMissingKey lets a request without a key through, and none with a wrong
+// one; either way a missing key is told.
+func TestMissingIsNotInvalid(t *testing.T) {
+	t.Parallel()
+	fp := idempotent.FingerprintBytes(nil)
+	for _, allow := range []bool{false, true} {
+		g, events := newGuard(t, func(o *idempotent.Options) { o.AllowMissingKey = allow })
+		_, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, forbidden(t))
+		if !errors.Is(err, idempotent.ErrInvalidKey) || len(events.Kinds()) != 0 {
+			t.Errorf("allow %v: got error %v and events %v, want ErrInvalidKey", allow, err, events.Kinds())
+		}
+		got, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, charged)
+		if (err == nil) != allow || (got == "ch_1") != allow {
+			t.Errorf("allow %v: a request without a key got %q and error %v", allow, got, err)
+		}
+		if kinds := events.Kinds(); !slices.Equal(kinds, []idempotent.EventKind{idempotent.EventKeyMissing}) {
+			t.Errorf("allow %v: got events %v, want key_missing", allow, kinds)
+		}
+	}
+}
+
+// The record says who wrote it last, and when the outcome came.
+func TestRecordTellsByWhomAndWhen(t *testing.T) {
+	t.Parallel()
+	s, key, at := watch(), newKey(), now()
+	g, _ := newGuardOver(t, s, fixed(at), func(o *idempotent.Options) {
+		o.RequestID = func(context.Context) string { return "request-1" }
+	})
+	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
+		if r := s.record(t, key); !r.Created.Equal(at) || !r.Settled.IsZero() || r.RequestID != "request-1" {
+			t.Errorf("the claim is created %v, settled %v, by %q", r.Created, r.Settled, r.RequestID)
+		}
+		return "", nil
+	})
+	if r := s.record(t, key); err != nil || !r.Settled.Equal(at) || r.RequestID != "request-1" {
+		t.Errorf("the outcome is settled %v, by %q (%v)", r.Settled, r.RequestID, err)
+	}
+}
+
+// A panic that is no error is told as one, without its text: that may hold
+// anything.
+func TestPanicIsToldWithoutItsText(t *testing.T) {
+	t.Parallel()
+	g, events := newGuard(t)
+	func() {
+		defer func() {
+			if p := recover(); p != "secret" {
+				t.Errorf("recovered %v, want the handler's own panic", p)
+			}
+		}()
+		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (string, error) { panic("secret") })
+	}()
+	last := events.Events()[len(events.Kinds())-1]
+	if last.Kind != idempotent.EventMarkedUnknown || last.Err == nil || !strings.Contains(last.Err.Error(), "panicked") || strings.Contains(last.Err.Error(), "secret") {
+		t.Errorf("got event %+v", last)
+	}
+}

@@ -1,0 +1,89 @@
+package idempotent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzDecodeResult: whatever a store brings back as a result, reading it ends
+// with a value, with the business outcome, or with the reason why not, which
+// quotes nothing of it.
+func FuzzDecodeResult(f *testing.F) {
+	packed := string(compress([]byte(`{"id":"ch_1"}`)))
+	for _, seed := range [][2]string{
+		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+gzip", packed}, {"json+gzip", packed[:len(packed)/2]},
+		{"json+gzip", "no gzip"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+gzip+gzip", packed},
+	} {
+		f.Add(seed[0], []byte(seed[1]))
+	}
+	o, err := Options{}.with(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, encoding string, data []byte) {
+		r := Record{ID: "charge#key", State: StateCompleted, Encoding: encoding, Result: data}
+		var v any
+		err := decodeResult(o, &r, &v)
+		if err == nil {
+			return
+		}
+		if v != nil && encoding == EncodingFinal {
+			t.Errorf("got %v with the outcome %v", v, err)
+		}
+		var final *FinalError
+		if errors.As(err, &final) {
+			if encoding != EncodingFinal {
+				t.Errorf("a result encoded as %q is the outcome %v", encoding, err)
+			}
+			return
+		}
+		var unavailable *ReplayUnavailableError
+		if !errors.As(err, &unavailable) {
+			t.Fatalf("got error %v, want ErrReplayUnavailable", err)
+		}
+		codec, _ := strings.CutSuffix(encoding, encodingCompressed)
+		if !slices.Contains([]string{
+			"the result could not be stored",
+			"the stored Final error is damaged",
+			fmt.Sprintf("it was encoded as %q and this code decodes %q", codec, o.Codec.Name()),
+			"the stored result is damaged",
+			"the stored result does not decode into a *interface {}",
+		}, unavailable.Reason) {
+			t.Errorf("the error says more than it may: %v", err)
+		}
+	})
+}
+
+// FuzzResult: a JSON value is replayed as what it was, numbers to the last
+// digit, compressed or not.
+func FuzzResult(f *testing.F) {
+	for _, doc := range []string{`null`, `0`, `false`, `""`, `{}`, `[]`, `{"a":[1,2.50,"x"]}`, `9007199254740993`, `"` + strings.Repeat("long ", 400) + `"`} {
+		f.Add([]byte(doc))
+	}
+	o, err := Options{}.with(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		var v any
+		if err := o.Codec.Decode(doc, &v); err != nil {
+			return
+		}
+		encoding, data, err := encodeResult(o.Codec, v)
+		if err != nil {
+			t.Fatalf("%q was read and cannot be written: %v", doc, err)
+		}
+		if plain, _ := json.Marshal(v); len(data) > len(plain) {
+			t.Errorf("%d bytes are stored as %d", len(plain), len(data))
+		}
+		var again any
+		if err := decodeResult(o, &Record{Encoding: encoding, Result: data}, &again); err != nil || !reflect.DeepEqual(again, v) {
+			t.Errorf("%q is replayed as %#v, want %#v (%v)", doc, again, v, err)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package idempotenttest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// What can be wrong with large results beside their records.
+var brokenChunks = []brokenStore{
+	{name: "The last chunk is forgotten", chunks: func(s *chunkShelf) {
+		s.keep = func(_, piece []byte) []byte {
+			if len(piece) < s.size {
+				return nil
+			}
+			return bytes.Clone(piece)
+		}
+	}, caught: []string{"ChunksAreWhole"}},
+	{name: "Large results are cut off at 400 KB", chunks: func(s *chunkShelf) {
+		right := s.give
+		s.give = func(pieces [][]byte) []byte { return right(pieces[:min(len(pieces), 401)]) }
+	}, caught: []string{"ChunksAreWhole"}},
+	{name: "A byte of a large result is altered", chunks: func(s *chunkShelf) {
+		right := s.give
+		s.give = func(pieces [][]byte) []byte {
+			data := right(pieces)
+			if len(pieces) > 100 {
+				data[len(data)/2] ^= 1
+			}
+			return data
+		}
+	}, caught: []string{"ChunksAreWhole"}},
+	{name: "Ten chunks and more are out of order", chunks: func(s *chunkShelf) {
+		right := s.give
+		s.give = func(pieces [][]byte) []byte {
+			if len(pieces) > 11 {
+				pieces[1], pieces[10] = pieces[10], pieces[1]
+			}
+			return right(pieces)
+		}
+	}, caught: []string{"ChunksAreWhole"}},
+	{name: "Chunks of all writes share their names", chunks: func(s *chunkShelf) {
+		s.piece = func(id idempotent.RecordID, _ idempotent.Version, i int) string { return fmt.Sprint(id, i) }
+	}, caught: []string{"ChunksAreApart", "ChunkMissing"}},
+	{name: "Chunks of all records share their names", chunks: func(s *chunkShelf) {
+		s.piece = func(_ idempotent.RecordID, v idempotent.Version, i int) string { return fmt.Sprint(v, i) }
+	}, caught: []string{"ChunksAreApart"}},
+	{name: "A missing chunk is left out", chunks: func(s *chunkShelf) {
+		s.missing = func() error { return nil }
+	}, caught: []string{"ChunkMissing"}},
+	{name: "A missing chunk is an error of its own", chunks: func(s *chunkShelf) {
+		s.missing = func() error { return errors.New("404") }
+	}, caught: []string{"ChunkMissing"}},
+	{name: "Chunks are appended to when they are put again", chunks: func(s *chunkShelf) {
+		s.keep = func(old, piece []byte) []byte { return slices.Concat(old, piece) }
+	}, caught: []string{"ChunksAgain"}},
+	{name: "Chunks that are put again are emptied", chunks: func(s *chunkShelf) {
+		s.keep = func(old, piece []byte) []byte {
+			if old != nil {
+				return nil
+			}
+			return bytes.Clone(piece)
+		}
+	}, caught: []string{"ChunksAgain"}},
+	{name: "A chunk is found as a record", chunks: func(s *chunkShelf) {
+		right := s.piece
+		s.piece = func(id idempotent.RecordID, v idempotent.Version, i int) string {
+			if s.records[s.name(id)] == nil {
+				s.records[s.name(id)] = &idempotent.Record{ID: id}
+			}
+			return right(id, v, i)
+		}
+	}, caught: []string{"ChunksAreApart"}},
+	{name: "The data that is given is kept itself", chunks: func(s *chunkShelf) {
+		s.keep = func(_, piece []byte) []byte { return piece }
+	}, caught: []string{"ChunksAreCopies"}},
+	{name: "The data that is kept is returned itself", chunks: func(s *chunkShelf) {
+		right := s.give
+		s.size = 1 << 20
+		s.give = func(pieces [][]byte) []byte {
+			if len(pieces) == 1 {
+				return pieces[0]
+			}
+			return right(pieces)
+		}
+	}, caught: []string{"ChunksAreCopies"}},
+	{name: "PutChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(OpPutChunks) }, caught: []string{"ChunksContextEnds"}},
+	{name: "GetChunks ignores the context", chunks: func(s *chunkShelf) { s.begin = ignoring(OpGetChunks) }, caught: []string{"ChunksContextEnds"}},
+}

@@ -1,0 +1,187 @@
+package idempotenttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// What can be wrong with what a store keeps.
+var brokenKeeping = []brokenStore{
+	{name: "Times are kept in seconds", spoil: everyTime(func(t time.Time) time.Time { return t.Truncate(time.Second) }), caught: []string{"EveryFieldIsKept"}},
+	{name: "Times come back in another zone", spoil: everyTime(func(t time.Time) time.Time {
+		return t.In(time.FixedZone("CET", 3600))
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "An absent time becomes the epoch", spoil: everyTime(func(t time.Time) time.Time {
+		if t.IsZero() {
+			return time.UnixMilli(0).UTC()
+		}
+		return t
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "An absent result becomes an empty one", spoil: kept(func(r *idempotent.Record) {
+		if r.Result == nil {
+			r.Result = []byte{}
+		}
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "Text loses what is not ASCII", spoil: kept(func(r *idempotent.Record) {
+		r.Ref = strings.ToValidUTF8(strings.Map(func(c rune) rune {
+			if c > 127 {
+				return '?'
+			}
+			return c
+		}, r.Ref), "?")
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "A result ends at its first zero byte", spoil: kept(func(r *idempotent.Record) {
+		if i := bytes.IndexByte(r.Result, 0); i >= 0 {
+			r.Result = r.Result[:i]
+		}
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "A retryable record loses its recovery", spoil: kept(func(r *idempotent.Record) {
+		if r.State == idempotent.StateRetryable {
+			r.Recovery = 0
+		}
+	}), caught: []string{"EveryFieldIsKept"}},
+	{name: "Get is one write behind", spoil: func(s *shelf) {
+		before := map[string]*idempotent.Record{}
+		s.write = func(_ Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			if old != nil {
+				before[s.name(r.ID)] = old
+			}
+			return r.Clone()
+		}
+		right := s.read
+		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+			if r != nil && before[s.name(r.ID)] != nil {
+				r = before[s.name(r.ID)]
+			}
+			return right(r)
+		}
+	}, caught: []string{"ReplaceWrites", "InsertReplacesExpired", "OneReplacerWins"}},
+	{name: "Get hides what has expired", spoil: func(s *shelf) {
+		right := s.read
+		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+			if r != nil && !r.Expires.IsZero() && r.Expires.Before(time.Now()) {
+				return nil, idempotent.ErrNoRecord
+			}
+			return right(r)
+		}
+	}, caught: []string{"GetExpired"}},
+	{name: "Get fails before the first write", spoil: func(s *shelf) {
+		var table atomic.Bool
+		s.begin = func(ctx context.Context, op Op) error {
+			if op != OpGet {
+				table.Store(true)
+			}
+			if !table.Load() {
+				return errors.New("no such table")
+			}
+			return ctx.Err()
+		}
+	}, caught: []string{"GetNothing"}},
+	{name: "Get returns nothing and no error", spoil: func(s *shelf) {
+		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+			if r == nil {
+				return nil, nil
+			}
+			return r.Clone(), nil
+		}
+	}, caught: []string{"GetNothing", "ReplaceNeverCreates"}},
+	{name: "Keys are compared without case", spoil: func(s *shelf) {
+		s.name = func(id idempotent.RecordID) string { return strings.ToLower(string(id)) }
+	}, caught: []string{"KeysAreApart"}},
+	{name: "Keys end at the first #", spoil: func(s *shelf) {
+		s.name = func(id idempotent.RecordID) string { name, _, _ := strings.Cut(string(id), "#"); return name }
+	}, caught: []string{"KeysAreApart", "EveryFieldIsKept"}},
+	{name: "Keys end after 200 characters", spoil: func(s *shelf) {
+		s.name = func(id idempotent.RecordID) string { return string(id)[:min(200, len(id))] }
+	}, caught: []string{"KeysAreApart"}},
+	{name: "The record that is given is kept itself", spoil: func(s *shelf) {
+		s.write = func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record { return &r }
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "Replace keeps the record that is given itself", spoil: func(s *shelf) {
+		s.write = func(op Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			if op == OpInsert {
+				return r.Clone()
+			}
+			return &r
+		}
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "Get returns the record that is kept itself", spoil: func(s *shelf) {
+		s.read = reading(func(r *idempotent.Record) *idempotent.Record { return r })
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "Get returns a copy that shares the result", spoil: func(s *shelf) {
+		s.read = reading(func(r *idempotent.Record) *idempotent.Record { c := *r; return &c })
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "Insert returns the record that is kept itself", spoil: func(s *shelf) {
+		s.loser = func(op Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+			if op == OpInsert {
+				return old, nil
+			}
+			return old.Clone(), nil
+		}
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "Replace returns the record that is kept itself", spoil: func(s *shelf) {
+		s.loser = func(op Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+			if op == OpInsert {
+				return old.Clone(), nil
+			}
+			return old, nil
+		}
+	}, caught: []string{"RecordsAreCopies"}},
+	{name: "The context is ignored", spoil: func(s *shelf) { s.begin = ignoring() }, caught: []string{"ContextEnds"}},
+	{name: "Insert ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpInsert) }, caught: []string{"ContextEnds"}},
+	{name: "Replace ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpReplace) }, caught: []string{"ContextEnds"}},
+	{name: "Get ignores the context", spoil: func(s *shelf) { s.begin = ignoring(OpGet) }, caught: []string{"ContextEnds"}},
+	{name: "Insert looks at the context after the write", spoil: func(s *shelf) {
+		s.begin, s.end = ignoring(OpInsert), s.begin
+	}, caught: []string{"ContextEnds"}},
+	{name: "Errors show the record", spoil: func(s *shelf) {
+		s.tell = func(err error, r *idempotent.Record) error { return fmt.Errorf("%w: %+v", err, *r) }
+	}, caught: []string{"ErrorsTellNothing"}},
+	{name: "Errors show the result", spoil: func(s *shelf) {
+		s.tell = func(err error, r *idempotent.Record) error { return fmt.Errorf("%w: %q", err, r.Result) }
+	}, caught: []string{"ErrorsTellNothing"}},
+	{name: "A large result is cut off", spoil: kept(func(r *idempotent.Record) { r.Result = r.Result[:min(len(r.Result), 400<<10)] }),
+		caught: []string{"WholeOrNotAtAll"}},
+	{name: "A large result is left out", spoil: kept(func(r *idempotent.Record) {
+		if len(r.Result) > 400<<10 {
+			r.Result = nil
+		}
+	}), caught: []string{"WholeOrNotAtAll"}},
+	{name: "A record that is too large is an error of its own", spoil: func(s *shelf) {
+		s.admit = func(r idempotent.Record) error {
+			if len(r.Result) > 400<<10 {
+				return errors.New("413")
+			}
+			return nil
+		}
+	}, caught: []string{"WholeOrNotAtAll"}},
+	{name: "A record that is too large is written all the same", spoil: func(s *shelf) {
+		s.admit = func(r idempotent.Record) error {
+			if len(r.Result) > 400<<10 {
+				s.records[s.name(r.ID)] = r.Clone()
+				return idempotent.ErrTooLarge
+			}
+			return nil
+		}
+	}, caught: []string{"WholeOrNotAtAll"}},
+	{name: "Nothing is there for the next process", spoil: func(s *shelf) {
+		s.reopen = func() *shelf { return newShelf() }
+	}, caught: []string{"Reopen"}},
+	{name: "Replaces are not there for the next process", spoil: func(s *shelf) {
+		first := newShelf()
+		s.write = func(_ Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			if old == nil {
+				first.records[s.name(r.ID)] = r.Clone()
+			}
+			return r.Clone()
+		}
+		s.reopen = func() *shelf { return first }
+	}, caught: []string{"Reopen"}},
+}

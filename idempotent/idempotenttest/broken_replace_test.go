@@ -1,0 +1,74 @@
+package idempotenttest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// What can be wrong with Replace.
+var brokenReplaces = []brokenStore{
+	{name: "Replace is unconditional", spoil: func(s *shelf) {
+		s.fits = func(*idempotent.Record, idempotent.Record, idempotent.Version) bool { return true }
+	}, caught: []string{"ReplaceRefuses", "OneReplacerWins"}},
+	{name: "Replace takes the owner for enough", spoil: func(s *shelf) {
+		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+			return old.Version == was || old.Owner == r.Owner
+		}
+	}, caught: []string{"ReplaceRefuses"}},
+	{name: "Replace compares the owner instead of the version", spoil: func(s *shelf) {
+		s.fits = func(old *idempotent.Record, r idempotent.Record, _ idempotent.Version) bool {
+			return old.Owner == r.Owner
+		}
+	}, caught: []string{"ReplaceWrites", "ReplaceRefuses"}},
+	{name: "Replace compares the state too", spoil: func(s *shelf) {
+		right := s.fits
+		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+			return right(old, r, was) && old.State == idempotent.StateInProgress
+		}
+	}, caught: []string{"ReplaceWrites"}},
+	{name: "Replace refuses an expired record", spoil: func(s *shelf) {
+		right := s.fits
+		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+			return right(old, r, was) && (old.Expires.IsZero() || old.Expires.After(time.Now()))
+		}
+	}, caught: []string{"ReplaceIgnoresExpiry"}},
+	{name: "Replace refuses to complete an expired record", spoil: func(s *shelf) {
+		right := s.fits
+		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+			return right(old, r, was) && (r.State != idempotent.StateCompleted || old.Expires.IsZero() || old.Expires.After(time.Now()))
+		}
+	}, caught: []string{"ReplaceIgnoresExpiry"}},
+	{name: "Replace creates", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates"}},
+	{name: "Replace only adds", spoil: func(s *shelf) {
+		s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			if old == nil || op == OpInsert {
+				return r.Clone()
+			}
+			return merged(old, r)
+		}
+	}, caught: []string{"ReplaceWrites"}},
+	{name: "Replace keeps a result that the new record does not have", spoil: func(s *shelf) {
+		s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			c := r.Clone()
+			if op == OpReplace && old != nil && c.Result == nil {
+				c.Result = old.Result
+			}
+			return c
+		}
+	}, caught: []string{"ReplaceWrites"}},
+	{name: "The replacer's retry is an error", spoil: func(s *shelf) {
+		s.loser = func(_ Op, old *idempotent.Record, r idempotent.Record) (*idempotent.Record, error) {
+			if old.Version == r.Version && old.Attempt > 1 {
+				return nil, errors.New("conditional check failed")
+			}
+			return old.Clone(), nil
+		}
+	}, caught: []string{"ReplaceAgain"}},
+	{name: "Replace checks and writes in two steps", spoil: func(s *shelf) {
+		s.unsafely(func(op Op, old, _ *idempotent.Record) bool {
+			return op == OpReplace && old != nil && old.Expires.IsZero()
+		})
+	}, caught: []string{"OneReplacerWins"}},
+}

@@ -1,0 +1,194 @@
+package idempotenttest
+
+import (
+	"context"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// brokenStore breaks one rule of the contract.
+type brokenStore struct {
+	name   string
+	spoil  func(*shelf)      // what is wrong with it
+	chunks func(*chunkShelf) // or with how it keeps large results
+	// caught names requirements that have to notice. Others may notice too.
+	caught []string
+}
+
+func (b brokenStore) fixture() Fixture {
+	return Fixture{
+		Open: func(testing.TB) idempotent.Store {
+			if b.chunks != nil {
+				s := newChunkShelf()
+				b.chunks(s)
+				return s
+			}
+			s := newShelf()
+			if b.spoil != nil {
+				b.spoil(s)
+			}
+			return s
+		},
+		Reopen: func(_ testing.TB, s idempotent.Store) idempotent.Store {
+			if plain, ok := s.(*shelf); ok {
+				return plain.reopen()
+			}
+			return s
+		},
+		Remove: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+			s.(interface{ remove(idempotent.RecordID) }).remove(id)
+			return nil
+		},
+	}
+}
+
+var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks)
+
+// forgetfulStores lose each field of a record in turn: whenever they write,
+// where a Replace should have changed it, or where an Insert over an expired
+// record should have. The fields are those that a record has: a new one is
+// among them by itself.
+func forgetfulStores() []brokenStore {
+	var stores []brokenStore
+	record := reflect.TypeFor[idempotent.Record]()
+	for i := range record.NumField() {
+		field := record.Field(i).Name
+		if field == "Extra" {
+			continue // the store's own
+		}
+		stores = append(stores, brokenStore{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
+			spoil: kept(func(r *idempotent.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
+		if field == "ID" {
+			continue // both records have the same
+		}
+		keep := func(old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			r = *r.Clone()
+			reflect.ValueOf(&r).Elem().Field(i).Set(reflect.ValueOf(old).Elem().Field(i))
+			return &r
+		}
+		stores = append(stores, brokenStore{name: "Replace keeps the old " + field, caught: []string{"ReplaceWrites"},
+			spoil: func(s *shelf) {
+				s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+					if old == nil || op == OpInsert {
+						return r.Clone()
+					}
+					return keep(old, r)
+				}
+			}},
+			brokenStore{name: "Insert keeps the expired " + field, caught: []string{"InsertReplacesExpired"},
+				spoil: func(s *shelf) {
+					s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+						if old == nil || op != OpInsert {
+							return r.Clone()
+						}
+						return keep(old, r)
+					}
+				}})
+	}
+	return stores
+}
+
+// twoLocks lets Inserts exclude each other, and Replaces, but not these those.
+func twoLocks(s *shelf) {
+	locks := map[Op]*sync.Mutex{OpInsert: {}, OpReplace: {}}
+	right := s.begin
+	s.begin = func(ctx context.Context, op Op) error {
+		if err := right(ctx, op); err != nil || op == OpGet {
+			return err
+		}
+		locks[op].Lock()
+		return nil
+	}
+	s.end = func(_ context.Context, op Op) error {
+		locks[op].Unlock()
+		return nil
+	}
+	s.unsafely(func(_ Op, old, _ *idempotent.Record) bool { return old != nil })
+}
+
+// ignoring looks at the context but for the operations named, or for none.
+func ignoring(ops ...Op) func(context.Context, Op) error {
+	return func(ctx context.Context, op Op) error {
+		if len(ops) == 0 || slices.Contains(ops, op) {
+			return nil
+		}
+		return ctx.Err()
+	}
+}
+
+// reading makes Get return what give makes of a record.
+func reading(give func(*idempotent.Record) *idempotent.Record) func(*idempotent.Record) (*idempotent.Record, error) {
+	return func(r *idempotent.Record) (*idempotent.Record, error) {
+		if r == nil {
+			return nil, idempotent.ErrNoRecord
+		}
+		return give(r), nil
+	}
+}
+
+// unsafely makes those writes of a shelf that are named take two steps: in the
+// gap between them a writer waits until another one is there too, so that both
+// have found their condition true. It goes on after a while, and sooner where
+// nobody else is about; but not before others had their turns, however busy the
+// machine is.
+func (s *shelf) unsafely(writes func(op Op, old, r *idempotent.Record) bool) {
+	var arrived atomic.Int32
+	s.gap = func(op Op, old, r *idempotent.Record) {
+		if !writes(op, old, r) {
+			return
+		}
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		arrived.Add(1)
+		began := time.Now()
+		for turns := 0; arrived.Load() < 2; turns++ {
+			patience := 200 * time.Millisecond
+			if s.writers.Load() == 1 {
+				patience = 25 * time.Millisecond
+			}
+			if time.Since(began) > patience && turns > 100 {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+// kept spoils what is kept of a record.
+func kept(spoil func(*idempotent.Record)) func(*shelf) {
+	return func(s *shelf) {
+		s.write = func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record {
+			c := r.Clone()
+			spoil(c)
+			return c
+		}
+	}
+}
+
+// everyTime spoils each time of a record.
+func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
+	return kept(func(r *idempotent.Record) {
+		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.Due} {
+			*t = spoil(*t)
+		}
+	})
+}
+
+// merged returns old with what r has set, as an update of single attributes.
+func merged(old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+	c := old.Clone()
+	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(*r.Clone())
+	for i := range from.NumField() {
+		if !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+	return c
+}

@@ -1,0 +1,228 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// planned returns what a plan does to calls of these operations, one after the
+// other.
+func planned(plan Plan, ops ...Op) (faults []Fault) {
+	f := &Faults{Plan: plan}
+	for _, op := range ops {
+		_, fault := f.plan(op)
+		faults = append(faults, fault)
+	}
+	return faults
+}
+
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	calls := []Op{OpInsert, OpGet, OpInsert, OpReplace, OpInsert}
+	for name, row := range map[string]struct {
+		plan Plan
+		want []Fault
+	}{
+		"none":                {nil, []Fault{"", "", "", "", ""}},
+		"one operation":       {On(OpInsert, LostReply), []Fault{LostReply, "", LostReply, "", LostReply}},
+		"counted by itself":   {On(OpInsert, LostReply, 2, 3), []Fault{"", "", LostReply, "", LostReply}},
+		"any operation":       {On("", LostReply, 2, 3), []Fault{"", LostReply, LostReply, "", ""}},
+		"every call":          {On("", LostReply), []Fault{LostReply, LostReply, LostReply, LostReply, LostReply}},
+		"the first plan wins": {FirstOf(On(OpGet, Repeated), On("", Throttled, 1, 2)), []Fault{Throttled, Repeated, "", "", ""}},
+		"certain odds":        {Seeded(1, Odds{Op: OpGet, Fault: LostReply, P: 1}), []Fault{"", LostReply, "", "", ""}},
+		"no odds":             {Seeded(1, Odds{Fault: LostReply}), []Fault{"", "", "", "", ""}},
+	} {
+		if got := planned(row.plan, calls...); !slices.Equal(got, row.want) {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
+	}
+}
+
+// Equal seeds plan equally and other seeds otherwise, and the odds are kept.
+func TestSeeded(t *testing.T) {
+	t.Parallel()
+	const calls = 10_000
+	ops := slices.Repeat([]Op{OpInsert, OpReplace}, calls/2)
+	odds := []Odds{{Op: OpInsert, Fault: LostRequest, P: 0.4}, {Fault: LostReply, P: 0.2}}
+	first := planned(Seeded(7, odds...), ops...)
+	if !slices.Equal(first, planned(Seeded(7, odds...), ops...)) {
+		t.Error("equal seeds plan differently")
+	}
+	if slices.Equal(first, planned(Seeded(8, odds...), ops...)) {
+		t.Error("other seeds plan equally")
+	}
+	met := map[Injection]float64{}
+	for i, fault := range first {
+		met[Injection{ops[i], fault}] += 1 / (calls / 2.)
+	}
+	for injection, want := range map[Injection]float64{
+		{OpInsert, LostRequest}: 0.4, {OpInsert, LostReply}: 0.2, {OpInsert, NoFault}: 0.4,
+		{OpReplace, LostRequest}: 0, {OpReplace, LostReply}: 0.2, {OpReplace, NoFault}: 0.8,
+	} {
+		if got := met[injection]; got < want-0.03 || got > want+0.03 {
+			t.Errorf("%v: %.3f of the calls, want %.1f", injection, got, want)
+		}
+	}
+}
+
+// What each fault does to a call that writes: what its caller is told, and how
+// often it arrives.
+func TestFaultsOfAStore(t *testing.T) {
+	t.Parallel()
+	for fault, want := range map[Fault]struct {
+		fails   bool
+		arrives int
+		met     bool // the caller is given a record: its own
+	}{
+		NoFault:              {false, 1, false},
+		LostRequest:          {true, 0, false},
+		LostReply:            {true, 1, false},
+		Repeated:             {false, 2, true},
+		SlowRequest:          {false, 1, false},
+		SlowReply:            {false, 1, false},
+		Throttled:            {true, 0, false},
+		"SomeOtherException": {true, 0, false},
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			below := &Faults{} // counts what arrives
+			slow := 0
+			f := &Faults{Plan: On(OpInsert, fault), Slow: func(context.Context, Call) { slow++ }}
+			s := f.Store(below.Store(memstore.New()))
+			r := fullRecord()
+			met, err := s.Insert(t.Context(), r, now())
+			if (err != nil) != want.fails || want.fails && !errors.Is(err, ErrInjected) {
+				t.Errorf("the caller got error %v", err)
+			}
+			if got := below.Calls(OpInsert); got != want.arrives {
+				t.Errorf("the call arrived %d times, want %d", got, want.arrives)
+			}
+			if (met != nil) != want.met || met != nil && met.Version != r.Version {
+				t.Errorf("the caller got %s", describe(met))
+			}
+			if got := f.Injected()[Injection{OpInsert, fault}]; got != one(fault != NoFault) {
+				t.Errorf("the fault was counted %d times", got)
+			}
+			if want := one(fault == SlowRequest || fault == SlowReply); slow != want {
+				t.Errorf("Slow was called %d times, want %d", slow, want)
+			}
+			_, err = s.Get(t.Context(), r.ID)
+			if there := !errors.Is(err, idempotent.ErrNoRecord); there != (want.arrives > 0) {
+				t.Errorf("Get after it: error %v", err)
+			}
+			if f.Calls(OpInsert) != 1 || f.Calls(OpGet) != 1 || f.Calls("") != 2 {
+				t.Errorf("%d calls of Insert and %d of Get are counted as %d", f.Calls(OpInsert), f.Calls(OpGet), f.Calls(""))
+			}
+		})
+	}
+}
+
+// Every method meets its faults, by its own name.
+func TestFaultsOfEveryMethod(t *testing.T) {
+	t.Parallel()
+	for op, call := range map[Op]func(context.Context, chunkStore, idempotent.Record) error{
+		OpInsert: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+			_, err := s.Insert(ctx, r, now())
+			return err
+		},
+		OpReplace: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+			_, err := s.Replace(ctx, r, r.Version)
+			return err
+		},
+		OpGet: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+			_, err := s.Get(ctx, r.ID)
+			return err
+		},
+		OpPutChunks: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+			_, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires)
+			return err
+		},
+		OpGetChunks: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+			_, err := s.GetChunks(ctx, r.ID, r.Version, 1)
+			return err
+		},
+	} {
+		below, f := &Faults{}, &Faults{Plan: On(op, LostReply, 2)}
+		s, r := f.Store(below.Store(newChunkShelf())).(chunkStore), fullRecord()
+		if _, err := s.PutChunks(t.Context(), r.ID, r.Version, r.Result, r.Expires); err != nil && op != OpPutChunks {
+			t.Fatal(err)
+		}
+		if op != OpPutChunks {
+			if err := call(t.Context(), s, r); errors.Is(err, ErrInjected) {
+				t.Errorf("%s: the first call met the fault of the second", op)
+			}
+		}
+		if err := call(t.Context(), s, r); !errors.Is(err, ErrInjected) {
+			t.Errorf("%s: got error %v, want ErrInjected", op, err)
+		}
+		if got := below.Calls(op); got != 2 {
+			t.Errorf("%s arrived %d times, want 2", op, got)
+		}
+		if got, want := f.Injected(), (map[Injection]int{{op, LostReply}: 1}); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", op, got, want)
+		}
+	}
+}
+
+// A store without chunks has none with faults either.
+func TestFaultsKeepTheKindOfStore(t *testing.T) {
+	t.Parallel()
+	f := &Faults{}
+	if _, ok := f.Store(memstore.New()).(idempotent.ChunkStore); ok {
+		t.Error("a store without chunks became one with")
+	}
+	if _, ok := f.Store(newChunkShelf()).(idempotent.ChunkStore); !ok {
+		t.Error("a store with chunks became one without")
+	}
+}
+
+// Only a reply can be lost: ErrNoRecord is one, another error is none.
+func TestOnlyRepliesAreLost(t *testing.T) {
+	t.Parallel()
+	f := &Faults{Plan: On("", LostReply)}
+	s := f.Store(memstore.New())
+	if _, err := s.Get(t.Context(), newKey().RecordID()); !errors.Is(err, ErrInjected) {
+		t.Errorf("got error %v, want the reply ErrNoRecord lost", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Get(ended, newKey().RecordID()); !errors.Is(err, context.Canceled) || errors.Is(err, ErrInjected) {
+		t.Errorf("got error %v, want the context's", err)
+	}
+	if got := f.Injected()[Injection{OpGet, LostReply}]; got != 1 {
+		t.Errorf("%d lost replies are counted, want 1", got)
+	}
+}
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		took := func(ctx context.Context, slow func(context.Context, Call)) time.Duration {
+			began := time.Now()
+			f := &Faults{Plan: On("", SlowReply), Slow: slow}
+			if _, err := f.Store(memstore.New()).Insert(ctx, fullRecord(), now()); err != nil {
+				t.Error(err)
+			}
+			return time.Since(began)
+		}
+		if got := took(t.Context(), Pause(time.Minute)); got != time.Minute {
+			t.Errorf("a pause of a minute took %s", got)
+		}
+		if got := took(t.Context(), nil); got != 100*time.Millisecond {
+			t.Errorf("the usual pause took %s", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got := took(ctx, Pause(time.Minute)); got != time.Second {
+			t.Errorf("a pause went on for %s under a context of a second", got)
+		}
+	})
+}

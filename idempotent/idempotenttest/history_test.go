@@ -1,0 +1,245 @@
+package idempotenttest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+var (
+	stored     = idempotent.Outcome[string]{Value: "ch_1", Stored: true}
+	replayed   = idempotent.Outcome[string]{Value: "ch_1", Stored: true, Replayed: true}
+	errSilence = errors.New("no reply")
+)
+
+// Every history that is against an invariant is noticed, by the name of that
+// invariant; the empty name is that of one that is right.
+func TestHistoriesAreJudged(t *testing.T) {
+	t.Parallel()
+	for i, row := range []struct {
+		want, what string
+		tell       func(t *tale, a, b *worker)
+	}{
+		{"", "nothing", func(*tale, *worker, *worker) {}},
+		{"", "a run and a replay", func(t *tale, a, b *worker) {
+			t.told(a, t.completed(a), stored, nil)
+			t.told(b, nil, replayed, nil)
+		}},
+		{"", "a run, an error, evidence", func(t *tale, a, b *worker) {
+			r := t.runs(a, ending{err: errSilence})
+			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+			t.told(a, r, idempotent.Outcome[string]{}, errSilence)
+			t.says("ch_1")
+			t.writes(b, becomes(idempotent.StateCompleted, idempotent.ReasonResolved))
+			t.told(b, nil, replayed, nil)
+		}},
+		{"", "a claim that was given up, and the next request", func(t *tale, a, b *worker) {
+			t.writes(a, t.claim)
+			t.history.claims(a, *t.stand)
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.told(b, t.completed(b), stored, nil)
+		}},
+		{"", "an outcome of which nobody heard, and the next life", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			lost := write{by: a, was: t.stand.Version, at: t.at, record: t.next(func(r *idempotent.Record) {
+				r.State, r.Reason, r.Expires = idempotent.StateCompleted, idempotent.ReasonResult, t.at.Add(time.Hour)
+			})}
+			t.wrote(lost, nil, errSilence)
+			t.at, t.stand = t.at.Add(2*time.Hour), nil
+			t.completed(b)
+		}},
+		{"", "an outcome that was written again on what a sweeper wrote", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			was := *t.stand
+			outcome := t.next(becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			t.at = t.at.Add(time.Hour)
+			t.writes(b, becomes(idempotent.StateUnknown, idempotent.ReasonLeaseEnded))
+			t.wrote(write{by: a, record: outcome, was: was.Version, at: t.at}, t.stand, nil)
+			t.wrote(write{by: a, record: outcome, was: t.stand.Version, at: t.at}, nil, nil)
+			t.stand = &outcome
+		}},
+		{"", "the record was deleted", func(t *tale, a, b *worker) {
+			t.completed(a)
+			t.removes(t.stand.Version)
+			t.stand = nil
+			t.completed(b)
+		}},
+		{"", "Rerun: an ended lease and the next run", func(t *tale, a, b *worker) {
+			t.writes(a, func(r *idempotent.Record) { t.claim(r); r.Recovery = idempotent.Rerun })
+			t.at = t.at.Add(time.Hour)
+			t.completed(b)
+		}},
+
+		{"INV-1", "a claim over a live one", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.claimsIt(b)
+		}},
+		{"INV-1", "a claim over one that ended, under Reconcile", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.at = t.at.Add(time.Hour)
+			t.claimsIt(b)
+		}},
+		{"INV-1", "two handlers at once", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.enters(a, 1)
+			t.writes(b, becomes(idempotent.StateRetryable, idempotent.ReasonNotExecuted))
+			t.claimsIt(b)
+			t.enters(b, 2)
+		}},
+		{"INV-2", "released by a worker that had begun", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+		}},
+		{"INV-2", "retryable after an error, under Reconcile", func(t *tale, a, b *worker) {
+			t.runs(a, ending{err: errSilence})
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonHandlerError))
+		}},
+		{"INV-2", "completed after an error", func(t *tale, a, b *worker) {
+			t.runs(a, ending{err: errSilence})
+			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+		}},
+		{"INV-2", "completed by a panic with a Final error", func(t *tale, a, b *worker) {
+			t.runs(a, ending{err: idempotent.Final("declined", ""), panicked: true})
+			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonFinal))
+		}},
+		{"INV-2", "completed before the handler returned", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.enters(a, 1)
+			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+		}},
+		{"INV-2", "resolved as not executed while the lease is live", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.writes(b, becomes(idempotent.StateRetryable, idempotent.ReasonResolved))
+		}},
+		{"INV-3", "a result that nobody returned", func(t *tale, a, b *worker) {
+			t.told(a, t.completed(a), stored, nil)
+			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
+		}},
+		{"INV-3", "two results", func(t *tale, a, b *worker) {
+			t.told(a, t.completed(a), stored, nil)
+			t.says("ch_2")
+			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
+		}},
+		{"INV-3", "told that it is stored, and it is not", func(t *tale, a, b *worker) {
+			t.told(a, t.runs(a, ending{value: "ch_1"}), stored, nil)
+		}},
+		{"INV-3", "told that it is stored, and it was left out", func(t *tale, a, b *worker) {
+			r := t.runs(a, ending{value: "ch_1"})
+			t.writes(a, func(r *idempotent.Record) {
+				r.State, r.Reason, r.Encoding = idempotent.StateCompleted, idempotent.ReasonOmitted, idempotent.EncodingOmitted
+			})
+			t.told(a, r, stored, nil)
+		}},
+		{"INV-4", "completed, and then unknown", func(t *tale, a, b *worker) {
+			t.completed(a)
+			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+		}},
+		{"INV-4", "replaced by a new record before it expired", func(t *tale, a, b *worker) {
+			t.completed(a)
+			t.stand = nil
+			t.completed(b)
+		}},
+		{"INV-4", "gone", func(t *tale, a, b *worker) {
+			t.completed(a)
+			t.stand = nil
+		}},
+		{"INV-5", "two writes in place of one", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			claimed := t.stand
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.stand = claimed
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+		}},
+		{"INV-5", "somebody else's outcome", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			t.writes(b, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+		}},
+		{"INV-5", "another owner without a claim", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			t.writes(a, func(r *idempotent.Record) {
+				r.State, r.Reason, r.Owner = idempotent.StateCompleted, idempotent.ReasonResult, idempotent.Owner(newVersion())
+			})
+		}},
+		{"INV-5", "another attempt under the same number", func(t *tale, a, b *worker) {
+			t.writes(a, t.claim)
+			t.history.claims(a, *t.stand)
+			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.writes(b, func(r *idempotent.Record) { t.claim(r); r.Attempt-- })
+		}},
+		{"INV-5", "another request's record", func(t *tale, a, b *worker) {
+			t.runs(a, ending{value: "ch_1"})
+			t.writes(a, func(r *idempotent.Record) {
+				r.State, r.Reason = idempotent.StateCompleted, idempotent.ReasonResult
+				r.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
+			})
+		}},
+		{"INV-6", "another request was given the outcome", func(t *tale, a, b *worker) {
+			t.told(a, t.completed(a), stored, nil)
+			t.key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
+			t.told(b, nil, replayed, nil)
+		}},
+		{"INV-6", "the same request was taken for another", func(t *tale, a, b *worker) {
+			t.told(a, t.completed(a), stored, nil)
+			t.told(b, nil, idempotent.Outcome[string]{}, idempotent.ErrMismatch)
+		}},
+		{"INV-8", "a request left unknown", func(t *tale, a, b *worker) {
+			t.runs(a, ending{err: errSilence})
+			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+			t.claimsIt(b)
+		}},
+		{"INV-9", "unknown before the lease ended", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.writes(b, becomes(idempotent.StateUnknown, idempotent.ReasonLeaseEnded))
+		}},
+		{"INV-10", "entered without a claim", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.enters(b, 1)
+		}},
+		{"INV-10", "entered under a claim whose reply was lost", func(t *tale, a, b *worker) {
+			t.writes(a, t.claim)
+			t.history.claims(a, *t.stand)
+			t.enters(a, 1)
+		}},
+		{"INV-10", "entered twice under one claim", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			t.leaves(t.enters(a, 1), ending{value: "ch_1"})
+			t.enters(a, 1)
+		}},
+		{"INV-10", "a result from nowhere", func(t *tale, a, b *worker) {
+			t.told(a, nil, idempotent.Outcome[string]{Value: "ch_1"}, nil)
+		}},
+		{"INV-12", "a record that began as completed", func(t *tale, a, b *worker) {
+			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+		}},
+		{"INV-12", "a version that nobody wrote", func(t *tale, a, b *worker) {
+			t.completed(a)
+			t.stand.Version = newVersion()
+		}},
+		{"a handler returned", "a result that did not reach its caller", func(t *tale, a, b *worker) {
+			t.told(a, t.runs(a, ending{value: "ch_1"}), idempotent.Outcome[string]{}, idempotent.ErrStore)
+		}},
+		{"a handler returned", "an error that did not reach its caller", func(t *tale, a, b *worker) {
+			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, idempotent.ErrStore)
+		}},
+		{"an error of no kind", "a refusal that says nothing", func(t *tale, a, b *worker) {
+			t.told(a, nil, idempotent.Outcome[string]{}, errSilence)
+		}},
+	} {
+		t.Run(fmt.Sprintf("%02d_%s", i, row.what), func(t *testing.T) {
+			t.Parallel()
+			tale := newTale()
+			row.tell(tale, tale.worker(), tale.worker())
+			broken := errors.Join(tale.judge(tale.stand)...)
+			switch {
+			case row.want == "" && broken != nil:
+				t.Errorf("it is right, and judged as: %v", broken)
+			case row.want != "" && (broken == nil || !strings.Contains(broken.Error(), row.want)):
+				t.Errorf("want %q, got: %v", row.want, orNil(broken))
+			}
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package idempotenttest
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// life is what happened between an insert and the next one: the writes that
+// took effect, each in place of the one before it.
+type life []*write
+
+func (l life) last() *idempotent.Record { return &l[len(l)-1].record }
+
+// completion returns the write that completed the record, or nil.
+func (l life) completion() *write {
+	for _, w := range l {
+		if w.record.State == idempotent.StateCompleted {
+			return w
+		}
+	}
+	return nil
+}
+
+// judge returns what of the history is against the invariants, given the record
+// that stands at its end, or nil.
+//
+//   - INV-1: no handler is entered while another one's lease is live.
+//   - INV-2, INV-5, INV-8: the record moves only as the table of legal moves
+//     says, see move. A handler is entered again only after its record became
+//     retryable, or under Rerun.
+//   - INV-3: every answer with a stored outcome, in one life of the record, is
+//     the same, and is what a handler or evidence has told.
+//   - INV-4: a completed record is replaced only after its retention.
+//   - INV-6: another request under the key is never given its outcome.
+//   - INV-10: a handler is entered only under a claim that is known to be held.
+//   - INV-12: a record begins with a claim and nothing else.
+//   - A handler's answer reaches its caller, whatever becomes of the record.
+func (h *history) judge(final *idempotent.Record) []error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lives := h.lives(final)
+	for i, l := range lives {
+		if i > 0 {
+			h.judgeSuccession(lives[i-1], l)
+		}
+		h.judgeLife(l)
+	}
+	if len(lives) > 0 && final == nil {
+		if last := lives[len(lives)-1].last(); !h.removed[last.Version] {
+			h.breaks("INV-4: the record is gone that was %s", last.State)
+		}
+	}
+	stored := make([]string, len(lives)) // the outcome of each life, as answers have it
+	for _, a := range h.answers {
+		h.judgeAnswer(a, lives, stored)
+	}
+	return h.broken
+}
+
+// lives puts the writes that took effect in order. Those are the ones that were
+// acknowledged or seen, the one that stands, and every one that they replaced.
+func (h *history) lives(final *idempotent.Record) []life {
+	byVersion := map[idempotent.Version]*write{}
+	for _, w := range h.writes {
+		// An outcome keeps its write id when it is written again on what stands
+		// by then: the last try is the one that may have succeeded.
+		if old := byVersion[w.record.Version]; old == nil || !old.known {
+			byVersion[w.record.Version] = w
+		}
+	}
+	effective := map[*write]bool{}
+	var follow func(v idempotent.Version)
+	follow = func(v idempotent.Version) {
+		w := byVersion[v]
+		switch {
+		case w == nil:
+			h.breaks("INV-12: a version stood that nobody wrote")
+		case !effective[w]:
+			effective[w] = true
+			if !w.insert {
+				follow(w.was)
+			}
+		}
+	}
+	for _, w := range h.writes {
+		if w.known {
+			follow(w.record.Version)
+		}
+	}
+	for v := range h.seen {
+		follow(v)
+	}
+	if final != nil {
+		follow(final.Version)
+	}
+	successor := map[idempotent.Version]*write{}
+	var lives []life
+	for _, w := range h.writes {
+		switch {
+		case !effective[w] || byVersion[w.record.Version] != w:
+		case w.insert:
+			lives = append(lives, life{w})
+		case successor[w.was] != nil:
+			h.breaks("INV-5: two writes took the place of one")
+		default:
+			successor[w.was] = w
+		}
+	}
+	for i, l := range lives {
+		for w := successor[l.last().Version]; w != nil && len(l) < len(h.writes); w = successor[w.record.Version] {
+			l = append(l, w)
+		}
+		lives[i] = l
+	}
+	return lives
+}
+
+// judgeSuccession judges that one life of the record followed another.
+func (h *history) judgeSuccession(old, next life) {
+	last, at := old.last(), next[0].at
+	expired := func(r *idempotent.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
+	if expired(last) || h.removed[last.Version] {
+		return
+	}
+	for _, w := range h.writes {
+		if w.open && w.was == last.Version && expired(&w.record) {
+			return // its last write took effect, and nobody heard of it
+		}
+	}
+	h.breaks("INV-4: a record that was %s was replaced by a new one before it expired", last.State)
+}
+
+// judgeLife judges how a record began, and each of its moves.
+func (h *history) judgeLife(l life) {
+	first := l[0].record
+	if first.State != idempotent.StateInProgress || first.Attempt != 1 {
+		h.breaks("INV-12: a record began as %s, attempt %d", first.State, first.Attempt)
+	}
+	for i, w := range l[1:] {
+		if err := h.move(&l[i].record, w); err != nil {
+			h.broken = append(h.broken, err)
+		}
+	}
+}
+
+// refusals are the errors for a request whose handler was not called.
+var refusals = []error{
+	idempotent.ErrStore, idempotent.ErrInProgress, idempotent.ErrUnresolved, idempotent.ErrMismatch,
+	idempotent.ErrReplayUnavailable, idempotent.ErrNoTime,
+}
+
+func isAny(err error, of []error) bool {
+	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
+}
+
+// judgeAnswer judges what a request was told. stored collects the outcome of
+// each life.
+func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
+	final, isFinal := errors.AsType[*idempotent.FinalError](a.err)
+	outcome := "result " + a.outcome.Value
+	if isFinal {
+		outcome = "final " + final.Code
+	}
+	switch {
+	case a.run == nil && a.err == nil && !a.outcome.Replayed:
+		h.breaks("INV-10: a request got %s, and nobody had called its handler", brief([]byte(outcome)))
+	case a.run == nil && a.err != nil && !isAny(a.err, refusals) && !(isFinal && a.outcome.Replayed):
+		h.breaks("a request was refused with an error of no kind: %w", a.err)
+	case a.run != nil:
+		h.judgeReport(a, lives)
+	}
+	if a.outcome.Replayed && a.err == nil && !h.said[a.outcome.Value] {
+		h.breaks("INV-3: a request was given %s, which nobody ever returned", brief([]byte(outcome)))
+	}
+	life := h.lifeOf(a, lives)
+	if life < 0 {
+		return
+	}
+	same := lives[life][0].record.Fingerprint == a.key.Fingerprint
+	if !same && (a.run != nil || a.outcome.Replayed) {
+		h.breaks("INV-6: another request under the key was executed, or given the outcome: %s", brief([]byte(outcome)))
+	}
+	if same && errors.Is(a.err, idempotent.ErrMismatch) {
+		h.breaks("INV-6: the same request was taken for another one")
+	}
+	if !a.outcome.Stored {
+		return
+	}
+	if done := lives[life].completion(); done == nil || done.record.Encoding == idempotent.EncodingOmitted {
+		h.breaks("INV-3: a request was told that %s is stored, and it is not", brief([]byte(outcome)))
+	}
+	if stored[life] == "" {
+		stored[life] = outcome
+	}
+	if stored[life] != outcome {
+		h.breaks("INV-3: one request was given %s and another one %s", brief([]byte(stored[life])), brief([]byte(outcome)))
+	}
+}
+
+// judgeReport judges what the caller of a handler was told: what it returned,
+// or the outcome that somebody else's report or evidence had stored, or that it
+// lost its lease.
+func (h *history) judgeReport(a *answer, lives []life) {
+	end := a.run.end
+	if a.outcome.Replayed || errors.Is(a.err, idempotent.ErrLeaseLost) {
+		return
+	}
+	if end.err == nil && a.err == nil && a.outcome.Value == end.value || end.err != nil && errors.Is(a.err, end.err) {
+		return
+	}
+	if errors.Is(a.err, idempotent.ErrStore) || errors.Is(a.err, idempotent.ErrReplayUnavailable) {
+		for _, l := range lives {
+			if done := l.completion(); done != nil && done.by != a.by {
+				return // what stands is known to stand, but could not be fetched
+			}
+		}
+	}
+	h.breaks("a handler returned (%s, %v), and its caller was told (%s, %v)",
+		brief([]byte(end.value)), end.err, brief([]byte(a.outcome.Value)), a.err)
+}
+
+// lifeOf returns the index of the life that a request is about, or -1 if that
+// cannot be told: the one it claimed, or the one in which it came and was
+// answered.
+func (h *history) lifeOf(a *answer, lives []life) int {
+	if a.run != nil {
+		return slices.IndexFunc(lives, func(l life) bool {
+			return slices.ContainsFunc(l, func(w *write) bool { return w.record.Owner == a.run.claim.Owner })
+		})
+	}
+	began := func(writes int) (n int) {
+		for _, l := range lives {
+			if slices.Index(h.writes, l[0]) < writes {
+				n++
+			}
+		}
+		return n
+	}
+	from, to := began(a.from), began(a.to)
+	if to == 0 || from != to && !(from == 0 && to == 1) {
+		return -1
+	}
+	return to - 1
+}

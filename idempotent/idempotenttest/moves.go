@@ -1,0 +1,83 @@
+package idempotenttest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// move judges that next took the place of old within one life of a record. It
+// is the design's table of states, from the side of what was written: which
+// state follows which, by whom, and after what.
+func (h *history) move(old *idempotent.Record, next *write) error {
+	r := &next.record
+	illegal := func(rule, why string) error {
+		return fmt.Errorf("%s: a record that was %s (%s) became %s (%s): %s", rule, old.State, old.Reason, r.State, r.Reason, why)
+	}
+	if r.ID != old.ID || r.Fingerprint != old.Fingerprint || !r.Created.Equal(old.Created) {
+		return illegal("INV-5", "and is another request's")
+	}
+	if old.State == idempotent.StateCompleted {
+		return illegal("INV-4", "completed is final")
+	}
+	if r.State == idempotent.StateInProgress {
+		switch {
+		case old.State == idempotent.StateUnknown:
+			return illegal("INV-8", "a request does not leave unknown")
+		case old.State == idempotent.StateInProgress && (old.Recovery != idempotent.Rerun || !ended(old, next.at)):
+			return illegal("INV-1", "it was not to be taken over")
+		case r.Owner == old.Owner || r.Attempt != old.Attempt+1:
+			return illegal("INV-5", "another attempt is another owner")
+		}
+		return nil
+	}
+	if r.Owner != old.Owner || r.Attempt != old.Attempt {
+		return illegal("INV-5", "only a claim changes the owner")
+	}
+	switch r.Reason {
+	case idempotent.ReasonResolved:
+		if r.State == idempotent.StateUnknown || r.State == idempotent.StateRetryable && !ended(old, next.at) {
+			return illegal("INV-2", "evidence cannot say that yet")
+		}
+		return nil
+	case idempotent.ReasonLeaseEnded:
+		if r.State != idempotent.StateUnknown || old.State != idempotent.StateInProgress || !ended(old, next.at) {
+			return illegal("INV-9", "the lease has not ended")
+		}
+		return nil
+	}
+	owner := h.ownerOf(old.Owner)
+	if owner == nil || owner.by != next.by {
+		return illegal("INV-5", "the write is the owner's alone")
+	}
+	if !owner.reports(r) {
+		return illegal("INV-2", "that is not what became of the work")
+	}
+	return nil
+}
+
+// reports tells whether what became of a run may be told as r.
+func (r *run) reports(as *idempotent.Record) bool {
+	if !r.entered {
+		return as.State == idempotent.StateRetryable && (as.Reason == idempotent.ReasonReleased || as.Reason == idempotent.ReasonNoTime)
+	}
+	if !r.left {
+		return false
+	}
+	_, notExecuted := r.end.err.(*idempotent.NotExecutedError)
+	_, unknown := r.end.err.(*idempotent.UnknownError)
+	_, final := r.end.err.(*idempotent.FinalError)
+	final = final && !r.end.panicked // a panic is no business outcome
+	switch as.State {
+	case idempotent.StateCompleted:
+		return r.end.err == nil || final
+	case idempotent.StateRetryable:
+		return notExecuted || r.end.err != nil && !unknown && !final && r.claim.Recovery == idempotent.Rerun
+	default:
+		return r.end.err != nil && !notExecuted && !final
+	}
+}
+
+// ended reports whether the lease of r has ended at now.
+func ended(r *idempotent.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }

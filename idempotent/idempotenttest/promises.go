@@ -1,0 +1,76 @@
+package idempotenttest
+
+// promise is what a row still promises whatever goes wrong, besides the
+// invariants, and what a run of it costs.
+type promise struct {
+	// effects is how many the provider sees at most, with that of a last request
+	// when the faults are over. Zero: one, which is what Reconcile promises.
+	effects int
+	// cost is that of a run, compared to the usual one. Zero: the same.
+	cost int
+	// calm: it runs without faults only. Under them it would take long, and show
+	// nothing that another row does not.
+	calm bool
+}
+
+func promiseOf(row string) promise {
+	p := promises[row]
+	p.effects, p.cost = max(p.effects, 1), max(p.cost, 1)
+	return p
+}
+
+// promises are those rows in which the provider may see more than one effect,
+// and those which are expensive.
+var promises = map[string]promise{
+	// One effect for each life of the record; one that expired, or was deleted,
+	// begins another.
+	"FM19_ExpiredButStillThere":                   {effects: 2},
+	"FM20_RecordDeletedMeanwhile":                 {effects: 2},
+	"FM21_SimultaneousReplacersOfAnExpiredRecord": {effects: 2, cost: racing},
+	"FM38_CacheKnowsTheExpiry":                    {effects: 2},
+	"FM66_ExpiryBetweenInsertAndJudgement":        {effects: 2},
+	"FM66_ExpiryWhileTakingOver":                  {effects: 2},
+
+	// Rerun promises at least one: those of the row, and of another run if the
+	// outcome of the last one cannot be stored.
+	"FM13_TakenOverAndCompleted":              {effects: 3},
+	"FM13_TakenOverAndRunning":                {effects: 3},
+	"FM31_PanicUnderRerun":                    {effects: 2},
+	"FM60_OutcomeAgainstTakeover_Error":       {effects: 2},
+	"FM60_OutcomeAgainstTakeover_NotExecuted": {effects: 2},
+
+	// The resolver says that nothing was executed, and is wrong. If its better
+	// evidence, or the owner's report, does not reach the store, the key runs
+	// again: there the promise rests on the evidence.
+	"FM46_TheSameEvidenceTwice":             {effects: 2},
+	"FM46_TwoReconcilers_NothingThenResult": {effects: 2},
+	"FM61_NotExecutedButItWas":              {effects: 2},
+	"FM61_NotExecutedButNobodyKnows":        {effects: 2},
+
+	"FM05_SimultaneousRequests":              {cost: racing},
+	"FM33_SimultaneousTakeovers":             {cost: racing},
+	"FM51_ManyLoopsOneProcess":               {cost: racing},
+	"FM51_ManyLoopsOneProcessWithACache":     {cost: racing},
+	"FM34_ResultOf399KB":                     {cost: large},
+	"FM34_ResultOf401KB":                     {cost: large},
+	"FM34_ResultOf1MB":                       {cost: 2 * large},
+	"FM34_ResultOf6MB":                       {calm: true}, // as FM34_ResultOf1MB
+	"FM34_NoTimeForAllOfIt":                  {cost: large},
+	"FM35_ChunksWrittenAndTheCompletionLost": {cost: middling},
+	"FM35_ChunkDeletedOrAltered":             {cost: middling},
+	"FM63_LateChunksAgainstAResolution":      {cost: middling},
+	"FM37_TwinCompletes":                     {cost: waiting},
+	"FM37_TwinCrashes":                       {cost: waiting},
+	"FM37_TwinLeavesNothing":                 {cost: waiting},
+	"FM37_StoreFailsWhileWaiting":            {cost: waiting},
+	"FM37_OwnDeadline":                       {cost: waiting},
+	"FM37_CallerGoesAway":                    {cost: waiting},
+}
+
+// What a run costs.
+const (
+	middling = 3  // tens of kilobytes
+	racing   = 10 // dozens of requests
+	waiting  = 10 // real time
+	large    = 50 // hundreds of kilobytes
+)

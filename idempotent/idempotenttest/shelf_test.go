@@ -1,0 +1,201 @@
+package idempotenttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// shelf is a store in memory whose every decision can be taken out and
+// replaced by a wrong one. As newShelf returns it, it keeps the contract.
+type shelf struct {
+	mu      sync.Mutex
+	records map[string]*idempotent.Record
+	writers atomic.Int32 // how many are at it
+
+	// name is under which a record is kept.
+	name func(idempotent.RecordID) string
+	// begin comes before everything else, and end after a write that it let in.
+	begin, end func(context.Context, Op) error
+	// tell is the last word on an error about r.
+	tell func(err error, r *idempotent.Record) error
+	// admit refuses what cannot be kept.
+	admit func(r idempotent.Record) error
+	// stands and fits are the conditions of Insert and Replace.
+	stands func(old *idempotent.Record, r idempotent.Record, now time.Time) bool
+	fits   func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool
+	// creates lets Replace write what is not there.
+	creates bool
+	// gap comes between a condition and the write.
+	gap func(op Op, old, r *idempotent.Record)
+	// write returns what is kept of r, loser what a refused writer is given,
+	// and read what Get makes of a record, or of nil.
+	write func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record
+	loser func(op Op, old *idempotent.Record, r idempotent.Record) (*idempotent.Record, error)
+	read  func(r *idempotent.Record) (*idempotent.Record, error)
+	// reopen returns what the next process sees.
+	reopen func() *shelf
+}
+
+func newShelf() *shelf {
+	s := &shelf{
+		records: map[string]*idempotent.Record{},
+		name:    func(id idempotent.RecordID) string { return string(id) },
+		begin:   func(ctx context.Context, _ Op) error { return ctx.Err() },
+		end:     func(context.Context, Op) error { return nil },
+		tell:    func(err error, _ *idempotent.Record) error { return err },
+		admit:   func(idempotent.Record) error { return nil },
+		stands: func(old *idempotent.Record, _ idempotent.Record, now time.Time) bool {
+			return old != nil && (old.Expires.IsZero() || old.Expires.After(now))
+		},
+		fits: func(old *idempotent.Record, _ idempotent.Record, was idempotent.Version) bool {
+			return old.Version == was
+		},
+		gap:   func(Op, *idempotent.Record, *idempotent.Record) {},
+		write: func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record { return r.Clone() },
+		loser: func(_ Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+			return old.Clone(), nil
+		},
+		read: func(r *idempotent.Record) (*idempotent.Record, error) {
+			if r == nil {
+				return nil, idempotent.ErrNoRecord
+			}
+			return r.Clone(), nil
+		},
+	}
+	s.reopen = func() *shelf { return s }
+	return s
+}
+
+func (s *shelf) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return s.put(ctx, OpInsert, r, func(old *idempotent.Record) (bool, error) { return !s.stands(old, r, now), nil })
+}
+
+func (s *shelf) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return s.put(ctx, OpReplace, r, func(old *idempotent.Record) (bool, error) {
+		switch {
+		case old != nil:
+			return s.fits(old, r, was), nil
+		case s.creates:
+			return true, nil
+		default:
+			return false, idempotent.ErrNoRecord
+		}
+	})
+}
+
+func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	if err := s.begin(ctx, OpGet); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read(s.records[s.name(id)])
+}
+
+// put writes r if the condition holds.
+func (s *shelf) put(ctx context.Context, op Op, r idempotent.Record, condition func(old *idempotent.Record) (bool, error)) (met *idempotent.Record, err error) {
+	s.writers.Add(1)
+	defer s.writers.Add(-1)
+	defer func() {
+		if err != nil {
+			err = s.tell(err, &r)
+		}
+	}()
+	if err := s.begin(ctx, op); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.end(ctx, op)) }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.admit(r); err != nil {
+		return nil, err
+	}
+	old := s.records[s.name(r.ID)]
+	switch ok, err := condition(old); {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return s.loser(op, old, r)
+	}
+	s.gap(op, old, &r)
+	s.records[s.name(r.ID)] = s.write(op, old, r)
+	return nil, nil
+}
+
+// remove deletes a record behind the store's back.
+func (s *shelf) remove(id idempotent.RecordID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, s.name(id))
+}
+
+// chunkShelf is a shelf that keeps large results beside its records, likewise
+// with every decision to be replaced.
+type chunkShelf struct {
+	*shelf
+	pieces map[string][]byte
+
+	// size is that of a piece, in bytes.
+	size int
+	// piece names piece i of what is put under id and v.
+	piece func(id idempotent.RecordID, v idempotent.Version, i int) string
+	// keep returns what is kept in place of old, which may be nil.
+	keep func(old, piece []byte) []byte
+	// missing says what becomes of a piece that is not there, give of those
+	// that are.
+	missing func() error
+	give    func(pieces [][]byte) []byte
+}
+
+func newChunkShelf() *chunkShelf {
+	return &chunkShelf{
+		shelf: newShelf(), pieces: map[string][]byte{}, size: 1000,
+		piece: func(id idempotent.RecordID, v idempotent.Version, i int) string {
+			return fmt.Sprintf("%s#%x#%d", id, v, i)
+		},
+		keep:    func(_, piece []byte) []byte { return bytes.Clone(piece) },
+		missing: func() error { return idempotent.ErrNoRecord },
+		give:    func(pieces [][]byte) []byte { return bytes.Join(pieces, nil) },
+	}
+}
+
+func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, _ time.Time) (count int, err error) {
+	if err := s.begin(ctx, OpPutChunks); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; len(data) > 0; count++ {
+		n, name := min(s.size, len(data)), s.piece(id, v, count)
+		s.pieces[name] = s.keep(s.pieces[name], data[:n:n])
+		data = data[n:]
+	}
+	return count, nil
+}
+
+func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	if err := s.begin(ctx, OpGetChunks); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pieces [][]byte
+	for i := range count {
+		piece, ok := s.pieces[s.piece(id, v, i)]
+		if !ok {
+			if err := s.missing(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		pieces = append(pieces, piece)
+	}
+	return s.give(pieces), nil
+}

@@ -1,0 +1,187 @@
+package idempotenttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Large results beside the records, for a store that is an
+// [idempotent.ChunkStore].
+var chunkRequirements = []requirement{
+	chunkRequirement("ChunksAreWhole",
+		"What was put comes back byte for byte, whatever its size.",
+		func(ctx context.Context, s chunkStore) error {
+			for _, size := range []int{1, 4 << 10, 400 << 10, 401 << 10, 2 << 20} {
+				c, err := putNew(ctx, s, size)
+				if err != nil {
+					return err
+				}
+				if err := c.whole(ctx, s); err != nil {
+					return fmt.Errorf("%d bytes: %w", size, err)
+				}
+			}
+			return nil
+		}),
+	chunkRequirement("ChunksAgain",
+		"What is put again, because the first reply was lost, is there once.",
+		func(ctx context.Context, s chunkStore) error {
+			c, err := putNew(ctx, s, 10<<10)
+			if err != nil {
+				return err
+			}
+			count, err := s.PutChunks(ctx, c.id, c.version, bytes.Clone(c.data), c.expires)
+			if err != nil || count != c.count {
+				return fmt.Errorf("the repeated PutChunks: got %d pieces and %w, want %d", count, orNil(err), c.count)
+			}
+			return c.whole(ctx, s)
+		}),
+	chunkRequirement("ChunksAreApart",
+		"Data under different ids or versions never meet, and none of it is a record.",
+		func(ctx context.Context, s chunkStore) error {
+			first, err := putNew(ctx, s, 10<<10)
+			if err != nil {
+				return err
+			}
+			second := newChunks(10 << 10)
+			second.id = first.id
+			third := newChunks(10 << 10)
+			third.version = first.version
+			for _, c := range []*chunks{second, third} {
+				if err := c.put(ctx, s); err != nil {
+					return err
+				}
+			}
+			r := fullRecord()
+			r.ID = first.id
+			if err := errors.Join(absent(ctx, s, r.ID), insertNew(ctx, s, r), stands(ctx, s, r)); err != nil {
+				return err
+			}
+			return errors.Join(first.whole(ctx, s), second.whole(ctx, s), third.whole(ctx, s))
+		}),
+	chunkRequirement("ChunkMissing",
+		"GetChunks returns ErrNoRecord if a piece is missing, or all of them.",
+		func(ctx context.Context, s chunkStore) error {
+			c, err := putNew(ctx, s, 10<<10)
+			if err != nil {
+				return err
+			}
+			for _, missing := range []struct {
+				version idempotent.Version
+				count   int
+			}{{c.version, c.count + 1}, {newVersion(), c.count}, {newVersion(), 1}} {
+				data, err := s.GetChunks(ctx, c.id, missing.version, missing.count)
+				if !errors.Is(err, idempotent.ErrNoRecord) {
+					return fmt.Errorf("GetChunks of what is not there: got %d bytes and error %v, want ErrNoRecord", len(data), err)
+				}
+			}
+			return nil
+		}),
+	chunkRequirement("ChunksAreCopies",
+		"The data that a store returns and is given shares no memory with what it keeps.",
+		func(ctx context.Context, s chunkStore) error {
+			c := newChunks(10 << 10)
+			given := bytes.Clone(c.data)
+			var err error
+			if c.count, err = s.PutChunks(ctx, c.id, c.version, given, c.expires); err != nil {
+				return fmt.Errorf("PutChunks: %w", err)
+			}
+			clear(given)
+			if err := c.whole(ctx, s); err != nil {
+				return fmt.Errorf("after a change to the data that was given: %w", err)
+			}
+			got, err := s.GetChunks(ctx, c.id, c.version, c.count)
+			if err != nil {
+				return fmt.Errorf("GetChunks: %w", err)
+			}
+			clear(got)
+			if err := c.whole(ctx, s); err != nil {
+				return fmt.Errorf("after a change to the data that was returned: %w", err)
+			}
+			return nil
+		}),
+	chunkRequirement("ChunksContextEnds",
+		"A call under a context that has ended fails.",
+		func(ctx context.Context, s chunkStore) error {
+			c, err := putNew(ctx, s, 10<<10)
+			if err != nil {
+				return err
+			}
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if _, err := s.GetChunks(ended, c.id, c.version, c.count); err == nil {
+				return errors.New("GetChunks succeeded under a cancelled context")
+			}
+			if _, err := s.PutChunks(ended, c.id, newVersion(), c.data, c.expires); err == nil {
+				return errors.New("PutChunks succeeded under a cancelled context")
+			}
+			return nil
+		}),
+}
+
+// chunkStore is what the requirements above are about.
+type chunkStore interface {
+	idempotent.Store
+	idempotent.ChunkStore
+}
+
+func chunkRequirement(name, rule string, check func(context.Context, chunkStore) error) requirement {
+	return requirement{
+		name: name, rule: rule,
+		needs: func(_ Fixture, s idempotent.Store) bool { _, ok := s.(chunkStore); return ok },
+		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+			return check(ctx, s.(chunkStore))
+		},
+	}
+}
+
+// chunks is data that is put, or going to be.
+type chunks struct {
+	id      idempotent.RecordID
+	version idempotent.Version
+	data    []byte
+	expires time.Time
+	count   int
+}
+
+func newChunks(size int) *chunks {
+	c := &chunks{id: newKey().RecordID(), version: newVersion(), data: make([]byte, size), expires: now().Add(time.Hour)}
+	r := rand.New(rand.NewPCG(binary.BigEndian.Uint64(c.version[:8]), uint64(size)))
+	for i := range c.data {
+		c.data[i] = byte(r.Uint32())
+	}
+	return c
+}
+
+func putNew(ctx context.Context, s chunkStore, size int) (*chunks, error) {
+	c := newChunks(size)
+	return c, c.put(ctx, s)
+}
+
+func (c *chunks) put(ctx context.Context, s chunkStore) (err error) {
+	if c.count, err = s.PutChunks(ctx, c.id, c.version, bytes.Clone(c.data), c.expires); err != nil {
+		return fmt.Errorf("PutChunks: %w", err)
+	}
+	if c.count < 1 {
+		return fmt.Errorf("PutChunks of %d bytes says that there are %d pieces", len(c.data), c.count)
+	}
+	return nil
+}
+
+// whole checks that the store has exactly the data that was put.
+func (c *chunks) whole(ctx context.Context, s chunkStore) error {
+	got, err := s.GetChunks(ctx, c.id, c.version, c.count)
+	if err != nil {
+		return fmt.Errorf("GetChunks: %w", err)
+	}
+	if !bytes.Equal(got, c.data) {
+		return fmt.Errorf("GetChunks returned %s, want %s", brief(got), brief(c.data))
+	}
+	return nil
+}

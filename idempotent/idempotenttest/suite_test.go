@@ -1,0 +1,111 @@
+package idempotenttest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// sound are stores that keep the contract.
+var sound = map[string]Fixture{
+	"memstore":   {Open: func(testing.TB) idempotent.Store { return memstore.New() }},
+	"shelf":      brokenStore{}.fixture(),
+	"chunkShelf": brokenStore{chunks: func(*chunkShelf) {}}.fixture(),
+}
+
+func TestSoundStores(t *testing.T) {
+	t.Parallel()
+	for name, fixture := range sound {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			RunStore(t, fixture)
+		})
+	}
+}
+
+// failing returns the names of the requirements that a store does not meet,
+// among those named, or among all.
+func failing(f Fixture, among ...string) (names []string) {
+	probe := f.Open(nil)
+	for _, r := range requirements {
+		if r.needs != nil && !r.needs(f, probe) || among != nil && !slices.Contains(among, r.name) {
+			continue
+		}
+		s := f.Open(nil)
+		if r.check(context.Background(), s, func() idempotent.Store { return f.Reopen(nil, s) }) != nil {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// verdicts are what the suite finds in each of the broken stores.
+var verdicts = sync.OnceValue(func() map[string][]string {
+	found := map[string][]string{}
+	for _, b := range brokenStores {
+		found[b.name] = failing(b.fixture())
+	}
+	return found
+})
+
+// The suite notices every broken store, and for the right reason.
+func TestBrokenStoresAreCaught(t *testing.T) {
+	t.Parallel()
+	for _, b := range brokenStores {
+		failures := verdicts()[b.name]
+		t.Logf("%-70s %s", b.name, strings.Join(failures, " "))
+		if len(failures) == 0 {
+			t.Errorf("%s: the suite passes", b.name)
+		}
+		for _, name := range b.caught {
+			if !slices.Contains(failures, name) {
+				t.Errorf("%s: %s does not notice, only %v", b.name, name, failures)
+			}
+		}
+	}
+	t.Logf("%d broken stores", len(brokenStores))
+}
+
+// No field of a record can be lost unnoticed, neither one that is there today
+// nor one that comes tomorrow.
+func TestForgetfulStoresAreCaught(t *testing.T) {
+	t.Parallel()
+	stores := forgetfulStores()
+	for _, b := range stores {
+		if failures := failing(b.fixture(), b.caught...); len(failures) != len(b.caught) {
+			t.Errorf("%s: of %v only %v notice", b.name, b.caught, failures)
+		}
+	}
+	t.Logf("%d forgetful stores", len(stores))
+}
+
+// jointly lists the requirements that never fail alone, and why.
+var jointly = map[string]string{
+	"InsertCreates": "EveryFieldIsKept begins with it; it fails first where nothing works at all",
+	"InsertRefuses": "InsertReplacesExpired asks the same, a millisecond before the expiry; it fails first where nothing is refused",
+}
+
+// Every requirement is there for a store that no other one catches.
+func TestEveryRequirementIsNeeded(t *testing.T) {
+	t.Parallel()
+	alone := map[string]string{}
+	for name, failures := range verdicts() {
+		if len(failures) == 1 {
+			alone[failures[0]] = name
+		}
+	}
+	for _, r := range requirements {
+		because, joint := jointly[r.name]
+		switch by, ok := alone[r.name]; {
+		case !ok && !joint:
+			t.Errorf("%s: no broken store fails it alone", r.name)
+		case ok && joint:
+			t.Errorf("%s is said to fail only with others (%s), but fails alone for: %s", r.name, because, by)
+		}
+	}
+}

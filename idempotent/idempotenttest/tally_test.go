@@ -1,0 +1,48 @@
+package idempotenttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// complaints collects what a test would have failed with.
+type complaints struct {
+	testing.TB
+	of []string
+}
+
+func (c *complaints) Helper() {}
+func (c *complaints) Errorf(format string, args ...any) {
+	c.of = append(c.of, fmt.Sprintf(format, args...))
+}
+
+// A run in which nothing happened is no test, and fails.
+func TestVacuousRunsFail(t *testing.T) {
+	t.Parallel()
+	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900,
+		faults: map[Fault]int{LostReply: 10}}
+	for name, row := range map[string]struct {
+		spoil func(*tally)
+		want  string
+	}{
+		"all is well":         {func(*tally) {}, ""},
+		"a fault is missing":  {func(n *tally) { n.faults = nil }, "lost reply never happened"},
+		"few runs were hit":   {func(n *tally) { n.struck = 800 }, "only 800 met one"},
+		"nobody felt a fault": {func(n *tally) { n.felt = 0 }, "only 0 felt"},
+		"everybody did":       {func(n *tally) { n.felt = 1000 }, "only 0 did not feel"},
+		"nothing was as ever": {func(n *tally) { n.scripted = 0 }, "only 0 went on as without"},
+		"nothing changed":     {func(n *tally) { n.scripted = 1000 }, "only 0 went on otherwise"},
+		"nothing was run":     {func(n *tally) { n.entered = 0 }, "only 0 executed"},
+		"nothing replayed":    {func(n *tally) { n.replayed = 0 }, "only 0 replayed"},
+		"nothing refused":     {func(n *tally) { n.refused = 0 }, "only 0 refused"},
+	} {
+		n, c := newTally(), &complaints{TB: t}
+		n.add(&full)
+		row.spoil(n)
+		n.check(c, []Fault{LostReply})
+		if got := strings.Join(c.of, "; "); row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+func TestFailureModesUnderFaults(t *testing.T) {
+	t.Parallel()
+	for name, seeds := range map[string]int{"memstore": 150, "chunkShelf": 30} {
+		t.Run(name, func(t *testing.T) {
+			RunFailureModesUnderFaults(t, sound[name], func(o *FaultOptions) { o.Seeds = seeds })
+		})
+	}
+}
+
+// Below a client that makes good for most faults, most rows go on as without.
+func TestFailureModesOverAFaultyWire(t *testing.T) {
+	t.Parallel()
+	total, f := newTally(), wired()
+	t.Cleanup(func() {
+		t.Logf("all rows: %s", total)
+		total.check(t, wireFaults.faults)
+		if 10*total.scripted < 8*total.runs {
+			t.Errorf("of %d runs only %d went on as without faults", total.runs, total.scripted)
+		}
+	})
+	for _, s := range scenarios {
+		if p := promiseOf(s.name); p.calm || p.cost >= large {
+			continue // there is no wire, after all
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			total.add(s.underFaults(t, f, FaultOptions{Seeds: 10}, wireFaults))
+		})
+	}
+}
+
+func scenarioNamed(t *testing.T, name string) scenario {
+	t.Helper()
+	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
+	if i < 0 {
+		t.Fatalf("there is no row %s", name)
+	}
+	return scenarios[i]
+}
+
+// Rows and invariants notice a broken store too, by themselves.
+func TestFailureModesNoticeBrokenStores(t *testing.T) {
+	t.Parallel()
+	for _, want := range []struct{ store, row, what string }{
+		{"Insert ignores a live record", "FM01_InsertReplyLost", "the handler was entered"},
+		{"Insert takes a record without expiry for an expired one", "FM59_CrashedNeverExpires", "INV-4: a record that was in_progress"},
+		{"Insert takes over what is not completed", "FM01_TakeoverReplyLost", "INV-4: a record that was retryable"},
+		{"Insert checks and writes in two steps", "FM05_SimultaneousRequests", "want idempotent: another request with this key is in progress"},
+		{"Insert over an expired record checks and writes in two steps", "FM21_SimultaneousReplacersOfAnExpiredRecord", "the provider saw 3 effects"},
+		{"Insert judges the expiry by the wall clock", "FM19_ExpiredButStillThere", "a retry got"},
+		{"The winner's retry is an error", "FM01_InsertReplyLost", "duplicate write id"},
+		{"A loser is given its own record", "FM10_CrashBeforeCompletion", "the handler was entered"},
+		{"Replace is unconditional", "FM62_SweptWhileTheCompletionIsOnTheWire", "INV-5: two writes took the place of one"},
+		{"Replace takes the owner for enough", "FM14_LateOwnerCompletesUnknown", "no event"},
+		{"Replace creates", "FM20_RecordDeletedMeanwhile", "not stored"},
+		{"Get is one write behind", "FM31_PanicAfterTheEffect", "the record is in_progress"},
+		{"Ten chunks and more are out of order", "FM35_ChunkDeletedOrAltered", "a retry got"},
+	} {
+		t.Run(want.store, func(t *testing.T) {
+			t.Parallel()
+			i := slices.IndexFunc(brokenStores, func(b brokenStore) bool { return b.name == want.store })
+			trial := scenarioNamed(t, want.row).trial(t, brokenStores[i].fixture(), storeFaults, nil, 0)
+			if what := strings.Join(trial.broken, "\n"); !strings.Contains(what, want.what) {
+				t.Errorf("%s: got %q, want %q", want.row, what, want.what)
+			}
+		})
+	}
+}
+
+// sanguine is a client that takes every write for done.
+type sanguine struct{ idempotent.Store }
+
+func (s sanguine) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	met, err := s.Store.Insert(ctx, r, now)
+	if errors.Is(err, ErrInjected) {
+		return nil, nil
+	}
+	return met, err
+}
+
+// doubting is a client that gives up what was repeated.
+type doubting struct{ idempotent.Store }
+
+func (s doubting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	met, err := s.Store.Insert(ctx, r, now)
+	if met != nil && met.Version == r.Version {
+		return nil, errors.New("the write was there already")
+	}
+	return met, err
+}
+
+// What is only wrong under faults is noticed under faults, and only there.
+func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []struct {
+		name string
+		line func(idempotent.Store) idempotent.Store
+		row  string
+		what string
+	}{
+		{"writes that are lost are taken for done", func(s idempotent.Store) idempotent.Store { return sanguine{s} },
+			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request was told that"},
+		{"a repeated write is an error", func(s idempotent.Store) idempotent.Store { return doubting{s} },
+			"FM07_OtherRequestAfterCompletion", "the write was there already"},
+	} {
+		t.Run(broken.name, func(t *testing.T) {
+			t.Parallel()
+			k := storeFaults
+			k.line = func(_ testing.TB, _ Fixture, s idempotent.Store, f *Faults) idempotent.Store {
+				return broken.line(f.Store(s))
+			}
+			f := Fixture{Open: func(testing.TB) idempotent.Store { return memstore.New() }}
+			row := scenarioNamed(t, broken.row)
+			if calm := row.trial(t, f, k, nil, 0); len(calm.broken) > 0 {
+				t.Errorf("without faults: %q", calm.broken)
+			}
+			noticed := map[string]int{}
+			for seed := range uint64(100) {
+				for _, what := range row.trial(t, f, k, k.schedule(row.name, seed, 3), seed).broken {
+					noticed[what]++
+				}
+			}
+			t.Log(noticed)
+			if !strings.Contains(fmt.Sprint(noticed), broken.what) {
+				t.Errorf("under faults nobody noticed: %v", noticed)
+			}
+		})
+	}
+}
+
+// A seed is repeated exactly: the same faults, and the same end.
+func TestSeedsAreRepeated(t *testing.T) {
+	t.Parallel()
+	row := scenarioNamed(t, "FM46_TwoReconcilers_NothingThenResult")
+	tell := func(seed uint64) string {
+		trial := row.trial(t, sound["chunkShelf"], storeFaults, storeFaults.schedule(row.name, seed, 10), seed)
+		return fmt.Sprint(trial.weather.Injected(), trial.scripted, len(trial.history.writes), trial.events.Kinds())
+	}
+	differ := 0
+	for seed := range uint64(20) {
+		first, second := tell(seed), tell(seed)
+		if first != second {
+			t.Errorf("seed %d: first %s and then %s", seed, first, second)
+		}
+		if first != tell(seed+1) {
+			differ++
+		}
+	}
+	if differ < 15 {
+		t.Errorf("only %d of 20 seeds differ from the next", differ)
+	}
+}
+
+func TestFaultOptions(t *testing.T) {
+	t.Parallel()
+	later := []func(*FaultOptions){func(o *FaultOptions) { o.First = 5 }}
+	for _, row := range []struct {
+		alone  string
+		optFns []func(*FaultOptions)
+		want   FaultOptions
+	}{
+		{"", nil, FaultOptions{Seeds: 100}},
+		{"", later, FaultOptions{Seeds: 100, First: 5}},
+		{"17", later, FaultOptions{Seeds: 1, First: 17}},
+	} {
+		if got, err := faultOptions(row.alone, row.optFns); err != nil || got != row.want {
+			t.Errorf("%q: got %+v and error %v, want %+v", row.alone, got, err, row.want)
+		}
+	}
+	if _, err := faultOptions("none", nil); err == nil || !strings.Contains(err.Error(), seedVariable) {
+		t.Errorf("got error %v, want one that names %s", err, seedVariable)
+	}
+}
+
+func TestRepeat(t *testing.T) {
+	t.Parallel()
+	want := "IDEMPOTENTTEST_SEED=17 go test -run '^TestX$/^Store$/^FM01_InsertReplyLost$'"
+	if got := repeat("TestX/Store/FM01_InsertReplyLost", 17); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The table of promises names rows that there are.
+func TestPromisesAreOfRows(t *testing.T) {
+	t.Parallel()
+	for name := range promises {
+		scenarioNamed(t, name)
+	}
+}

@@ -1,0 +1,89 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// weather is what goes wrong on the line of a lab, until it is over.
+type weather struct {
+	*Faults
+	wire bool // the faults are below a client of the store
+	over atomic.Bool
+
+	// felt: a guard was given an error, or time was lost. A fault that the line
+	// makes good for by itself is not felt.
+	felt atomic.Bool
+}
+
+// newWeather returns the weather of a plan, under which a slow call moves the
+// clock.
+func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
+	w := &weather{Faults: &Faults{}}
+	w.Plan = func(c Call) Fault {
+		if plan == nil || w.over.Load() {
+			return NoFault
+		}
+		return plan(c)
+	}
+	w.Slow = func(_ context.Context, c Call) {
+		w.felt.Store(true)
+		clock.Advance(delay(seed, c))
+	}
+	return w
+}
+
+// delay returns how long a slow call takes: less than anybody notices, or
+// longer than what is left to the handler, the deadline or the lease.
+func delay(seed uint64, c Call) time.Duration {
+	delays := []time.Duration{100 * time.Millisecond, timeout / 3, timeout - 100*time.Millisecond, timeout + time.Second, lease + time.Second}
+	return delays[rand.New(rand.NewPCG(seed, uint64(c.N))).IntN(len(delays))]
+}
+
+// feel returns err, with which a call on the line ended, and notes whether that
+// was the weather. Where the faults are below a client, it has its own words for
+// what it met; otherwise only the fault itself excuses.
+func (w *weather) feel(err error) error {
+	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, idempotent.ErrTooLarge)
+	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
+		w.felt.Store(true)
+	}
+	return err
+}
+
+// getsOn is what has to be true of a key when the weather is over: it has a
+// stored outcome, or gets one when the lease has ended and evidence was given.
+func (l *lab) getsOn() {
+	l.Helper()
+	w := l.worker()
+	for range 4 {
+		out, err := w.do(l.charge("ch_calm"))
+		_, final := errors.AsType[*idempotent.FinalError](err)
+		switch {
+		case err == nil, final, errors.Is(err, idempotent.ErrReplayUnavailable):
+			l.wantState(idempotent.StateCompleted)
+			again, errAgain := w.do(l.never())
+			if again.Value != out.Value || (err == nil) != (errAgain == nil) || err == nil && !again.Replayed {
+				l.Fatalf("a request got %+v and error %v, and the next one %+v and error %v", out, err, again, errAgain)
+			}
+			return
+		case errors.Is(err, idempotent.ErrInProgress):
+			l.endLease()
+		case errors.Is(err, idempotent.ErrUnresolved):
+			l.endLease()
+			if l.history.mayHaveRun(l.record().Owner) {
+				l.must(w.found("ch_found"))
+			} else {
+				l.must(w.resolve(idempotent.ProvenNotExecuted()))
+			}
+		default:
+			l.Fatalf("a request got error %v, and nothing was wrong any more", err)
+		}
+	}
+	l.Fatal("the key does not get on, though nothing is wrong any more")
+}

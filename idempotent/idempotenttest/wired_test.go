@@ -1,0 +1,52 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// wired is the fixture of a store whose client tries each call again that
+// failed, up to six times. Its service is a store in memory.
+func wired() Fixture {
+	s := newChunkShelf()
+	return Fixture{
+		Open: func(testing.TB) idempotent.Store { return s },
+		Wire: func(_ testing.TB, f *Faults) idempotent.Store { return persistent{f.Store(s).(chunkStore)} },
+	}
+}
+
+// persistent tries again what failed with a fault.
+type persistent struct{ chunkStore }
+
+func again[T any](call func() (T, error)) (v T, err error) {
+	for range 6 {
+		if v, err = call(); !errors.Is(err, ErrInjected) {
+			break
+		}
+	}
+	return v, err
+}
+
+func (p persistent) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return again(func() (*idempotent.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
+}
+
+func (p persistent) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return again(func() (*idempotent.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
+}
+
+func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	return again(func() (*idempotent.Record, error) { return p.chunkStore.Get(ctx, id) })
+}
+
+func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+	return again(func() (int, error) { return p.chunkStore.PutChunks(ctx, id, v, data, expires) })
+}
+
+func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	return again(func() ([]byte, error) { return p.chunkStore.GetChunks(ctx, id, v, count) })
+}

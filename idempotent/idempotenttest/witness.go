@@ -1,0 +1,61 @@
+package idempotenttest
+
+import (
+	"context"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// witness is a store that notes in a history what a worker writes. It stands
+// where the unreliable part of the line begins, and notices when the line
+// fails.
+type witness struct {
+	idempotent.Store
+	by *worker
+}
+
+// chunkWitness is a witness of a store that keeps large results beside its
+// records.
+type chunkWitness struct {
+	witness
+	chunks idempotent.ChunkStore
+}
+
+func (l *lab) witness(by *worker, s idempotent.Store) idempotent.Store {
+	w := witness{s, by}
+	if chunks, ok := s.(idempotent.ChunkStore); ok {
+		return &chunkWitness{w, chunks}
+	}
+	return &w
+}
+
+func (s *witness) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	w := write{by: s.by, record: r, insert: true, at: now}
+	met, err := s.Store.Insert(ctx, r, now)
+	s.by.history.wrote(w, met, err)
+	return met, s.by.weather.feel(err)
+}
+
+func (s *witness) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	w := write{by: s.by, record: r, was: was, at: s.by.now()}
+	met, err := s.Store.Replace(ctx, r, was)
+	s.by.history.wrote(w, met, err)
+	return met, s.by.weather.feel(err)
+}
+
+func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	r, err := s.Store.Get(ctx, id)
+	s.by.history.saw(r)
+	return r, s.by.weather.feel(err)
+}
+
+func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+	n, err := s.chunks.PutChunks(ctx, id, v, data, expires)
+	return n, s.by.weather.feel(err)
+}
+
+func (s *chunkWitness) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	data, err := s.chunks.GetChunks(ctx, id, v, count)
+	return data, s.by.weather.feel(err)
+}

@@ -1,0 +1,139 @@
+package idempotent
+
+import (
+	"context"
+	"crypto/sha256"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An outcome is the one that stands only if everything of it is.
+func TestOutcomeEquals(t *testing.T) {
+	t.Parallel()
+	result, other := []byte("ch_1"), []byte("ch_2")
+	out := outcome{state: StateCompleted, encoding: "json", version: "2", result: result}
+	stands := Record{State: StateCompleted, Encoding: "json", ResultVersion: "2", Result: result}
+	beside := func(data []byte) func(*Record) {
+		return func(r *Record) {
+			r.Result, r.Chunks = nil, Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
+		}
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*Record)
+		want   bool
+	}{
+		{"as it is", func(*Record) {}, true},
+		{"another reason", func(r *Record) { r.Reason = ReasonResolved }, true},
+		{"another state", func(r *Record) { r.State = StateUnknown }, false},
+		{"another encoding", func(r *Record) { r.Encoding = "final" }, false},
+		{"another version", func(r *Record) { r.ResultVersion = "3" }, false},
+		{"another result", func(r *Record) { r.Result = other }, false},
+		{"beside the record", beside(result), true},
+		{"another one beside the record", beside(other), false},
+	} {
+		r := stands
+		row.change(&r)
+		if got := out.equals(&r); got != row.want {
+			t.Errorf("%s: got %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+// Data is what the chunks were written from by its length and by its sum.
+func TestChunksMatch(t *testing.T) {
+	t.Parallel()
+	data := []byte("result")
+	c := Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
+	if !c.match(data) {
+		t.Error("the data does not match itself")
+	}
+	if c.match([]byte("Result")) || c.match(data[:5]) || c.match(nil) {
+		t.Error("other data matches")
+	}
+	c.Length++
+	if c.match(data) {
+		t.Error("data of another length than the record says matches")
+	}
+}
+
+type noChunks struct{ ChunkStore }
+
+// Only what is large goes beside the record, once, and where there is room.
+func TestKeepsBeside(t *testing.T) {
+	t.Parallel()
+	room, none := &Guard{chunks: noChunks{}}, &Guard{}
+	for _, row := range []struct {
+		name string
+		g    *Guard
+		out  outcome
+		want bool
+	}{
+		{"4 KB", room, outcome{result: make([]byte, 4<<10)}, false},
+		{"a byte more", room, outcome{result: make([]byte, 4<<10+1)}, true},
+		{"no room", none, outcome{result: make([]byte, 5<<10)}, false},
+		{"nothing", room, outcome{}, false},
+		{"already there", room, outcome{result: make([]byte, 5<<10), chunks: Chunks{Count: 1}}, false},
+	} {
+		if got := row.g.keepsBeside(row.out); got != row.want {
+			t.Errorf("%s: got %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
+// An outcome may be written until the deadline; once that has passed, for as
+// long as the margin, and whatever became of the request's own context.
+func TestOutcomeContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, err := Options{}.with(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for left, want := range map[time.Duration]time.Duration{
+			10 * time.Second: 10 * time.Second,
+			1:                1,
+			0:                2 * time.Second,
+			-time.Minute:     2 * time.Second,
+		} {
+			gone, end := context.WithCancel(t.Context())
+			end()
+			ctx, cancel := o.outcomeContext(gone, window{deadline: time.Now().Add(left)})
+			deadline, ok := ctx.Deadline()
+			if got := time.Until(deadline); !ok || got != want || ctx.Err() != nil {
+				t.Errorf("%s before the deadline: %s to write in, want %s (%v)", left, got, want, ctx.Err())
+			}
+			cancel()
+		}
+	})
+}
+
+// A large result may take two thirds of the time; the rest is the record's.
+func TestLargeResultHasItsOwnTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		within, cancel := withinTwoThirds(ctx)
+		defer cancel()
+		if deadline, ok := within.Deadline(); !ok || time.Until(deadline) != 6*time.Second {
+			t.Errorf("%s of 9s, want 6s", time.Until(deadline))
+		}
+	})
+}
+
+// A lease ends in UTC, whatever the deadline's zone: stores and tests compare
+// records whole.
+func TestLeaseEndsInUTC(t *testing.T) {
+	t.Parallel()
+	o, err := Options{}.with(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := time.FixedZone("elsewhere", 3600)
+	w := o.windowOf(deadlineContext{t.Context(), at.Add(time.Second).In(zone)}, at)
+	if w.leaseEnd.Location() != time.UTC {
+		t.Errorf("the lease ends at %v", w.leaseEnd)
+	}
+}

@@ -1,0 +1,104 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// What keeps a result from being replayed is said in words that lead to it.
+func TestReplayUnavailableSaysWhy(t *testing.T) {
+	t.Parallel()
+	inChunks := idempotent.Record{State: idempotent.StateCompleted, Encoding: "json", Chunks: idempotent.Chunks{Count: 1, Length: 3}}
+	for want, row := range map[string]struct {
+		store  idempotent.Store
+		record idempotent.Record
+	}{
+		"could not be stored":      {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: idempotent.EncodingOmitted}},
+		"result is damaged":        {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")}},
+		"this store keeps none":    {memstore.New(), inChunks},
+		"chunk of the stored":      {newChunked(), inChunks},
+		"Final error is damaged":   {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: idempotent.EncodingFinal, Result: []byte("{")}},
+		"does not decode into a *": {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: "json", Result: []byte("{")}},
+	} {
+		s, key := &watched{Store: row.store}, newKey()
+		s.holds(t, key, row.record)
+		g, _ := newGuardOver(t, row.store)
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+		if !errors.Is(err, idempotent.ErrReplayUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one that says %q", err, want)
+		}
+	}
+}
+
+// FM63: a result in chunks that is not the one that was completed with is not
+// replayed, also where it would decode.
+func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	s := newChunked()
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
+	key := newKey()
+	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return noise(5000), nil }); err != nil {
+		t.Fatal(err)
+	}
+	for name, part := range s.chunks {
+		altered := []byte(string(part))
+		altered[7] ^= 1
+		s.chunks[name] = altered
+	}
+	got, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+	if !errors.Is(err, idempotent.ErrReplayUnavailable) || !strings.Contains(err.Error(), "altered") || got != "" {
+		t.Errorf("got %d bytes and error %v, want ErrReplayUnavailable", len(got), err)
+	}
+}
+
+// counted is a store that counts how often chunks are fetched.
+type counted struct {
+	*chunked
+	fetched int
+}
+
+func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+	c.fetched++
+	return c.chunked.GetChunks(ctx, id, v, count)
+}
+
+// FM38: a large result is cached whole, by the request that stored it and by
+// one that read it.
+func TestFM38_LargeResultsAreCachedWhole(t *testing.T) {
+	t.Parallel()
+	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
+	s, key, large := &counted{chunked: newChunked()}, newKey(), noise(9000)
+	g, _ := newGuardOver(t, s, options)
+	other, _ := newGuardOver(t, s, options)
+	for _, row := range []struct {
+		guard *idempotent.Guard
+		fetch int // so far
+	}{{g, 0}, {g, 0}, {other, 1}, {other, 1}} {
+		got, err := idempotent.Do(t.Context(), row.guard, key, func(context.Context) (string, error) { return large, nil })
+		if err != nil || got != large || s.fetched != row.fetch {
+			t.Errorf("got %d bytes and error %v; fetched %d times, want %d", len(got), err, s.fetched, row.fetch)
+		}
+	}
+}
+
+// hollow encodes to nothing at all.
+type hollow struct{ raw }
+
+func (hollow) Encode(any) ([]byte, error) { return nil, nil }
+
+// A result of no bytes is a result.
+func TestEmptyResultIsReplayed(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = hollow{} })
+	key := newKey()
+	for range 2 {
+		if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil }); got != "" || err != nil {
+			t.Errorf("got %q and error %v", got, err)
+		}
+	}
+}

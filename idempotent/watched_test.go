@@ -1,0 +1,100 @@
+package idempotent_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// watched is a store under a test's eyes: it lists what it is asked, and a hook
+// may answer in the store's place. One request at a time.
+type watched struct {
+	idempotent.Store
+	calls   []string // "insert", "replace" and "get", in order
+	insert  func(r idempotent.Record) (*idempotent.Record, error)
+	replace func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error)
+	get     func() (*idempotent.Record, error)
+}
+
+func watch() *watched { return &watched{Store: memstore.New()} }
+
+func (s *watched) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	s.calls = append(s.calls, "insert")
+	if s.insert != nil {
+		return s.insert(r)
+	}
+	return s.Store.Insert(ctx, r, now)
+}
+
+func (s *watched) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	s.calls = append(s.calls, "replace")
+	if s.replace != nil {
+		return s.replace(ctx, r)
+	}
+	return s.Store.Replace(ctx, r, was)
+}
+
+func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	s.calls = append(s.calls, "get")
+	if s.get != nil {
+		return s.get()
+	}
+	return s.Store.Get(ctx, id)
+}
+
+// holds puts a record of key into the store, as somebody else left it.
+func (s *watched) holds(t *testing.T, key idempotent.Key, r idempotent.Record) {
+	t.Helper()
+	r.ID, r.Fingerprint, r.Version = key.RecordID(), key.Fingerprint, idempotent.Version{1}
+	if met, err := s.Store.Insert(t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+}
+
+// record returns what stands under key.
+func (s *watched) record(t *testing.T, key idempotent.Key) *idempotent.Record {
+	t.Helper()
+	r, err := s.Store.Get(t.Context(), key.RecordID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// change lets somebody else write the record of key, and returns it.
+func (s *watched) change(t *testing.T, key idempotent.Key, f func(*idempotent.Record)) *idempotent.Record {
+	t.Helper()
+	r := s.record(t, key)
+	was := r.Version
+	r.Version = idempotent.Version{0xff}
+	f(r)
+	if met, err := s.Store.Replace(t.Context(), *r, was); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	return r
+}
+
+// interrupted lets somebody else write the record of key just before the next
+// Replace, once, and returns the write ids of all that come.
+func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*idempotent.Record)) (ids *[]idempotent.Version) {
+	ids = &[]idempotent.Version{}
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		*ids = append(*ids, r.Version)
+		if len(*ids) == 1 {
+			return s.change(t, key, f), nil
+		}
+		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+	}
+	return ids
+}
+
+func wantCalls(t *testing.T, s *watched, want ...string) {
+	t.Helper()
+	if !slices.Equal(s.calls, want) {
+		t.Errorf("the store was asked to %v, want %v", s.calls, want)
+	}
+}

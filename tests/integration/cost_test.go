@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
+
+// customer sends requests of one key and sees what they took. Its table is the
+// test's own: what a cashier puts aside is in nobody's way.
+type customer struct {
+	t        *testing.T
+	db       database
+	recovery idempotent.Recovery
+	key      idempotent.Key
+	clock    *idempotenttest.Clock
+	cashier  *cashier
+	out      idempotent.Outcome[[]byte] // of the last request
+	err      error
+}
+
+func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	c.t.Helper()
+	g, err := idempotent.New(c.db.storeOver(c.t, client), append(optFns, func(o *idempotent.Options) {
+		o.Recovery, o.Now, o.Codec = c.recovery, c.clock.Now, raw{}
+	})...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return g
+}
+
+// patience is the time a request has: enough for 6 MB on a busy machine.
+const patience = 5 * time.Minute
+
+func (c *customer) do(g *idempotent.Guard, h handler) (idempotent.Outcome[[]byte], error) {
+	return idempotent.DoOutcome(c.clock.Invocation(c.t.Context(), patience), g, c.key, h)
+}
+
+// through sends a request through g and returns what it took.
+func (c *customer) through(g *idempotent.Guard, h handler) cost {
+	before := c.cashier.total()
+	c.out, c.err = c.do(g, h)
+	after := c.cashier.total()
+	return cost{after.calls - before.calls, after.writes - before.writes, after.indexes - before.indexes, after.reads - before.reads}
+}
+
+func (c *customer) send(h handler) cost { return c.through(c.guard(c.cashier), h) }
+
+// earlier sends a request that is not on the bill.
+func (c *customer) earlier(h handler) { c.do(c.guard(c.db.client()), h) }
+
+// crash leaves a record behind whose owner never reported, and whose lease has
+// ended.
+func (c *customer) crash() {
+	c.do(c.guard(&crashing{Client: c.db.client()}), returns(small))
+	c.clock.Advance(2 * patience)
+}
+
+type handler = func(context.Context) ([]byte, error)
+
+// The results: small is in the record, and 4 KB are the most that is. None can
+// be compressed.
+const (
+	small  = 16
+	inline = 4 << 10
+	large  = 300 << 10
+	most   = 6 << 20 // what Lambda returns at most
+)
+
+func returns(size int) handler {
+	return func(context.Context) ([]byte, error) { return noise(size), nil }
+}
+
+func fails(err error) handler { return func(context.Context) ([]byte, error) { return nil, err } }
+
+var (
+	errBusy   = idempotent.NotExecuted(errors.New("busy"))
+	errSilent = idempotent.Unknown(errors.New("no reply"))
+)
+
+// noise returns bytes that cannot be compressed, the same every time.
+func noise(size int) []byte {
+	data := make([]byte, size)
+	mathrand.NewChaCha8([32]byte{}).Read(data)
+	return data
+}
+
+// raw is a codec for bytes.
+type raw struct{}
+
+func (raw) Name() string                    { return "raw" }
+func (raw) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
+func (raw) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
+
+// What a request is expected to end as: a figure for another path would mean
+// nothing.
+func ran(c *customer) bool      { return c.err == nil && !c.out.Replayed && c.out.Stored }
+func replayed(c *customer) bool { return c.err == nil && c.out.Replayed && len(c.out.Value) > 0 }
+
+func endsWith(err error) func(*customer) bool {
+	return func(c *customer) bool { return errors.Is(c.err, err) }
+}
+
+var (
+	rerun     = []idempotent.Recovery{idempotent.Rerun}
+	reconcile = []idempotent.Recovery{idempotent.Reconcile}
+	either    = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile}
+)
+
+// prices are the rows of the table in docs/cost.md. Where either promise is
+// declared, both cost the same.
+var prices = []struct {
+	request  string
+	declared []idempotent.Recovery
+	take     func(*customer) cost
+	ended    func(*customer) bool
+}{
+	{"first request", rerun, func(c *customer) cost { return c.send(returns(small)) }, ran},
+	{"first request", reconcile, func(c *customer) cost { return c.send(returns(small)) }, ran},
+	{"first request that ends unknown", rerun, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
+	{"first request that ends unknown", reconcile, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
+	{"replay", either, func(c *customer) cost {
+		c.earlier(returns(small))
+		return c.send(returns(small))
+	}, replayed},
+	{"replay from the local cache (`CacheEntries`)", either, func(c *customer) cost {
+		g := c.guard(c.cashier, func(o *idempotent.Options) { o.CacheEntries = 1 })
+		c.through(g, returns(small))
+		return c.through(g, returns(small))
+	}, replayed},
+	{"refused: in progress", either, func(c *customer) (took cost) {
+		c.earlier(func(context.Context) ([]byte, error) {
+			took = c.send(returns(small))
+			return nil, nil
+		})
+		return took
+	}, endsWith(idempotent.ErrInProgress)},
+	{"each look of one that waits (`WaitFor`)", either, func(c *customer) (look cost) {
+		c.earlier(func(context.Context) ([]byte, error) {
+			c.through(c.guard(c.cashier, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
+			look = c.cashier.spent["GetItem"].each()
+			return nil, nil
+		})
+		return look
+	}, endsWith(idempotent.ErrInProgress)},
+	{"refused: another request's key", either, func(c *customer) cost {
+		c.earlier(returns(small))
+		c.key.Fingerprint = idempotent.FingerprintBytes([]byte("another"))
+		return c.send(returns(small))
+	}, endsWith(idempotent.ErrMismatch)},
+	{"refused: outcome unknown", either, func(c *customer) cost {
+		c.earlier(fails(errSilent))
+		return c.send(returns(small))
+	}, endsWith(idempotent.ErrUnresolved)},
+	{"takeover of a retryable record", rerun, afterBusy, ran},
+	{"takeover of a retryable record", reconcile, afterBusy, ran},
+	{"takeover after an ended lease", rerun, afterCrash, ran},
+	{"ended lease marked unknown, and refused", reconcile, afterCrash, endsWith(idempotent.ErrUnresolved)},
+	{"first request, result of 4 KB", rerun, func(c *customer) cost { return c.send(returns(inline)) }, ran},
+	{"replay of 4 KB", either, replayOf(inline), replayed},
+	{"first request, result of 300 KB", rerun, func(c *customer) cost { return c.send(returns(large)) }, ran},
+	{"replay of 300 KB", either, replayOf(large), replayed},
+	{"first request, result of 6 MB", rerun, func(c *customer) cost { return c.send(returns(most)) }, ran},
+	{"replay of 6 MB", rerun, replayOf(most), replayed},
+}
+
+func afterBusy(c *customer) cost {
+	c.earlier(fails(errBusy))
+	return c.send(returns(small))
+}
+
+func afterCrash(c *customer) cost {
+	c.crash()
+	return c.send(returns(small))
+}
+
+func replayOf(size int) func(*customer) cost {
+	return func(c *customer) cost {
+		c.earlier(returns(size))
+		return c.send(returns(size))
+	}
+}
+
+func ownTable(t *testing.T) database {
+	t.Helper()
+	db := local
+	db.table = "once-" + strings.ToLower(rand.Text())
+	if err := db.create(); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// The table of docs/cost.md is what the engine says.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	db := ownTable(t)
+	var table strings.Builder
+	table.WriteString("| request | declared | calls | write units | on the index | read units | $ per million |\n| --- | --- | --: | --: | --: | --: | --: |\n")
+	for _, p := range prices {
+		var took cost
+		for i, recovery := range p.declared {
+			c := &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+			got := p.take(c)
+			if !p.ended(c) {
+				t.Errorf("%s, %s: it ended with %+v and error %v", p.request, recovery, c.out.Replayed, c.err)
+			}
+			if i > 0 && got != took {
+				t.Errorf("%s: %+v under %s and %+v under %s", p.request, took, p.declared[0], got, recovery)
+			}
+			took = got
+		}
+		fmt.Fprintf(&table, "| %s | %s | %d | %g | %g | %g | %.3f |\n", p.request, declared(p.declared), took.calls, took.writes, took.indexes, took.reads, took.dollars())
+	}
+	compareWithDocument(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String())
+}
+
+func declared(r []idempotent.Recovery) string {
+	if len(r) > 1 {
+		return "either"
+	}
+	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile"}[r[0]])
+}
+
+// compareWithDocument compares the part of the document between the marks of
+// that name with want, or writes it.
+func compareWithDocument(t *testing.T, file, mark, want string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->\n"
+	before, rest, found := strings.Cut(string(data), begin)
+	got, after, closed := strings.Cut(rest, end)
+	switch {
+	case !found || !closed:
+		t.Fatalf("%s has no %q and %q", file, begin, end)
+	case got == want:
+	case *update:
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s says\n%sand the engine\n%swrite it with go test ./tests/integration -run %s -update", file, got, want, t.Name())
+	}
+}

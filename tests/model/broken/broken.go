@@ -1,0 +1,156 @@
+// Package broken has stores that break their contract in one point each. The
+// tests of the models and of the explorer have to find every one of them: a
+// check that accepts these would prove nothing about the others.
+package broken
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Blind replaces whatever stands, without a look at its version.
+type Blind struct{ idempotent.Store }
+
+// Replace writes r over any record.
+func (s Blind) Replace(ctx context.Context, r idempotent.Record, _ idempotent.Version) (*idempotent.Record, error) {
+	return replace(ctx, s.Store, r)
+}
+
+// replace writes r over the record that stands.
+func replace(ctx context.Context, s idempotent.Store, r idempotent.Record) (*idempotent.Record, error) {
+	for {
+		stands, err := s.Get(ctx, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		if met, err := s.Replace(ctx, r, stands.Version); met == nil || err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Overwriting inserts over a record that has not expired.
+type Overwriting struct{ idempotent.Store }
+
+// Insert writes r over any record.
+func (s Overwriting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	met, err := s.Store.Insert(ctx, r, now)
+	if met == nil || err != nil {
+		return nil, err
+	}
+	return replace(ctx, s.Store, r)
+}
+
+// Hasty takes a record for expired as soon as its lease has ended.
+type Hasty struct{ idempotent.Store }
+
+// Insert writes r over a record whose lease has ended.
+func (s Hasty) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	met, err := s.Store.Insert(ctx, r, now)
+	if met == nil || err != nil || now.Before(met.LeaseEnd) {
+		return met, err
+	}
+	return replace(ctx, s.Store, r)
+}
+
+// Upserting creates the record that Replace did not find.
+type Upserting struct{ idempotent.Store }
+
+// Replace writes r also where there is no record.
+func (s Upserting) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	met, err := s.Store.Replace(ctx, r, was)
+	if errors.Is(err, idempotent.ErrNoRecord) {
+		return s.Insert(ctx, r, time.Time{})
+	}
+	return met, err
+}
+
+// Familiar takes every record with the writer's owner token for the writer's
+// own write, and says so by its version.
+type Familiar struct{ idempotent.Store }
+
+// Insert tells the caller that a record of its own token is what it wrote.
+func (s Familiar) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return familiar(r)(s.Store.Insert(ctx, r, now))
+}
+
+// Replace tells the caller that a record of its own token is what it wrote.
+func (s Familiar) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return familiar(r)(s.Store.Replace(ctx, r, was))
+}
+
+func familiar(r idempotent.Record) func(*idempotent.Record, error) (*idempotent.Record, error) {
+	return func(met *idempotent.Record, err error) (*idempotent.Record, error) {
+		if met != nil && met.Owner == r.Owner {
+			met.Version = r.Version
+		}
+		return met, err
+	}
+}
+
+// Forgetful acknowledges the outcome of a handler and does not keep it.
+type Forgetful struct{ idempotent.Store }
+
+// Replace drops what is completed.
+func (s Forgetful) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	stands, err := s.Get(ctx, r.ID)
+	if err == nil && r.State == idempotent.StateCompleted && stands.Version == was {
+		return nil, nil
+	}
+	return s.Store.Replace(ctx, r, was)
+}
+
+// Racy decides about an insert by a read before it.
+type Racy struct{ idempotent.Store }
+
+// Insert looks whether there is a record, and then writes.
+func (s Racy) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	stands, err := s.Get(ctx, r.ID)
+	runtime.Gosched()
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return Overwriting(s).Insert(ctx, r, now)
+	case err != nil:
+		return nil, err
+	case stands.Expires.IsZero() || stands.Expires.After(now):
+		return stands, nil
+	}
+	return s.Store.Insert(ctx, r, now)
+}
+
+// Stale reads what was there before the last write.
+type Stale struct {
+	idempotent.Store
+	mu     sync.Mutex
+	before map[idempotent.RecordID]*idempotent.Record
+}
+
+// Replace remembers what it replaced.
+func (s *Stale) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	old, _ := s.Store.Get(ctx, r.ID)
+	met, err := s.Store.Replace(ctx, r, was)
+	if met == nil && err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.before == nil {
+			s.before = map[idempotent.RecordID]*idempotent.Record{}
+		}
+		s.before[r.ID] = old
+	}
+	return met, err
+}
+
+// Get returns the record before the last one.
+func (s *Stale) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.before[id]; old != nil {
+		return old.Clone(), nil
+	}
+	return s.Store.Get(ctx, id)
+}

@@ -1,0 +1,223 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// role is what an actor does.
+type role byte
+
+const (
+	attempt role = iota
+	sweeper
+	stranger
+	neighbour
+	resolver
+)
+
+// phase is where an actor rests.
+type phase byte
+
+const (
+	idle    phase = iota // has not begun
+	calling              // has sent a call, which the store has not served
+	waiting              // the call is served, the reply under way
+	inside               // in the handler, before its call to the provider
+	called               // in the handler, its effect has happened
+	done
+	dead
+)
+
+// plan is how a handler is to end.
+type plan byte
+
+const (
+	succeed     plan = iota + 1 // the effect has happened
+	refuse                      // NotExecuted: nothing was sent
+	fail                        // an error: the call was sent, no reply came
+	unsure                      // Unknown: as fail, and declared
+	lie                         // NotExecuted, though the effect has happened
+	interrupted                 // the process dies
+)
+
+var (
+	errLost    = errors.New("no reply")
+	errCrashed = errors.New("the process is dead")
+	errFailed  = errors.New("the provider did not answer")
+)
+
+// actor is one process that makes one request, or brings one piece of
+// evidence. It runs only while the scheduler resumes it.
+type actor struct {
+	w     *world
+	name  string
+	index byte
+	role  role
+	plans []plan
+
+	phase phase
+	turn  bool // it has to say what it does before anything else happens
+	fiber *fiber
+
+	call  call
+	reply reply
+	plan  plan
+	told  []byte // what it was told so far, as far as it may still depend on it
+
+	// What the invariants look at.
+	owner    idempotent.Owner // its token, once it has claimed
+	versions byte             // how many write ids it has drawn
+	deadline time.Time
+	leaseEnd time.Time // until then it may be at work, if it is killed at its deadline
+	gen      int       // the generation of the record that it claimed
+	entered  bool
+	left     bool // the handler has ended
+	effect   effect
+	evidence evidence
+	met      bool   // the store has served it
+	promised string // the outcome that was acknowledged by then
+
+	value    string // what the caller was told
+	stored   bool
+	replayed bool
+	err      error
+}
+
+func (a *actor) gone() bool      { return a.phase == done || a.phase == dead }
+func (a *actor) active() bool    { return a.phase != idle && !a.gone() }
+func (a *actor) inHandler() bool { return a.entered && !a.left && !a.gone() }
+
+// begin starts the actor and lets it run to its first call.
+func (a *actor) begin() {
+	a.deadline = a.w.now.Add(timeout)
+	a.leaseEnd = a.deadline.Add(margin)
+	a.tell('b')
+	body := a.request
+	if a.role == resolver {
+		a.evidence = a.w.lookAtProvider()
+		body = a.resolve
+	}
+	a.fiber = a.w.fibers.take(body)
+	a.goOn()
+}
+
+// goOn lets the actor run to its next call, into its handler or to its end.
+func (a *actor) goOn() {
+	if a.fiber.resume(); a.fiber.job == nil {
+		a.phase = done
+		a.w.fibers.free(a.fiber)
+		a.w.answer(a)
+	}
+}
+
+// crash ends the actor where it is. Nothing it does on the way out reaches
+// anybody.
+func (a *actor) crash() {
+	a.phase = dead
+	a.fiber.resume()
+	a.w.fibers.free(a.fiber)
+}
+
+func (a *actor) key() idempotent.Key {
+	if a.role == neighbour {
+		return elsewhere
+	}
+	return key
+}
+
+func (a *actor) fingerprint() idempotent.Fingerprint {
+	if a.role == stranger {
+		return theirs
+	}
+	return ours
+}
+
+// recovery is what the actor's code declares.
+func (a *actor) recovery() idempotent.Recovery {
+	switch s := a.w.scenario; {
+	case !s.Redeployed || a.role != sweeper:
+		return s.Recovery
+	case s.Recovery == idempotent.Reconcile:
+		return idempotent.Rerun
+	default:
+		return idempotent.Reconcile
+	}
+}
+
+func (a *actor) guard() *idempotent.Guard {
+	g, err := idempotent.New(port{a}, func(o *idempotent.Options) {
+		o.Recovery = a.recovery()
+		o.LeaseMargin, o.Retention = margin, retention
+		o.Observer, o.Logger = idempotent.ObserverFunc(a.observe), discard
+		o.Now = func() time.Time { return a.w.now }
+	})
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func (a *actor) request() {
+	k := a.key()
+	k.Fingerprint = a.fingerprint()
+	ctx := invocation{context.Background(), a.deadline}
+	out, err := idempotent.DoOutcome(ctx, a.guard(), k, a.handler)
+	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
+}
+
+// handler is the guarded function: it calls the provider and says what it
+// knows of it. All that its attempt still depends on is its claim.
+func (a *actor) handler(context.Context) (string, error) {
+	if a.phase == dead {
+		return "", errCrashed
+	}
+	a.phase, a.entered = inside, true
+	a.told = a.w.encodeRecord(append(a.told[:0], 'h'), &a.call.record)
+	a.w.enter(a)
+	if a.fiber.rest(); a.phase == dead {
+		return "", errCrashed
+	}
+	a.left = true
+	switch a.plan {
+	case succeed:
+		return a.name, nil
+	case refuse, lie:
+		return "", idempotent.NotExecuted(errFailed)
+	case unsure:
+		return "", idempotent.Unknown(errFailed)
+	default:
+		return "", errFailed
+	}
+}
+
+func (a *actor) resolve() {
+	a.err = a.guard().Resolve(context.Background(), keyID, a.evidence.resolution())
+	a.value, a.stored = a.evidence.value, a.err == nil && a.evidence.value != ""
+}
+
+func (a *actor) observe(_ context.Context, e idempotent.Event) {
+	if a.phase != dead {
+		a.w.observe(e)
+	}
+}
+
+// source is the write that the actor's answer rests on: its own, or the one
+// that it met.
+func (a *actor) source() idempotent.Version {
+	if a.reply.record != nil {
+		return a.reply.record.Version
+	}
+	return a.call.record.Version
+}
+
+// invocation is a context with a deadline in the world's time, and no end.
+type invocation struct {
+	context.Context
+	deadline time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }

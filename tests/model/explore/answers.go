@@ -1,0 +1,91 @@
+package explore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The invariants that are about what callers are told.
+
+// durableReplay (INV-3).
+func durableReplay(w *world) string {
+	if c := w.change; c != nil && c.after != nil && c.after.State == idempotent.StateInProgress {
+		if acked := w.generation().acked; acked != "" {
+			return fmt.Sprintf("%s claimed the key after a caller was told %q", c.by.name, acked)
+		}
+	}
+	a := w.answered
+	if a == nil || a.role == neighbour {
+		return ""
+	}
+	// Who was refused before it ran may come again; everybody else is told what
+	// had been told when it came, and what it met at last.
+	if a.role != resolver && !errors.Is(a.err, idempotent.ErrStore) && !errors.Is(a.err, idempotent.ErrNoTime) {
+		stands := a.promised
+		if met := a.reply.record; met != nil && met.State == idempotent.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
+			stands = outcome(met)
+		}
+		if stands != "" && (!a.replayed || a.value != stands) {
+			return fmt.Sprintf("%s was told %q and %v, where %q stands", a.name, a.value, a.err, stands)
+		}
+	}
+	if !a.stored {
+		return ""
+	}
+	l, written := w.lives[a.source()]
+	if !written || l.value != a.value {
+		return fmt.Sprintf("%s was told that %q is stored, and it never was", a.name, a.value)
+	}
+	if acked := w.generations[l.gen-1].acked; acked != a.value {
+		return fmt.Sprintf("%s was told %q after another caller was told %q", a.name, a.value, acked)
+	}
+	if l.gen == len(w.generations) && !w.expired(w.record) && (w.record.State != idempotent.StateCompleted || outcome(w.record) != a.value) {
+		return fmt.Sprintf("%s was told %q and the record says %s %s", a.name, a.value, w.record.State, w.record.Result)
+	}
+	return ""
+}
+
+// fingerprint (INV-6). A request that meets another one's record learns that
+// it is another one's, and neither its state nor its outcome.
+func fingerprint(w *world) string {
+	if c := w.change; c != nil && c.before != nil && c.after != nil && c.call.kind != insert && c.before.Fingerprint != c.after.Fingerprint {
+		return fmt.Sprintf("%s claimed the record of another request", c.by.name)
+	}
+	a := w.answered
+	if a == nil || a.role == resolver {
+		return ""
+	}
+	if teller := strings.TrimPrefix(a.value, found); a.replayed && strings.HasPrefix(teller, "X") != (a.role == stranger) {
+		return fmt.Sprintf("%s was told %q, the outcome of another request", a.name, a.value)
+	}
+	if met := a.reply.record; met != nil && met.Fingerprint != a.fingerprint() &&
+		(a.err == nil || errors.Is(a.err, idempotent.ErrInProgress) || errors.Is(a.err, idempotent.ErrUnresolved)) {
+		return fmt.Sprintf("%s met the record of another request and was told %v", a.name, a.err)
+	}
+	return ""
+}
+
+// trueAnswers (FM01, and the reverse): who is told a result as his own has had
+// his effect and found nobody else on the record, and nobody is refused or
+// loses his lease because of his own record.
+func trueAnswers(w *world) string {
+	a := w.answered
+	if a == nil || a.role == resolver {
+		return ""
+	}
+	met := a.reply.record
+	switch {
+	case a.err == nil && !a.replayed && (a.value != a.name || a.effect != landed):
+		return fmt.Sprintf("%s was told %q as its own", a.name, a.value)
+	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
+		return fmt.Sprintf("%s was told %q as its own, and the record is another's", a.name, a.value)
+	case errors.Is(a.err, idempotent.ErrLeaseLost) && met.Owner == a.owner && met.State != idempotent.StateCompleted:
+		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
+	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner:
+		return fmt.Sprintf("%s was refused because of its own record", a.name)
+	}
+	return ""
+}

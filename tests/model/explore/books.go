@@ -1,0 +1,142 @@
+package explore
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// books are what the invariants look at: what has happened to the record so
+// far, and what the last step did.
+type books struct {
+	record      *idempotent.Record // as it stands
+	generations []generation       // of the record; the last one is the record's
+	lives       map[idempotent.Version]life
+
+	change   *change // by the last step
+	entered  *actor
+	answered *actor
+}
+
+// generation is one life of the record: from an insert to its expiry.
+type generation struct {
+	entries   int
+	retryable int  // how often it was settled as retryable
+	rerun     bool // somebody claimed it who had declared that running again is harmless
+	effects   int
+	finder    string // whose effect the provider's ledger shows first
+	acked     string // the completed outcome that somebody was told
+}
+
+// life is what a write has made of the record.
+type life struct {
+	gen   int
+	value string // the outcome, of a completed record
+}
+
+// change is one write that was applied. by is nil for the time to live.
+type change struct {
+	by            *actor
+	call          *call
+	before, after *idempotent.Record
+	recurs        bool // the write id has stood there before
+}
+
+// changed books a write.
+func (w *world) changed(c *change) {
+	w.change = c
+	r := c.after
+	if r == nil {
+		return
+	}
+	if w.expired(c.before) {
+		if c.before != nil {
+			w.facts |= factExpired
+		}
+		w.generations = append(w.generations, generation{})
+	}
+	written := life{gen: len(w.generations)}
+	g := w.generation()
+	switch r.State {
+	case idempotent.StateInProgress:
+		c.by.owner, c.by.gen = r.Owner, len(w.generations)
+		g.rerun = g.rerun || r.Recovery == idempotent.Rerun
+	case idempotent.StateRetryable:
+		g.retryable++
+	case idempotent.StateCompleted:
+		written.value = outcome(r)
+	}
+	_, c.recurs = w.lives[r.Version]
+	w.lives[r.Version] = written
+}
+
+// refused books that a write changed nothing.
+func (w *world) refused(c *call, r reply) {
+	switch {
+	case c.record.ID != keyID:
+	case errors.Is(r.err, idempotent.ErrNoRecord):
+		w.facts |= factNoRecord
+	case c.kind == replace && r.record != nil && !r.own(c):
+		w.facts |= factRefused
+		if r.record.State == idempotent.StateCompleted {
+			w.facts |= factMetCompleted
+		}
+	}
+}
+
+// enter books that a is in its handler.
+func (w *world) enter(a *actor) {
+	w.entered = a
+	if a.gen == 0 {
+		return
+	}
+	w.generations[a.gen-1].entries++
+	if w.generations[a.gen-1].entries > 1 {
+		w.facts |= factSecondRun
+	}
+	for _, b := range w.actors {
+		if b != a && b.gen == a.gen && b.inHandler() {
+			w.facts |= factOverlap
+		}
+	}
+}
+
+// meet books what stood when the store first served a: an outcome that
+// somebody had been told is promised to it.
+func (w *world) meet(a *actor) {
+	if a.met || a.role == resolver {
+		return
+	}
+	a.met = true
+	if !w.expired(w.record) && w.record.State == idempotent.StateCompleted && w.record.Fingerprint == a.fingerprint() && a.key() == key {
+		a.promised = w.generation().acked
+	}
+	if a.promised != "" {
+		w.facts |= factPromised
+	}
+}
+
+// answer books what the caller of a was told.
+func (w *world) answer(a *actor) {
+	w.answered = a
+	if l, written := w.lives[a.source()]; a.stored && written && w.generations[l.gen-1].acked == "" {
+		w.generations[l.gen-1].acked = a.value
+	}
+	switch {
+	case a.role == neighbour && a.entered:
+		w.facts |= factNeighbour
+	case errors.Is(a.err, idempotent.ErrNoTime):
+		w.facts |= factNoTime
+	case a.role == resolver && errors.Is(a.err, idempotent.ErrInProgress):
+		w.facts |= factTooEarly
+	case errors.Is(a.err, idempotent.ErrSettled):
+		w.facts |= factSettled
+	}
+}
+
+// generation returns the books of the record that stands.
+func (w *world) generation() *generation { return &w.generations[len(w.generations)-1] }
+
+// outcome returns the result of a completed record.
+func outcome(r *idempotent.Record) string { return strings.Trim(string(r.Result), `"`) }

@@ -1,0 +1,91 @@
+package explore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+var plansInWords = [...]string{
+	succeed:     "has its effect",
+	refuse:      "says that it did nothing",
+	fail:        "calls the provider, hears nothing and fails",
+	unsure:      "calls the provider, hears nothing and says so",
+	lie:         "has its effect and says that it did nothing",
+	interrupted: "calls the provider and the process dies",
+}
+
+// describe says in words what s is about to do.
+func (w *world) describe(s step) string {
+	switch s.what {
+	case fly:
+		f := w.flights[s.actor]
+		return fmt.Sprintf("%s: the store serves, late, its %s", f.from.name, f.call.describe())
+	case pass:
+		return fmt.Sprintf("the clock moves on by %s", w.scenario.Clock[w.ticks])
+	case expire:
+		return "the time to live deletes the record"
+	case finish:
+		return fmt.Sprintf("nobody is at work any more, nothing under way arrives, and the clock moves on by %s", WholeLease)
+	default:
+		a := w.actors[s.actor]
+		return a.name + ": " + a.describe(s)
+	}
+}
+
+func (a *actor) describe(s step) string {
+	switch s.what {
+	case begin:
+		if a.role == resolver {
+			return "looks into the provider's ledger and reads the record"
+		}
+		return "a request arrives"
+	case serve:
+		return fmt.Sprintf("the store serves its %s", a.call.describe())
+	case deliver:
+		return fmt.Sprintf("hears that %s", a.reply.describe(&a.call))
+	case work:
+		return "its handler " + plansInWords[s.plan]
+	case end:
+		return "its handler returns"
+	case land:
+		return "its effect happens after all"
+	case giveUp:
+		return fmt.Sprintf("gives up its %s, which is still under way", a.call.describe())
+	case lose:
+		return fmt.Sprintf("the reply to its %s is lost", a.call.describe())
+	case resend:
+		return fmt.Sprintf("the reply to its %s is lost, and it is sent again", a.call.describe())
+	default:
+		return "the process dies"
+	}
+}
+
+func (c *call) describe() string {
+	switch c.kind {
+	case insert:
+		return "insert"
+	case replace:
+		return fmt.Sprintf("write of %s", c.record.State)
+	default:
+		return "read"
+	}
+}
+
+func (r reply) describe(c *call) string {
+	switch {
+	case errors.Is(r.err, idempotent.ErrNoRecord):
+		return "there is no record"
+	case r.err != nil:
+		return r.err.Error()
+	case c.kind == get:
+		return fmt.Sprintf("the record is %s", r.record.State)
+	case r.record == nil:
+		return "it is written"
+	case r.own(c):
+		return "its own write stands there"
+	default:
+		return fmt.Sprintf("another write stands there: %s, attempt %d", r.record.State, r.record.Attempt)
+	}
+}

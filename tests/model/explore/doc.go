@@ -1,0 +1,23 @@
+// Package explore walks through every schedule of a few actors on one key: the
+// real guard over the real store in memory, with nothing simulated but the
+// order of events, the faults and the time.
+//
+//	Scenario  who acts, how far the clock goes, how many faults may happen
+//	world     one key, its store, a provider, a clock, and the actors
+//	actor     a request or a resolver: a coroutine that rests at every call to
+//	          the store and in its handler
+//	step      what may happen next: an actor goes on, a call is served, a
+//	          reply is lost, a process dies, an effect lands, time passes
+//	Search    performs all steps in all orders, depth first
+//
+// A schedule is a list of steps and is replayed from the start, because a
+// coroutine cannot be copied. Two schedules that lead to the same state have
+// the same futures, so only the first of them goes on; what an actor was told
+// so far is part of the state. [Search] reports how many schedules it took,
+// and how many of them showed each fact: an invariant that holds because
+// nothing happened would be worth nothing.
+//
+// The invariants INV-1 to INV-12 of the design are asserted after every step.
+// INV-7 speaks of two keys and is asserted by the property tests; of INV-11
+// the part about attempts is here, steps of a handler are not.
+package explore

@@ -1,0 +1,62 @@
+package explore
+
+import (
+	"fmt"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// playEnd is the end of a schedule. Everybody has gone; what is still under way
+// never arrives. Time passes, a request comes, the resolver if it is needed,
+// and more requests: they have to find an outcome and to agree on it.
+func (w *world) playEnd() {
+	w.flights = nil
+	for _, a := range w.actors {
+		if a.effect == sent {
+			a.effect = unsent
+		}
+	}
+	if r := w.record; r != nil && (r.State == idempotent.StateInProgress || r.State == idempotent.StateUnknown) {
+		w.facts |= factLeftOpen
+	}
+	w.now = w.now.Add(WholeLease)
+	same, other := attempt, stranger
+	if !w.expired(w.record) && w.record.Fingerprint == theirs {
+		same, other = stranger, attempt
+	}
+	w.alone("P1", same)
+	if w.record != nil && w.record.State == idempotent.StateUnknown {
+		if r := w.alone("PR", resolver); r.err != nil {
+			w.fail("INV-9", fmt.Sprintf("the evidence was refused: %v", r.err))
+		}
+	}
+	w.alone("P2", same)
+	if last := w.alone("P3", same); !last.replayed {
+		w.fail("INV-9", fmt.Sprintf("the last request got %q and %v, no replay", last.value, last.err))
+	}
+	w.alone("PX", other)
+	w.ended = true
+}
+
+// alone lets one more actor run from beginning to end, with nobody beside it.
+func (w *world) alone(name string, r role) *actor {
+	if r == stranger {
+		name = "X" + name
+	}
+	a := w.add(name, r, succeed)
+	for !a.gone() && w.broken == nil {
+		next := step{what: begin, actor: int8(a.index)}
+		switch a.phase {
+		case calling:
+			next.what = serve
+		case waiting:
+			next.what = deliver
+		case inside:
+			next.what, next.plan = work, succeed
+		case called:
+			next.what = end
+		}
+		w.perform(next)
+	}
+	return a
+}

@@ -1,0 +1,190 @@
+package explore
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+var moreFaults = flag.Int("faults", 0, "how many more faults to allow than the scenarios say; one makes a search ten times longer")
+
+const (
+	limit  = 5_000_000 // schedules of one scenario
+	enough = 10_000    // schedules of all
+	often  = 20        // schedules that have to show a fact, or the premise of an invariant
+)
+
+type clock = []time.Duration
+
+// scenarios are the searches, and what each has to show.
+var scenarios = []struct {
+	name string
+	Scenario
+	shows facts
+}{
+	{"reconcile, the whole cast",
+		Scenario{Attempts: 2, Plans: []plan{succeed, fail}, Sweepers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1},
+		factReplayed | factInProgress | factUnresolved | factMarkedUnknown | factLate | factContradicted | factRetryable | factResolved |
+			factTakenOver | factNotStored | factStoreFailed | factCrashed | factGaveUp | factReplyLost | factSentTwice | factLateWrite | factLateEffect |
+			factUncertain | factClaimRecognised | factOutcomeRecognised | factRefused | factMetCompleted | factNoRecord | factNoTime | factTooEarly |
+			factSettled | factSecondRun | factPromised | factLeaseLost | factLeftOpen},
+	{"reconcile, the deadline and then the lease end",
+		Scenario{Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{PastDeadline, PastLease}, Faults: 1},
+		factMarkedUnknown | factLate | factRetryable | factResolved | factNoTime | factTooEarly | factLateEffect},
+	{"reconcile, two faults",
+		Scenario{Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 2},
+		factUncertain | factMarkedUnknown | factLate | factNotStored | factLateWrite | factNoRecord},
+	{"reconcile, two leases",
+		Scenario{Attempts: 2, Plans: []plan{fail}, Resolvers: 1, Clock: clock{WholeLease, WholeLease}},
+		factTakenOver | factResolved | factTooEarly | factSecondRun},
+	{"reconcile, two resolvers",
+		Scenario{Attempts: 1, Resolvers: 2, Clock: clock{WholeLease}, Faults: 1},
+		factSettled | factContradicted | factResolved | factTooEarly},
+	{"reconcile, a resolver that does not see who is alive",
+		Scenario{Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Rash: true, Ask: allBut("INV-2")},
+		factLate | factContradicted | factResolved},
+	{"reconcile, a resolver and retention",
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease, PastRetention}, Faults: 1},
+		factResolved | factDeleted},
+	{"reconcile, a stranger",
+		Scenario{Attempts: 1, Strangers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1},
+		factMismatch | factMarkedUnknown | factResolved},
+	{"reconcile, retention",
+		Scenario{Attempts: 2, Clock: clock{WholeLease, PastRetention}, Faults: 1},
+		factExpired | factDeleted | factMarkedUnknown | factReplayed | factNoRecord},
+	{"reconcile, redeployed as rerun",
+		Scenario{Attempts: 1, Sweepers: 2, Clock: clock{WholeLease}, Faults: 1, Redeployed: true},
+		factMarkedUnknown | factTakenOver | factUnresolved},
+	{"rerun, two attempts and a resolver",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}},
+		factTakenOver | factReplayed | factInProgress | factUnresolved | factLeaseLost | factResolved | factSecondRun},
+	{"rerun, a crash or a lost reply",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Clock: clock{WholeLease}, Faults: 1},
+		factTakenOver | factReplayed | factCrashed | factGaveUp | factReplyLost | factSentTwice | factLateWrite | factUncertain | factOverlap},
+	{"rerun, the deadline and then the lease end",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{PastDeadline, PastLease}},
+		factTakenOver | factResolved | factTooEarly | factContradicted | factOverlap},
+	{"rerun, a stranger",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Strangers: 1, Clock: clock{WholeLease}},
+		factMismatch | factTakenOver},
+	{"rerun, retention",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Clock: clock{WholeLease, PastRetention}},
+		factExpired | factDeleted | factTakenOver | factNoRecord},
+	{"rerun, redeployed as reconcile",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Faults: 1, Redeployed: true},
+		factTakenOver | factLeaseLost},
+	{"two scopes",
+		Scenario{Attempts: 1, Neighbours: 1, Clock: clock{WholeLease}, Faults: 1},
+		factNeighbour},
+}
+
+// Every schedule of every scenario keeps every invariant.
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	all := Report{Shown: map[string]int{}}
+	t.Run("scenarios", func(t *testing.T) {
+		for _, s := range scenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.Faults += *moreFaults
+				start := time.Now()
+				r, err := Search(s.Scenario, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Violation != nil {
+					t.Fatal(r.Violation)
+				}
+				t.Logf("%d schedules, %d steps, %d states, %d records in the end, %d answers, in %s\n%s",
+					r.Schedules, r.Steps, r.States, r.Ends, r.Answers, time.Since(start).Round(time.Millisecond), r.shown())
+				for f := facts(1); f < 1<<factCount; f <<= 1 {
+					if n := r.Shown[f.String()]; s.shows&f != 0 && n < often {
+						t.Errorf("%d schedules show %q, want %d", n, f, often)
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all.add(r)
+			})
+		}
+	})
+	t.Logf("in all %d schedules, %d steps\n%s", all.Schedules, all.Steps, all.shown())
+	if all.Schedules < enough {
+		t.Errorf("%d schedules, want %d", all.Schedules, enough)
+	}
+	for _, name := range factNames {
+		if all.Shown[name] == 0 {
+			t.Errorf("no schedule shows %q", name)
+		}
+	}
+	for _, i := range invariants {
+		t.Run(i.name, func(t *testing.T) {
+			n := all.Shown[i.premise.String()]
+			t.Logf("%s: asked after %d steps; %d schedules show %q", i.says, all.Steps, n, i.premise)
+			if n < often {
+				t.Errorf("want %d schedules", often)
+			}
+		})
+	}
+}
+
+// The same search takes the same schedules.
+func TestSearchIsDeterministic(t *testing.T) {
+	t.Parallel()
+	s := Scenario{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}}
+	first, err := Search(s, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Search(s, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(second), fmt.Sprint(first); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A search ends at its limit, and says so.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	if r, err := Search(Scenario{Attempts: 2}, 10); err == nil || r.Schedules != 10 {
+		t.Errorf("got %d schedules and error %v", r.Schedules, err)
+	}
+}
+
+func allBut(name string) (names []string) {
+	for _, i := range invariants {
+		if i.name != name {
+			names = append(names, i.name)
+		}
+	}
+	return names
+}
+
+func (r *Report) add(other Report) {
+	r.Schedules += other.Schedules
+	r.Steps += other.Steps
+	for name, n := range other.Shown {
+		r.Shown[name] += n
+	}
+}
+
+// shown lists the facts and how many schedules showed each.
+func (r *Report) shown() string {
+	var lines []string
+	for _, name := range factNames {
+		if n := r.Shown[name]; n > 0 {
+			lines = append(lines, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ", ")
+}

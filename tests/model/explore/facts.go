@@ -1,0 +1,82 @@
+package explore
+
+import (
+	"math/bits"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Facts are what a schedule has shown, one bit each. They say that a search
+// was not vacuous.
+type facts uint64
+
+const (
+	factReserved facts = 1 << iota
+	factTakenOver
+	factReplayed
+	factInProgress
+	factMismatch
+	factUnresolved
+	factMarkedUnknown
+	factCompleted
+	factNotStored
+	factLate
+	factContradicted
+	factLeaseLost
+	factRetryable
+	factResolved
+	factStoreFailed
+	factCrashed
+	factGaveUp
+	factReplyLost
+	factSentTwice
+	factClaimRecognised
+	factOutcomeRecognised
+	factUncertain
+	factLateWrite
+	factLateEffect
+	factRefused
+	factMetCompleted
+	factNoRecord
+	factNoTime
+	factTooEarly
+	factSettled
+	factExpired
+	factDeleted
+	factSecondRun
+	factOverlap
+	factPromised
+	factNeighbour
+	factLeftOpen
+	factCount = iota
+)
+
+var factNames = [factCount]string{
+	"reserved", "taken over", "replayed", "in progress", "mismatch", "unresolved", "marked unknown",
+	"completed", "answer not stored", "late completion", "contradicted", "lease lost", "retryable", "resolved",
+	"store failed", "crash", "request given up", "reply lost", "call sent twice",
+	"own claim recognised", "own outcome recognised", "claim without reply", "write served late", "effect after its handler",
+	"write refused", "write met a completed record", "write met no record", "no time left", "evidence too early", "evidence came second",
+	"expired record replaced", "deleted", "second run", "two in their handlers", "came after an acknowledged outcome",
+	"neighbour ran", "left open",
+}
+
+// String returns the fact's name.
+func (f facts) String() string { return factNames[bits.TrailingZeros64(uint64(f))] }
+
+var factOf = map[idempotent.EventKind]facts{
+	idempotent.EventReserved:         factReserved,
+	idempotent.EventTakenOver:        factTakenOver,
+	idempotent.EventReplayed:         factReplayed,
+	idempotent.EventInProgress:       factInProgress,
+	idempotent.EventMismatch:         factMismatch,
+	idempotent.EventUnresolved:       factUnresolved,
+	idempotent.EventMarkedUnknown:    factMarkedUnknown,
+	idempotent.EventCompleted:        factCompleted,
+	idempotent.EventCompletionFailed: factNotStored,
+	idempotent.EventLateCompletion:   factLate,
+	idempotent.EventContradicted:     factContradicted,
+	idempotent.EventLeaseLost:        factLeaseLost,
+	idempotent.EventRetryable:        factRetryable,
+	idempotent.EventResolved:         factResolved,
+}

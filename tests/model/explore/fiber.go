@@ -1,0 +1,54 @@
+package explore
+
+import "iter"
+
+// fiber is a coroutine that runs one job after another: their stacks have
+// grown by then, and there are millions of jobs. It is used by one goroutine.
+type fiber struct {
+	job   func() // nil: at rest between two jobs
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+}
+
+func newFiber() *fiber {
+	f := &fiber{}
+	f.next, f.stop = iter.Pull(func(yield func(struct{}) bool) {
+		f.yield = yield
+		for f.job != nil {
+			f.job()
+			f.job = nil
+			yield(struct{}{})
+		}
+	})
+	return f
+}
+
+// resume lets the job go on until it rests or ends.
+func (f *fiber) resume() { f.next() }
+
+// rest ends the job's turn.
+func (f *fiber) rest() { f.yield(struct{}{}) }
+
+// fibers are those that have no job.
+type fibers struct{ idle []*fiber }
+
+func (p *fibers) take(job func()) *fiber {
+	var f *fiber
+	if n := len(p.idle); n > 0 {
+		f, p.idle = p.idle[n-1], p.idle[:n-1]
+	} else {
+		f = newFiber()
+	}
+	f.job = job
+	return f
+}
+
+func (p *fibers) free(f *fiber) { p.idle = append(p.idle, f) }
+
+// end ends the coroutines.
+func (p *fibers) end() {
+	for _, f := range p.idle {
+		f.stop()
+	}
+}

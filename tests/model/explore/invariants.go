@@ -1,0 +1,243 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// invariant is one rule of the design, asked after every step. It returns what
+// is wrong, or nothing. A schedule that shows the premise is one in which the
+// rule had something to say.
+type invariant struct {
+	name    string
+	says    string
+	premise facts // one
+	check   func(w *world) string
+}
+
+var invariants = []invariant{
+	{"INV-1", "of the requests whose leases are live at most one is in its handler", factInProgress, exclusion},
+	{"INV-2", "under Reconcile at most one effect, and one run more than were proven not to be", factSecondRun, atMostOnce},
+	{"INV-3", "once somebody was told an outcome, everybody is told it and nobody runs", factPromised, durableReplay},
+	{"INV-4", "a completed record stays as it is until it expires", factMetCompleted, completedIsFinal},
+	{"INV-5", "nobody writes over what he has not read, or what is not his", factRefused, fencing},
+	{"INV-6", "another request under the key neither runs nor learns anything", factMismatch, fingerprint},
+	{"INV-7", "requests of different scopes never meet", factNeighbour, scopes},
+	{"INV-8", "only evidence or the owner leads out of unknown", factUnresolved, unknownAbsorbs},
+	{"INV-9", "every record is listed or expires, and in the end has an outcome", factLeftOpen, liveness},
+	{"INV-10", "a handler runs only under a claim that is known to be held", factUncertain, failClosed},
+	{"INV-11", "attempts count up, one by one", factTakenOver, monotone},
+	{"INV-12", "nothing but a claim creates a record", factNoRecord, noResurrection},
+	{"FM48", "evidence of nothing is not believed while the lease is live", factTooEarly, notExecutedOfTheDead},
+	{"FM01", "nobody is refused because of his own record, or told as his own what is not", factClaimRecognised, trueAnswers},
+}
+
+// asked returns the invariants of these names, or all.
+func asked(names []string) []invariant {
+	if names == nil {
+		return invariants
+	}
+	return slices.DeleteFunc(slices.Clone(invariants), func(i invariant) bool { return !slices.Contains(names, i.name) })
+}
+
+// check asks every invariant and remembers the first that is broken.
+func (w *world) check() {
+	for i := range w.asked {
+		if w.broken != nil {
+			return
+		}
+		if wrong := w.asked[i].check(w); wrong != "" {
+			w.broken = &Violation{Invariant: w.asked[i].name, Wrong: wrong}
+		}
+	}
+}
+
+// fail says that the end of a schedule breaks an invariant.
+func (w *world) fail(rule, wrong string) {
+	if w.broken == nil && slices.ContainsFunc(w.asked, func(i invariant) bool { return i.name == rule }) {
+		w.broken = &Violation{Invariant: rule, Wrong: wrong}
+	}
+}
+
+func exclusion(w *world) string {
+	var in []string
+	for _, a := range w.actors {
+		if a.inHandler() && a.gen > 0 && !a.pastLease() {
+			in = append(in, a.name)
+		}
+	}
+	if len(in) > 1 {
+		return strings.Join(in, " and ") + " are in their handlers, and their leases are live"
+	}
+	return ""
+}
+
+func atMostOnce(w *world) string {
+	for i, g := range w.generations {
+		switch {
+		case g.rerun:
+		case g.effects > 1:
+			return fmt.Sprintf("the provider saw %d effects in generation %d of the record", g.effects, i+1)
+		case g.entries > 1+g.retryable:
+			return fmt.Sprintf("the handler was entered %d times in generation %d of the record, which was retryable %d times", g.entries, i+1, g.retryable)
+		}
+	}
+	return ""
+}
+
+func completedIsFinal(w *world) string {
+	c := w.change
+	if c == nil || c.before == nil || c.before.State != idempotent.StateCompleted || w.expired(c.before) {
+		return ""
+	}
+	return fmt.Sprintf("the completed record became %s", stateOf(c.after))
+}
+
+// fencing: a write that replaces a record names the version that stands, and
+// is one of five: the owner's own word, evidence, a claim of a record that is
+// free, a claim of one whose lease has ended under Rerun, a sweep of one whose
+// lease has ended under Reconcile.
+func fencing(w *world) string {
+	c := w.change
+	switch {
+	case c == nil || c.after == nil:
+		return ""
+	case c.recurs:
+		return fmt.Sprintf("the write id of %s stood there before", c.by.name)
+	}
+	if c.after.State == idempotent.StateInProgress && !c.call.sent.Before(c.by.deadline) {
+		return fmt.Sprintf("%s claimed the record after its own deadline", c.by.name)
+	}
+	if c.before == nil {
+		return ""
+	}
+	before, after := c.before, c.after
+	ended := before.State == idempotent.StateInProgress && !w.now.Before(before.LeaseEnd)
+	switch {
+	case c.call.kind == insert:
+		if !w.expired(before) {
+			return fmt.Sprintf("%s inserted over a record that is %s", c.by.name, before.State)
+		}
+	case c.call.was != before.Version:
+		return fmt.Sprintf("%s replaced a version that it has not read", c.by.name)
+	case after.State == idempotent.StateInProgress: // a claim
+		if before.State != idempotent.StateRetryable && !(ended && before.Recovery == idempotent.Rerun) {
+			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
+		}
+	case c.by.owner == before.Owner, c.by.role == resolver:
+	case !ended || after.State != idempotent.StateUnknown || before.Recovery != idempotent.Reconcile: // a sweep
+		return fmt.Sprintf("%s made somebody else's %s record %s", c.by.name, before.State, after.State)
+	}
+	return ""
+}
+
+func scopes(w *world) string {
+	if c := w.change; c != nil && c.by != nil && c.by.role == neighbour {
+		return fmt.Sprintf("%s wrote the record of another scope", c.by.name)
+	}
+	if a := w.answered; a != nil && a.role == neighbour && a.reply.record != nil && !a.reply.own(&a.call) {
+		return fmt.Sprintf("%s met the record of another scope: %q, %v", a.name, a.value, a.err)
+	}
+	return ""
+}
+
+func unknownAbsorbs(w *world) string {
+	if r := w.record; r != nil && r.State == idempotent.StateUnknown && !r.Expires.IsZero() {
+		return "an unknown record expires"
+	}
+	c := w.change
+	if c == nil || c.before == nil {
+		return ""
+	}
+	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == idempotent.StateUnknown {
+		return fmt.Sprintf("%s made its record unknown and has never run", c.by.name)
+	} else if own && c.by.plan == unsure && c.after.State == idempotent.StateRetryable {
+		return fmt.Sprintf("%s made its record retryable and does not know what happened", c.by.name)
+	}
+	if c.before.State != idempotent.StateUnknown {
+		return ""
+	}
+	if c.after == nil || c.by.role != resolver && c.by.owner != c.before.Owner {
+		return fmt.Sprintf("the unknown record became %s by nobody's evidence", stateOf(c.after))
+	}
+	return ""
+}
+
+// liveness: what waits for evidence is listed as due, everything else expires,
+// not before its lease ends. The end of a schedule asks for the rest.
+func liveness(w *world) string {
+	if r := w.record; r != nil {
+		waits := r.State == idempotent.StateUnknown || r.State == idempotent.StateInProgress && r.Recovery == idempotent.Reconcile
+		if waits == r.Due.IsZero() || waits != r.Expires.IsZero() {
+			return fmt.Sprintf("the record is %s, due at %v, and expires at %v", r.State, r.Due, r.Expires)
+		}
+		if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
+			return "the record expires before its lease ends"
+		}
+	}
+	if w.ended && (w.record == nil || w.record.State != idempotent.StateCompleted) {
+		return fmt.Sprintf("in the end the record is %s", stateOf(w.record))
+	}
+	return ""
+}
+
+func failClosed(w *world) string {
+	a := w.entered
+	switch {
+	case a == nil || a.role == neighbour:
+		return ""
+	case a.gen == 0 || a.call.record.State != idempotent.StateInProgress || a.call.record.Owner != a.owner:
+		return fmt.Sprintf("%s entered its handler without a claim", a.name)
+	case a.reply.err != nil || a.reply.record != nil && !a.reply.own(&a.call):
+		return fmt.Sprintf("%s entered its handler though it was told that %s", a.name, a.reply.describe(&a.call))
+	case !w.now.Before(a.deadline):
+		return fmt.Sprintf("%s entered its handler after its deadline", a.name)
+	}
+	return ""
+}
+
+// monotone: of recovery points, which are steps of a handler, there are none
+// here.
+func monotone(w *world) string {
+	c := w.change
+	if c == nil || c.before == nil || c.after == nil || c.call.kind == insert {
+		return ""
+	}
+	want := c.before.Attempt
+	if c.after.State == idempotent.StateInProgress {
+		want++
+	}
+	if c.after.Attempt != want {
+		return fmt.Sprintf("the write of %s made the attempt %d of %d", c.by.name, c.after.Attempt, c.before.Attempt)
+	}
+	return ""
+}
+
+func noResurrection(w *world) string {
+	c := w.change
+	if c == nil || c.before != nil || c.after == nil {
+		return ""
+	}
+	if c.call.kind != insert || c.after.State != idempotent.StateInProgress || c.after.Attempt != 1 {
+		return fmt.Sprintf("%s created a record by its %s", c.by.name, c.call.describe())
+	}
+	return ""
+}
+
+func notExecutedOfTheDead(w *world) string {
+	c := w.change
+	if c != nil && c.after != nil && c.by.role == resolver && c.after.State == idempotent.StateRetryable && w.now.Before(c.before.LeaseEnd) {
+		return "evidence made the record retryable while the lease is live"
+	}
+	return ""
+}
+
+func stateOf(r *idempotent.Record) string {
+	if r == nil {
+		return "deleted"
+	}
+	return r.State.String()
+}

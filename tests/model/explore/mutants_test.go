@@ -1,0 +1,198 @@
+package explore
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model/broken"
+)
+
+// mutants are worlds in which one clause is broken, and the invariants that
+// notice it, each asked alone. A store that shows a record otherwise than it
+// keeps it makes the guard do what it would do without the clause.
+var mutants = []struct {
+	name string
+	Scenario
+	caughtBy []string
+}{
+	{"an insert looks for no record",
+		Scenario{Attempts: 2, Store: func(s idempotent.Store) idempotent.Store { return broken.Overwriting{Store: s} }},
+		[]string{"INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-8", "INV-9"}},
+	{"a record expires with its lease",
+		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: func(s idempotent.Store) idempotent.Store { return broken.Hasty{Store: s} }},
+		[]string{"INV-2", "INV-3", "INV-4", "INV-5", "INV-8"}},
+	{"a write looks for no write id",
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Blind{Store: s} }},
+		[]string{"INV-3", "INV-4", "INV-5"}},
+	{"a write creates the record",
+		Scenario{Attempts: 1, Faults: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Upserting{Store: s} }},
+		[]string{"INV-12"}},
+	{"a write of the own token is taken for the own write (FM62)",
+		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: func(s idempotent.Store) idempotent.Store { return broken.Familiar{Store: s} }},
+		[]string{"INV-3"}},
+	{"the own write is not recognised",
+		Scenario{Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, asked idempotent.Record) {
+			if r.Version == asked.Version {
+				r.Version[0]++
+			}
+		})},
+		[]string{"FM01", "INV-3"}},
+	{"an outcome is acknowledged and not kept",
+		Scenario{Attempts: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Forgetful{Store: s} }},
+		[]string{"INV-3", "INV-9"}},
+	{"a handler is entered without a claim",
+		Scenario{Attempts: 2, Store: func(s idempotent.Store) idempotent.Store { return generous{s} }},
+		[]string{"INV-10", "INV-9"}},
+	{"fingerprints are not compared",
+		Scenario{Attempts: 1, Strangers: 1, Store: showing(func(r *idempotent.Record, asked idempotent.Record) { r.Fingerprint = asked.Fingerprint })},
+		[]string{"INV-6"}},
+	{"scopes are not told apart",
+		Scenario{Attempts: 1, Neighbours: 1, Store: keeping(func(r *idempotent.Record) { r.ID = keyID })},
+		[]string{"INV-7"}},
+	{"what is unknown may run again",
+		Scenario{Attempts: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) {
+			if r.State == idempotent.StateUnknown {
+				r.State = idempotent.StateRetryable
+			}
+		})},
+		[]string{"INV-2", "INV-5", "INV-8"}},
+	{"what is unknown expires",
+		Scenario{Attempts: 1, Store: keeping(func(r *idempotent.Record) {
+			if r.State == idempotent.StateUnknown {
+				r.Expires = r.Settled.Add(retention)
+			}
+		})},
+		[]string{"INV-8", "INV-9"}},
+	{"what waits for evidence is not listed",
+		Scenario{Attempts: 1, Store: keeping(func(r *idempotent.Record) { r.Due = time.Time{} })},
+		[]string{"INV-9"}},
+	{"leases never end",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = r.LeaseEnd.Add(PastRetention) })},
+		[]string{"INV-9"}},
+	{"leases are over at once, under rerun",
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Resolvers: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = began })},
+		[]string{"INV-1", "INV-5", "FM48"}},
+	{"leases are over at once, under reconcile",
+		Scenario{Attempts: 1, Resolvers: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = began })},
+		[]string{"INV-2", "FM48"}},
+	{"attempts are not counted",
+		Scenario{Attempts: 2, Store: keeping(func(r *idempotent.Record) { r.Attempt = 1 })},
+		[]string{"INV-11"}},
+	{"a resolver says 'not executed' of the living",
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Rash: true},
+		[]string{"INV-2"}},
+	{"a handler says 'not executed' after its effect",
+		Scenario{Attempts: 1, Plans: []plan{lie}},
+		[]string{"INV-2"}},
+}
+
+// The search finds each broken clause, names the invariant and shows a short
+// schedule; and every invariant finds one.
+func TestBrokenWorldsAreCaught(t *testing.T) {
+	t.Parallel()
+	const long = 16 // steps, the end counting as one
+	caught := map[string]bool{}
+	for _, m := range mutants {
+		for _, name := range m.caughtBy {
+			caught[name] = true
+			t.Run(name+", "+m.name, func(t *testing.T) {
+				t.Parallel()
+				m.Ask = []string{name}
+				r, err := Search(m.Scenario, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Violation == nil {
+					t.Fatalf("%d schedules, and none breaks it", r.Schedules)
+				}
+				t.Logf("schedule %d: %v", r.Schedules, r.Violation)
+				if r.Violation.Invariant != name || len(r.Violation.steps) > long {
+					t.Errorf("it names %s and shows %d steps", r.Violation.Invariant, len(r.Violation.steps))
+				}
+			})
+		}
+		if len(m.caughtBy) == 0 {
+			t.Errorf("%s: caught by nobody", m.name)
+		}
+	}
+	for _, i := range invariants {
+		if !caught[i.name] {
+			t.Errorf("%s catches nothing", i.name)
+		}
+	}
+}
+
+// A schedule that breaks an invariant is shortened until every step is needed,
+// and it is found again when it is run.
+func TestShortenedSchedules(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		r, err := Search(m.Scenario, limit)
+		if err != nil || r.Violation == nil {
+			t.Fatal(m.name, err)
+		}
+		v, f := r.Violation, &fibers{}
+		defer f.end()
+		if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
+			t.Errorf("%s: run again it gives %v, want %v", m.name, again, v)
+		}
+		for i := range v.steps {
+			if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
+				t.Errorf("%s: step %d can be left out of %v", m.name, i+1, v)
+			}
+		}
+	}
+}
+
+// generous tells every insert that it was written.
+type generous struct{ idempotent.Store }
+
+func (s generous) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	_, err := s.Store.Insert(ctx, r, now)
+	return nil, err
+}
+
+// keeping is a store that changes what it is to keep.
+func keeping(change func(*idempotent.Record)) func(idempotent.Store) idempotent.Store {
+	return func(s idempotent.Store) idempotent.Store {
+		return altered{s, change, func(*idempotent.Record, idempotent.Record) {}}
+	}
+}
+
+// showing is a store that changes what it shows to whoever asked with a record.
+func showing(change func(stands *idempotent.Record, asked idempotent.Record)) func(idempotent.Store) idempotent.Store {
+	return func(s idempotent.Store) idempotent.Store { return altered{s, func(*idempotent.Record) {}, change} }
+}
+
+type altered struct {
+	idempotent.Store
+	keep func(*idempotent.Record)
+	show func(stands *idempotent.Record, asked idempotent.Record)
+}
+
+func (s altered) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	s.keep(&r)
+	met, err := s.Store.Insert(ctx, r, now)
+	return s.shown(met, r), err
+}
+
+func (s altered) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	s.keep(&r)
+	met, err := s.Store.Replace(ctx, r, was)
+	return s.shown(met, r), err
+}
+
+func (s altered) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	met, err := s.Store.Get(ctx, id)
+	return s.shown(met, idempotent.Record{ID: id}), err
+}
+
+func (s altered) shown(met *idempotent.Record, asked idempotent.Record) *idempotent.Record {
+	if met != nil {
+		s.show(met, asked)
+	}
+	return met
+}

@@ -1,0 +1,141 @@
+package explore
+
+import "github.com/once-lambda/once/idempotent"
+
+// perform does one step and asks the invariants.
+func (w *world) perform(s step) {
+	if w.tracing {
+		w.trace = append(w.trace, w.describe(s))
+	}
+	w.do(s)
+	w.check()
+}
+
+// do does one step.
+func (w *world) do(s step) {
+	w.change, w.entered, w.answered = nil, nil, nil
+	if s.fault() {
+		w.faults++
+	}
+	switch s.what {
+	case fly:
+		f := w.flights[s.actor]
+		w.flights = append(w.flights[:s.actor:s.actor], w.flights[s.actor+1:]...)
+		w.facts |= factLateWrite
+		w.serve(f.from, &f.call)
+	case pass:
+		w.pass()
+	case expire:
+		w.facts |= factDeleted
+		w.delete()
+	case finish:
+		w.playEnd()
+	default:
+		w.actors[s.actor].do(s)
+	}
+	w.forget()
+}
+
+func (a *actor) do(s step) {
+	w := a.w
+	a.turn = s.what != stay
+	switch s.what {
+	case begin:
+		a.begin()
+		if a.role == resolver && a.phase == calling {
+			// Evidence is about the record as it is at that moment: looking into
+			// the ledger, reading the record and judging it is one step.
+			a.serve()
+			a.deliver()
+		}
+	case serve:
+		a.serve()
+	case deliver:
+		a.deliver()
+	case work:
+		a.work(s.plan)
+	case end:
+		a.tell('e')
+		a.goOn()
+	case land:
+		w.facts |= factLateEffect
+		w.land(a)
+	case giveUp:
+		w.facts |= factGaveUp
+		a.launch()
+		a.hearNothing()
+	case lose:
+		w.facts |= factReplyLost
+		a.hearNothing()
+	case resend:
+		w.facts |= factSentTwice
+		a.phase = calling
+	case crash:
+		w.facts |= factCrashed
+		if a.phase == calling {
+			a.launch()
+		}
+		a.crash()
+	}
+}
+
+func (a *actor) serve() {
+	a.w.meet(a)
+	a.reply = a.w.serve(a, &a.call)
+	a.phase = waiting
+}
+
+// launch leaves the call to the network.
+func (a *actor) launch() {
+	if a.call.write() {
+		a.w.flights = append(a.w.flights, flight{a, a.call})
+	}
+}
+
+func (a *actor) deliver() {
+	a.tellReply()
+	if a.reply.own(&a.call) {
+		if a.call.record.State == idempotent.StateInProgress {
+			a.w.facts |= factClaimRecognised
+		} else {
+			a.w.facts |= factOutcomeRecognised
+		}
+	}
+	a.goOn()
+}
+
+// hearNothing tells the actor that no reply came.
+func (a *actor) hearNothing() {
+	if a.call.record.State == idempotent.StateInProgress {
+		a.w.facts |= factUncertain
+	}
+	a.reply = reply{err: errLost}
+	a.deliver()
+}
+
+// work lets a handler call the provider.
+func (a *actor) work(p plan) {
+	a.plan = p
+	if p == succeed { // and return later: when this was makes no difference
+		a.told = append(a.told, 's')
+	} else {
+		a.tell('w', byte(p))
+	}
+	switch p {
+	case succeed:
+		a.w.land(a)
+		a.phase = called
+	case lie:
+		a.w.land(a)
+		a.goOn()
+	case fail, unsure:
+		a.effect = sent
+		a.goOn()
+	case interrupted:
+		a.effect = sent
+		a.w.facts |= factCrashed
+		a.crash()
+	default:
+		a.goOn()
+	}
+}

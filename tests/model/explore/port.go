@@ -1,0 +1,70 @@
+package explore
+
+import (
+	"context"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// port is an actor's line to the store: every call is a point where the
+// scheduler decides.
+type port struct{ a *actor }
+
+func (p port) Insert(_ context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return p.a.ask(call{kind: insert, record: r, now: now})
+}
+
+func (p port) Replace(_ context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return p.a.ask(call{kind: replace, record: r, was: was})
+}
+
+func (p port) Get(_ context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	return p.a.ask(call{kind: get, record: idempotent.Record{ID: id}})
+}
+
+func (a *actor) ask(c call) (*idempotent.Record, error) {
+	if a.phase == dead {
+		return nil, errCrashed
+	}
+	c.sent = a.w.now
+	a.call, a.reply, a.phase = c, reply{}, calling
+	if c.write() {
+		a.w.nameVersion(a, c.record.Version)
+	}
+	if a.fiber.rest(); a.phase == dead {
+		return nil, errCrashed
+	}
+	return a.reply.record, a.reply.err
+}
+
+// call is one call to the store.
+type call struct {
+	kind   method
+	record idempotent.Record
+	was    idempotent.Version
+	now    time.Time // of an insert: what its condition compares
+	sent   time.Time
+}
+
+type method byte
+
+const (
+	insert method = iota
+	replace
+	get
+)
+
+func (c *call) write() bool { return c.kind != get }
+
+// reply is what the store said, or what a client library made of its silence.
+type reply struct {
+	record *idempotent.Record
+	err    error
+}
+
+// own reports whether the reply shows the very write of the call: one that was
+// sent twice.
+func (r reply) own(c *call) bool {
+	return r.record != nil && c.write() && r.record.Version == c.record.Version
+}

@@ -1,0 +1,133 @@
+package explore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// A state is everything that the future of a schedule depends on, and all that
+// the invariants remember. An actor's own state, somewhere on its stack,
+// follows from what it was told; owner tokens and write ids, which are random,
+// are named by who drew them.
+
+type state [16]byte
+
+// state returns a digest of the state: 128 bits, so that two states share one
+// by chance less often than a bit flips in memory.
+func (w *world) state() state {
+	sum := sha256.Sum256(w.encode(make([]byte, 0, 512)))
+	return state(sum[:])
+}
+
+func (w *world) encode(b []byte) []byte {
+	b = append(b, byte(w.ticks))
+	b = w.encodeRecord(b, w.record)
+	if w.scenario.Neighbours > 0 {
+		other, _ := w.kept.Get(context.Background(), elsewhereID)
+		b = w.encodeRecord(b, other)
+	}
+	for _, a := range w.actors {
+		b = a.encode(b)
+	}
+	b = append(b, byte(len(w.flights)))
+	for _, f := range w.flights {
+		b = append(b, f.from.index)
+		b = w.encodeCall(b, &f.call)
+	}
+	for _, g := range w.generations {
+		if g.rerun {
+			b = append(b, 'r')
+		} else {
+			b = append(b, byte(g.entries-g.retryable), byte(g.effects))
+		}
+		b = text(text(b, g.acked), g.finder)
+	}
+	return b
+}
+
+func (a *actor) encode(b []byte) []byte {
+	if a.effect == sent {
+		b = moment(append(b, 's', byte(a.gen)), a.leaseEnd)
+	}
+	turn := byte(0)
+	if !a.w.allOrders && a.turnSteps(a.w.faults < a.w.scenario.Faults) != nil {
+		turn = 1
+	}
+	switch {
+	case a.phase == idle:
+		return append(b, 'i', turn)
+	case a.gone():
+		return append(b, 'g') // whatever it was told, it does nothing with it
+	}
+	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect))
+	if a.phase == waiting {
+		b = a.encodeReply(b)
+	}
+	b = text(b, a.promised)
+	b = binary.AppendUvarint(b, uint64(len(a.told)))
+	return append(b, a.told...)
+}
+
+// tell writes down what an actor is told, and when.
+func (a *actor) tell(what ...byte) {
+	a.told = append(append(a.told, byte(a.w.ticks)), what...)
+}
+
+func (a *actor) tellReply() {
+	a.tell('r')
+	a.told = a.encodeReply(a.told)
+}
+
+func (a *actor) encodeReply(b []byte) []byte {
+	switch {
+	case errors.Is(a.reply.err, idempotent.ErrNoRecord):
+		return append(b, 'n')
+	case a.reply.err != nil:
+		return append(b, 'e')
+	}
+	return a.w.encodeRecord(b, a.reply.record)
+}
+
+func (w *world) encodeCall(b []byte, c *call) []byte {
+	b = append(b, byte(c.kind))
+	b = w.version(b, c.was)
+	if c.kind == insert {
+		b = moment(b, c.now)
+	}
+	return w.encodeRecord(b, &c.record)
+}
+
+// encodeRecord leaves out what nothing depends on: reasons, request ids, and
+// the times that only people read.
+func (w *world) encodeRecord(b []byte, r *idempotent.Record) []byte {
+	if r == nil {
+		return append(b, 0)
+	}
+	b = append(b, byte(r.State), byte(r.Recovery), byte(r.Attempt), r.Fingerprint[1])
+	b = w.version(b, r.Version)
+	owner := byte(0xff)
+	for _, a := range w.actors {
+		if a.owner == r.Owner {
+			owner = a.index
+		}
+	}
+	b = append(b, owner)
+	b = moment(moment(b, r.LeaseEnd), r.Expires)
+	return text(text(b, r.Encoding), string(r.Result))
+}
+
+func (w *world) version(b []byte, v idempotent.Version) []byte {
+	n := w.names[v]
+	return append(b, n.actor, n.n)
+}
+
+func moment(b []byte, t time.Time) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
+}
+
+func text(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }

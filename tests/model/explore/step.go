@@ -1,0 +1,196 @@
+package explore
+
+import (
+	"slices"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// step is one thing that may happen next.
+type step struct {
+	what  what
+	actor int8 // or the flight
+	plan  plan // of a handler
+}
+
+type what byte
+
+const (
+	begin   what = iota // a request arrives, or evidence is looked up
+	serve               // the store serves a call; the reply is under way
+	deliver             // the reply arrives
+	work                // the handler works, and ends unless its effect has happened
+	end                 // the handler returns after its effect
+	land                // an effect happens whose call went without reply
+	fly                 // the store serves a write that nobody waits for
+	pass                // the clock moves
+	expire              // the time to live deletes the record
+	finish              // nobody is at work: the end is played, without faults
+	stay                // an actor leaves its turn: it does nothing before the clock moves, or is served first
+
+	// Faults.
+	giveUp // no reply comes; the write may still be served later
+	lose   // the reply is lost
+	resend // the reply is lost and the client sends the call again
+	crash  // the process dies; what it sent may still be served
+)
+
+func (s step) fault() bool { return s.what >= giveUp || s.what == work && s.plan == interrupted }
+
+// Some steps concern their actor alone: a reply arrives, a request is sent, a
+// process dies. Whether they happen before or after a step of another actor
+// makes no difference, as long as the clock does not move in between. So an
+// actor has a turn, after every step of its own and after every movement of
+// the clock, in which it takes its own steps or leaves them until the clock
+// moves again. Only then come the steps that others can see: what the store
+// serves, what handlers do, what resolvers find. No state at the end is lost,
+// and no handler is entered later or left earlier for it while others are
+// inside. With allOrders there are no turns.
+
+// steps returns everything that may happen next.
+func (w *world) steps() []step {
+	if w.ended {
+		return nil
+	}
+	faults := w.faults < w.scenario.Faults
+	if !w.allOrders {
+		for _, a := range w.actors {
+			if own := a.turnSteps(faults); len(own) > 0 {
+				return own
+			}
+		}
+	}
+	var all []step
+	quiet := true
+	for _, a := range w.actors {
+		quiet = quiet && !a.active()
+		if w.allOrders || a.mayLand() {
+			all = a.ownSteps(all, faults)
+		}
+		all = a.sharedSteps(all, faults)
+	}
+	if w.deletable() {
+		all = append(all, step{what: expire})
+	}
+	for i := range w.flights {
+		all = append(all, step{what: fly, actor: int8(i)})
+	}
+	if w.mayPass() {
+		all = append(all, step{what: pass})
+	}
+	if quiet {
+		all = append(all, step{what: finish})
+	}
+	return all
+}
+
+// turnSteps returns what a may do in its turn; nothing if it has none. An actor
+// whose end would still keep its effect from happening has none: others may
+// wait for either.
+func (a *actor) turnSteps(faults bool) []step {
+	if !a.turn || a.mayLand() && a.pastLease() {
+		return nil
+	}
+	own := a.ownSteps(nil, faults)
+	if len(own) == 0 {
+		return nil
+	}
+	moves := a.w.ticks < len(a.w.scenario.Clock)
+	if moves || a.phase == idle || a.phase == calling || a.phase == inside {
+		own = append(own, step{what: stay, actor: int8(a.index)})
+	}
+	return own
+}
+
+// ownSteps appends what a may do, or what may happen to it, that concerns
+// nobody else.
+func (a *actor) ownSteps(all []step, faults bool) []step {
+	add := func(what what) { all = append(all, step{what: what, actor: int8(a.index)}) }
+	switch a.phase {
+	case idle:
+		if a.role != resolver && a.role != sweeper && a.mayBegin() {
+			add(begin)
+		}
+	case waiting:
+		add(deliver)
+		if faults {
+			add(lose)
+			if a.call.write() && a.w.now.Sub(a.call.sent) < retention {
+				add(resend)
+			}
+		}
+	case called:
+		add(end)
+	}
+	if faults {
+		if a.phase == calling {
+			add(giveUp)
+		}
+		if a.active() {
+			add(crash)
+		}
+	}
+	return all
+}
+
+// sharedSteps appends the steps of a that others can see.
+func (a *actor) sharedSteps(all []step, faults bool) []step {
+	add := func(what what, p plan) { all = append(all, step{what, int8(a.index), p}) }
+	switch a.phase {
+	case idle:
+		if (a.role == resolver || a.role == sweeper) && a.mayBegin() {
+			add(begin, 0)
+		}
+	case calling:
+		add(serve, 0)
+	case inside:
+		for _, p := range a.plans {
+			add(work, p)
+		}
+		if faults {
+			add(work, interrupted)
+		}
+	}
+	if a.mayLand() {
+		add(land, 0)
+	}
+	return all
+}
+
+// mayBegin says that a sweeper and a resolver only come where there is
+// something for them, and that of actors that differ in nothing but their name
+// the first begins first.
+func (a *actor) mayBegin() bool {
+	switch r := a.w.record; a.role {
+	case sweeper:
+		if a.w.expired(r) || r.State != idempotent.StateInProgress || a.w.now.Before(r.LeaseEnd) {
+			return false
+		}
+	case resolver:
+		if !a.w.lookAtProvider().any() {
+			return false
+		}
+	}
+	if a.index == 0 {
+		return true
+	}
+	before := a.w.actors[a.index-1]
+	return before.role != a.role || before.phase != idle
+}
+
+// mayPass says that no write stays under way for as long as records are kept.
+func (w *world) mayPass() bool {
+	if w.ticks == len(w.scenario.Clock) {
+		return false
+	}
+	return w.scenario.Clock[w.ticks] < retention ||
+		!slices.ContainsFunc(w.actors, func(a *actor) bool { return a.phase == calling })
+}
+
+// mayLand reports whether a call to the provider, sent and not answered, may
+// still have its effect.
+func (a *actor) mayLand() bool {
+	return a.effect == sent && (!a.pastLease() || !a.gone())
+}
+
+func (a *actor) pastLease() bool { return !a.w.now.Before(a.leaseEnd) }

@@ -1,0 +1,210 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+var (
+	began   = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	discard = slog.New(slog.DiscardHandler)
+	ours    = idempotent.FingerprintBytes([]byte("request"))
+	theirs  = idempotent.FingerprintBytes([]byte("another request"))
+
+	key       = idempotent.Key{Operation: "charge", Scope: "acme", ID: "1", Fingerprint: ours}
+	elsewhere = idempotent.Key{Operation: "charge", Scope: "globex", ID: "1", Fingerprint: ours}
+
+	keyID       = key.RecordID()
+	elsewhereID = elsewhere.RecordID()
+)
+
+// world is one key and everything around it, at one moment of a schedule.
+type world struct {
+	scenario *Scenario
+	asked    []invariant
+	fibers   *fibers
+	store    idempotent.Store // as the actors see it
+	kept     idempotent.Store // what it really keeps
+
+	now     time.Time
+	ticks   int // how many movements of the clock have happened
+	faults  int
+	actors  []*actor
+	flights []flight // writes whose senders no longer wait for them
+	names   map[idempotent.Version]name
+
+	// allOrders also offers the orders of steps that commute; see step.go.
+	allOrders bool
+	ended     bool // the end of the schedule was played
+
+	tracing bool
+	trace   []string // what happened, in words
+
+	books
+	facts  facts
+	broken *Violation
+}
+
+// flight is a write that the store may still serve, late.
+type flight struct {
+	from *actor
+	call call
+}
+
+// name stands for a write id in states that are compared across schedules.
+type name struct{ actor, n byte }
+
+func newWorld(s *Scenario, f *fibers) *world {
+	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, names: map[idempotent.Version]name{}}
+	w.lives = map[idempotent.Version]life{}
+	w.newStore()
+	plans := s.Plans
+	switch {
+	case plans != nil:
+	case s.Recovery == idempotent.Rerun:
+		plans = []plan{succeed, fail, unsure} // fail is as good as refuse there
+	default:
+		plans = []plan{succeed, refuse, fail} // and as good as unsure here
+	}
+	for i := range s.Attempts {
+		w.add(string(rune('A'+i)), attempt, plans...)
+	}
+	for i := range s.Sweepers {
+		w.add("S"+digit(i), sweeper, succeed)
+	}
+	for i := range s.Strangers {
+		w.add("X"+digit(i), stranger, succeed)
+	}
+	for i := range s.Neighbours {
+		w.add("N"+digit(i), neighbour, succeed)
+	}
+	for i := range s.Resolvers {
+		w.add("R"+digit(i), resolver)
+	}
+	return w
+}
+
+func digit(i int) string { return string(rune('1' + i)) }
+
+func (w *world) newStore() {
+	w.kept = memstore.New()
+	w.store = w.kept
+	if w.scenario.Store != nil {
+		w.store = w.scenario.Store(w.kept)
+	}
+}
+
+func (w *world) add(name string, r role, plans ...plan) *actor {
+	a := &actor{w: w, name: name, index: byte(len(w.actors)), role: r, plans: plans, turn: true}
+	w.actors = append(w.actors, a)
+	return a
+}
+
+// nameVersion names a write id by who drew it, and as which of its own.
+func (w *world) nameVersion(a *actor, v idempotent.Version) {
+	if _, known := w.names[v]; !known {
+		a.versions++
+		w.names[v] = name{a.index, a.versions}
+	}
+}
+
+// serve lets the store serve a call of a, and books what it changed.
+func (w *world) serve(a *actor, c *call) reply {
+	ctx := context.Background()
+	var r reply
+	switch c.kind {
+	case insert:
+		r.record, r.err = w.store.Insert(ctx, c.record, c.now)
+	case replace:
+		r.record, r.err = w.store.Replace(ctx, c.record, c.was)
+	default:
+		r.record, r.err = w.store.Get(ctx, c.record.ID)
+		return r
+	}
+	before := w.record
+	w.record, _ = w.kept.Get(ctx, keyID)
+	if version(before) != version(w.record) {
+		w.changed(&change{by: a, call: c, before: before, after: w.record})
+	} else {
+		w.refused(c, r)
+	}
+	return r
+}
+
+func version(r *idempotent.Record) (v idempotent.Version) {
+	if r != nil {
+		v = r.Version
+	}
+	return v
+}
+
+// pass moves the clock. Writes that nobody waits for are lost when it moves by
+// as long as records are kept.
+func (w *world) pass() {
+	d := w.scenario.Clock[w.ticks]
+	w.ticks++
+	w.now = w.now.Add(d)
+	if d >= retention {
+		w.flights = nil
+	}
+	for _, a := range w.actors {
+		a.turn = true
+	}
+}
+
+// expired reports whether r counts as absent.
+func (w *world) expired(r *idempotent.Record) bool {
+	return r == nil || !r.Expires.IsZero() && !w.now.Before(r.Expires)
+}
+
+// deletable reports whether the time to live may delete the record by now.
+func (w *world) deletable() bool {
+	r := w.record
+	return r != nil && !r.Expires.IsZero() && !w.now.Before(r.Expires.Add(grace))
+}
+
+// delete removes the record, as the time to live does.
+func (w *world) delete() {
+	before := w.record
+	other, _ := w.kept.Get(context.Background(), elsewhereID)
+	w.newStore()
+	if other != nil {
+		w.kept.Insert(context.Background(), *other, w.now)
+	}
+	w.record = nil
+	w.changed(&change{before: before})
+}
+
+// forget drops the writes under way that the store would refuse whenever it
+// served them: the versions they were to replace do not come back, because
+// those who drew them have gone. A broken store is not known to refuse them.
+func (w *world) forget() {
+	if w.scenario.Store != nil {
+		return
+	}
+	w.flights = slices.DeleteFunc(w.flights, func(f flight) bool {
+		if f.call.record.ID != keyID {
+			return false
+		}
+		if f.call.kind == insert {
+			return !w.expired(w.record)
+		}
+		drawer := w.actors[w.names[f.call.was].actor]
+		return f.call.was != version(w.record) && !drawer.active() &&
+			!slices.ContainsFunc(w.flights, func(other flight) bool { return other.call.record.Version == f.call.was })
+	})
+}
+
+func (w *world) observe(e idempotent.Event) {
+	w.facts |= factOf[e.Kind]
+	var lost *idempotent.StoreError
+	if errors.As(e.Err, &lost) {
+		w.facts |= factStoreFailed
+	}
+}

@@ -1,0 +1,142 @@
+package model_test
+
+import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// clients are goroutines that call a store with few keys. Each inserts, reads,
+// and replaces the version that it saw last, so that most of them are late.
+type clients struct {
+	load
+	store idempotent.Store
+	mark  string
+	seen  *tally
+
+	stamps   stamps
+	versions atomic.Int64
+	last     [][]int // by client and key: the version that it saw
+}
+
+func newClients(s idempotent.Store, l load, seen *tally) *clients {
+	c := &clients{load: l, store: network{s}, mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
+	for i := range c.last {
+		c.last[i] = make([]int, l.keys)
+	}
+	return c
+}
+
+func (c *clients) run(round int) []*history { return c.load.run(round, c.step) }
+
+// step is one call of one client.
+func (c *clients) step(client int, r *rand.Rand, key int, h *history) {
+	sender := &caller{delays: sometimes(r, 2), loses: sometimes(r, 16)}
+	last := &c.last[client][key]
+	in := c.choose(r, *last)
+	from := c.stamps.next()
+	yield(r)
+	out := c.call(sender, key, in)
+	yield(r)
+	to := c.stamps.next()
+	h.add(client, in, from, out, to)
+	for range sender.overtaken {
+		h.add(client, in, from, storeReply{}, to)
+	}
+	c.seen.add("lost replies", sender.lost)
+	c.seen.add("overtaken", len(sender.overtaken))
+	switch {
+	case in.kind == "get":
+		c.seen.add("get", 1)
+	case out == storeReply{}:
+		c.seen.add(in.kind+" done", 1)
+		*last = in.slot.Version
+	default:
+		c.seen.add(in.kind+" refused", 1)
+	}
+	if out.met != 0 {
+		*last = out.met
+	}
+}
+
+// choose draws the next call. Times are drawn too: the store has no clock, it
+// is told when an insert was tried.
+func (c *clients) choose(r *rand.Rand, last int) storeCall {
+	in := storeCall{kind: "get"}
+	kind := r.IntN(10)
+	if kind < 2 {
+		return in
+	}
+	in.slot.Version = int(c.versions.Add(1))
+	if kind < 5 {
+		in.kind, in.now = "insert", 1+r.Int64N(1000)
+	} else {
+		in.kind, in.was = "replace", last
+	}
+	if r.IntN(2) == 0 {
+		in.slot.Expires = in.now + 1 + r.Int64N(500)
+	}
+	return in
+}
+
+func (c *clients) call(sender *caller, key int, in storeCall) storeReply {
+	ctx := sender.invocation(began.Add(requestTimeout))
+	id := idempotent.Key{Operation: "linear", Scope: c.mark, ID: fmt.Sprint(key)}.RecordID()
+	var met *idempotent.Record
+	var err error
+	switch in.kind {
+	case "insert":
+		met, err = c.store.Insert(ctx, record(id, in.slot), storeTime(in.now))
+	case "replace":
+		met, err = c.store.Replace(ctx, record(id, in.slot), version(in.was))
+	default:
+		met, err = c.store.Get(ctx, id)
+	}
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return storeReply{gone: true}
+	case err != nil:
+		return storeReply{err: err.Error()}
+	case met == nil:
+		return storeReply{}
+	}
+	stands := int(binary.BigEndian.Uint64(met.Version[:]))
+	if want := record(id, model.Slot{Version: stands}); met.Owner != want.Owner || string(met.Result) != string(want.Result) {
+		return storeReply{err: fmt.Sprintf("version %d has the content of another", stands)}
+	}
+	if stands == in.slot.Version { // our own write, whose reply got lost
+		return storeReply{}
+	}
+	return storeReply{met: stands}
+}
+
+func version(n int) (v idempotent.Version) {
+	binary.BigEndian.PutUint64(v[:], uint64(n))
+	return v
+}
+
+func storeTime(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return began.Add(span(ms))
+}
+
+// record returns a record whose content tells its version.
+func record(id idempotent.RecordID, s model.Slot) idempotent.Record {
+	r := idempotent.Record{
+		ID: id, State: idempotent.StateCompleted, Reason: idempotent.ReasonResult,
+		Version: version(s.Version), Attempt: 1, Expires: storeTime(s.Expires), Created: began, Settled: began, LeaseEnd: began,
+		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
+		Encoding:    "json", Result: fmt.Appendf(nil, "%d", s.Version),
+	}
+	binary.BigEndian.PutUint64(r.Owner[:], ^uint64(s.Version))
+	return r
+}

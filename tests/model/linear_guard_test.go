@@ -1,0 +1,163 @@
+package model_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// A guarded request is two operations on its key: the claim, which ends when
+// the handler is entered or the request refused, and the settlement, from the
+// handler's end to the answer. Between them others come and go. Evidence is a
+// third.
+type guardCall struct {
+	kind    string // "claim", "settle", "resolve"
+	request model.Request
+	outcome model.Outcome // of settle and resolve
+	// nows are the times that the guard may have read, in their order: the clock
+	// moves while a request is on its way, and which of its ticks the request saw
+	// is its own business.
+	nows *[]int64
+}
+
+// guardReply is what became of it, and what the network knows of it besides:
+// with the versions, the search for an order has little to guess.
+type guardReply struct {
+	model.Answer // but for RetryAfter and Events
+	trace
+	stale     bool // what evidence was about has another owner since
+	marked    bool // an event said that it marked the record unknown
+	gaveUp    bool // the record changed too often meanwhile
+	overtaken bool // the write was done, and nobody was told: this is not the answer, and not all that the request did
+}
+
+// guardState is a key, the version of its record, and how many have read it.
+type guardState struct {
+	model.Key
+	version idempotent.Version
+	read    int
+}
+
+// ofKey asks for an order of h that Key allows. Time passes in h: the model is
+// nondeterministic in the time that was read.
+func ofKey(h *history) puzzle {
+	operations, readers := inTurns(h, func(o porcupine.Operation) (v idempotent.Version, wrote, met bool) {
+		out := o.Output.(guardReply)
+		return out.stood.version, out.wrote, out.asked
+	})
+	tries := &atomic.Int64{}
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{guardState{}} },
+		Step: func(state, input, output any) (next []any) {
+			tries.Add(1)
+			s, in, out := state.(guardState), input.(turn), output.(guardReply)
+			call := in.input.(guardCall)
+			for _, now := range *call.nows {
+				after, ok := call.told(crowdPolicy, s.Key, now, out)
+				if !ok || out.wrote != (after != s.Key) || out.asked && out.stood.key != nameless(after) {
+					continue
+				}
+				switch {
+				case out.wrote && s.read == readers[s.version]:
+					next = append(next, guardState{Key: after, version: out.stood.version})
+				case !out.wrote && (!out.asked || out.stood.version == s.version):
+					if read, ok := in.reads(s.read); ok {
+						next = append(next, guardState{s.Key, s.version, read})
+					}
+				}
+			}
+			return next
+		},
+		DescribeOperation: func(input, output any) string {
+			in, out := input.(turn).input.(guardCall), output.(guardReply)
+			return fmt.Sprintf("%s %+v %s at %v -> %+v (version %.4x %+v, wrote %t, marked %t, gave up %t, overtaken %t)",
+				in.kind, in.request, in.outcome, *in.nows, out.Answer, out.stood.version, out.stood.key, out.wrote, out.marked, out.gaveUp, out.overtaken)
+		},
+	}
+	return puzzle{m.ToModel(), operations, tries}
+}
+
+// nameless returns of k what the network sees.
+func nameless(k model.Key) model.Key {
+	k.Fingerprint, k.Owner, k.Outcome = 0, 0, model.Outcome{}
+	return k
+}
+
+func (c guardCall) apply(p model.Policy, k model.Key, stale bool, now int64) (model.Key, model.Answer) {
+	switch c.kind {
+	case "claim":
+		return p.Claim(k, c.request, now)
+	case "settle":
+		return p.Settle(k, c.request, c.outcome, now)
+	default:
+		return p.Resolve(k, c.outcome, stale, now)
+	}
+}
+
+// told returns what k becomes if c happens to it at now and is told out, or
+// that it cannot be told so. RetryAfter and the events are left out: they are
+// told at another moment than the one that decided. The property tests compare
+// them.
+func (c guardCall) told(p model.Policy, k model.Key, now int64, out guardReply) (after model.Key, ok bool) {
+	after, want := c.apply(p, k, out.stale, now)
+	marked := want.Events == "marked_unknown unresolved"
+	want.RetryAfter, want.Events = 0, ""
+	switch {
+	case out.overtaken:
+		return after, true
+	case out.marked && out.Verdict == model.NoTime: // too late to be told what it had found
+		return after, marked
+	case c.kind == "settle" && out.Verdict == model.NoTime: // too late to enter the handler
+		return after, true
+	case c.kind == "settle" && out.gaveUp: // its caller is told the outcome, and that no retry will be
+		return k, out.Answer == model.Answer{Verdict: model.Own, Outcome: c.outcome}
+	}
+	return after, out.Answer == want && out.marked == marked
+}
+
+// FM51: many goroutines of one process share a guard and a key. Whatever they
+// are told, there is one order of their claims, outcomes and evidence in which
+// a guard that does one thing at a time tells the same. And nobody enters a
+// handler while the lease of another one lasts: INV-1.
+func TestFM51_GuardIsLinearizable(t *testing.T) {
+	t.Parallel()
+	usual := []string{
+		"claim entered", "claim replayed", "claim mismatch", "claim in progress", "claim unresolved", "claim no time",
+		"settle own", "resolve done", "resolve settled", "event taken_over", "lost replies",
+	}
+	rare := []string{"settle lost", "settle replayed", "event late_completion", "event contradicted", "overtaken"}
+	for _, c := range []struct {
+		name   string
+		open   func(testing.TB) idempotent.Store
+		cached int
+		load   load
+		want   int // operations
+		facts  []string
+	}{
+		{"memory", memory, 0, load{rounds: 40, goroutines: 64, each: 46, keys: 8}, 100_000, append(rare, usual...)},
+		{"cached", memory, 10, load{rounds: 10, goroutines: 64, each: 26, keys: 16}, 15_000, usual},
+		{"bolt", bolt, 0, load{rounds: 3, goroutines: 64, each: 24, keys: 8}, 3_000, usual},
+		{"DynamoDBLocal", dynamo, 0, load{rounds: 3, goroutines: 64, each: 31, keys: 8}, 5_000, usual},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			seen := &tally{}
+			c.load.searchAll(t, ofKey, c.want, func(round int) []*history {
+				crowd := newCrowd(t, c.open(t), c.load, c.cached, seen)
+				histories := crowd.run(round)
+				for _, wrong := range crowd.wrong {
+					t.Error(wrong)
+				}
+				return histories
+			})
+			t.Log(seen)
+			seen.least(t, 1, c.facts...)
+			seen.most(t, c.want/50, "gave up") // about these less is known
+		})
+	}
+}

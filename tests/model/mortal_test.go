@@ -1,0 +1,48 @@
+package model_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// mortal is a store whose expired records can be deleted, as a time to live
+// does, at a moment of the test's choosing. It is for one goroutine.
+type mortal struct {
+	idempotent.Store
+	gone map[idempotent.RecordID]bool
+}
+
+func newMortal(s idempotent.Store) *mortal {
+	return &mortal{s, map[idempotent.RecordID]bool{}}
+}
+
+// delete deletes the record of that id, which has to have an expiry.
+func (m *mortal) delete(id idempotent.RecordID) { m.gone[id] = true }
+
+func (m *mortal) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	if !m.gone[r.ID] {
+		return m.Store.Insert(ctx, r, now)
+	}
+	// What lies below has expired at the end of time, if not before.
+	met, err := m.Store.Insert(ctx, r, began.AddDate(100, 0, 0))
+	if met == nil && err == nil {
+		delete(m.gone, r.ID)
+	}
+	return met, err
+}
+
+func (m *mortal) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	if m.gone[r.ID] {
+		return nil, idempotent.ErrNoRecord
+	}
+	return m.Store.Replace(ctx, r, was)
+}
+
+func (m *mortal) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	if m.gone[id] {
+		return nil, idempotent.ErrNoRecord
+	}
+	return m.Store.Get(ctx, id)
+}

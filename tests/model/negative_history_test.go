@@ -1,0 +1,168 @@
+package model_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// entry is one operation of a history that was made up: its interval, what was
+// asked, and what was said.
+type entry struct {
+	from, to int64
+	in       guardCall
+	out      any
+}
+
+func at(now int64) *[]int64 { return &[]int64{now} }
+
+func claim(owner int) guardCall {
+	return guardCall{kind: "claim", request: model.Request{Owner: owner, Fingerprint: 1, Deadline: 10_000}, nows: at(1)}
+}
+
+func settle(owner int, value string) guardCall {
+	c := claim(owner)
+	c.kind, c.outcome = "settle", result(value)
+	return c
+}
+
+func resolve(o model.Outcome) guardCall { return guardCall{kind: "resolve", outcome: o, nows: at(1)} }
+
+func result(value string) model.Outcome { return model.Outcome{Kind: model.Result, Value: value} }
+
+func says(v model.Verdict) guardReply { return guardReply{Answer: model.Answer{Verdict: v}} }
+
+func enters(attempt int) guardReply {
+	return guardReply{Answer: model.Answer{Verdict: model.Entered, Attempt: attempt}}
+}
+
+func tells(v model.Verdict, value string) guardReply {
+	return guardReply{Answer: model.Answer{Verdict: v, Outcome: result(value), Stored: true}}
+}
+
+// The records of these histories.
+var (
+	leaseEnd  = int64(10_000) + crowdPolicy.Margin
+	running   = sight{version: idempotent.Version{1}, key: model.Key{State: model.InProgress, Attempt: 1, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	again     = sight{version: idempotent.Version{2}, key: model.Key{State: model.InProgress, Attempt: 2, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	completed = sight{version: idempotent.Version{3}, key: model.Key{State: model.Completed, Attempt: 1, LeaseEnd: leaseEnd, Expires: 1 + crowdPolicy.Retention}}
+)
+
+// another returns the write of a like record.
+func another(s sight) sight {
+	s.version[1]++
+	return s
+}
+
+// met is r of a request whose last call met a record, or wrote it.
+func (r guardReply) met(s sight) guardReply {
+	r.asked, r.stood = true, s
+	return r
+}
+
+func (r guardReply) writes(s sight) guardReply {
+	r.wrote = true
+	return r.met(s)
+}
+
+func overtaken(s sight) guardReply { return guardReply{overtaken: true}.writes(s) }
+
+// The models refuse what no guard may say, and nothing else.
+func TestMadeUpHistories(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		entries []entry
+		ordered bool
+	}{
+		{"one runs, one replays", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{5, 6, claim(2), tells(model.Replayed, "v1").met(completed)},
+		}, true},
+		{"a replay overtakes the answer", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 6, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{4, 5, claim(2), tells(model.Replayed, "v1").met(completed)},
+		}, true},
+		{"a replay from the cache", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{5, 6, claim(2), tells(model.Replayed, "v1")},
+		}, true},
+		{"a claim whose reply was lost is completed by evidence", []entry{
+			{1, 6, claim(1), overtaken(running)}, {2, 3, resolve(result("r1")), says(model.Done).writes(completed)},
+			{1, 6, claim(1), tells(model.Replayed, "r1").met(completed)},
+		}, true},
+
+		{"two enter together", []entry{
+			{1, 4, claim(1), enters(1).writes(running)}, {2, 3, claim(2), enters(1).writes(another(running))},
+		}, false},
+		{"one enters beside the lost claim of another", []entry{
+			{1, 4, claim(1), overtaken(running)}, {2, 3, claim(2), enters(1).writes(another(running))},
+			{1, 4, claim(1), says(model.Running).met(another(running))},
+		}, false},
+		{"one enters after the other completed", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{5, 6, claim(2), enters(2).writes(again)},
+		}, false},
+		{"one is told in progress after the other completed", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{5, 6, claim(2), says(model.Running).met(running)},
+		}, false},
+		{"a replay comes before the outcome", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, claim(2), tells(model.Replayed, "v1").met(completed)},
+			{5, 6, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+		}, false},
+		{"a replay of what nobody reported", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
+			{5, 6, claim(2), tells(model.Replayed, "v2").met(completed)},
+		}, false},
+		{"the owner is told another outcome than it reported", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v2").writes(completed)},
+		}, false},
+		{"contrary evidence is accepted twice", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, resolve(result("v1")), says(model.Done).writes(completed)},
+			{5, 6, resolve(result("v2")), says(model.Done).writes(another(completed))},
+		}, false},
+		{"a refusal writes", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, claim(2), says(model.Running).writes(another(running))},
+		}, false},
+		{"an outcome is acknowledged and not written", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").met(running)},
+		}, false},
+		{"the record that is written is another than the claim's", []entry{
+			{1, 2, claim(1), enters(1).writes(again)},
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := &history{}
+			for client, e := range c.entries {
+				h.add(client, e.in, e.from, e.out, e.to)
+			}
+			switch err := ofKey(h).search(patience); {
+			case c.ordered && err != nil:
+				t.Error(err)
+			case !c.ordered && !errors.Is(err, errNoOrder):
+				t.Errorf("it has an order (%v)", err)
+			}
+		})
+	}
+}
+
+// A search that does not end is no proof: 40 writes over what has expired, all
+// beside each other, have more orders than anybody can try before the one look
+// that is impossible.
+func TestEndlessSearchFails(t *testing.T) {
+	t.Parallel()
+	h := &history{}
+	for client := range int64(40) {
+		expired := model.Slot{Version: 1 + int(client), Expires: 1}
+		h.add(int(client), storeCall{kind: "insert", slot: expired, now: 2}, client, storeReply{}, 100+client)
+	}
+	h.add(40, storeCall{kind: "get"}, 50, storeReply{met: 99}, 90)
+	if err := ofSlot(h).search(10 * time.Millisecond); !errors.Is(err, errNoAnswer) {
+		t.Error(err)
+	}
+}

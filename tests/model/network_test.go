@@ -1,0 +1,146 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// caller is a request, or evidence, as the network and the observer see it: it
+// rides in the context of every call that is made for it.
+type caller struct {
+	dead   bool                   // its process died: nothing that it sends arrives
+	delays func() bool            // decides of each call whether others come first; nil: none
+	loses  func() bool            // decides of each write whether its reply gets lost; nil: none
+	watch  func(idempotent.Event) // is told what the observer is told
+
+	trace
+	first     sight   // of the record after the first call
+	lost      int     // how many replies got lost
+	overtaken []sight // of writes that nobody knows of: the reply got lost, and the second try met somebody else's
+}
+
+// trace is what the calls of a caller have come to.
+type trace struct {
+	asked bool  // whether there was one
+	wrote bool  // whether the last one was a write, and done
+	stood sight // of the record after it
+}
+
+// sight is what the network has seen of a record; the zero sight is of none.
+type sight struct {
+	version idempotent.Version
+	owner   idempotent.Owner
+	key     model.Key // but for the names
+}
+
+func sightOf(r *idempotent.Record) sight {
+	if r == nil {
+		return sight{}
+	}
+	return sight{r.Version, r.Owner, seen(r)}
+}
+
+type callerKey struct{}
+
+// invocation returns the context of the caller's request: with a deadline in
+// the test's time, at which nothing ends.
+func (c *caller) invocation(deadline time.Time) context.Context {
+	return invocation{context.WithValue(context.Background(), callerKey{}, c), deadline}
+}
+
+type invocation struct {
+	context.Context
+	deadline time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
+
+// observe is the observer of all guards here.
+func observe(ctx context.Context, e idempotent.Event) { callerOf(ctx).watch(e) }
+
+func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
+
+// network is the way to a store. The reply to a write may get lost there. The
+// caller then sends the write again, as the client of a real store does below
+// the guard, and hears the answer to that.
+type network struct{ idempotent.Store }
+
+// withChunksOf returns over, a store over s, with the chunks of s if that
+// keeps any.
+func withChunksOf(s, over idempotent.Store) idempotent.Store {
+	if chunks, ok := s.(idempotent.ChunkStore); ok {
+		return struct {
+			idempotent.Store
+			idempotent.ChunkStore
+		}{over, chunks}
+	}
+	return over
+}
+
+var errDead = errors.New("the process is dead")
+
+func (n network) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return send(ctx, &r, func() (*idempotent.Record, error) { return n.Store.Insert(ctx, r, now) })
+}
+
+func (n network) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return send(ctx, &r, func() (*idempotent.Record, error) { return n.Store.Replace(ctx, r, was) })
+}
+
+func (n network) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	c := callerOf(ctx)
+	if c.dead {
+		return nil, errDead
+	}
+	c.waits()
+	r, err := n.Store.Get(ctx, id)
+	c.hears(sightOf(r), false)
+	return r, err
+}
+
+// send makes the write of r until its reply arrives.
+func send(ctx context.Context, r *idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+	c := callerOf(ctx)
+	if c.dead {
+		return nil, errDead
+	}
+	c.waits()
+	before := false
+	if c.loses != nil && c.loses() {
+		c.lost++
+		met, err := write() // nobody hears
+		before = met == nil && err == nil
+		runtime.Gosched() // others do not wait for the second try
+	}
+	met, err := write()
+	switch now := met == nil && err == nil; {
+	case now || before && met != nil && met.Version == r.Version:
+		c.hears(sightOf(r), true)
+		before = before && now // twice, with somebody else's in between
+	default:
+		c.hears(sightOf(met), false)
+	}
+	if before {
+		c.overtaken = append(c.overtaken, sightOf(r))
+	}
+	return met, err
+}
+
+// waits lets others come first, sometimes.
+func (c *caller) waits() {
+	if c.delays != nil && c.delays() {
+		runtime.Gosched()
+	}
+}
+
+func (c *caller) hears(s sight, wrote bool) {
+	if !c.asked {
+		c.first = s
+	}
+	c.trace = trace{asked: true, wrote: wrote, stood: s}
+}

@@ -1,0 +1,86 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// compare wants of r what the model says.
+func (m *machine) compare(rt *rapid.T, r *run, want model.Answer) {
+	rt.Helper()
+	m.same(rt, fmt.Sprintf("request %d", r.request.Owner), r.told(), want, r.reply.err)
+}
+
+// same wants of an operation what the model says. The error is shown apart: the
+// text of a failure has to be the same in every run, and an error names its
+// key.
+func (m *machine) same(rt *rapid.T, what string, got, want model.Answer, err error) {
+	rt.Helper()
+	if got != want {
+		rt.Logf("%s: %v", what, err)
+		rt.Fatalf("%s was told\n%+v, the model says\n%+v", what, got, want)
+	}
+	m.seen.add("told "+string(want.Verdict), 1)
+	for event := range strings.FieldsSeq(want.Events) {
+		m.seen.add("event "+event, 1)
+	}
+}
+
+// check compares the records with the model's, at first and after every
+// operation.
+func (m *machine) check(rt *rapid.T) {
+	m.steps++
+	for i, s := range m.subjects {
+		s.check(rt, i, m.store)
+	}
+}
+
+func (s *subject) check(rt *rapid.T, name int, store idempotent.Store) {
+	r, err := store.Get(context.Background(), s.key(1).RecordID())
+	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
+		rt.Fatal(err)
+	}
+	got, want, version := seen(r), s.model, idempotent.Version{}
+	if r != nil {
+		got.Fingerprint, got.Owner, got.Outcome = s.fingerprint(r.Fingerprint), s.owner(r.Owner, want.Owner), want.Outcome
+		version = r.Version
+	}
+	if got != want {
+		rt.Fatalf("the record of key %d is\n%+v, the model says\n%+v", name, got, want)
+	}
+	if wrote := version != s.version; wrote != (s.model != s.before) {
+		rt.Fatalf("key %d: a write happened: %v; the model went from\n%+v to\n%+v", name, wrote, s.before, s.model)
+	}
+	s.version, s.before = version, s.model
+}
+
+func (s *subject) fingerprint(f idempotent.Fingerprint) int {
+	for n := 1; n <= 2; n++ {
+		if s.key(n).Fingerprint == f {
+			return n
+		}
+	}
+	return 0
+}
+
+// owner returns the model's name for an owner token: the one that it was first
+// met under. No two attempts may have the same.
+func (s *subject) owner(token idempotent.Owner, expected int) int {
+	if name, ok := s.owners[token]; ok {
+		return name
+	}
+	for _, taken := range s.owners {
+		if taken == expected {
+			return -1 // a new token for an attempt that had one
+		}
+	}
+	s.owners[token] = expected
+	return expected
+}

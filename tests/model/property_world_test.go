@@ -1,0 +1,141 @@
+package model_test
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/model"
+)
+
+// world is a guard over a store, a clock that only moves when it is told to,
+// and the processes that use them. Everything happens on one goroutine at a
+// time: a request runs until it is answered or in its handler, and there it
+// waits.
+type world struct {
+	store  *mortal
+	guard  *idempotent.Guard
+	policy model.Policy
+	now    time.Time
+	runs   int
+	lost   int // replies
+}
+
+// over makes a store of another, which is below it.
+type over func(below idempotent.Store) idempotent.Store
+
+// itself is what the guard sees of a store that is not broken.
+func itself(s idempotent.Store) idempotent.Store { return s }
+
+// newWorld returns a world whose guard sees store through seenAs, and keeps so
+// many records in its cache.
+func newWorld(store idempotent.Store, seenAs over, p model.Policy, cached int) (*world, error) {
+	w := &world{store: newMortal(store), policy: p, now: began}
+	g, err := idempotent.New(withChunksOf(store, network{seenAs(w.store)}), func(o *idempotent.Options) {
+		o.LeaseMargin = span(p.Margin)
+		o.Retention = span(p.Retention)
+		o.UnresolvedRetention = span(p.UnresolvedRetention)
+		o.ReconcileAfter = span(p.ReconcileAfter)
+		o.CacheEntries = cached
+		o.Observer, o.Logger = idempotent.ObserverFunc(observe), discard
+		o.Now = func() time.Time { return w.now }
+	})
+	w.guard = g
+	return w, err
+}
+
+func (w *world) millis() int64 { return w.now.UnixMilli() }
+
+// process is one that makes calls in this world.
+type process struct {
+	caller
+	kinds []string // of the events since they were last asked for
+}
+
+// newProcess returns a process that hears the reply to every write, or only to
+// the second try of each.
+func newProcess(deaf bool) *process {
+	p := &process{}
+	p.loses = func() bool { return deaf }
+	p.watch = func(e idempotent.Event) { p.kinds = append(p.kinds, string(e.Kind)) }
+	return p
+}
+
+// observed returns the events, in the model's form.
+func (p *process) observed() string {
+	told := strings.Join(p.kinds, " ")
+	p.kinds = nil
+	return told
+}
+
+// run is one request: a coroutine that rests in its handler.
+type run struct {
+	*process
+	request model.Request
+	resume  func() (struct{}, bool)
+	stop    func()
+
+	entered bool
+	attempt int    // as the handler was told
+	ending  ending // how it is to end
+
+	ended bool
+	reply reply
+}
+
+// begin sends a request and returns when it is answered or in its handler.
+func (w *world) begin(key idempotent.Key, p *process, request model.Request) *run {
+	w.runs++
+	r := &run{process: p, request: request}
+	r.request.Owner = w.runs
+	ctx := p.invocation(moment(request.Deadline))
+	r.resume, r.stop = iter.Pull(func(yield func(struct{}) bool) {
+		defer func() { r.reply.panicked, r.ended = recover(), true }()
+		r.reply.value, r.reply.err = idempotent.DoOutcome(ctx, w.guard, key, func(ctx context.Context) (string, error) {
+			if e, ok := idempotent.FromContext(ctx); ok {
+				r.attempt = e.Attempt()
+			}
+			r.entered = true
+			if !yield(struct{}{}) {
+				return "", errDead
+			}
+			return r.ending.end()
+		}, recoversBy(request.Rerun))
+	})
+	r.resume()
+	w.lost += p.lost
+	return r
+}
+
+// recoversBy is the option of a request that promises one or the other.
+func recoversBy(rerun bool) func(*idempotent.Options) {
+	return func(o *idempotent.Options) {
+		if rerun {
+			o.Recovery = idempotent.Rerun
+		}
+	}
+}
+
+// finish lets the handler of r end.
+func (r *run) finish(e ending) {
+	r.ending = e
+	r.resume()
+}
+
+// crash ends r where it is: nothing that it does from now on reaches the store.
+func (r *run) crash() {
+	r.dead = true
+	r.stop()
+}
+
+// told returns what the caller of r knows, in the model's words.
+func (r *run) told() model.Answer {
+	a := model.Answer{Verdict: model.Entered, Attempt: r.attempt}
+	if r.ended {
+		a = r.reply.answer(r.ending)
+	}
+	a.Events = r.observed()
+	return a
+}

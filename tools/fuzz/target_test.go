@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTargetsIn(t *testing.T) {
+	t.Parallel()
+	got := targetsIn("FuzzA\nFuzzB\nok  \texample.test/a\t0.005s\n?   \texample.test/b\t[no test files]\nok  \texample.test/c\t(cached)\nFuzzA\nok  \texample.test/d\t0.1s\n")
+	if want := []target{{"example.test/a", "FuzzA"}, {"example.test/a", "FuzzB"}, {"example.test/d", "FuzzA"}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// What is a failure: everything but the end of the time.
+func TestResult(t *testing.T) {
+	t.Parallel()
+	const ran = "fuzz: elapsed: 0s, gathering baseline coverage: 0/3 completed\n" +
+		"fuzz: elapsed: 3s, execs: 1000 (333/sec), new interesting: 1 (total: 4)\n" +
+		"fuzz: elapsed: 5s, execs: 2000 (400/sec), new interesting: 2 (total: 5)\n"
+	const ended = "FAIL\nexit status 1\nFAIL\texample.test/a\t5.011s\nFAIL\n"
+	exit := errors.New("exit status 1")
+	for name, row := range map[string]struct {
+		output string
+		err    error
+		fails  bool
+	}{
+		"done":             {ran + "PASS\nok  \texample.test/a\t5.011s\n", nil, false},
+		"late":             {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n" + ended, exit, false},
+		"an input":         {ran + "--- FAIL: FuzzA (5.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:5: bad\n    \n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
+		"an input, late":   {ran + "--- FAIL: FuzzA (5.01s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzA/1\n" + ended, exit, true},
+		"its own deadline": {"--- FAIL: FuzzA (0.01s)\n    context deadline exceeded\n" + ended, exit, true},
+		"nothing built":    {"FAIL\texample.test/a [build failed]\n", exit, true},
+		"nothing tried":    {"PASS\nok  \texample.test/a\t5.011s\n", nil, true},
+	} {
+		got := resultOf(row.output, row.err)
+		if (got.failure != "") != row.fails || strings.Contains(got.String(), "FAILED") != row.fails || !row.fails && (got.inputs != 2000 || got.corpus != 5) {
+			t.Errorf("%s: got %+v, want a failure: %v", name, got, row.fails)
+		}
+	}
+}
+
+// The whole way, with a target that fails after some inputs.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.test/m\n\ngo 1.26\n",
+		"m_test.go": `package m
+
+import "testing"
+
+func FuzzSound(f *testing.F) { f.Fuzz(func(*testing.T, string) {}) }
+
+func FuzzBroken(f *testing.F) {
+	f.Fuzz(func(t *testing.T, n uint8) {
+		if n > 100 {
+			t.Error("more than a hundred")
+		}
+	})
+}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	targets, err := find([]string{"./..."})
+	if err != nil || len(targets) != 2 {
+		t.Fatalf("found %v, %v", targets, err)
+	}
+	for _, target := range targets {
+		r := target.run(time.Second)
+		if broken := target.name == "FuzzBroken"; broken != strings.Contains(r.failure, "more than a hundred") || broken == (r.failure == "") {
+			t.Errorf("%s: %s", target.name, r)
+		}
+	}
+	written, err := os.ReadDir(filepath.Join(dir, "testdata/fuzz/FuzzBroken"))
+	if err != nil || len(written) != 1 {
+		t.Errorf("%d failing inputs were written (%v), want 1", len(written), err)
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// campaign is one run of the tool.
+type campaign struct {
+	root    string // absolute
+	targets []target
+	// equivalents and endless are what people have found out about mutants, by
+	// name.
+	equivalents, endless map[string]string
+
+	only      *regexp.Regexp // of the mutants' names
+	survivors bool           // print only what needs a person's attention
+	out       io.Writer
+}
+
+// list prints the mutants.
+func (c *campaign) list() error {
+	sources, err := c.sources()
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		for _, m := range s.mutants {
+			if c.only.MatchString(m.name()) {
+				fmt.Fprintf(c.out, "%s (%s:%d)\n", m.name(), m.file, m.line)
+			}
+		}
+	}
+	return nil
+}
+
+// run runs the mutants, prints the fate of each, and reports whether all is
+// well.
+func (c *campaign) run() (ok bool, err error) {
+	began := time.Now()
+	sources, err := c.sources()
+	if err != nil {
+		return false, err
+	}
+	work, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+	var sum summary
+	for i, s := range sources {
+		if !slices.ContainsFunc(s.mutants, func(m mutant) bool { return c.only.MatchString(m.name()) }) {
+			continue
+		}
+		b, err := s.build(filepath.Join(work, fmt.Sprint(i)))
+		if err != nil {
+			return false, err
+		}
+		verdicts, err := c.judge(b)
+		if err != nil {
+			return false, err
+		}
+		for _, v := range verdicts {
+			sum[v.outcome]++
+			if !c.survivors || !v.fine() {
+				fmt.Fprintln(c.out, v)
+			}
+		}
+	}
+	stale := c.stale(sources)
+	for _, name := range stale {
+		fmt.Fprintf(c.out, "declared.go tells of what is no mutant: %s\n", name)
+	}
+	fmt.Fprintf(c.out, "%s in %s\n", sum, time.Since(began).Round(time.Second))
+	return sum.ok() && len(stale) == 0, nil
+}
+
+func (c *campaign) sources() (sources []*source, err error) {
+	for _, t := range c.targets {
+		s, err := readSource(c.root, t)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// controlEvery is how many mutants there are to one run of the intact code.
+const controlEvery = 100
+
+// judge runs the mutants of a package, several at once. Now and then it runs
+// the intact code in between: where that fails, it is not the mutants that the
+// tests notice.
+func (c *campaign) judge(b *binary) ([]verdict, error) {
+	plan, err := b.rehearse()
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make([]verdict, len(b.mutants))
+	controls := make([]fate, 1+len(b.mutants)/controlEvery)
+	slots := make(chan struct{}, 2*runtime.NumCPU()) // tests also wait
+	var wg sync.WaitGroup
+	start := func(work func()) {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			work()
+		})
+	}
+	for i, m := range b.mutants {
+		if i%controlEvery == 0 {
+			start(func() { controls[i/controlEvery] = b.run(0, plan) })
+		}
+		switch {
+		case !c.only.MatchString(m.name()):
+		case b.refused[m.id]:
+			verdicts[i] = verdict{mutant: m, outcome: refused}
+		default:
+			var without []string
+			if m.condition {
+				without = b.quoting
+			}
+			start(func() { verdicts[i] = c.verdict(m, b.run(m.id, plan, without...)) })
+		}
+	}
+	wg.Wait()
+	for _, f := range controls {
+		if f.noticed {
+			return nil, b.unsound(f)
+		}
+	}
+	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), nil
+}
+
+// verdict says what a fate means for the mutant.
+func (c *campaign) verdict(m mutant, f fate) verdict {
+	reason, declared := c.equivalents[m.name()]
+	_, loops := c.endless[m.name()]
+	v := verdict{mutant: m, fate: f, reason: reason}
+	switch {
+	case declared && f.noticed:
+		v.outcome = wronglyDeclared
+	case declared:
+		v.outcome = equivalent
+	case f.timedOut && loops:
+		v.outcome = neverEnds
+	case f.timedOut:
+		v.outcome = hung
+	case f.noticed:
+		v.outcome = killed
+	default:
+		v.outcome = survived
+	}
+	return v
+}
+
+// stale returns the names in the declarations that no mutant has.
+func (c *campaign) stale(sources []*source) (names []string) {
+	found := map[string]bool{}
+	for _, s := range sources {
+		for _, m := range s.mutants {
+			found[m.name()] = true
+		}
+	}
+	for _, declared := range []map[string]string{c.equivalents, c.endless} {
+		for name := range declared {
+			if !found[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A package as the tool meets it, and tests that miss some of its mutants.
+var module = map[string]string{
+	"go.mod": "module example.test/m\n\ngo 1.26\n",
+	"m/f.go": `package m
+
+const keepCondition = "wid = :was"
+
+func f(a, b bool, n int) int {
+	if a && b {
+		return 1
+	}
+	for i := 0; i < n; i++ {
+		g(keepCondition)
+	}
+	return 0
+}
+
+func g(string) {}
+`,
+	"m/f_test.go": `package m
+
+import "testing"
+
+func TestF(t *testing.T) {
+	if f(true, true, 1) != 1 || f(false, true, 1) != 0 {
+		t.Error("f is broken")
+	}
+}
+
+func TestQuotes(t *testing.T) {
+	if keepCondition != "wid = :was" {
+		t.Error("the condition has changed")
+	}
+}
+`,
+}
+
+func campaignOver(t *testing.T, files map[string]string) (c *campaign, out *bytes.Buffer) {
+	t.Helper()
+	c = &campaign{root: t.TempDir(), only: regexp.MustCompile(""), out: &bytes.Buffer{},
+		targets: []target{{module: ".", pkg: "m", breaks: []string{"f.go"}, conditions: true, quoting: []string{"TestQuotes"}}}}
+	if err := os.Mkdir(filepath.Join(c.root, "m"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(c.root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, c.out.(*bytes.Buffer)
+}
+
+// The whole way: what is woven, built, run, and said.
+func TestCampaign(t *testing.T) {
+	t.Parallel()
+	c, out := campaignOver(t, module)
+	c.equivalents = map[string]string{
+		"m.f: i < n is negated":     "nobody counts",
+		"m.f: a && b is never true": "wrong",
+	}
+	c.endless = map[string]string{"m.f: i++ is gone": "it never arrives", "m.f: no such": "x"}
+	c.only = regexp.MustCompile(`a && b|i < n is neg|g\(|never true|condition is gone`)
+	ok, err := c.run()
+	if err != nil || ok {
+		t.Errorf("ok %v, error %v; want not ok", ok, err)
+	}
+	for _, want := range []string{
+		"m.f: a && b is always true (f.go:6): killed by TestF\n",
+		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT, but killed by TestF\n",
+		"m.f: a && b loses && b (f.go:6): SURVIVED\n",
+		"m.f: a && b loses a && (f.go:6): killed by TestF\n",
+		"m.f: i < n is negated (f.go:9): equivalent: nobody counts\n",
+		"m.f: g(keepCondition) is not called (f.go:10): SURVIVED\n",
+		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
+		"tells of what is no mutant: m.f: no such\n",
+		" 1 wrongly declared equivalent in ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s\nwant %q in it", out, want)
+		}
+	}
+}
+
+// Where the tests fail by themselves nothing was shown.
+func TestCampaignOverFailingTests(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"go.mod": module["go.mod"], "m/f.go": module["m/f.go"],
+		"m/f_test.go": strings.Replace(module["m/f_test.go"], "!= 1", "!= 2", 1)}
+	c, out := campaignOver(t, files)
+	if ok, err := c.run(); ok || err == nil || !strings.Contains(err.Error(), "TestF") {
+		t.Errorf("ok %v, error %v, output %q; want an error about TestF", ok, err, out)
+	}
+}
+
+// A name that is gone, of a file or of a test, is told.
+func TestCampaignOverOldNames(t *testing.T) {
+	t.Parallel()
+	c, _ := campaignOver(t, module)
+	c.targets[0].breaks = []string{"gone.go"}
+	if _, err := c.run(); err == nil || !strings.Contains(err.Error(), "gone.go") {
+		t.Errorf("got error %v", err)
+	}
+	c, _ = campaignOver(t, module)
+	c.targets[0].quoting = []string{"TestGone"}
+	if _, err := c.run(); err == nil || !strings.Contains(err.Error(), "TestGone") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// What each fate means for a mutant, and that words can be repeated.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}}
+	number(mutants)
+	if mutants[0].name() != ".f: x" || mutants[1].name() != ".f: x (2)" || mutants[2].name() != ".g: x" {
+		t.Errorf("got %q, %q, %q", mutants[0].name(), mutants[1].name(), mutants[2].name())
+	}
+	c := campaign{equivalents: map[string]string{".f: x (2)": "because"}, endless: map[string]string{".g: x": "loops"}}
+	lives, dies, hangs := fate{}, fate{noticed: true, by: "TestA"}, fate{noticed: true, by: "a time-out in TestA", timedOut: true}
+	for _, row := range []struct {
+		m    mutant
+		f    fate
+		want outcome
+		ok   bool
+	}{
+		{mutants[0], lives, survived, false},
+		{mutants[0], dies, killed, true},
+		{mutants[0], hangs, hung, false},
+		{mutants[1], lives, equivalent, true},
+		{mutants[1], dies, wronglyDeclared, false},
+		{mutants[1], hangs, wronglyDeclared, false},
+		{mutants[2], lives, survived, false},
+		{mutants[2], dies, killed, true},
+		{mutants[2], hangs, neverEnds, true},
+	} {
+		var sum summary
+		v := c.verdict(row.m, row.f)
+		sum[v.outcome]++
+		if v.outcome != row.want || sum.ok() != row.ok || v.fine() != row.ok {
+			t.Errorf("%s that met %+v: %s", row.m.name(), row.f, v)
+		}
+	}
+	if (summary{refused: 1}).ok() {
+		t.Error("what does not compile is taken for fine")
+	}
+}

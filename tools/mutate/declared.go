@@ -1,0 +1,69 @@
+package main
+
+// What people have found out about mutants, by name. A declaration that fits no
+// mutant is an error.
+
+// equivalents change nothing that anybody could observe, each with the reason.
+// One that a test notices is an error.
+var equivalents = map[string]string{
+	"idempotent.random.draw: r.used == 0 is always true":                              "fresh randomness sooner than needed",
+	"idempotent.random.draw: r.used is not set to (r.used + len(out)) % len(r.bytes)": "fresh randomness sooner than needed",
+
+	"idempotent.newCache: o.CacheEntries == 0 is never true": "a cache for no entries keeps nothing",
+
+	"idempotent.Record.schedule: r.Expires is not set to time.Time{}":                  "each case below sets it",
+	"idempotent.Record.schedule: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that it has",
+
+	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                          "no patience is over before its first pause",
+	"idempotent.attempt.await: w.until.After(a.window.handlerEnd) includes the equal time": "sets the value that it has",
+	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time":     "the pause is random to the nanosecond",
+
+	"idempotent.attempt.giveUp: cancel is not set to context.WithTimeout(ctx, a.opts.DeadlineReserve)": "frees a timer early",
+	"idempotent.attempt.settle: a.guard.cache != nil is always true":                                   "a nil cache keeps nothing",
+
+	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":  "with an error nothing is refused",
+	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||": "with an error nothing is refused",
+	"dynamostore.Store.GetChunks: length is not set to length+len(part)":    "a capacity: append grows without it",
+	"dynamostore.decoder.time: d.missing(name, p) is not called":            "no time is required",
+	"dynamostore.Store.pause: time.Until(deadline) <= delay has <":          "the pause is random to the nanosecond",
+	"dynamostore.backoff: doublings < 32 has <=":                            "a base doubled so often is above every limit already",
+
+	"boltstore.Store.Insert: err != nil is never true":                                       "every record encodes",
+	"boltstore.Store.Insert: err != nil is never true (2)":                                   "the count can be set in every writing transaction",
+	"boltstore.Store.Insert: err != nil && !errors.Is(err, errRefused) loses err != nil &&":  "without an error nothing is returned",
+	"boltstore.Store.Replace: err != nil is never true":                                      "the transaction looks at the context too",
+	"boltstore.Store.Replace: err != nil is never true (2)":                                  "every record encodes",
+	"boltstore.Store.Replace: err != nil && !errors.Is(err, errRefused) loses err != nil &&": "without an error nothing is returned",
+
+	"boltstore.Store.scan: after != nil && string(key) == string(after) is never true":         "the last record is looked at twice",
+	"boltstore.Store.scan: after != nil && string(key) == string(after) loses after != nil &&": "no key is empty",
+	"boltstore.Store.scan: after != nil is negated":                                            "the last record is looked at twice",
+	"boltstore.Store.scan: last is not set to nil":                                             "a look behind the end finds nothing",
+	"boltstore.Store.drop: err != nil is never true (2)":                                       "a key can be deleted in every writing transaction",
+
+	"boltstore.encode: ok is always true":                   "without members of a later version there is nothing to copy",
+	"boltstore.encode: delete(doc, f.name) is not called":   "what is known is never among the members of a later version",
+	"boltstore.encode: err != nil is never true":            "every field encodes",
+	"boltstore.encode: err != nil is never true (2)":        "every document encodes",
+	"boltstore.coded: !unmarshal(raw, &code) is never true": "no code is empty, and what is not read stays so",
+}
+
+// endless are mutants that never end, which is all that a test can notice of
+// them, each with what goes on. Whatever else only a time-out ends is an error:
+// it may be a mutant that no test notices and a machine that is busy.
+var endless = map[string]string{
+	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":     "what is over the bound is never dropped",
+	"idempotent.attempt.claim: round < maxClaimRounds is always true": "a record that changes at every look is looked at for ever",
+	"idempotent.attempt.claim: round++ is gone":                       "a record that changes at every look is looked at for ever",
+	"idempotent.attempt.claim: !again is never true":                  "patience never ends",
+	"idempotent.attempt.claim: !again is not negated":                 "patience never ends",
+	"idempotent.ParseState: s++ is gone":                              "the first state is compared for ever",
+
+	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a conflict that does not pass is met for ever",
+	"dynamostore.Store.pause: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a conflict that does not pass is met for ever",
+	"dynamostore.Store.pause: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= s.opts.ConflictAttempts ||": "a conflict that does not pass is met for ever",
+
+	"boltstore.Store.Purge: last == nil is never true": "the end is looked for behind the end",
+	"boltstore.Store.Purge: last == nil is negated":    "the end is looked for behind the end",
+	"boltstore.Store.Purge: after is not set to last":  "the first records are looked at for ever",
+}

@@ -1,0 +1,112 @@
+package main
+
+import "fmt"
+
+// mutant is one small change.
+type mutant struct {
+	id    int    // what the environment variable says, from 1
+	pkg   string // folder of the package, from the root
+	where string // function or constant
+	file  string // base name
+	line  int
+	what  string // the change in words
+	nth   int    // from 2 where a function has several of the same words
+	edit  edit
+
+	condition bool // of DynamoDB
+}
+
+// name is the same as long as the code around the change is.
+func (m mutant) name() string {
+	s := m.pkg + "." + m.where + ": " + m.what
+	if m.nth > 1 {
+		s += fmt.Sprintf(" (%d)", m.nth)
+	}
+	return s
+}
+
+// number gives the mutants of a package their ids, and those of the same words
+// a count.
+func number(mutants []mutant) {
+	seen := map[string]int{}
+	for i := range mutants {
+		m := &mutants[i]
+		m.id = i + 1
+		key := m.where + "\x00" + m.what
+		seen[key]++
+		m.nth = seen[key]
+	}
+}
+
+// outcome is what became of a mutant.
+type outcome uint8
+
+const (
+	killed          outcome = iota + 1
+	neverEnds               // and is declared to, so that its time-out is a death
+	equivalent              // declared, and no test noticed
+	survived                // from here on a person is needed
+	hung                    // no test failed, but one did not end, which may have other reasons
+	wronglyDeclared         // declared equivalent, and a test noticed
+	refused                 // by the compiler
+	outcomes                // how many there are
+)
+
+func (o outcome) fine() bool { return o < survived }
+
+// verdict is the line about a mutant.
+type verdict struct {
+	mutant
+	fate
+	outcome
+	reason string // of the equivalence
+}
+
+func (v verdict) String() string {
+	s := fmt.Sprintf("%s (%s:%d): ", v.name(), v.file, v.line)
+	switch v.outcome {
+	case killed, neverEnds:
+		return s + "killed by " + v.by
+	case equivalent:
+		return s + "equivalent: " + v.reason
+	case survived:
+		return s + "SURVIVED"
+	case hung:
+		return s + "HUNG, ended by " + v.by + "; write a test that fails, or declare it endless"
+	case wronglyDeclared:
+		return s + "DECLARED EQUIVALENT, but killed by " + v.by
+	default:
+		return s + "DOES NOT COMPILE; teach operators.go a form that does"
+	}
+}
+
+// summary counts the mutants by outcome.
+type summary [outcomes]int
+
+// ok reports whether nothing needs a person's attention.
+func (s summary) ok() bool {
+	for o, n := range s {
+		if n > 0 && !outcome(o).fine() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s summary) String() string {
+	all := 0
+	for _, n := range s {
+		all += n
+	}
+	text := fmt.Sprintf("%d mutants: %d killed, %d of them because they never end; %d equivalent, %d survived",
+		all, s[killed]+s[neverEnds], s[neverEnds], s[equivalent], s[survived])
+	for _, rare := range []struct {
+		outcome
+		what string
+	}{{hung, "hung"}, {wronglyDeclared, "wrongly declared equivalent"}, {refused, "did not compile"}} {
+		if n := s[rare.outcome]; n > 0 {
+			text += fmt.Sprintf(", %d %s", n, rare.what)
+		}
+	}
+	return text
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"slices"
+	"strings"
+)
+
+// edit replaces the bytes from and up to to of a file.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// breaker collects the mutants of one function.
+type breaker struct {
+	src   []byte
+	fset  *token.FileSet
+	found []mutant
+}
+
+// breakFunction returns every mutant of f, whose file has the text src.
+func breakFunction(fset *token.FileSet, src []byte, f *ast.FuncDecl) []mutant {
+	b := &breaker{src: src, fset: fset}
+	b.walk(f.Body, resultTypes(f.Type))
+	return b.found
+}
+
+// resultTypes spells out the types of a function's results, one per value.
+func resultTypes(t *ast.FuncType) (types []string) {
+	if t.Results == nil {
+		return nil
+	}
+	for _, field := range t.Results.List {
+		name := "?"
+		if id, ok := field.Type.(*ast.Ident); ok {
+			name = id.Name
+		}
+		for range max(1, len(field.Names)) {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+func (b *breaker) offset(p token.Pos) int { return b.fset.Position(p).Offset }
+
+func (b *breaker) text(n ast.Node) string { return string(b.src[b.offset(n.Pos()):b.offset(n.End())]) }
+
+// add notes the mutant in which n has become text. what says so in words.
+func (b *breaker) add(n ast.Node, text, what string, args ...any) {
+	b.addRange(n.Pos(), n.End(), text, what, args...)
+}
+
+func (b *breaker) addRange(from, to token.Pos, text, what string, args ...any) {
+	b.found = append(b.found, mutant{
+		line: b.fset.Position(from).Line,
+		what: fmt.Sprintf(what, args...),
+		edit: edit{b.offset(from), b.offset(to), text},
+	})
+}
+
+// brief is the text of n on one line.
+func (b *breaker) brief(n ast.Node) string {
+	s := strings.Join(strings.Fields(b.text(n)), " ")
+	if len(s) > 90 {
+		s = s[:87] + "..."
+	}
+	return s
+}
+
+func (b *breaker) walk(n ast.Node, results []string) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			b.walk(n.Body, resultTypes(n.Type))
+			return false
+		case *ast.IfStmt:
+			b.condition(n.Cond)
+		case *ast.ForStmt:
+			if n.Cond != nil {
+				b.condition(n.Cond)
+			}
+		case *ast.SwitchStmt:
+			b.clauses(n.Body, n.Tag == nil)
+		case *ast.TypeSwitchStmt:
+			b.types(n)
+		case *ast.ReturnStmt:
+			for i, value := range n.Results {
+				if i < len(results) && len(n.Results) == len(results) && results[i] == "bool" && !isConstant(value) {
+					b.condition(value)
+				}
+			}
+		case ast.Stmt:
+			b.statement(n)
+		case *ast.CallExpr:
+			b.call(n)
+		case *ast.BinaryExpr:
+			if slices.Contains([]token.Token{token.SUB, token.MUL, token.QUO}, n.Op) {
+				b.add(n, b.text(n.X), "%s becomes %s", b.brief(n), b.brief(n.X))
+			}
+		case *ast.UnaryExpr:
+			if n.Op == token.SUB {
+				b.add(n, b.text(n.X), "%s loses its sign", b.brief(n))
+			}
+		}
+		return true
+	})
+}
+
+// types drops clauses of a type switch. What one binds has another type
+// elsewhere, so its statements are lost.
+func (b *breaker) types(n *ast.TypeSwitchStmt) {
+	for _, stmt := range n.Body.List {
+		if clause := stmt.(*ast.CaseClause); clause.List != nil {
+			text := ""
+			if assign, ok := n.Assign.(*ast.AssignStmt); ok {
+				text = "case interface{ onceNobody() }: _ = " + b.text(assign.Lhs[0])
+			}
+			b.add(clause, text, "case %s is gone", b.list(clause.List))
+		}
+	}
+}
+
+// clauses breaks the conditions of a switch without a tag, and drops clauses
+// and values of one with a tag.
+func (b *breaker) clauses(body *ast.BlockStmt, tagless bool) {
+	for _, stmt := range body.List {
+		clause := stmt.(*ast.CaseClause)
+		switch {
+		case clause.List == nil && returns(clause):
+			// The compiler wants something in its place: whoever comes here fails.
+			b.add(clause, `default: panic("no clause")`, "the default clause is gone")
+		case clause.List == nil:
+			b.add(clause, "", "the default clause is gone")
+		case tagless:
+			for _, e := range clause.List {
+				b.condition(e)
+			}
+		case len(clause.List) == 1:
+			b.add(body, b.without(body, clause), "case %s is gone", b.brief(clause.List[0]))
+		default:
+			for i, e := range clause.List {
+				var rest []string
+				for _, r := range slices.Delete(slices.Clone(clause.List), i, i+1) {
+					rest = append(rest, b.text(r))
+				}
+				b.addRange(clause.List[0].Pos(), clause.List[len(clause.List)-1].End(), strings.Join(rest, ", "), "case %s is gone", b.brief(e))
+			}
+		}
+	}
+}
+
+// without returns the body of a switch in which nothing is a case of clause any
+// more. Its statements stand on in the default clause, where nobody comes to
+// them, so that what they use is used.
+func (b *breaker) without(body *ast.BlockStmt, clause *ast.CaseClause) string {
+	end := clause.End()
+	for _, s := range clause.Body {
+		if jump, ok := s.(*ast.BranchStmt); ok && jump.Tok == token.FALLTHROUGH {
+			end = jump.Pos() // which stands at the end of a clause and nowhere else
+		}
+	}
+	dead := " if false {" + string(b.src[b.offset(clause.Colon)+1:b.offset(end)]) + "\n}; "
+	at, otherwise := body.Rbrace, "default:"+dead
+	for _, stmt := range body.List {
+		if c := stmt.(*ast.CaseClause); c.List == nil {
+			at, otherwise = c.Colon+1, dead
+		}
+	}
+	start := b.offset(body.Pos())
+	return apply(b.text(body), []edit{
+		{b.offset(clause.Pos()) - start, b.offset(clause.End()) - start, ""},
+		{b.offset(at) - start, b.offset(at) - start, otherwise},
+	})
+}
+
+func returns(clause *ast.CaseClause) bool {
+	if len(clause.Body) == 0 {
+		return false
+	}
+	_, ok := clause.Body[len(clause.Body)-1].(*ast.ReturnStmt)
+	return ok
+}
+
+// harmless are deferred calls that free what a test's end frees as well.
+var harmless = []string{"cancel", "Unlock", "Stop", "Close"}
+
+// statement drops calls, assignments and jumps.
+func (b *breaker) statement(s ast.Stmt) {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		if call, ok := s.X.(*ast.CallExpr); ok && !slices.Contains([]string{"Lock", "Unlock", "panic"}, name(call.Fun)) {
+			b.add(s, "func(...any) {}("+b.list(call.Args)+")", "%s is not called", b.brief(s))
+		}
+	case *ast.DeferStmt:
+		if !slices.Contains(harmless, name(s.Call.Fun)) {
+			text := "_ = " + b.text(s.Call.Fun)
+			if len(s.Call.Args) > 0 {
+				text += "; func(...any) {}(" + b.list(s.Call.Args) + ")"
+			}
+			b.add(s, text, "%s is gone", b.brief(s))
+		}
+	case *ast.IncDecStmt:
+		b.add(s, "", "%s is gone", b.brief(s))
+	case *ast.BranchStmt:
+		b.add(s, "", "%s is gone", b.brief(s))
+	case *ast.AssignStmt:
+		b.assignment(s)
+	}
+}
+
+// assignment drops what is assigned and keeps the evaluation.
+func (b *breaker) assignment(s *ast.AssignStmt) {
+	switch s.Tok {
+	case token.DEFINE:
+	case token.ASSIGN:
+		for i, left := range s.Lhs {
+			right := s.Rhs[0]
+			if len(s.Rhs) == len(s.Lhs) {
+				right = s.Rhs[i]
+			}
+			if b.text(left) != "_" {
+				b.add(left, "*onceNowhere("+b.text(left)+")", "%s is not set to %s", b.brief(left), b.brief(right))
+			}
+		}
+	default: // += and the like
+		b.add(s, "_ = "+b.text(s.Rhs[0]), "%s is gone", b.brief(s))
+	}
+}
+
+// name returns the last part of what is called.
+func name(fun ast.Expr) string {
+	switch f := fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+// call drops the steps of a computation: x.Add(y) becomes x. Arguments are
+// still evaluated, by a function of the woven code that returns its first.
+func (b *breaker) call(c *ast.CallExpr) {
+	first := func(kept ast.Expr, others ...ast.Expr) string {
+		return "onceFirst(" + b.list(append([]ast.Expr{kept}, others...)) + ")"
+	}
+	method, isMethod := c.Fun.(*ast.SelectorExpr)
+	switch name(c.Fun) {
+	case "Clone":
+		if isMethod && len(c.Args) == 0 {
+			b.add(c, b.text(method.X), "%s loses its Clone", b.brief(c))
+		} else if len(c.Args) == 1 { // of a package
+			b.add(c, b.text(c.Args[0]), "%s loses its Clone", b.brief(c))
+		}
+	case "Add", "Truncate", "UTC":
+		if isMethod {
+			b.add(c, first(method.X, c.Args...), "%s loses its %s", b.brief(c), method.Sel.Name)
+		}
+	case "min", "max":
+		if !isMethod && len(c.Args) == 2 {
+			for i, kept := range c.Args {
+				b.add(c, "onceOf("+b.text(kept)+", "+b.text(c.Args[1-i])+")", "%s becomes %s", b.brief(c), b.brief(kept))
+			}
+		}
+	case "WithoutCancel":
+		b.add(c, b.text(c.Args[0]), "%s becomes %s", b.brief(c), b.brief(c.Args[0]))
+	}
+}
+
+// list is the text of expressions with commas between them.
+func (b *breaker) list(exprs []ast.Expr) string {
+	var texts []string
+	for _, e := range exprs {
+		texts = append(texts, b.text(e))
+	}
+	return strings.Join(texts, ", ")
+}

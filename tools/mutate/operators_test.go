@@ -1,0 +1,80 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+)
+
+const sample = `package p
+
+func f(a, b int, on bool, t T) bool {
+	if a < b && !on {
+		a = b
+		go1()
+	}
+	switch a {
+	case 1, 2:
+		a++
+	default:
+		return t.Before(u)
+	}
+	return a != b
+}
+`
+
+// broken returns what becomes of each mutant of a source's first function: the
+// words, and the text with the change.
+func broken(t *testing.T, src string) map[string]string {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "f.go", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, m := range breakFunction(fset, []byte(src), file.Decls[0].(*ast.FuncDecl)) {
+		text := apply(src, []edit{m.edit})
+		if _, err := parser.ParseFile(token.NewFileSet(), "m.go", text, 0); err != nil {
+			t.Errorf("%s: %v\n%s", m.what, err, text)
+		}
+		out[m.what] = text
+	}
+	return out
+}
+
+func TestOperators(t *testing.T) {
+	t.Parallel()
+	got := broken(t, sample)
+	for what, want := range map[string]string{
+		"a < b && !on is always true":         "if (a < b && !on) || true {",
+		"a < b && !on is never true":          "if (a < b && !on) && false {",
+		"a < b && !on loses && !on":           "if (a < b) || (false && (!on)) {",
+		"a < b && !on loses a < b &&":         "if (!on) || (false && (a < b)) {",
+		"a < b has <=":                        "if a <= b && !on {",
+		"a < b is negated":                    "if !(a < b) && !on {",
+		"!on is not negated":                  "if a < b && on {",
+		"a is not set to b":                   "*onceNowhere(a) = b",
+		"go1() is not called":                 "func(...any) {}()",
+		"case 1 is gone":                      "case 2:",
+		"case 2 is gone":                      "case 1:",
+		"a++ is gone":                         "case 1, 2:\n\t\t\n",
+		"the default clause is gone":          `default: panic("no clause")`,
+		"t.Before(u) includes the equal time": "return !t.After(u)",
+		"t.Before(u) is never true":           "return (t.Before(u)) && false",
+		"a != b is negated":                   "return !(a != b)",
+	} {
+		if !strings.Contains(got[what], want) {
+			t.Errorf("%q gives\n%s\nwant %q in it", what, got[what], want)
+		}
+		delete(got, what)
+	}
+	for _, what := range []string{"a != b is always true", "a != b is never true", "t.Before(u) is always true", "t.Before(u) is negated"} {
+		delete(got, what)
+	}
+	for what := range got {
+		t.Errorf("%q was not expected", what)
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// source is one package with its mutants.
+type source struct {
+	target
+	dir     string // absolute
+	fset    *token.FileSet
+	files   map[string]*sourceFile // by base name
+	mutants []mutant
+}
+
+type sourceFile struct {
+	text []byte
+	ast  *ast.File
+	// broken functions and constants, and the mutants of each by index
+	functions map[*ast.FuncDecl][]int
+	constants map[*ast.ValueSpec][]int
+}
+
+// readSource parses a package and finds its mutants.
+func readSource(root string, t target) (*source, error) {
+	s := &source{target: t, dir: filepath.Join(root, t.module, t.pkg), fset: token.NewFileSet(), files: map[string]*sourceFile{}}
+	names, err := filepath.Glob(filepath.Join(s.dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := parser.ParseFile(s.fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		s.files[filepath.Base(name)] = &sourceFile{text: text, ast: f, functions: map[*ast.FuncDecl][]int{}, constants: map[*ast.ValueSpec][]int{}}
+		all = append(all, f)
+	}
+	folded := constants(all)
+	for _, base := range s.sorted() {
+		f := s.files[base]
+		for _, decl := range f.ast.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if slices.Contains(t.breaks, base) {
+					for _, m := range breakFunction(s.fset, f.text, d) {
+						m.where = functionName(d)
+						f.functions[d] = append(f.functions[d], s.note(m, base))
+					}
+				}
+			case *ast.GenDecl:
+				if t.conditions && d.Tok == token.CONST {
+					if err := s.conditionsOf(d, f, base, folded); err != nil {
+						return nil, err
+					}
+				}
+			}
+		}
+		if at := stray(f.ast); t.conditions && at != token.NoPos {
+			return nil, fmt.Errorf("%s: a condition stands here that is no constant named …%s, so nothing would break it", s.fset.Position(at), conditionSuffix)
+		}
+	}
+	for _, base := range t.breaks {
+		if s.files[base] == nil {
+			return nil, fmt.Errorf("%s has no file %s; correct targets.go", s.folder(), base)
+		}
+	}
+	number(s.mutants)
+	return s, nil
+}
+
+// folder names the package from the root.
+func (s *source) folder() string { return filepath.ToSlash(filepath.Join(s.module, s.pkg)) }
+
+func (s *source) sorted() (names []string) {
+	for name := range s.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// note keeps a mutant and returns its index.
+func (s *source) note(m mutant, base string) int {
+	m.pkg, m.file = s.folder(), base
+	s.mutants = append(s.mutants, m)
+	return len(s.mutants) - 1
+}
+
+func (s *source) conditionsOf(d *ast.GenDecl, f *sourceFile, base string, folded map[string]string) error {
+	for _, spec := range d.Specs {
+		value := spec.(*ast.ValueSpec)
+		if len(value.Names) != 1 || len(value.Values) != 1 || !strings.HasSuffix(value.Names[0].Name, conditionSuffix) {
+			continue
+		}
+		expr, ok := folded[value.Names[0].Name]
+		if !ok {
+			continue
+		}
+		texts, what, err := breakCondition(expr)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.fset.Position(value.Pos()), err)
+		}
+		for i := range texts {
+			m := mutant{condition: true, where: value.Names[0].Name, what: what[i], line: s.fset.Position(value.Pos()).Line, edit: edit{text: strconv.Quote(texts[i])}}
+			f.constants[value] = append(f.constants[value], s.note(m, base))
+		}
+	}
+	return nil
+}
+
+// functionName is "name" or "Type.name".
+func functionName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	t := d.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	if index, ok := t.(*ast.IndexExpr); ok {
+		t = index.X
+	}
+	if id, ok := t.(*ast.Ident); ok {
+		return id.Name + "." + d.Name.Name
+	}
+	return d.Name.Name
+}

@@ -1,0 +1,35 @@
+package main
+
+// target is a package with the files that the protocol rests on: every function
+// in them is broken. They are named, not found, so that it is a decision what is
+// guarded; one that is gone is an error, so that the list cannot rot.
+type target struct {
+	module string   // folder of the module, from the root
+	pkg    string   // folder of the package in the module
+	breaks []string // base names
+	// conditions: string constants whose name ends in "Condition" are
+	// expressions of DynamoDB and are broken too.
+	conditions bool
+	// quoting are the tests that repeat the text of a condition. They notice
+	// every change and prove nothing about it, so they are left out when a
+	// condition is broken.
+	quoting []string
+}
+
+var targets = []target{
+	{module: ".", pkg: "idempotent", breaks: []string{
+		"decide.go", "record.go", "lease.go", "outcome.go", // judgement
+		"attempt.go", "claim.go", "wait.go", // claim
+		"do.go", "execution.go", "settle.go", // execution and outcome
+		"resolve.go",                         // evidence from outside
+		"chunks.go", "result.go", "cache.go", // results
+		"key.go",
+	}},
+	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
+	{module: ".", pkg: "dynamostore", breaks: []string{
+		"insert.go", "replace.go", "get.go", "put.go", // records
+		"chunk.go", "chunks_get.go", "chunks_put.go", // large results
+		"item.go", "decode.go", "retry.go",
+	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
+	{module: "boltstore", pkg: ".", breaks: []string{"insert.go", "replace.go", "get.go", "purge.go", "record.go"}},
+}

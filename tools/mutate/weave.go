@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// Every mutant of a package is woven into the same source, so that one build
+// serves all of them. A function with mutants
+//
+//	func f(x int) bool { body }
+//
+// becomes
+//
+//	func f(x int) bool { switch onceMutant { case 7: return f_m7(x) }; body }
+//	func f_m7(x int) bool { body with the seventh change }
+//
+// and a constant a variable that is chosen likewise.
+
+// variable is the environment variable that says which mutant is on.
+const variable = "ONCE_MUTANT"
+
+// selector declares what the woven code switches on.
+const selector = `package %s
+
+import (
+	"os"
+	"strconv"
+)
+
+var onceMutant, _ = strconv.Atoi(os.Getenv("` + variable + `"))
+
+func onceFirst[T any](first T, _ ...any) T { return first }
+
+func onceOf[T any](first, _ T) T { return first }
+
+func onceNowhere[T any](T) *T { return new(T) }
+`
+
+// woven is the text of a file with its mutants, and which lines belong to which.
+type woven struct {
+	text  string
+	lines []span
+}
+
+type span struct {
+	from, to int // lines, inclusive
+	id       int
+}
+
+// weave returns the file with the mutants that keep says.
+func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
+	var edits []edit
+	var copies strings.Builder
+	var spans []span
+	// The copies stand behind the file, so the lines before keep their numbers.
+	line := strings.Count(string(f.text), "\n") + 1
+	write := func(id int, text string) {
+		text = "\n" + text + "\n"
+		copies.WriteString(text)
+		n := strings.Count(text, "\n")
+		spans = append(spans, span{line, line + n, id})
+		line += n
+	}
+	for _, decl := range f.ast.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			var cases strings.Builder
+			for _, i := range f.functions[d] {
+				m := &s.mutants[i]
+				if !keep(m.id) {
+					continue
+				}
+				fmt.Fprintf(&cases, "case %d: %s; ", m.id, forward(d, m.id))
+				write(m.id, s.brokenCopy(f, d, m))
+			}
+			if cases.Len() > 0 {
+				at := s.fset.Position(d.Body.Lbrace).Offset + 1
+				edits = append(edits, edit{at, at, "switch onceMutant { " + cases.String() + "}; "})
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				value, ok := spec.(*ast.ValueSpec)
+				if !ok || len(f.constants[value]) == 0 {
+					continue
+				}
+				var cases strings.Builder
+				for _, i := range f.constants[value] {
+					if m := &s.mutants[i]; keep(m.id) {
+						fmt.Fprintf(&cases, "case %d: return %s; ", m.id, m.edit.text)
+					}
+				}
+				from, to := s.fset.Position(value.Pos()).Offset, s.fset.Position(value.End()).Offset
+				id, original := value.Names[0].Name, s.slice(f, value.Values[0])
+				edits = append(edits, edit{from, to, id + "Intact = " + original})
+				write(0, fmt.Sprintf("var %s = func() string { switch onceMutant { %s }; return %sIntact }()", id, cases.String(), id))
+			}
+		}
+	}
+	return woven{text: apply(string(f.text), edits) + copies.String(), lines: spans}
+}
+
+func (s *source) slice(f *sourceFile, n ast.Node) string {
+	return string(f.text[s.fset.Position(n.Pos()).Offset:s.fset.Position(n.End()).Offset])
+}
+
+// brokenCopy returns the text of d under the mutant's own name, with its change.
+func (s *source) brokenCopy(f *sourceFile, d *ast.FuncDecl, m *mutant) string {
+	start, end := s.fset.Position(d.Pos()).Offset, s.fset.Position(d.End()).Offset
+	at := s.fset.Position(d.Name.Pos()).Offset
+	return apply(string(f.text[start:end]), []edit{
+		{at - start, at - start + len(d.Name.Name), copyName(d, m.id)},
+		{m.edit.from - start, m.edit.to - start, m.edit.text},
+	})
+}
+
+func copyName(d *ast.FuncDecl, id int) string { return fmt.Sprintf("%s_m%d", d.Name.Name, id) }
+
+// forward returns the statement that hands a call over to a copy. Parameters
+// need names for that, as all of ours have.
+func forward(d *ast.FuncDecl, id int) string {
+	call := copyName(d, id)
+	if d.Recv != nil {
+		call = d.Recv.List[0].Names[0].Name + "." + call
+	}
+	if d.Type.TypeParams != nil {
+		call += "[" + strings.Join(names(d.Type.TypeParams), ", ") + "]"
+	}
+	args := names(d.Type.Params)
+	if n := len(d.Type.Params.List); n > 0 {
+		if _, variadic := d.Type.Params.List[n-1].Type.(*ast.Ellipsis); variadic {
+			args[len(args)-1] += "..."
+		}
+	}
+	call += "(" + strings.Join(args, ", ") + ")"
+	if d.Type.Results == nil {
+		return call + "; return"
+	}
+	return "return " + call
+}
+
+func names(list *ast.FieldList) (out []string) {
+	for _, field := range list.List {
+		for _, id := range field.Names {
+			out = append(out, id.Name)
+		}
+	}
+	return out
+}
+
+// apply makes edits, which do not overlap, in text.
+func apply(text string, edits []edit) string {
+	slices.SortFunc(edits, func(a, b edit) int { return b.from - a.from })
+	for _, e := range edits {
+		text = text[:e.from] + e.text + text[e.to:]
+	}
+	return text
+}
