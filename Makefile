@@ -11,25 +11,30 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
-run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
+run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
 .PHONY: test
-test: lint test-unit test-fuzz cover test-localstack test-integration ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration
+test: lint test-unit test-limits test-fuzz cover test-localstack test-integration ## Everything: lint, race tests, limits, fuzzing, coverage, LocalStack, integration
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines
 	go test -race $(PACKAGES)
 	cd tools && GOWORK=off go test ./...
 
+.PHONY: test-limits
+test-limits: ## What a request may cost, without the race detector
+	go test -count=1 -p 1 -run 'Limits|Allocations' ./idempotent ./lambdahttp
+
 .PHONY: fuzz test-fuzz
+FUZZED := $(PACKAGES) ./tests/syntax
 FUZZTIME ?= 60s
 fuzz test-fuzz: $(BIN)/fuzz
 fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
-	@$(BIN)/fuzz -time $(FUZZTIME) $(PACKAGES)
+	@$(BIN)/fuzz -time $(FUZZTIME) $(FUZZED)
 test-fuzz: ## Every fuzz target for 5 s
-	@$(BIN)/fuzz -time 5s $(PACKAGES)
+	@$(BIN)/fuzz -time 5s $(FUZZED)
 
 .PHONY: mutate
 mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must notice (ARGS)
