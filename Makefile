@@ -16,16 +16,12 @@ run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@exec $(BIN)/charge-local
 
 .PHONY: test
-test: lint test-unit test-limits test-fuzz cover test-localstack test-integration ## Everything: lint, race tests, limits, fuzzing, coverage, LocalStack, integration
+test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines
 	go test -race $(PACKAGES)
 	cd tools && GOWORK=off go test ./...
-
-.PHONY: test-limits
-test-limits: ## What a request may cost, without the race detector
-	go test -count=1 -p 1 -run 'Limits|Allocations' ./idempotent ./lambdahttp
 
 .PHONY: fuzz test-fuzz
 FUZZED := $(PACKAGES) ./tests/syntax
@@ -43,10 +39,21 @@ mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must not
 $(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
 	@cd tools && GOWORK=off go build -o ../$@ ./$*
 
+.PHONY: model model-mutants
+model: ## Model-check the protocol of one key with TLC (ARGS: configurations)
+	@docs/model/check $(ARGS)
+model-mutants: ## Break the model clause by clause; TLC must notice (ARGS: clauses)
+	@docs/model/mutants $(ARGS)
+
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
 	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
+
+.PHONY: test-cost
+test-cost: ## Limits of processor time and time, without the race detector
+	go test -count=1 -run '^TestLimits$$' ./lambdahttp
+	go test -count=1 ./tests/bench
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack

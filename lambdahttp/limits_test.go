@@ -1,7 +1,7 @@
 //go:build !race
 
 // The race detector would be what is measured, so these limits are held
-// without it (make test-limits).
+// without it (make test-cost).
 
 package lambdahttp_test
 

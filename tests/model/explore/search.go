@@ -125,7 +125,7 @@ func (s *search) perform(w *world, next step) {
 func (s *search) goesOn(w *world, schedule []step) bool {
 	switch {
 	case w.broken != nil:
-		s.report.Violation = shorten(s.scenario, &s.fibers, w.broken, schedule)
+		s.report.Violation = shorten(s.scenario, &s.fibers, schedule)
 		return false
 	case w.ended:
 		s.ends[fmt.Sprintf("%s %s %d", w.record.State, w.record.Result, w.record.Attempt)] = true

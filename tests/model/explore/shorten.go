@@ -5,9 +5,9 @@ import "slices"
 // shorten leaves out of a schedule what is not needed to break an invariant,
 // until no run of steps can be left out any more. Turns would only be in the
 // way.
-func shorten(s *Scenario, f *fibers, v *Violation, schedule []step) *Violation {
+func shorten(s *Scenario, f *fibers, schedule []step) *Violation {
 	steps := slices.DeleteFunc(slices.Clone(schedule), func(s step) bool { return s.what == stay })
-	v = retry(s, f, steps)
+	v := retry(s, f, steps)
 	for size := len(v.steps) / 2; size > 0; {
 		shorter := (*Violation)(nil)
 		for i := 0; i+size <= len(v.steps) && shorter == nil; i++ {
