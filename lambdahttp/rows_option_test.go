@@ -11,18 +11,18 @@ import (
 
 // optionRows are about waiting, the form of answers, and what is said besides.
 var optionRows = []row{
-	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes meanwhile", options: waitFor(10 * time.Second), bubble: true,
+	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes meanwhile", options: waitFor(10 * time.Second),
 		play: waiting(3*time.Second, 3*time.Second, 5*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-25", situation: "`WaitFor` ends first", options: waitFor(10 * time.Second), bubble: true,
+	{id: "HTTP-25", situation: "`WaitFor` ends first", options: waitFor(10 * time.Second),
 		play: waiting(time.Minute, 8*time.Second, 10*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
 		retryAfter: "*", runs: 1, record: "completed"},
-	{id: "HTTP-25", situation: "the gateway would give up first: 29 s, less the lease's margin of 2 s", options: waitFor(time.Hour), bubble: true,
+	{id: "HTTP-25", situation: "the gateway would give up first: 29 s, less the lease's margin of 2 s", options: waitFor(time.Hour),
 		play: waiting(time.Minute, 25*time.Second, 27*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
 		retryAfter: "*", runs: 1, record: "completed"},
-	{id: "HTTP-25", situation: "another `GatewayTimeout`", bubble: true,
+	{id: "HTTP-25", situation: "another `GatewayTimeout`",
 		options: func(o *lambdahttp.Options) { waitFor(time.Hour)(o); o.GatewayTimeout = 50 * time.Second },
 		play:    waiting(40*time.Second, 40*time.Second, 42*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-25", situation: "its own deadline comes first", options: waitFor(time.Hour), bubble: true,
+	{id: "HTTP-25", situation: "its own deadline comes first", options: waitFor(time.Hour),
 		play:   func(w *world) reply { return w.waits(time.Minute, 5*time.Second, 3*time.Second, 5*time.Second) },
 		status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "*", runs: 1, record: "completed"},
 

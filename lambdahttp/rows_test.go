@@ -14,7 +14,6 @@ type row struct {
 	situation string
 	options   func(*lambdahttp.Options)
 	play      func(*world) reply
-	bubble    bool // play in a bubble of testing/synctest, where waiting takes no time
 
 	status     int
 	base       string // of the problem's type; "": the default
