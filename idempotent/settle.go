@@ -10,6 +10,7 @@ import (
 // settlement is what became of an outcome.
 type settlement struct {
 	stored   bool    // a retry gets what we reported
+	record   *Record // if stored: as it stands now
 	standing *Record // another outcome stands, and is everybody's answer
 	lost     bool    // somebody else owns the record
 }
@@ -55,7 +56,7 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 				whole.Result = out.result
 				a.guard.cache.put(&whole, now)
 			}
-			return settlement{stored: out.encoding != EncodingOmitted}
+			return settlement{stored: out.encoding != EncodingOmitted, record: &next}
 		}
 		now = a.opts.now()
 		switch decideLate(current, a.owner, a.fp, out.state, now) {
@@ -65,7 +66,7 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		case lateWrite:
 			kind = EventLateCompletion
 		case lateAgreed:
-			return settlement{stored: true}
+			return settlement{stored: true, record: current}
 		case lateStanding:
 			if current.Owner != a.owner {
 				a.observe(ctx, EventLeaseLost, current, out.err)
