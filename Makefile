@@ -11,7 +11,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
-run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA)
+run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
@@ -29,12 +29,13 @@ test-unit: ## Race tests of the packages, without engines
 	cd tools && GOWORK=off go test ./...
 
 .PHONY: fuzz test-fuzz
+FUZZED := $(PACKAGES) ./tests/syntax
 FUZZTIME ?= 60s
 fuzz test-fuzz: $(BIN)/fuzz
 fuzz: ## Every fuzz target in turn (FUZZTIME: for how long)
-	@$(BIN)/fuzz -time $(FUZZTIME) $(PACKAGES)
+	@$(BIN)/fuzz -time $(FUZZTIME) $(FUZZED)
 test-fuzz: ## Every fuzz target for 5 s
-	@$(BIN)/fuzz -time 5s $(PACKAGES)
+	@$(BIN)/fuzz -time 5s $(FUZZED)
 
 .PHONY: mutate
 mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must notice (ARGS)
@@ -56,6 +57,7 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 
 .PHONY: test-cost
 test-cost: ## Limits of processor time and time, without the race detector
+	go test -count=1 -run '^TestLimits$$' ./lambdahttp
 	go test -count=1 ./tests/bench
 
 .PHONY: test-localstack

@@ -20,6 +20,12 @@ type Outcome[T any] struct {
 	// an error that was not stored, and when the function succeeded but its
 	// result could not be kept.
 	Stored bool
+	// Expires is when a stored outcome stops being replayed. Zero if it is not
+	// stored.
+	Expires time.Time
+	// Ref is what the handler set as resource reference, if the outcome is
+	// stored. See [Execution.SetRef].
+	Ref string
 }
 
 // Do runs fn once for key and returns its result; every later Do with an equal
@@ -141,7 +147,8 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id}
 	}
-	out.Value, out.Stored = value, s.stored
+	out.Value = value
+	out.settled(s, s.stored)
 	return out, nil
 }
 
@@ -158,8 +165,15 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 	if result.state == StateUnknown && result.reason == ReasonHandlerError {
 		a.guard.hint(ctx, a.opts, w.held, err)
 	}
-	out.Stored = s.stored && result.state == StateCompleted
+	out.settled(s, s.stored && result.state == StateCompleted)
 	return out, err
+}
+
+// settled says of an outcome whether it is stored, and for how long.
+func (out *Outcome[T]) settled(s settlement, stored bool) {
+	if stored {
+		out.Stored, out.Expires, out.Ref = true, s.record.Expires, s.record.Ref
+	}
 }
 
 // recall returns the stored outcome of r.
@@ -174,7 +188,7 @@ func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (
 	}
 	a.guard.cache.put(r, a.opts.now())
 	a.observe(ctx, EventReplayed, r, nil)
-	out.Replayed, out.Stored = true, true
+	out.Replayed, out.Stored, out.Expires, out.Ref = true, true, r.Expires, r.Ref
 	return out, err
 }
 

@@ -2,6 +2,7 @@ package idempotent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,6 +213,37 @@ func TestSetRef(t *testing.T) {
 	var unresolved *idempotent.UnresolvedError
 	if !errors.As(err, &unresolved) || unresolved.Ref != "orders/7" || unresolved.RetryAfter <= 59*time.Second || unresolved.RetryAfter > time.Minute {
 		t.Errorf("got error %#v, want the reference and a minute to wait", err)
+	}
+}
+
+// An adapter learns of a stored outcome until when it stands, and what it is
+// about; of any other it learns neither.
+func TestOutcomeSaysHowLongItStands(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuardOver(t, s)
+	for _, err := range []error{nil, idempotent.Final("declined", ""), idempotent.NotExecuted(nil)} {
+		key := newKey()
+		for _, replayed := range []bool{false, true} {
+			out, _ := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (int, error) {
+				e, _ := idempotent.FromContext(ctx)
+				return 1, cmp.Or(e.SetRef("orders/7"), err)
+			})
+			want, ref := time.Time{}, ""
+			if _, lost := err.(*idempotent.NotExecutedError); !lost {
+				r, getErr := s.Get(t.Context(), key.RecordID())
+				if getErr != nil {
+					t.Fatal(getErr)
+				}
+				want, ref = r.Expires, "orders/7"
+				if out.Replayed != replayed || want.IsZero() {
+					t.Errorf("%v: replayed %t until %s", err, out.Replayed, want)
+				}
+			}
+			if !out.Expires.Equal(want) || out.Ref != ref {
+				t.Errorf("%v: the outcome stands until %s about %q, want %s and %q", err, out.Expires, out.Ref, want, ref)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 // settlement is what became of an outcome.
 type settlement struct {
 	stored   bool    // a retry gets what we reported
+	record   *Record // if stored: as it stands now
 	standing *Record // another outcome stands, and is everybody's answer
 	lost     bool    // somebody else owns the record
 }
@@ -51,7 +52,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 				whole.Result = out.result
 				a.guard.cache.put(&whole, now)
 			}
-			return settlement{stored: out.encoding != EncodingOmitted}
+			return settlement{stored: out.encoding != EncodingOmitted, record: &next}
 		}
 		now = a.opts.now()
 		switch decideLate(current, a.owner, a.fp, out.state, now) {
@@ -61,7 +62,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 		case lateWrite:
 			kind = EventLateCompletion
 		case lateAgreed:
-			return settlement{stored: true}
+			return settlement{stored: true, record: current}
 		case lateStanding:
 			switch {
 			case current.Version == w.doubts[""].version:

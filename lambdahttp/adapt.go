@@ -3,6 +3,7 @@ package lambdahttp
 import (
 	"context"
 	"maps"
+	"net/http"
 
 	"github.com/once-lambda/once/idempotent"
 )
@@ -15,9 +16,22 @@ type translation[Ev, Ans any] struct {
 	request  func(*Ev) Request
 	status   func(*Ans) int
 	response func(*Ans) (Response, error)
-	answer   func(Response) Ans
-	// headers points to the answer's headers with one value each.
-	headers func(*Ans) *map[string]string
+	answer   func(*Ev, Response) Ans
+	// set sets a header of the handler's own answer. The maps are the handler's,
+	// who may use them for every answer: it works on a copy.
+	set func(ev *Ev, a *Ans, name, value string)
+}
+
+// read returns the response that v is or points to, if that is of type Ans.
+func (t *translation[Ev, Ans]) read(v any) (r Response, ok bool, err error) {
+	if p, isPointer := v.(*Ans); isPointer && p != nil {
+		v = *p
+	}
+	a, ok := v.(Ans)
+	if ok {
+		r, err = t.response(&a)
+	}
+	return r, ok, err
 }
 
 // exchange is one event on its way, and what is to be answered.
@@ -37,15 +51,16 @@ func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(cont
 	if err != nil {
 		panic(err)
 	}
+	e.translate = t.read
 	return func(ctx context.Context, event Ev) (Ans, error) {
 		x := &exchange[Ev, Ans]{t: &t, handler: h, event: event}
 		r := t.request(&x.event)
 		a, err := e.serve(ctx, &r, x)
 		if a.response != nil {
-			x.ans = t.answer(*a.response)
+			x.ans = t.answer(&x.event, *a.response)
 		}
-		if a.notStored {
-			x.setHeader(headerStatus, "not-stored")
+		for _, m := range a.marks {
+			t.set(&x.event, &x.ans, m.name, m.value)
 		}
 		return x.ans, err
 	}
@@ -59,13 +74,18 @@ func (x *exchange[Ev, Ans]) enter(ctx context.Context) (err error) {
 func (x *exchange[Ev, Ans]) status() int                 { return x.t.status(&x.ans) }
 func (x *exchange[Ev, Ans]) response() (Response, error) { return x.t.response(&x.ans) }
 
-// setHeader sets a header on a copy: the map is the handler's, who may use it
-// for every answer.
-func (x *exchange[Ev, Ans]) setHeader(name, value string) {
-	h := x.t.headers(&x.ans)
-	*h = maps.Clone(*h)
-	if *h == nil {
-		*h = map[string]string{}
+// setHeader returns a copy of h with the header in it, and without any other
+// spelling of its name.
+func setHeader[V any](h map[string]V, name string, value V) map[string]V {
+	h = maps.Clone(h)
+	if h == nil {
+		h = map[string]V{}
 	}
-	(*h)[name] = value
+	for k := range h {
+		if http.CanonicalHeaderKey(k) == name {
+			delete(h, k)
+		}
+	}
+	h[name] = value
+	return h
 }

@@ -18,8 +18,10 @@ import (
 // payment.
 //
 // An HTTP API hands the path over decoded, so "/a%2Fb" and "/a/b" are one path
-// here, as they are for h. It ignores MultiValueHeaders in a response; a replay
-// has those values joined with commas (RFC 9110, section 5.3).
+// here, as they are for h, and cuts it off at a decoded "?". It joins several
+// lines of one header with commas, and keeps cookies apart from the headers. It
+// ignores MultiValueHeaders in a response; a replay has those values joined
+// with commas (RFC 9110, section 5.3).
 func APIGatewayV2(
 	g *idempotent.Guard,
 	h func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error),
@@ -35,26 +37,33 @@ func APIGatewayV2(
 				RawQuery:  ev.RawQueryString,
 				RequestID: ev.RequestContext.RequestID,
 				Event:     ev,
+				wants:     "an event of an HTTP API in payload format 2.0",
 				header:    ev.Headers,
+				cookies:   ev.Cookies,
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
 			if a := ev.RequestContext.Authorizer; a != nil && a.JWT != nil {
 				r.claims = a.JWT.Claims
 			}
+			if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+				r.identity = identity{principal: a.IAM.UserARN, cognitoIdentity: a.IAM.CognitoIdentity.IdentityID}
+			}
 			return r
 		},
 		status: func(a *events.APIGatewayV2HTTPResponse) int { return a.StatusCode },
 		response: func(a *events.APIGatewayV2HTTPResponse) (Response, error) {
 			body, err := bodyOf(a.Body, a.IsBase64Encoded)
-			return Response{a.StatusCode, headersOf(a.Headers, a.MultiValueHeaders), body, a.IsBase64Encoded}, err
+			return Response{Status: a.StatusCode, Header: headersOf(a.Headers, a.MultiValueHeaders), Body: body, Base64: a.IsBase64Encoded}, err
 		},
-		answer: func(r Response) events.APIGatewayV2HTTPResponse {
+		answer: func(_ *events.APIGatewayV2HTTPRequest, r Response) events.APIGatewayV2HTTPResponse {
 			return events.APIGatewayV2HTTPResponse{
 				StatusCode: r.Status, Headers: joined(r.Header), Body: r.eventBody(), IsBase64Encoded: r.Base64,
 			}
 		},
-		headers: func(a *events.APIGatewayV2HTTPResponse) *map[string]string { return &a.Headers },
+		set: func(_ *events.APIGatewayV2HTTPRequest, a *events.APIGatewayV2HTTPResponse, name, value string) {
+			a.Headers = setHeader(a.Headers, name, value)
+		},
 	}, g, h, optFns)
 }
 

@@ -1,61 +1,254 @@
 package lambdahttp_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Bounds: passing through costs at most 2 µs, a refusal at most 5 µs.
-func BenchmarkAPIGatewayV2(b *testing.B) {
-	post := load[events.APIGatewayV2HTTPRequest](b, "apigatewayv2-post.json")
-	h := lambdahttp.APIGatewayV2(newGuard(b), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`}, nil
-	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-	required := lambdahttp.APIGatewayV2(newGuard(b), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{}, nil
-	}, func(o *lambdahttp.Options) { o.Scope, o.RequireKey = lambdahttp.Claim("sub"), true })
-	keyless := post
-	keyless.Headers = charge(func(r *request) { r.header = post.Headers }, without("idempotency-key")).header
-	with := func(key string) events.APIGatewayV2HTTPRequest {
-		ev := post
-		ev.Headers = charge(func(r *request) { r.header = post.Headers }, withKey(key)).header
-		return ev
-	}
+// bench is one event type with the events of testdata.
+type bench[Ev, Ans any] struct {
+	build     func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error)
+	get, post Ev
+	withKey   func(ev Ev, key string) Ev // without one if key is ""
+	answer    Ans
+	status    func(Ans) int
+}
 
-	for _, c := range []struct {
-		name   string
-		h      func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
-		event  events.APIGatewayV2HTTPRequest
-		status int
-	}{
-		{"pass/GET", h, load[events.APIGatewayV2HTTPRequest](b, "apigatewayv2-get.json"), 201},
-		{"pass/no-key", h, keyless, 201},
-		{"refuse/no-key", required, keyless, 400},
-		{"refuse/invalid-key", h, with(keyA), 400},
-		{"replay", h, post, 201},
-	} {
+// call is one request, to be sent again and again.
+type call struct {
+	name  string
+	limit time.Duration // 0: none
+	send  func(i int) error
+}
+
+// The limits of what a request costs that no store is asked about.
+const (
+	passLimit   = 2 * time.Microsecond
+	refuseLimit = 5 * time.Microsecond
+)
+
+func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
+	handler := func(context.Context, Ev) (Ans, error) { return c.answer, nil }
+	optional := c.build(newGuard(tb), handler, single)
+	required := c.build(newGuard(tb), handler, single, required)
+	uuid := c.build(newGuard(tb), handler, single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
+	add := func(name string, limit time.Duration, h func(context.Context, Ev) (Ans, error), event func(i int) Ev, status int) {
+		ctx := tb.Context()
+		calls = append(calls, call{name, limit, func(i int) error {
+			if a, err := h(ctx, event(i)); err != nil || c.status(a) != status {
+				return fmt.Errorf("%s: got %v, %v", name, a, err)
+			}
+			return nil
+		}})
+	}
+	same := func(ev Ev) func(int) Ev { return func(int) Ev { return ev } }
+	add("pass/GET", passLimit, optional, same(c.get), 201)
+	add("pass/GET/UUID", passLimit, uuid, same(c.withKey(c.get, "")), 201)
+	add("pass/no-key", passLimit, optional, same(c.withKey(c.post, "")), 201)
+	add("refuse/no-key", refuseLimit, required, same(c.withKey(c.post, "")), 400)
+	add("refuse/invalid-key", refuseLimit, optional, same(c.withKey(c.post, keyA)), 400)
+	add("refuse/invalid-key/UUID", refuseLimit, uuid, same(c.withKey(c.post, "order-7")), 400)
+	add("replay", 0, optional, same(c.post), 201)
+	add("first", 0, optional, func(i int) Ev { return c.withKey(c.post, fmt.Sprintf(`"%020d"`, i)) }, 201)
+	return calls
+}
+
+// benched are the calls of each event type.
+var benched = map[string]func(testing.TB) []call{
+	"APIGatewayV2": callsV2, "FunctionURL": callsURL, "APIGatewayV1": callsV1,
+	"ALB": callsALB, "ALBMultiValue": callsALBMultiValue, "Middleware": callsHTTP,
+}
+
+func BenchmarkAPIGatewayV2(b *testing.B)  { run(b, callsV2) }
+func BenchmarkFunctionURL(b *testing.B)   { run(b, callsURL) }
+func BenchmarkAPIGatewayV1(b *testing.B)  { run(b, callsV1) }
+func BenchmarkALB(b *testing.B)           { run(b, callsALB) }
+func BenchmarkALBMultiValue(b *testing.B) { run(b, callsALBMultiValue) }
+func BenchmarkMiddleware(b *testing.B)    { run(b, callsHTTP) }
+
+func run(b *testing.B, of func(testing.TB) []call) {
+	for _, c := range of(b) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			for b.Loop() {
-				if a, err := c.h(b.Context(), c.event); err != nil || a.StatusCode != c.status {
-					b.Fatal(a, err)
+			for i := 0; b.Loop(); i++ {
+				if err := c.send(i); err != nil {
+					b.Fatal(err)
 				}
 			}
 		})
 	}
-	b.Run("first", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			ev := post
-			ev.Headers = map[string]string{"content-type": "application/json", "idempotency-key": fmt.Sprintf(`"%020d"`, i)}
-			if a, err := h(b.Context(), ev); err != nil || a.StatusCode != 201 {
-				b.Fatal(a, err)
+}
+
+// keyedMap returns h with the key, of whatever spelling its name is.
+func keyedMap[V any](h map[string]V, key string, value func(string) V) map[string]V {
+	h = maps.Clone(h)
+	for k := range h {
+		if strings.EqualFold(k, "Idempotency-Key") {
+			delete(h, k)
+			if key != "" {
+				h[k] = value(key)
 			}
 		}
-	})
+	}
+	return h
 }
+
+func one(key string) string    { return key }
+func list(key string) []string { return []string{key} }
+
+func callsV2(tb testing.TB) []call {
+	return bench[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
+		build: lambdahttp.APIGatewayV2,
+		get:   load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2-get.json"),
+		post:  load[events.APIGatewayV2HTTPRequest](tb, "apigatewayv2-post.json"),
+		withKey: func(ev events.APIGatewayV2HTTPRequest, key string) events.APIGatewayV2HTTPRequest {
+			ev.Headers = keyedMap(ev.Headers, key, one)
+			return ev
+		},
+		answer: events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
+		status: func(a events.APIGatewayV2HTTPResponse) int { return a.StatusCode },
+	}.calls(tb)
+}
+
+func callsURL(tb testing.TB) []call {
+	get := load[events.LambdaFunctionURLRequest](tb, "functionurl-post.json")
+	get.RequestContext.HTTP.Method = "GET"
+	return bench[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
+		build: lambdahttp.FunctionURL,
+		get:   get,
+		post:  load[events.LambdaFunctionURLRequest](tb, "functionurl-post.json"),
+		withKey: func(ev events.LambdaFunctionURLRequest, key string) events.LambdaFunctionURLRequest {
+			ev.Headers = keyedMap(ev.Headers, key, one)
+			return ev
+		},
+		answer: events.LambdaFunctionURLResponse{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
+		status: func(a events.LambdaFunctionURLResponse) int { return a.StatusCode },
+	}.calls(tb)
+}
+
+func callsV1(tb testing.TB) []call {
+	return bench[v1Event, v1Answer]{
+		build: lambdahttp.APIGatewayV1,
+		get:   load[v1Event](tb, "apigatewayv1-get.json"),
+		post:  load[v1Event](tb, "apigatewayv1-post.json"),
+		withKey: func(ev v1Event, key string) v1Event {
+			ev.Headers, ev.MultiValueHeaders = keyedMap(ev.Headers, key, one), keyedMap(ev.MultiValueHeaders, key, list)
+			return ev
+		},
+		answer: v1Answer{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
+		status: func(a v1Answer) int { return a.StatusCode },
+	}.calls(tb)
+}
+
+func callsALB(tb testing.TB) []call {
+	return bench[albEvent, albAnswer]{
+		build: lambdahttp.ALB,
+		get:   load[albEvent](tb, "alb-get.json"),
+		post:  load[albEvent](tb, "alb-post.json"),
+		withKey: func(ev albEvent, key string) albEvent {
+			ev.Headers = keyedMap(ev.Headers, key, one)
+			return ev
+		},
+		answer: albAnswer{StatusCode: 201, Headers: map[string]string{"Content-Type": "application/json"}, Body: `{"id":"ch_1"}`},
+		status: func(a albAnswer) int { return a.StatusCode },
+	}.calls(tb)
+}
+
+func callsALBMultiValue(tb testing.TB) []call {
+	get := load[albEvent](tb, "alb-multivalue.json")
+	get.HTTPMethod = "GET"
+	return bench[albEvent, albAnswer]{
+		build: lambdahttp.ALB,
+		get:   get,
+		post:  load[albEvent](tb, "alb-multivalue.json"),
+		withKey: func(ev albEvent, key string) albEvent {
+			ev.MultiValueHeaders = keyedMap(ev.MultiValueHeaders, key, list)
+			return ev
+		},
+		answer: albAnswer{StatusCode: 201, MultiValueHeaders: map[string][]string{"Content-Type": {"application/json"}}, Body: `{"id":"ch_1"}`},
+		status: func(a albAnswer) int { return a.StatusCode },
+	}.calls(tb)
+}
+
+// callsHTTP begins with bare, the exchange itself, whose cost is in that of all
+// others: a writer, and a handler that writes to it.
+func callsHTTP(tb testing.TB) []call {
+	read := func(file string) *http.Request {
+		data, err := os.ReadFile("testdata/" + file)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r.Body = &again{data: body}
+		return r
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(201)
+		_, _ = io.WriteString(w, `{"id":"ch_1"}`)
+	})
+	get := read("nethttp-get.http")
+	bare := call{name: "bare", send: func(int) error {
+		w := plainWriter{header: http.Header{}}
+		handler.ServeHTTP(&w, get)
+		return nil
+	}}
+	return append([]call{bare}, bench[*http.Request, int]{
+		build: func(g *idempotent.Guard, _ func(context.Context, *http.Request) (int, error), optFns ...func(*lambdahttp.Options)) func(context.Context, *http.Request) (int, error) {
+			h := lambdahttp.Middleware(g, optFns...)(handler)
+			return func(_ context.Context, r *http.Request) (int, error) {
+				if body, ok := r.Body.(*again); ok {
+					body.read = 0
+				}
+				w := plainWriter{header: http.Header{}}
+				h.ServeHTTP(&w, r)
+				return w.status, nil
+			}
+		},
+		get:  get,
+		post: read("nethttp-post.http"),
+		withKey: func(r *http.Request, key string) *http.Request {
+			r = r.WithContext(tb.Context())
+			r.Header = keyedMap(r.Header, key, list)
+			return r
+		},
+		status: func(status int) int { return status },
+	}.calls(tb)...)
+}
+
+// again is a body that can be read again.
+type again struct {
+	data []byte
+	read int
+}
+
+func (a *again) Read(p []byte) (int, error) {
+	if a.read == len(a.data) {
+		return 0, io.EOF
+	}
+	n := copy(p, a.data[a.read:])
+	a.read += n
+	return n, nil
+}
+func (a *again) Close() error { return nil }

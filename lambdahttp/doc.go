@@ -1,6 +1,7 @@
-// Package lambdahttp makes HTTP handlers on AWS Lambda idempotent: it speaks
-// the Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and
-// Lambda function URLs ([FunctionURL]).
+// Package lambdahttp makes HTTP handlers idempotent: it speaks the
+// Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and REST
+// APIs ([APIGatewayV1]), Application Load Balancers ([ALB]), Lambda function
+// URLs ([FunctionURL]), and any http.Handler ([Middleware]).
 //
 // A request takes this way, and whatever stops it before the store leaves
 // nothing behind:
@@ -8,7 +9,7 @@
 //	event ─► method       does the profile guard it? if not: the handler, as it is
 //	      ─► key          one header line of the right syntax and length, else 400
 //	      ─► scope        for whom: the authenticated caller, else 403
-//	      ─► fingerprint  method, path, sorted query, body
+//	      ─► fingerprint  method, path, sorted query, body; or another rule
 //	      ─► store        idempotent.DoOutcome claims the key, or knows its record
 //	      ─► answer       the handler's own response, the stored one, or a problem
 //
@@ -18,13 +19,17 @@
 // docs/http.md.
 //
 // The rules stand once, in the engine. What differs between dialects of the
-// header is data (a [Profile]), and what differs between events is one file of
-// translation each.
+// header is data (a [Profile]: [IETF], [Stripe], [UUID] or yours), and what
+// differs between events is one file of translation each.
+//
+// [NewPolicy] renders what clients have to know, from what the handler is built
+// with.
 //
 // A response of 2xx to 4xx is the outcome of the key: it is stored and
 // replayed, also a 404. What happens after a 5xx is declared by [ServerErrors].
-// A handler can say more with the errors of package idempotent, as the
-// outermost error it returns:
+// A handler can say more about its response with [NoStore] (it is a secret) and
+// [NotExecuted] (it refuses, and nothing happened), and with the errors of
+// package idempotent, as the outermost error it returns:
 //
 //   - (response, idempotent.NotExecuted(err)): nothing happened; the key may run
 //     again. The response, if it has a status, is the answer.

@@ -2,10 +2,8 @@ package lambdahttp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -14,10 +12,14 @@ import (
 // engine is the rules, for every event type. It is immutable and safe for
 // concurrent use.
 type engine struct {
-	opts     *Options
-	guard    *idempotent.Guard
-	disabled bool     // idempotent.Options.Disabled
-	replayed []string // canonical names of the headers that are replayed
+	opts          *Options
+	guard         *idempotent.Guard
+	disabled      bool                    // idempotent.Options.Disabled
+	replayHeaders []string                // canonical names of the headers that are replayed
+	headers       [len(situations)][]mark // of problems, besides those of Render
+	// translate reads an answer in the handler's own type, for the codec; nil
+	// where handlers return none.
+	translate func(any) (r Response, ok bool, err error)
 }
 
 func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
@@ -25,19 +27,32 @@ func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{opts: opts, replayed: replayList(opts.ReplayHeaders)}
+	e := &engine{opts: opts, replayHeaders: replayList(opts.ReplayHeaders), headers: problemHeaders(opts)}
+	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if opts.Guard != nil {
 			opts.Guard(o)
 		}
-		o.Codec = codec{}
+		o.Codec = codec{&declaration{engine: e}}
 		o.AllowMissingKey = !opts.RequireKey
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
 		}
+		if o.WaitFor > 0 {
+			o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
+		}
 		e.disabled = o.Disabled
+		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
-	return e, err
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range []string{"Retention", "UnresolvedRetention"} {
+		if least := opts.Profile.MinRetention; kept[i] != 0 && kept[i] < least {
+			return nil, fmt.Errorf("lambdahttp: idempotent.Options.%s is %s; clients may retry for %s (Profile.MinRetention)", name, kept[i], least)
+		}
+	}
+	return e, nil
 }
 
 // work is one call of the handler.
@@ -48,12 +63,6 @@ type work interface {
 	status() int
 	// response translates it. The error says that no gateway can deliver it.
 	response() (Response, error)
-}
-
-// answer is what the caller gets.
-type answer struct {
-	response  *Response // nil: the response that the handler returned, untouched
-	notStored bool      // say that a retry will not get it
 }
 
 // EventError says that an event is not what the handler was built for. It goes
@@ -67,37 +76,68 @@ func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
 // serve takes one request through the rules, in the order that doc.go shows.
 // An error is for Lambda: the handler's own, or a mistake in the program.
 func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) {
+	a, err := e.judge(ctx, r, w)
+	if err != nil {
+		return a, err
+	}
+	return e.expose(a, w), nil
+}
+
+func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) {
+	p := &e.opts.Profile
 	switch {
 	case e.disabled:
-		return e.own(w, w.enter(ctx))
+		return e.passThrough(ctx, r, w)
 	case r.Method == "":
 		// A POST that cannot be seen as one would run unguarded.
-		return answer{}, &EventError{"the event names no HTTP method; this handler wants payload format 2.0"}
-	case !slices.Contains(e.opts.Profile.Methods, r.Method):
-		return e.own(w, w.enter(ctx))
+		return answer{}, &EventError{"no HTTP method is named; this handler wants " + r.wants}
+	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
+		return e.render(e.problem(KeyNotAllowed)), nil
+	case !slices.Contains(p.Methods, r.Method):
+		return e.passThrough(ctx, r, w)
 	}
 
-	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global}
-	ctx = withRequestID(ctx, r.RequestID)
-	id, found, err := e.opts.Profile.readKey(r)
+	id, found, err := e.opts.readKey(r)
 	switch {
+	case isUnread(err):
+		return e.invalidBody(err)
 	case err != nil:
 		return e.invalidKey(err), nil
-	case !found:
+	}
+	r.complete(found || e.opts.ownOperation)
+	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
+	ctx = withRequestID(ctx, r)
+	if !found {
 		return e.serveWithoutKey(ctx, key, w)
 	}
-	key.ID = id
-
-	if key.Scope, err = e.opts.Scope(ctx, r); err != nil {
+	if key.Scope, err = e.opts.Scope.Of(ctx, r); err != nil {
 		return answer{}, err
 	}
 	if key.Scope == "" {
-		return e.render(e.problem(UnknownCaller), 0), nil
+		return e.render(e.problem(UnknownCaller)), nil
 	}
-	if key.Fingerprint, err = r.fingerprint(); err != nil {
-		return e.render(e.problem(InvalidBody), 0), nil
+	if key.Fingerprint, err = r.fingerprint(e.opts.Fingerprint); err != nil {
+		return e.invalidBody(err)
 	}
-	return e.serveOnce(ctx, key, w)
+	return e.serveOnce(ctx, r, key, w)
+}
+
+// passThrough runs the handler as if this package were not there. A key that
+// stands in the header is ignored.
+func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
+	a, err := e.own(w, w.enter(ctx))
+	if err == nil {
+		a = e.ignored(a, r)
+	}
+	return a, err
+}
+
+// ignored says that the request has a key which nobody heeds.
+func (e *engine) ignored(a answer, r *Request) answer {
+	if !e.opts.Profile.StatusHeader || len(r.Header(e.opts.Profile.Header)) == 0 {
+		return a
+	}
+	return e.status(a, statusIgnored)
 }
 
 // serveWithoutKey lets the guard run or refuse a request that has no key: it
@@ -109,63 +149,45 @@ func (e *engine) serveWithoutKey(ctx context.Context, key idempotent.Key, w work
 		return struct{}{}, w.enter(ctx)
 	})
 	if !entered {
-		return e.refused(err)
+		return e.refused(nil, err)
 	}
 	return e.own(w, err)
 }
 
 // serveOnce runs the handler under the guard, or answers with what is known.
-func (e *engine) serveOnce(ctx context.Context, key idempotent.Key, w work) (answer, error) {
+func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var (
-		entered bool
-		failure error // what the handler itself returned
+		entered  bool
+		failure  error // what the handler itself returned
+		declared = declaration{engine: e}
 	)
-	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (Response, error) {
+	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (stored, error) {
 		entered = true
-		if failure = w.enter(ctx); failure != nil {
-			return Response{}, failure
+		if failure = w.enter(withDeclaration(ctx, &declared)); failure != nil {
+			return stored{}, failure
 		}
-		return e.outcome(w)
-	})
+		return e.outcome(w, &declared)
+	}, func(o *idempotent.Options) { o.Codec = codec{&declared} })
 	switch {
 	case out.Replayed:
-		return e.replay(out.Value, err), nil
+		return e.replay(ctx, r, out, err)
 	case !entered || afterwards(err, out.RecordID):
-		return e.refused(err)
+		return e.refused(r, err)
 	}
 	a, ownErr := e.own(w, failure)
-	// Only a response and a Final error were to be stored; the rest of the errors
-	// settle the record in another way.
-	_, final := failure.(*idempotent.FinalError)
-	a.notStored = (err == nil || final) && !out.Stored
-	return a, ownErr
-}
-
-// statusError stands for a response of 5xx where the record is to be settled
-// like after an error of the handler. It reaches observers, and no caller.
-type statusError struct{ status int }
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("lambdahttp: the handler answered with status %d", e.status)
-}
-
-// outcome returns what of the handler's response is stored, or the error that
-// settles the record in place of it.
-func (e *engine) outcome(w work) (Response, error) {
-	r, err := w.response()
-	sound := err == nil && deliverable(r.Status)
-	if sound && (r.Status < 500 || e.opts.ServerErrors == StoreServerErrors) {
-		r.Header = only(r.Header, e.replayed)
-		return r, nil
+	if ownErr != nil {
+		return a, ownErr
 	}
-	err = &statusError{w.status()}
-	switch e.opts.ServerErrors {
-	case UnknownServerErrors:
-		err = idempotent.Unknown(err)
-	case ReleaseServerErrors:
-		err = idempotent.NotExecuted(err)
+	if out.Stored && !out.Value.withheld {
+		return e.expires(e.status(a, statusCreated), out.Expires), nil
 	}
-	return Response{}, err
+	// A response and a Final error were to be stored, unless the handler said
+	// otherwise; the rest of the errors settle the record in another way.
+	switch err.(type) {
+	case nil, *idempotent.FinalError, *idempotent.NotExecutedError:
+		return a.mark(headerStatus, statusNotStored), nil
+	}
+	return e.status(a, statusNotStored), nil
 }
 
 // own returns the answer for a handler that returned err itself.
@@ -182,31 +204,13 @@ func (e *engine) own(w work, err error) (answer, error) {
 	return answer{}, err
 }
 
-// replay returns the answer for a stored outcome: a response, or the
-// FinalError err. Headers are chosen again, because a record may be older than
-// the list.
-func (e *engine) replay(r Response, err error) answer {
-	var final *idempotent.FinalError
-	if errors.As(err, &final) {
-		return e.final(final).mark(headerReplayed, "true")
-	}
-	r.Header = only(r.Header, e.replayed)
-	return answer{response: &r}.mark(headerReplayed, "true")
-}
-
 func (e *engine) final(f *idempotent.FinalError) answer {
 	p := e.problem(FinalOutcome)
 	p.Code = f.Code
 	if f.Message != "" {
 		p.Detail = f.Message
 	}
-	return e.render(p, 0)
-}
-
-func (e *engine) invalidKey(err error) answer {
-	p := e.problem(InvalidKey)
-	p.Detail = strings.TrimSuffix(p.Detail, ".") + ": " + err.Error() + "."
-	return e.render(p, 0)
+	return e.render(p)
 }
 
 // afterwards reports whether err is the guard's own word on record id, given
@@ -222,48 +226,16 @@ func afterwards(err error, id idempotent.RecordID) bool {
 	return false
 }
 
-// soon is what a client is told to wait where nothing better is known.
-const soon = time.Second
-
-// refused turns an error of the guard into an answer.
-func (e *engine) refused(err error) (answer, error) {
-	switch g := err.(type) {
-	case *idempotent.NoKeyError:
-		return e.render(e.problem(MissingKey), 0), nil
-	case *idempotent.MismatchError:
-		return e.render(e.problem(KeyReused), 0), nil
-	case *idempotent.InProgressError:
-		return e.refuse(InProgress, g.Ref, g.RetryAfter), nil
-	case *idempotent.LeaseLostError:
-		// Whoever took the record over is running, or has just finished.
-		return e.refuse(InProgress, "", soon), nil
-	case *idempotent.UnresolvedError:
-		return e.refuse(OutcomeUnknown, g.Ref, g.RetryAfter), nil
-	case *idempotent.ReplayUnavailableError:
-		return e.refuse(ReplayUnavailable, g.Ref, 0), nil
-	case *idempotent.NoTimeError:
-		return e.refuse(NoTimeLeft, "", soon), nil
-	}
-	if errors.Is(err, idempotent.ErrStore) {
-		return e.refuse(StoreUnavailable, "", soon), nil
-	}
-	return answer{}, err // an Operation that cannot be one: a mistake in the program
-}
-
-func (e *engine) refuse(s Situation, resource string, retryAfter time.Duration) answer {
-	p := e.problem(s)
-	p.Resource = resource
-	return e.render(p, retryAfter)
-}
-
 type requestIDKey struct{}
 
-func withRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
+func withRequestID(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, r)
 }
 
 // requestIDFrom names the request in the guard's events and records.
 func requestIDFrom(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
+	if r, ok := ctx.Value(requestIDKey{}).(*Request); ok {
+		return r.RequestID
+	}
+	return ""
 }

@@ -112,6 +112,9 @@ func TestUndeliverableResponses(t *testing.T) {
 			"status 600":    {status: 600},
 			"broken base64": {status: 200, body: "%", base64: true},
 		} {
+			if _, ok := on.carries(a); !ok {
+				continue // net/http has no such thing
+			}
 			w := newWorld(t, on, serverErrors(lambdahttp.StoreServerErrors))
 			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
 			if got := w.post(charge()); got.status != a.status || got.body != a.body {
@@ -138,6 +141,7 @@ func TestBodiesReplayByteForByte(t *testing.T) {
 		} {
 			w := newWorld(t, on)
 			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
+			a, _ := on.carries(a)
 			if got := twice()(w); got.status != a.status || got.body != a.body || got.base64 != a.base64 || w.runs != 1 {
 				t.Errorf("%s: replayed %d %.40q base64=%t, want %d %.40q base64=%t", name, got.status, got.body, got.base64, a.status, a.body, a.base64)
 			}
@@ -151,7 +155,7 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newWorld(t, on, func(o *lambdahttp.Options) {
-			o.Scope = func(context.Context, *lambdahttp.Request) (string, error) { return "x", errDown }
+			o.Scope.Of = func(context.Context, *lambdahttp.Request) (string, error) { return "x", errDown }
 		})
 		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs != 0 || w.store.calls != 0 {
 			t.Errorf("got %v after %d runs, want the scope's error", err, w.runs)

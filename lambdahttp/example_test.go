@@ -59,7 +59,7 @@ func ExampleFunctionURL() {
 		panic(err)
 	}
 	handler := lambdahttp.FunctionURL(guard, refund, func(o *lambdahttp.Options) {
-		o.Scope = func(_ context.Context, r *lambdahttp.Request) (string, error) {
+		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
 			caller := r.Event.(*events.LambdaFunctionURLRequest).RequestContext.Authorizer
 			if caller == nil || caller.IAM == nil {
 				return "", nil // refused with 403

@@ -1,10 +1,50 @@
 package lambdahttp
 
-import "github.com/once-lambda/once/idempotent"
+import (
+	"context"
+
+	"github.com/once-lambda/once/idempotent"
+)
 
 // What the tests of other packages cannot reach, and these need.
 var (
-	Codec        idempotent.Codec = codec{}
+	Codec        idempotent.Codec = responses{}
 	OperationOf                   = operationOf
-	SyntaxErrors                  = []error{errNotString, errUnclosed, errEscape, errUnprintable, errTrailing, errParameter}
+	VerifyDigest                  = verifyDigest
+	SyntaxErrors                  = []error{errNotString, errUnclosed, errEscape, errUnprintable, errTrailing, errParameter, errComma, errCharacter, errUUID}
 )
+
+// responses is the codec for plain responses: no other package can name what
+// it decodes into.
+type responses struct{ codec }
+
+func (c responses) Decode(data []byte, v any) error {
+	out, ok := v.(*Response)
+	if !ok {
+		return c.codec.Decode(data, v)
+	}
+	var s stored
+	err := c.codec.Decode(data, &s)
+	if err == nil {
+		*out = s.Response
+	}
+	return err
+}
+
+// CodecIn returns the codec of the guarded handler that ctx belongs to.
+func CodecIn(ctx context.Context) idempotent.Codec {
+	return codec{ctx.Value(declarationKey{}).(*declaration)}
+}
+
+// HeaderKey reads a key from one header line, and BodyMember from a body.
+func HeaderKey(p *Profile, value string) (string, error) {
+	key, _, err := p.headerKey(&Request{header: map[string]string{p.Header: value}})
+	if err == nil {
+		err = p.checkKey(key)
+	}
+	return key, err
+}
+
+func BodyMember(body, name string) (string, bool, error) {
+	return (&Request{body: body}).bodyMember(name)
+}

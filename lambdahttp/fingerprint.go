@@ -1,39 +1,144 @@
 package lambdahttp
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/canonical"
 )
 
+// FingerprintRule says which requests with one key are the same request.
+// Method and path are always bound to the key; the rule adds the rest.
+type FingerprintRule struct {
+	// Of returns what else is bound, as parts: requests with equal parts are the
+	// same. A [*BodyError] refuses the request with 400; any other error goes to
+	// Lambda as it is. It is safe for concurrent use.
+	Of func(*Request) (parts [][]byte, err error)
+	// Description tells clients what is compared. Default: "the method, the path,
+	// and what the operation depends on".
+	Description string
+
+	digest bool // Of demands a Content-Digest header
+}
+
+// defaultFingerprint describes a rule that has no description.
+const defaultFingerprint = "the method, the path, and what the operation depends on"
+
+// WholeRequest binds query and body, by their meaning: the order of query
+// parameters of different names does not matter, and a body whose Content-Type
+// is JSON is compared in canonical form (see [idempotent.FingerprintJSON]). All
+// other bodies are compared byte for byte. The default.
+var WholeRequest = FingerprintRule{
+	Of: func(r *Request) ([][]byte, error) {
+		form, body, err := r.content()
+		return [][]byte{sortedQuery(r), []byte(form), body}, err
+	},
+	Description: "the method, the path, the query in any order of its names, and the body: JSON by its meaning, anything else byte for byte",
+}
+
+// RawBody binds the query and the bytes of the body as they were sent. It
+// costs less than [WholeRequest], and a client that writes the same JSON in
+// another way is refused.
+var RawBody = FingerprintRule{
+	Of: func(r *Request) ([][]byte, error) {
+		body, err := r.Body()
+		if err != nil {
+			return nil, err
+		}
+		return [][]byte{sortedQuery(r), []byte(formRaw), body}, nil
+	},
+	Description: "the method, the path, the query in any order of its names, and the bytes of the body",
+}
+
+// Fields binds the query and some values of a JSON body, each named by a JSON
+// Pointer (RFC 6901): Fields("/amount", "/card/number"). All other values may
+// differ between two requests with one key, so name everything that the effect
+// depends on. A value that is not there differs from any other, also from null.
+// Of a body that is not JSON all bytes are bound.
+func Fields(pointers ...string) FingerprintRule {
+	if len(pointers) == 0 {
+		panic(`lambdahttp: Fields wants JSON Pointers, for example "/amount"`)
+	}
+	paths := make([][]string, len(pointers))
+	for i, p := range pointers {
+		path, err := parsePointer(p)
+		if err != nil {
+			panic(fmt.Sprintf("lambdahttp: Fields: %q is not a JSON Pointer: %v", p, err))
+		}
+		paths[i] = path
+	}
+	return FingerprintRule{
+		Of: func(r *Request) ([][]byte, error) {
+			form, body, err := r.content()
+			parts := [][]byte{sortedQuery(r), []byte(form), body}
+			if err != nil || form != formJSON {
+				return parts, err
+			}
+			parts[1], parts[2] = []byte(formFields), nil
+			for i, path := range paths {
+				parts = append(parts, []byte(pointers[i]))
+				if value, ok := lookup(body, path); ok {
+					parts = append(parts, []byte("="), value)
+				} else {
+					parts = append(parts, []byte("-"), nil)
+				}
+			}
+			return parts, nil
+		},
+		Description: "the method, the path, the query in any order of its names, and these values of the body: " + strings.Join(pointers, ", "),
+	}
+}
+
+// BodyError is a client's mistake that [Request.Body] or a [FingerprintRule]
+// found in the body: the request is answered with 400. Detail is shown to the
+// client.
+type BodyError struct {
+	Detail string
+	digest bool // the mistake is in Content-Digest
+}
+
+func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
+
 // The form in which a body went into a fingerprint. Two bodies of different
 // form never have one fingerprint.
 const (
 	formJSON   = "json"   // canonical JSON: spelling does not matter
+	formFields = "fields" // values of canonical JSON
 	formRaw    = "raw"    // the bytes of anything that is not called JSON
 	formBroken = "broken" // the bytes of what is called JSON and has no single meaning
 )
 
-// fingerprint binds method, path, query and body to the key. The only error is
-// a body that cannot be decoded.
-//
-// A body that is called JSON and is not goes on to the handler, which has its
-// own 400 for it; it is bound by its bytes.
-func (r *Request) fingerprint() (idempotent.Fingerprint, error) {
-	body, err := r.Body()
+// fingerprint binds the request to its key as the rule says.
+func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, error) {
+	parts, err := rule.Of(r)
 	if err != nil {
 		return idempotent.Fingerprint{}, err
 	}
-	form := formRaw
-	if isJSON(r.contentType()) {
-		form = formBroken
-		if doc, err := canonical.JSON(body); err == nil {
-			form, body = formJSON, doc
-		}
+	return idempotent.FingerprintBytes(append([][]byte{[]byte(r.Method), []byte(r.Path)}, parts...)...), nil
+}
+
+// content returns the body in the form it is compared in.
+//
+// A body that is called JSON and is not goes on to the handler, which has its
+// own 400 for it; it is bound by its bytes.
+func (r *Request) content() (form string, body []byte, err error) {
+	if body, err = r.Body(); err != nil {
+		return "", nil, err
 	}
-	return idempotent.FingerprintBytes([]byte(r.Method), []byte(r.Path), []byte(sortQuery(r.RawQuery)), []byte(form), body), nil
+	if !isJSON(r.contentType()) {
+		return formRaw, body, nil
+	}
+	doc, err := canonical.JSON(body)
+	if err != nil {
+		return formBroken, body, nil
+	}
+	return formJSON, doc, nil
 }
 
 // isJSON reports whether a media type is JSON: application/json, or one with
@@ -41,6 +146,8 @@ func (r *Request) fingerprint() (idempotent.Fingerprint, error) {
 func isJSON(media string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
+
+func sortedQuery(r *Request) []byte { return []byte(sortQuery(r.RawQuery)) }
 
 // sortQuery sorts the parameters of a query by name. Values of one name keep
 // their order, because it may mean something.
@@ -55,4 +162,59 @@ func sortQuery(raw string) string {
 		return strings.Compare(a, b)
 	})
 	return strings.Join(pairs, "&")
+}
+
+// parsePointer returns the reference tokens of a JSON Pointer (RFC 6901,
+// sections 3 and 4).
+func parsePointer(p string) ([]string, error) {
+	if !strings.HasPrefix(p, "/") {
+		return nil, errors.New("it has to begin with /")
+	}
+	tokens := strings.Split(p[1:], "/")
+	for i, t := range tokens {
+		for rest := t; ; {
+			_, after, found := strings.Cut(rest, "~")
+			if !found {
+				break
+			}
+			if after == "" || after[0] != '0' && after[0] != '1' {
+				return nil, errors.New("~ may only stand in ~0 and ~1")
+			}
+			rest = after[1:]
+		}
+		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
+	}
+	return tokens, nil
+}
+
+// lookup returns the value at path in a canonical document: a member of an
+// object, or an element of an array.
+func lookup(doc []byte, path []string) ([]byte, bool) {
+	for _, token := range path {
+		switch {
+		case bytes.HasPrefix(doc, []byte("{")):
+			var members map[string]json.RawMessage
+			if json.Unmarshal(doc, &members) != nil {
+				return nil, false
+			}
+			value, ok := members[token]
+			if !ok {
+				return nil, false
+			}
+			doc = value
+		case bytes.HasPrefix(doc, []byte("[")):
+			var elements []json.RawMessage
+			if json.Unmarshal(doc, &elements) != nil {
+				return nil, false
+			}
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(elements) || strconv.Itoa(i) != token {
+				return nil, false
+			}
+			doc = elements[i]
+		default:
+			return nil, false
+		}
+	}
+	return doc, true
 }

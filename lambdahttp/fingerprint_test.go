@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"strings"
 	"testing"
 
 	"github.com/once-lambda/once/lambdahttp"
@@ -89,5 +90,111 @@ func TestFM53Fingerprints(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Which requests are the same is the rule's to say; that the endpoint is the
+// same is not.
+func TestFM53FingerprintRules(t *testing.T) {
+	t.Parallel()
+	typed := func(media, body string) func(*request) {
+		return func(r *request) { withHeader("content-type", media)(r); r.body = body }
+	}
+	asJSON := func(body string) func(*request) { return typed("application/json", body) }
+	method := lambdahttp.FingerprintRule{Of: func(*lambdahttp.Request) ([][]byte, error) { return nil, nil }}
+	tag := lambdahttp.FingerprintRule{Of: func(r *lambdahttp.Request) ([][]byte, error) { return [][]byte{[]byte(r.Header("x-tag")[0])}, nil }}
+	amount := lambdahttp.Fields("/amount")
+	for name, c := range map[string]struct {
+		rule          lambdahttp.FingerprintRule
+		first, second func(*request)
+		equal         bool
+	}{
+		"raw: spelling":               {lambdahttp.RawBody, asJSON(`{"a":1}`), asJSON(`{"a": 1}`), false},
+		"raw: type":                   {lambdahttp.RawBody, asJSON(`{"a":1}`), typed("text/plain", `{"a":1}`), true},
+		"raw: query":                  {lambdahttp.RawBody, func(r *request) { r.query = "a=1" }, func(r *request) { r.query = "a=2" }, false},
+		"raw: query order":            {lambdahttp.RawBody, func(r *request) { r.query = "a=1&b=2" }, func(r *request) { r.query = "b=2&a=1" }, true},
+		"fields: other member":        {amount, asJSON(`{"amount":1,"note":"a"}`), asJSON(`{"note":"b","amount":1.0}`), true},
+		"fields: the member":          {amount, asJSON(`{"amount":1}`), asJSON(`{"amount":2}`), false},
+		"fields: beyond double":       {amount, asJSON(`{"amount":9007199254740993}`), asJSON(`{"amount":9007199254740992}`), false},
+		"fields: missing and null":    {amount, asJSON(`{}`), asJSON(`{"amount":null}`), false},
+		"fields: missing and missing": {amount, asJSON(`{}`), asJSON(`{"a":1}`), true},
+		"fields: number and string":   {amount, asJSON(`{"amount":1}`), asJSON(`{"amount":"1"}`), false},
+		"fields: not an object":       {amount, asJSON(`[1]`), asJSON(`[2]`), true},
+		"fields: a subtree":           {lambdahttp.Fields("/card"), asJSON(`{"card":{"a":1,"b":2}}`), asJSON(`{"card":{"b":2,"a":1}}`), true},
+		"fields: a subtree, changed":  {lambdahttp.Fields("/card"), asJSON(`{"card":{"a":1,"b":2}}`), asJSON(`{"card":{"b":2,"a":2}}`), false},
+		"fields: nested":              {lambdahttp.Fields("/card/number"), asJSON(`{"card":{"number":"1","cvc":"2"}}`), asJSON(`{"card":{"number":"1","cvc":"3"}}`), true},
+		"fields: nested, changed":     {lambdahttp.Fields("/card/number"), asJSON(`{"card":{"number":"1"}}`), asJSON(`{"card":{"number":"2"}}`), false},
+		"fields: element":             {lambdahttp.Fields("/items/1"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[3,2,4]}`), true},
+		"fields: element, changed":    {lambdahttp.Fields("/items/1"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1,3]}`), false},
+		"fields: element too far":     {lambdahttp.Fields("/items/2"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1]}`), true},
+		"fields: no element's number": {lambdahttp.Fields("/items/01"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1,3]}`), true},
+		"fields: through a string":    {lambdahttp.Fields("/a/b"), asJSON(`{"a":"b"}`), asJSON(`{}`), true},
+		"fields: swapped":             {lambdahttp.Fields("/a", "/b"), asJSON(`{"a":1,"b":2}`), asJSON(`{"a":2,"b":1}`), false},
+		"fields: one for two":         {lambdahttp.Fields("/a", "/b"), asJSON(`{"a":1}`), asJSON(`{"b":1}`), false},
+		"fields: escaped names":       {lambdahttp.Fields("/a~1b/c~0d"), asJSON(`{"a/b":{"c~d":1}}`), asJSON(`{"a/b":{"c~d":2}}`), false},
+		"fields: empty name":          {lambdahttp.Fields("/"), asJSON(`{"":1}`), asJSON(`{"":2}`), false},
+		"fields: ~01 is ~1":           {lambdahttp.Fields("/~01"), asJSON(`{"~1":1,"/":1}`), asJSON(`{"~1":2,"/":1}`), false},
+		"fields: no JSON":             {amount, typed("text/plain", `{"amount":1}`), typed("text/plain", `{"amount":1} `), false},
+		"fields: broken JSON":         {amount, asJSON(`{"amount":1`), asJSON(`{"amount":1,`), false},
+		"fields: query":               {amount, func(r *request) { r.query = "a=1" }, func(r *request) { r.query = "a=2" }, false},
+		"own: nothing more":           {method, asJSON(`1`), asJSON(`2`), true},
+		"own: nothing more, the path": {method, at("/a"), at("/b"), false},
+		"own: the method":             {method, withMethod("POST"), withMethod("PATCH"), false},
+		"own: a header":               {tag, withHeader("x-tag", "1"), withHeader("x-tag", "2"), false},
+		"own: a header, equal":        {tag, func(r *request) { withHeader("x-tag", "1")(r); r.body = "x" }, withHeader("x-tag", "1"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEachWire(t, func(t *testing.T, on wire) {
+				w := newWorld(t, on, func(o *lambdahttp.Options) {
+					o.Operation = func(*lambdahttp.Request) string { return "charge" }
+					o.Fingerprint = c.rule
+				})
+				w.post(charge(c.first))
+				want := 422
+				if c.equal {
+					want = 201
+				}
+				if a := w.post(charge(c.second)); a.status != want || w.runs != 1 {
+					t.Errorf("status %d after %d runs, want %d after 1", a.status, w.runs, want)
+				}
+			})
+		})
+	}
+}
+
+// A rule may refuse a request for the client's sake; its own mistakes go to
+// Lambda.
+func TestFingerprintRuleErrors(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		failing := func(err error) func(*lambdahttp.Options) {
+			return func(o *lambdahttp.Options) {
+				o.Fingerprint.Of = func(*lambdahttp.Request) ([][]byte, error) { return nil, err }
+			}
+		}
+		w := newWorld(t, on, failing(&lambdahttp.BodyError{Detail: "it names no order"}))
+		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "The body cannot be bound to the Idempotency-Key: it names no order.") || w.runs+w.store.calls != 0 {
+			t.Errorf("got %d %s", a.status, a.body)
+		}
+		w = newWorld(t, on, failing(errDown))
+		if _, err := w.send(t.Context(), charge()); err != errDown || w.runs+w.store.calls != 0 {
+			t.Errorf("got %v after %d runs", err, w.runs)
+		}
+		for name, rule := range map[string]lambdahttp.FingerprintRule{"raw": lambdahttp.RawBody, "fields": lambdahttp.Fields("/a"), "whole": lambdahttp.WholeRequest} {
+			w = newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
+			if a := w.post(charge(func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, "#invalid-body") {
+				t.Errorf("%s of a broken body: got %d %s", name, a.status, a.body)
+			}
+		}
+	})
+}
+
+func TestFieldsPanics(t *testing.T) {
+	t.Parallel()
+	for _, pointers := range [][]string{{}, {""}, {"amount"}, {"/a", "b"}, {"/a~"}, {"/a~2"}, {"/~~0"}} {
+		if got := panics(func() { lambdahttp.Fields(pointers...) }); !strings.Contains(got, "lambdahttp: Fields") {
+			t.Errorf("Fields(%q): panic %q", pointers, got)
+		}
 	}
 }

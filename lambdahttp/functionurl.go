@@ -10,10 +10,12 @@ import (
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
 // know no routes, so the default operation is the method and the path, and
-// they carry no claims: with AWS_IAM as authorization, a [ScopeFunc] finds the
-// caller in [Request.Event].
+// they carry no claims: with AWS_IAM as authorization, [IAMPrincipal] names the
+// caller.
 //
-// The function's InvokeMode has to be BUFFERED, which is the default.
+// A function URL hands path and query over as they were sent. Its InvokeMode
+// has to be BUFFERED, which is the default; for RESPONSE_STREAM there is
+// [Middleware] under lambdaurl.
 func FunctionURL(
 	g *idempotent.Guard,
 	h func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error),
@@ -22,27 +24,35 @@ func FunctionURL(
 	return adapt(translation[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 		name: "FunctionURL",
 		request: func(ev *events.LambdaFunctionURLRequest) Request {
-			return Request{
+			r := Request{
 				Method:    ev.RequestContext.HTTP.Method,
 				Path:      ev.RawPath,
 				RawQuery:  ev.RawQueryString,
 				RequestID: ev.RequestContext.RequestID,
 				Event:     ev,
+				wants:     "an event of a function URL in payload format 2.0",
 				header:    ev.Headers,
+				cookies:   ev.Cookies,
 				body:      ev.Body,
 				base64:    ev.IsBase64Encoded,
 			}
+			if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+				r.identity.principal = a.IAM.UserARN
+			}
+			return r
 		},
 		status: func(a *events.LambdaFunctionURLResponse) int { return a.StatusCode },
 		response: func(a *events.LambdaFunctionURLResponse) (Response, error) {
 			body, err := bodyOf(a.Body, a.IsBase64Encoded)
-			return Response{a.StatusCode, headersOf(a.Headers, nil), body, a.IsBase64Encoded}, err
+			return Response{Status: a.StatusCode, Header: headersOf(a.Headers, nil), Body: body, Base64: a.IsBase64Encoded}, err
 		},
-		answer: func(r Response) events.LambdaFunctionURLResponse {
+		answer: func(_ *events.LambdaFunctionURLRequest, r Response) events.LambdaFunctionURLResponse {
 			return events.LambdaFunctionURLResponse{
 				StatusCode: r.Status, Headers: joined(r.Header), Body: r.eventBody(), IsBase64Encoded: r.Base64,
 			}
 		},
-		headers: func(a *events.LambdaFunctionURLResponse) *map[string]string { return &a.Headers },
+		set: func(_ *events.LambdaFunctionURLRequest, a *events.LambdaFunctionURLResponse, name, value string) {
+			a.Headers = setHeader(a.Headers, name, value)
+		},
 	}, g, h, optFns)
 }

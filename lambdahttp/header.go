@@ -1,6 +1,7 @@
 package lambdahttp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 // The response headers of this package.
 const (
 	headerReplayed = "Idempotent-Replayed" // "true" on the stored outcome of an earlier run
-	headerStatus   = "Idempotency-Status"  // "not-stored" where a retry will not get this response
+	headerStatus   = "Idempotency-Status"  // what became of the key, see status.go
+	headerExpires  = "Idempotency-Expires" // until when a retry gets this response
+	headerExpose   = "Access-Control-Expose-Headers"
 )
 
 // replayedHeaders are stored and replayed: they describe the content, or the
@@ -28,8 +31,8 @@ var (
 		"Authorization", "Www-Authenticate", "Authentication-Info",
 		"Date", "Age", "Expires", "Retry-After",
 		"Connection", "Content-Length", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Traceparent", "Tracestate", "X-Amzn-Trace-Id",
-		headerReplayed, headerStatus,
+		"Traceparent", "Tracestate", "Baggage", "B3", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "Uber-Trace-Id", "Server-Timing",
+		headerReplayed, headerStatus, headerExpires,
 	}
 	neverPrefixes = []string{"Proxy-", "Ratelimit", "X-Ratelimit", "X-Rate-Limit", "X-B3-"}
 )
@@ -69,6 +72,17 @@ func headersOf(single map[string]string, multi map[string][]string) http.Header 
 		}
 	}
 	return h
+}
+
+// canonicalHeaders returns h with canonical names. Of two spellings of one name
+// the values follow each other in the order of the spellings.
+func canonicalHeaders(h http.Header) http.Header {
+	out := make(http.Header, len(h))
+	for _, key := range slices.Sorted(maps.Keys(h)) {
+		name := http.CanonicalHeaderKey(key)
+		out[name] = append(out[name], h[key]...)
+	}
+	return out
 }
 
 // replayList returns the canonical names of what is replayed with these names

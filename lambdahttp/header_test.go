@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"net/http"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -24,7 +27,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 			return reply{status: 200, header: first, cookies: []string{"a=1"}}, nil
 		})
 		a := w.post(charge())
-		if len(a.header) != len(first) || a.header["Set-Cookie"] != "session=1" || len(a.cookies) != 1 {
+		if own, _ := on.carries(reply{status: 200, header: first, cookies: []string{"a=1"}}); !reflect.DeepEqual(a, own) {
 			t.Errorf("the first answer is not the handler's: %v %v", a.header, a.cookies)
 		}
 		a = w.post(charge())
@@ -78,4 +81,29 @@ func TestFM54ListShrinks(t *testing.T) {
 			t.Errorf("replayed %d %v %v, want no X-Charge-Id", a.status, a.header, err)
 		}
 	})
+}
+
+// What belongs to one exchange cannot be configured to be replayed, and does
+// not get into the store in another way.
+func TestHTTP32NeverReplayed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"Set-Cookie", "Date", "Connection", "Transfer-Encoding", "Content-Length", "Keep-Alive", "Upgrade", "Trailer", "TE", "Age", "Expires", "Retry-After",
+		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
+		"RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "X-RateLimit-Limit", "X-Rate-Limit-Reset",
+		"traceparent", "tracestate", "baggage", "b3", "X-B3-TraceId", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "uber-trace-id", "Server-Timing",
+		"Idempotent-Replayed", "Idempotency-Status", "Idempotency-Expires",
+	} {
+		if got := panics(func() {
+			wires[0].build(newGuard(t), created, func(o *lambdahttp.Options) {
+				o.Scope, o.ReplayHeaders = lambdahttp.SingleTenant, []string{name}
+			})
+		}); !strings.Contains(got, name+" belongs to one exchange") {
+			t.Errorf("%s: panic %q", name, got)
+		}
+		line, err := lambdahttp.Codec.Encode(lambdahttp.Response{Status: 200, Header: http.Header{name: {"x"}}})
+		if err != nil || string(line) != "{\"s\":200}\n" {
+			t.Errorf("%s is stored as %s, %v", name, line, err)
+		}
+	}
 }

@@ -1,42 +1,167 @@
 package lambdahttp
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
 
-// KeySyntax reads the key from the value of a header line. Two values are one
-// key exactly when it returns the same bytes for them. The error's text is
-// shown to the client, so it must not quote the value.
-type KeySyntax func(value string) (key string, err error)
+// KeySyntax is how a key is written: for the program (Parse, Check) and for the
+// page that a resource publishes about it (the rest).
+type KeySyntax struct {
+	// Parse reads the key from the value of a header line. Two values are one
+	// key exactly when it returns the same bytes for them. The error's text is
+	// shown to the client, so it must not quote the value.
+	Parse func(value string) (key string, err error)
+	// Check refuses what Parse or a body field gave and is no key; its error is
+	// shown to the client too. Default: every printable ASCII text is a key.
+	Check func(key string) error
 
-// QuotedKey reads a string in double quotes, "8e03978e-40d5-43e8-bc93-6894a57f9324":
-// an sf-string of RFC 9651, section 3.3.3 (the same as in RFC 8941), as the
-// draft demands. Parameters behind it are allowed and ignored.
-func QuotedKey(value string) (string, error) {
-	return parseItem(value, (*sf).string)
+	// Pattern is a regular expression (ECMA-262) that every value a client
+	// should send matches, and no value that Parse refuses. In it {min,max}
+	// stands for the profile's bounds.
+	Pattern string
+	// Description says the same in words.
+	Description string
+	// Example is a value.
+	Example string
 }
 
-// QuotedOrBareKey reads what [QuotedKey] reads, and a key without quotes that
-// is made of letters, digits and !#$%&'*+-.^_`|~:/ only. Both spellings of a
-// key are one key.
-func QuotedOrBareKey(value string) (string, error) {
-	return parseItem(value, (*sf).stringOrBare)
+const exampleKey = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+
+// QuotedKey is a string in double quotes, "8e03978e-40d5-43e8-bc93-6894a57f9324":
+// an sf-string of RFC 9651, section 3.3.3 (the same as in RFC 8941), as the
+// draft demands. Parameters behind it are allowed and ignored.
+var QuotedKey = KeySyntax{
+	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).string) },
+	Pattern:     `^"(?:[ !#-\[\]-~]|\\["\\]){min,max}"$`,
+	Description: `printable ASCII in double quotes, in which " and \ are written \" and \\ (a String of RFC 9651)`,
+	Example:     `"` + exampleKey + `"`,
+}
+
+// QuotedOrBareKey is what [QuotedKey] is, or a key without quotes that is made
+// of letters, digits and !#$%&'*+-.^_`|~:/ only. Both spellings of a key are
+// one key.
+var QuotedOrBareKey = KeySyntax{
+	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).stringOrBare) },
+	Pattern:     `^(?:"(?:[ !#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
+	Description: QuotedKey.Description + "; the quotes may be left out if the key holds letters, digits and !#$%&'*+-.^_`|~:/ only",
+	Example:     QuotedKey.Example,
+}
+
+// OpaqueKey is the value as it stands, without the white space around it.
+// Quotes belong to the key. A comma does not: two header lines come joined by
+// one.
+var OpaqueKey = KeySyntax{
+	Parse: func(value string) (string, error) {
+		if strings.Contains(value, ",") {
+			return "", errComma
+		}
+		return strings.Trim(value, " \t"), nil
+	},
+	Pattern:     `^[!-+\--~]{min,max}$`,
+	Description: "printable ASCII without a comma and without quotes around it",
+	Example:     exampleKey,
+}
+
+// UUIDKey is a UUID of version 4 or 7 (RFC 9562), with or without double
+// quotes. Both spellings are one key; capital and small digits are not.
+var UUIDKey = KeySyntax{
+	Parse:       QuotedOrBareKey.Parse,
+	Check:       checkUUID,
+	Pattern:     `^(?:` + uuidPattern + `|"` + uuidPattern + `")$`,
+	Description: "a UUID of version 4 or 7 (RFC 9562) in its usual form of 36 characters, with or without double quotes",
+	Example:     exampleKey,
+}
+
+const uuidPattern = `[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[47][0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}`
+
+var (
+	errComma     = errors.New("a key has no comma; send exactly one key")
+	errCharacter = errors.New("a key holds printable ASCII characters only")
+	errUUID      = errors.New("a key is a UUID of version 4 or 7")
+)
+
+// KeyPattern returns the regular expression of the profile's key syntax, with
+// its bounds filled in.
+func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
+
+// bounded fills the profile's bounds into a pattern.
+func (p *Profile) bounded(pattern string) string {
+	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
+	return strings.ReplaceAll(pattern, "{min,max}", bounds)
 }
 
 // readKey returns the request's key, and whether there is one. The error's
 // text is for the client.
-func (p *Profile) readKey(r *Request) (key string, found bool, err error) {
+func (o *Options) readKey(r *Request) (key string, found bool, err error) {
+	if o.KeyFrom.member != "" {
+		key, found, err = r.bodyMember(o.KeyFrom.member)
+	} else {
+		key, found, err = o.Profile.headerKey(r)
+	}
+	if !found || err != nil {
+		return "", found, err
+	}
+	return key, true, o.Profile.checkKey(key)
+}
+
+func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 	values := r.Header(p.Header)
 	switch len(values) {
 	case 0:
 		return "", false, nil
 	case 1:
+		key, err = p.Syntax.Parse(values[0])
+		return key, true, err
 	default: // the draft, section 2.1: clients must not send more than one
 		return "", true, errTrailing
 	}
-	if key, err = p.Syntax(values[0]); err != nil {
-		return "", true, err
+}
+
+// checkKey is the last word on a key, wherever it comes from.
+func (p *Profile) checkKey(key string) error {
+	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return errCharacter
+	}
+	if p.Syntax.Check != nil {
+		if err := p.Syntax.Check(key); err != nil {
+			return err
+		}
 	}
 	if len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength {
-		return "", true, fmt.Errorf("a key has %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
+		return fmt.Errorf("a key has %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
 	}
-	return key, true, nil
+	return nil
+}
+
+// checkUUID refuses what is not a UUID of version 4 or 7 in the variant of RFC
+// 9562, sections 4 and 5.
+func checkUUID(key string) error {
+	if len(key) != 36 {
+		return errUUID
+	}
+	for i := range len(key) {
+		c := key[i]
+		switch i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return errUUID
+			}
+		case 14:
+			if c != '4' && c != '7' {
+				return errUUID
+			}
+		case 19:
+			if strings.IndexByte("89abAB", c) < 0 {
+				return errUUID
+			}
+		default:
+			if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+				return errUUID
+			}
+		}
+	}
+	return nil
 }

@@ -41,8 +41,8 @@ func TestConstructionPanics(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		g := newGuard(t)
 		for want, change := range map[string]func(*lambdahttp.Options){
-			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = nil },
-			"Options.ServerErrors is 4":                func(o *lambdahttp.Options) { o.ServerErrors = 4 },
+			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "nobody"} },
+			"Options.ServerErrors is 5":                func(o *lambdahttp.Options) { o.ServerErrors = 5 },
 			"Options.ProblemBase":                      func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
 			`Options.ReplayHeaders: "a b"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
 			`Options.ReplayHeaders: ""`:                func(o *lambdahttp.Options) { o.ReplayHeaders = []string{""} },
@@ -55,6 +55,20 @@ func TestConstructionPanics(t *testing.T) {
 			`Profile.Methods: "PO ST"`:                 func(o *lambdahttp.Options) { o.Profile.Methods = []string{"PO ST"} },
 			"Profile.Answers[key-reused].Status is 42": func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.KeyReused].Status = 42 },
 			"idempotent: Options.Retention":            func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { o.Retention = -time.Hour } },
+			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("k") },
+			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
+			`Options.DocsURL "/docs"`:                  func(o *lambdahttp.Options) { o.DocsURL = "/docs" },
+			`Options.DocsURL "https://x/>"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://x/>" },
+			`Options.DocsURL "https://%zz"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
+			"Profile.ServerErrors is 5":                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
+			"Profile.MinRetention is 59m59s":           func(o *lambdahttp.Options) { o.Profile.MinRetention = time.Hour - time.Second },
+			"Profile.ForbiddenMethods has POST":        func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{"POST"} },
+			`Profile.ForbiddenMethods: ""`:             func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{""} },
+			"Profile.Answers[accepted].Status is 409":  func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.Accepted].Status = 409 },
+			`Profile.Answers[final].Header: "a b"`: func(o *lambdahttp.Options) {
+				o.Profile.Answers[lambdahttp.FinalOutcome].Header = map[string]string{"a b": ""}
+			},
+			"Options.ReplayHeaders: idempotency-expires": func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"idempotency-expires"} },
 		} {
 			got := panics(func() {
 				on.build(g, created, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }, change)
@@ -63,7 +77,7 @@ func TestConstructionPanics(t *testing.T) {
 				t.Errorf("panic %q does not say %q", got, want)
 			}
 		}
-		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.name) {
+		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.constructor+" wants") {
 			t.Errorf("without a guard: panic %q", got)
 		}
 	})
@@ -75,6 +89,103 @@ func TestConstructionPanics(t *testing.T) {
 	}
 }
 
+// HTTP-30: an outcome is kept as long as clients retry, and so is the memory
+// of an unknown one.
+func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, c := range []struct {
+			profile  lambdahttp.Profile
+			of       string
+			kept     time.Duration
+			accepted bool
+		}{
+			{lambdahttp.IETF, "Retention", time.Hour - time.Millisecond, false},
+			{lambdahttp.IETF, "Retention", time.Hour, true},
+			{lambdahttp.UUID, "Retention", time.Hour - time.Millisecond, false},
+			{lambdahttp.UUID, "Retention", time.Hour, true},
+			{lambdahttp.Stripe, "Retention", 24*time.Hour - time.Millisecond, false},
+			{lambdahttp.Stripe, "Retention", 24 * time.Hour, true},
+			{lambdahttp.Stripe, "Retention", 0, true}, // the default
+			{lambdahttp.Profile{MinRetention: 2 * time.Hour}, "Retention", time.Hour, false},
+			{lambdahttp.IETF, "UnresolvedRetention", time.Minute, false},
+			{lambdahttp.IETF, "UnresolvedRetention", time.Hour, true},
+		} {
+			got := panics(func() {
+				on.build(newGuard(t), created, func(o *lambdahttp.Options) {
+					o.Scope, o.Profile = lambdahttp.SingleTenant, c.profile
+					o.Guard = func(o *idempotent.Options) {
+						if c.of == "Retention" {
+							o.Retention = c.kept
+						} else {
+							o.UnresolvedRetention = c.kept
+						}
+					}
+				})
+			})
+			if (got == "") != c.accepted || got != "" && !strings.Contains(got, "idempotent.Options."+c.of+" is ") {
+				t.Errorf("%s of %s: panic %q, want accepted: %t", c.of, c.kept, got, c.accepted)
+			}
+		}
+	})
+	short, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Retention = time.Minute })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := panics(func() {
+		wires[0].build(short, created, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant })
+	}); !strings.Contains(got, "Retention is 1m0s") {
+		t.Errorf("a guard with a short retention: panic %q", got)
+	}
+}
+
+// The base of problem types, by what is said of it.
+func TestProblemBase(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ base, docs, want string }{
+		{"", "", lambdahttp.DefaultProblemBase},
+		{"", "https://a.example/keys", "https://a.example/keys#"},
+		{"", "https://a.example/keys#top", "https://a.example/keys#"},
+		{"https://a.example/p", "https://a.example/keys", "https://a.example/p/"},
+		{"https://a.example/p/", "", "https://a.example/p/"},
+		{"urn:example:p#", "", "urn:example:p#"},
+	} {
+		w := newWorld(t, wires[0], required, func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
+		if a := w.post(charge(without("idempotency-key"))); !strings.Contains(a.body, `"type":"`+c.want+`missing-key"`) {
+			t.Errorf("base %q, docs %q: got %s, want %s", c.base, c.docs, a.body, c.want)
+		}
+	}
+}
+
+// Only what a client has to correct, or to wait for, links to the page about
+// keys.
+func TestDocsURLLinks(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			play func(*world) reply
+			link bool
+		}{
+			"201":       {once(), false},
+			"replay":    {twice(), false},
+			"400":       {once(withKey("")), true},
+			"403":       {once(withCaller("")), false},
+			"409":       {meanwhile(), true},
+			"422":       {meanwhile(withBody("")), true},
+			"422 final": {func(w *world) reply { w.becomes(answers(0, idempotent.Final("a", ""))); return once()(w) }, false},
+			"503": {func(w *world) reply {
+				w.store.set(func(s *faultyStore) { s.insertErr = errDown })
+				return once()(w)
+			}, false},
+		} {
+			w := newWorld(t, on, documented)
+			if a := c.play(w); (a.header["Link"] != "") != c.link || c.link && a.header["Link"] != docsLink["Link"] {
+				t.Errorf("%s: status %d, Link %q", name, a.status, a.header["Link"])
+			}
+		}
+	})
+}
+
 // A profile of one's own is data, and the standard one stays what it is.
 func TestOwnProfile(t *testing.T) {
 	t.Parallel()
@@ -82,11 +193,14 @@ func TestOwnProfile(t *testing.T) {
 		w := newWorld(t, on, required, func(o *lambdahttp.Options) {
 			o.Profile = lambdahttp.Profile{
 				Header: "X-Operation-Id",
-				Syntax: func(v string) (string, error) {
-					if !strings.HasPrefix(v, "op-") {
-						return "", errors.New("it has to begin with op-")
-					}
-					return v, nil
+				Syntax: lambdahttp.KeySyntax{
+					Parse: func(v string) (string, error) { return v, nil },
+					Check: func(v string) error {
+						if !strings.HasPrefix(v, "op-") {
+							return errors.New("it has to begin with op-")
+						}
+						return nil
+					},
 				},
 				MinKeyLength: 4,
 				MaxKeyLength: 8,
@@ -164,7 +278,7 @@ func TestRequestView(t *testing.T) {
 	h := lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
 	}, func(o *lambdahttp.Options) {
-		o.Scope = func(_ context.Context, r *lambdahttp.Request) (string, error) {
+		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
 			asked = true
 			body, err := r.Body()
 			if r.Method != "POST" || r.Path != "/charges" || r.Route != "/charges" || r.RawQuery != "expand=customer&dry_run=false" ||

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
@@ -91,25 +92,38 @@ func rowsByID() func(func([]row) bool) {
 	}
 }
 
+// test plays in a bubble, where time passes only while everybody waits: what is
+// told in seconds is exact, and waiting takes none.
 func (r row) test(t *testing.T, on wire) {
-	var opts []func(*lambdahttp.Options)
-	if r.options != nil {
-		opts = append(opts, r.options)
+	synctest.Test(t, func(t *testing.T) { r.check(t, on) })
+}
+
+func (r row) check(t *testing.T, on wire) {
+	options := func(o *lambdahttp.Options) {
+		o.Profile = profiles[r.profile]
+		if r.options != nil {
+			r.options(o)
+		}
 	}
-	w := newWorld(t, on, opts...)
+	w := newWorld(t, on, options)
 	a := r.play(w)
+	r.checkPublished(t, w.guard, a, func(o *lambdahttp.Options) { o.Scope = on.scope }, options)
 
 	if a.status != r.status {
 		t.Errorf("status %d, want %d", a.status, r.status)
 	}
-	if got := a.header["Retry-After"]; got != r.retryAfter {
-		t.Errorf("Retry-After %q, want %q", got, r.retryAfter)
-	}
 	if got := a.header["Idempotent-Replayed"]; (got == "true") != r.replayed || got != "" && got != "true" {
 		t.Errorf("Idempotent-Replayed %q, want replayed: %t", got, r.replayed)
 	}
-	if got := a.header["Idempotency-Status"]; (got == "not-stored") != r.notStored || got != "" && got != "not-stored" {
-		t.Errorf("Idempotency-Status %q, want not stored: %t", got, r.notStored)
+	want := map[string]string{"Idempotency-Status": r.says, "Retry-After": r.retryAfter}
+	for _, name := range strict {
+		want[name] = ""
+	}
+	maps.Copy(want, r.header)
+	for name, value := range want {
+		if got := a.header[name]; got != value && (value != "*" || got == "") {
+			t.Errorf("%s %q, want %q", name, got, value)
+		}
 	}
 	if w.runs != r.runs {
 		t.Errorf("the handler ran %d times, want %d", w.runs, r.runs)
@@ -121,9 +135,12 @@ func (r row) test(t *testing.T, on wire) {
 	if state != r.record {
 		t.Errorf("the record is %q, want %q", state, r.record)
 	}
-	if r.problem != "" {
-		r.testProblem(t, a)
-	} else if a.body != `{"id":"ch_1"}` {
+	switch {
+	case r.stripe != "":
+		r.checkStripe(t, a)
+	case r.problem != "":
+		r.checkProblem(t, a)
+	case a.body != `{"id":"ch_1"}`:
 		t.Errorf("body %q is not the handler's", a.body)
 	}
 	for name, value := range a.header {
@@ -136,10 +153,14 @@ func (r row) test(t *testing.T, on wire) {
 	}
 }
 
-// testProblem holds the answer to the exact members of its problem.
-func (r row) testProblem(t *testing.T, a reply) {
+// checkProblem holds the answer to the exact members of its problem.
+func (r row) checkProblem(t *testing.T, a reply) {
 	t.Helper()
-	if a.header["Content-Type"] != "application/problem+json" || a.header["Content-Language"] != "en" {
+	media := "application/problem+json"
+	if r.status < 400 {
+		media = "application/json"
+	}
+	if a.header["Content-Type"] != media || a.header["Content-Language"] != "en" {
 		t.Errorf("headers %v are not those of a problem", a.header)
 	}
 	var members map[string]any
@@ -149,7 +170,9 @@ func (r row) testProblem(t *testing.T, a reply) {
 	if detail, _ := members["detail"].(string); detail == "" || !strings.HasSuffix(detail, ".") {
 		t.Errorf("detail %q is not a sentence", members["detail"])
 	}
-	delete(members, "detail")
+	if r.member["detail"] == "" {
+		delete(members, "detail")
+	}
 	want := map[string]any{
 		"type":   cmp.Or(r.base, "https://github.com/once-lambda/once/blob/main/docs/http.md#") + r.problem,
 		"title":  r.title,
@@ -163,16 +186,46 @@ func (r row) testProblem(t *testing.T, a reply) {
 	}
 }
 
-// The rows of the design that this package promises.
+// checkStripe holds the answer to the exact members of an error of Stripe's.
+func (r row) checkStripe(t *testing.T, a reply) {
+	t.Helper()
+	if a.header["Content-Type"] != "application/json" {
+		t.Errorf("Content-Type is %q", a.header["Content-Type"])
+	}
+	var body map[string]map[string]string
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil || len(body) != 1 {
+		t.Fatalf("body %q: %v", a.body, err)
+	}
+	got := body["error"]
+	if message := got["message"]; !strings.HasSuffix(message, ".") {
+		t.Errorf("message %q is not a sentence", message)
+	}
+	delete(got, "message")
+	kind, code, _ := strings.Cut(r.stripe, " ")
+	want := map[string]string{"type": kind, "code": code}
+	maps.Copy(want, r.member)
+	if !maps.Equal(got, want) {
+		t.Errorf("error %v, want %v", got, want)
+	}
+}
+
+// Every row of the design is tested, and where profiles differ, for each.
 func TestEveryRowIsTested(t *testing.T) {
 	t.Parallel()
 	tested := map[string]bool{}
 	for _, r := range rows {
-		tested[r.id] = true
+		tested[r.id], tested[r.id+r.profile] = true, true
 	}
-	for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 23, 24, 27, 28, 32} {
+	for n := 1; n <= 33; n++ {
 		if id := fmt.Sprintf("HTTP-%02d", n); !tested[id] {
 			t.Errorf("%s has no row", id)
+		}
+	}
+	for _, n := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 31} {
+		for _, profile := range []string{"Stripe", "UUID"} {
+			if id := fmt.Sprintf("HTTP-%02d", n); !tested[id+profile] {
+				t.Errorf("%s has no row of the profile %s", id, profile)
+			}
 		}
 	}
 }

@@ -2,30 +2,38 @@ package lambdahttp
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 )
 
 // Problem is what a client is told in place of the handler's response. Its
 // JSON form is a problem document of RFC 9457. It never holds the key.
 type Problem struct {
-	Type   string `json:"type"` // URI: Options.ProblemBase and the situation
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
+	// Situation is why.
+	Situation Situation `json:"-"`
+	Type      string    `json:"type"` // URI: Options.ProblemBase and the situation
+	Title     string    `json:"title"`
+	Status    int       `json:"status"`
+	Detail    string    `json:"detail,omitempty"`
 	// Code is the code of an idempotent.FinalError.
 	Code string `json:"code,omitempty"`
 	// Resource is what the key's first request set with Execution.SetRef.
 	Resource string `json:"resource,omitempty"`
 }
 
-// ProblemJSON renders p as application/problem+json (RFC 9457, section 3).
+// ProblemJSON renders p as application/problem+json (RFC 9457, section 3). A
+// status below 400 is no problem: it is application/json with the same members.
 func ProblemJSON(p Problem) Response {
+	media := "application/problem+json"
+	if p.Status < 400 {
+		media = "application/json"
+	}
 	body, _ := json.Marshal(p) // strings and a number always encode
 	return Response{
 		Status: p.Status,
-		Header: http.Header{"Content-Type": {"application/problem+json"}, "Content-Language": {"en"}},
+		Header: http.Header{"Content-Type": {media}, "Content-Language": {"en"}},
 		Body:   body,
 	}
 }
@@ -33,27 +41,39 @@ func ProblemJSON(p Problem) Response {
 // problem returns the standard problem of a situation.
 func (e *engine) problem(s Situation) Problem {
 	a := &e.opts.Profile.Answers[s]
-	return Problem{Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
+	return Problem{Situation: s, Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
 }
 
-// render returns the answer for a problem. A positive retryAfter is told in
-// whole seconds (RFC 9110, section 10.2.3), rounded up: who comes too early
-// comes in vain.
-func (e *engine) render(p Problem, retryAfter time.Duration) answer {
+// render returns the answer for a problem.
+func (e *engine) render(p Problem) answer {
 	r := e.opts.Profile.Render(p)
 	a := answer{response: &r}
-	if retryAfter > 0 {
-		seconds := (retryAfter + time.Second - 1) / time.Second
-		a = a.mark("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	for _, h := range e.headers[p.Situation] {
+		a = a.mark(h.name, h.value)
 	}
-	return a
+	return e.status(a, statusOf(p.Situation))
 }
 
-// mark sets a header on a response of ours.
-func (a answer) mark(name, value string) answer {
-	if a.response.Header == nil {
-		a.response.Header = http.Header{}
+// renderLater is render with a hint when to repeat the request.
+func (e *engine) renderLater(p Problem, wait time.Duration) answer {
+	a := e.render(p)
+	if !waits[p.Situation] {
+		return a
 	}
-	a.response.Header.Set(name, value)
-	return a
+	return a.retryAfter(wait)
+}
+
+// problemHeaders returns the headers that the answers of a situation have
+// besides those of Render: the profile's, and a link to the page about keys
+// where the client has to change something or to wait (the draft, section 2.7).
+func problemHeaders(o *Options) (headers [len(situations)][]mark) {
+	for s, a := range o.Profile.Answers {
+		if o.DocsURL != "" && Situation(s) != FinalOutcome && (a.Status == 400 || a.Status == 409 || a.Status == 422) {
+			headers[s] = append(headers[s], mark{"Link", "<" + o.DocsURL + `>; rel="describedby"; type="text/html"`})
+		}
+		for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+			headers[s] = append(headers[s], mark{http.CanonicalHeaderKey(name), a.Header[name]})
+		}
+	}
+	return headers
 }

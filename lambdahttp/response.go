@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,6 +23,10 @@ type Response struct {
 	// Base64 lets the event carry the body in base64, which what is not UTF-8
 	// text needs.
 	Base64 bool
+
+	// unstored is why there is nothing here to store: the client got it while it
+	// was being made.
+	unstored error
 }
 
 // Resolved is the evidence that a request had its effect and what its response
@@ -31,7 +34,6 @@ type Response struct {
 // the response as if the handler had returned it; headers that are not
 // replayed are left out. The status has to be 200 to 599.
 func Resolved(r Response) idempotent.Resolution {
-	r.Base64 = r.Base64 || !utf8.Valid(r.Body)
 	return idempotent.ResolvedWith(codec{}, r)
 }
 
@@ -54,9 +56,18 @@ func (r *Response) eventBody() string {
 	return string(r.Body)
 }
 
-// codec stores a Response as one line of JSON and the body's bytes behind it.
+// stored is what a record keeps of a response.
+type stored struct {
+	Response
+	withheld bool   // NoStore: only the status is kept
+	hint     string // what the client is told in its place
+}
+
+// codec stores a response as one line of JSON and the body's bytes behind it.
 // There is one encoding for each response, and no other bytes decode.
-type codec struct{}
+type codec struct {
+	handler *declaration // of the handler whose response this is; nil: Resolved's
+}
 
 func (codec) Name() string { return Encoding }
 
@@ -65,30 +76,70 @@ type head struct {
 	Status int         `json:"s"`
 	Base64 bool        `json:"b,omitempty"`
 	Header http.Header `json:"h,omitempty"`
+	// Withheld is the hint in place of a response that is not stored.
+	Withheld *string `json:"w,omitempty"`
 }
 
-func (codec) Encode(v any) ([]byte, error) {
-	r, ok := v.(Response)
-	if !ok {
-		return nil, fmt.Errorf("lambdahttp: only a Response can be stored here, not a %T", v)
+func (c codec) Encode(v any) ([]byte, error) {
+	r, err := c.stored(v)
+	if err != nil {
+		return nil, err
+	}
+	if r.unstored != nil {
+		return nil, r.unstored // the guard completes the record without a result
 	}
 	line, err := r.headLine()
 	return append(line, r.Body...), err
 }
 
+// stored returns what is kept of v. A handler that hands its response to a
+// transaction does so before it returns it, so the rules for what it returns
+// hold here too.
+func (c codec) stored(v any) (stored, error) {
+	if s, ok := v.(stored); ok {
+		return s, nil // they did
+	}
+	if r, ok := responseIn(v); ok {
+		if c.handler == nil {
+			return stored{Response: r}, nil
+		}
+		r.Header = canonicalHeaders(r.Header)
+		return c.handler.engine.storable(r, nil, c.handler)
+	}
+	if c.handler != nil && c.handler.engine.translate != nil {
+		if r, ok, err := c.handler.engine.translate(v); ok {
+			return c.handler.engine.storable(r, err, c.handler)
+		}
+	}
+	return stored{}, fmt.Errorf("lambdahttp: only a Response, or what the handler returns, can be stored here, not a %T", v)
+}
+
+// responseIn returns the Response that v is, or points to.
+func responseIn(v any) (Response, bool) {
+	if p, ok := v.(*Response); ok && p != nil {
+		v = *p
+	}
+	r, ok := v.(Response)
+	r.Base64 = r.Base64 || !utf8.Valid(r.Body)
+	return r, ok
+}
+
 // headLine returns the encoding up to the body. It is the last gate before the
 // store: what must never be stored does not pass, whoever built the response.
-func (r *Response) headLine() ([]byte, error) {
+func (r *stored) headLine() ([]byte, error) {
 	if !deliverable(r.Status) {
 		return nil, fmt.Errorf("lambdahttp: a response of status %d cannot be stored", r.Status)
 	}
 	h := head{Status: r.Status, Base64: r.Base64, Header: http.Header{}}
-	for _, key := range slices.Sorted(maps.Keys(r.Header)) {
-		name := http.CanonicalHeaderKey(key)
+	if r.withheld {
+		hint := strings.ToValidUTF8(r.hint, "\uFFFD")
+		h.Withheld = &hint
+	}
+	for name, values := range canonicalHeaders(r.Header) {
 		if !isToken(name) || neverReplayed(name) {
 			continue
 		}
-		for _, v := range r.Header[key] {
+		for _, v := range values {
 			// JSON would replace what is not UTF-8, in a way that does not round-trip.
 			h.Header[name] = append(h.Header[name], strings.ToValidUTF8(v, "\uFFFD"))
 		}
@@ -103,16 +154,19 @@ func (r *Response) headLine() ([]byte, error) {
 var errDamaged = errors.New("lambdahttp: the stored response is damaged")
 
 func (codec) Decode(data []byte, v any) error {
-	out, ok := v.(*Response)
+	out, ok := v.(*stored)
 	if !ok {
-		return fmt.Errorf("lambdahttp: a stored response decodes into a *Response, not a %T", v)
+		return fmt.Errorf("lambdahttp: a stored response decodes into a *stored, not a %T", v)
 	}
 	end := bytes.IndexByte(data, '\n') + 1
 	var h head
 	if err := json.Unmarshal(data[:end], &h); err != nil {
 		return errDamaged
 	}
-	r := Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}
+	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}}
+	if h.Withheld != nil {
+		r.withheld, r.hint = true, *h.Withheld
+	}
 	// encoding/json forgives much; writing the line again forgives nothing.
 	if line, err := r.headLine(); err != nil || !bytes.Equal(line, data[:end]) {
 		return errDamaged

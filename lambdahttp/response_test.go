@@ -55,7 +55,7 @@ func TestDamagedIsRefused(t *testing.T) {
 	if err := lambdahttp.Codec.Decode([]byte("{\"s\":200}\n"), new(string)); err == nil {
 		t.Error("a response was read into a string")
 	}
-	for _, v := range []any{"text", &lambdahttp.Response{Status: 200}, lambdahttp.Response{}, lambdahttp.Response{Status: 101}, lambdahttp.Response{Status: 600}} {
+	for _, v := range []any{"text", nil, (*lambdahttp.Response)(nil), &reply{status: 200}, lambdahttp.Response{}, lambdahttp.Response{Status: 101}, lambdahttp.Response{Status: 600}} {
 		if data, err := lambdahttp.Codec.Encode(v); err == nil {
 			t.Errorf("%+v was stored as %q", v, data)
 		}

@@ -2,41 +2,131 @@ package lambdahttp
 
 import (
 	"context"
+	"fmt"
 	"strings"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
 )
 
-// ScopeFunc returns for whom the request's key is valid: the tenant or the
-// authenticated principal, never something the caller may choose freely. It is
-// called for requests with a valid key, before anything is stored.
-//
-// An empty scope refuses the request with 403: keys of callers that nobody
-// knows would share one bucket. An error goes to Lambda as it is. A ScopeFunc
-// is safe for concurrent use.
-type ScopeFunc func(ctx context.Context, r *Request) (string, error)
+// ScopeRule says for whom the request's key is valid.
+type ScopeRule struct {
+	// Of returns the tenant or the authenticated principal, never something the
+	// caller may choose freely. It is called for requests with a valid key, before
+	// anything is stored.
+	//
+	// An empty scope refuses the request with 403: keys of callers that nobody
+	// knows would share one bucket. An error goes to Lambda as it is. It is safe
+	// for concurrent use.
+	Of func(ctx context.Context, r *Request) (string, error)
+	// Description tells clients for whom a key of theirs is valid: "the tenant
+	// that the token names". Default: "the authenticated caller".
+	Description string
 
-// SingleTenant is the [ScopeFunc] that says in writing that all callers share
+	everybody bool // Of refuses nobody
+}
+
+// SingleTenant is the [ScopeRule] that says in writing that all callers share
 // one set of keys: whoever knows a key of another caller, and repeats that
 // caller's request, is answered with that caller's response.
-func SingleTenant(context.Context, *Request) (string, error) { return idempotent.Global, nil }
+var SingleTenant = ScopeRule{
+	Of:          func(context.Context, *Request) (string, error) { return idempotent.Global, nil },
+	Description: "all callers, who share one set of keys",
+	everybody:   true,
+}
 
-// Claim returns the [ScopeFunc] that reads a claim of the request's JWT, which
+// Claim returns the [ScopeRule] that reads a claim of the request's JWT, which
 // API Gateway's JWT authorizer has verified. Choose one that names the caller
 // and that the caller cannot change, as "sub" does. Where the authorizer
 // accepts tokens of several issuers, "sub" alone is not unique.
 //
 // The events of function URLs have no claims.
-func Claim(name string) ScopeFunc {
+func Claim(name string) ScopeRule {
 	if name == "" {
 		panic(`lambdahttp: Claim wants the name of a claim, for example "sub"`)
 	}
-	return func(_ context.Context, r *Request) (string, error) {
-		value := r.Claim(name)
-		// No principal is named like this, and one who were would be everybody.
-		if strings.HasPrefix(value, "\x00") {
+	return ScopeRule{
+		Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.Claim(name)), nil },
+		Description: fmt.Sprintf("the caller that the claim %q of the token names", name),
+	}
+}
+
+// IAMPrincipal is the [ScopeRule] that reads the ARN of the IAM principal that
+// signed the request, for routes with AWS_IAM as authorization. The ARN of an
+// assumed role ends in the name of the session: a client that repeats a request
+// from another session with another name is another caller.
+//
+// Callers with an Amazon Cognito identity share one role and its session name,
+// so they are refused here: use [CognitoIdentity] for them.
+var IAMPrincipal = ScopeRule{
+	Of: func(_ context.Context, r *Request) (string, error) {
+		if r.identity.cognitoIdentity != "" || strings.HasSuffix(r.identity.principal, "/CognitoIdentityCredentials") {
 			return "", nil
 		}
-		return value, nil
+		return caller(r.identity.principal), nil
+	},
+	Description: "the IAM principal that signs the request; a role in another session is another one",
+}
+
+// CognitoIdentity is the [ScopeRule] that reads the id of the Amazon Cognito
+// identity that signed the request, for routes with AWS_IAM as authorization.
+var CognitoIdentity = ScopeRule{
+	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.cognitoIdentity), nil },
+	Description: "the Amazon Cognito identity that signs the request",
+}
+
+// APIKeyID is the [ScopeRule] that reads the id of the request's API key, for
+// REST APIs whose methods require one. The key itself is never read: it is a
+// secret. One key names one caller only where you hand it to one.
+var APIKeyID = ScopeRule{
+	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.apiKeyID), nil },
+	Description: "the API key of the request",
+}
+
+// LambdaTenant is the [ScopeRule] that reads the tenant id of the invocation,
+// for functions with tenant isolation.
+var LambdaTenant = ScopeRule{
+	Of: func(ctx context.Context, _ *Request) (string, error) {
+		lc, ok := lambdacontext.FromContext(ctx)
+		if !ok {
+			return "", nil
+		}
+		return caller(lc.TenantID), nil
+	},
+	Description: "the tenant of the request",
+}
+
+// TrustedHeader returns the [ScopeRule] that reads a request header. Use it
+// only where every request comes through a proxy of yours that sets the header
+// and replaces whatever the client sent under its name: otherwise a caller
+// could name another one. A header with several values, or with a comma, names
+// nobody: a gateway joins two lines with one, and the first may be the
+// client's.
+func TrustedHeader(name string) ScopeRule {
+	if !isToken(name) {
+		panic(fmt.Sprintf("lambdahttp: TrustedHeader wants the name of a header, not %q", name))
 	}
+	return ScopeRule{
+		Of: func(_ context.Context, r *Request) (string, error) {
+			values := r.Header(name)
+			if len(values) != 1 || strings.Contains(values[0], ",") {
+				return "", nil
+			}
+			return caller(strings.Trim(values[0], " \t")), nil
+		},
+		Description: defaultScope,
+	}
+}
+
+// defaultScope describes a rule that has no description.
+const defaultScope = "the authenticated caller"
+
+// caller returns value as a scope. No caller is named like [idempotent.Global],
+// and one who were would be everybody.
+func caller(value string) string {
+	if strings.HasPrefix(value, "\x00") {
+		return ""
+	}
+	return value
 }

@@ -11,7 +11,8 @@ import (
 // This file is the grammar of a Structured Field Item (RFC 9651, which
 // obsoletes RFC 8941), one function for each production, in the order of the
 // RFC's section 4.2. Only strings are wanted as a key, but every type may stand
-// in a parameter; those are checked and dropped.
+// in a parameter; those are checked and dropped. sfdict.go adds the one kind of
+// Dictionary that is wanted.
 //
 // An error's text is shown to the client: it says what is wrong and never
 // quotes the value.
@@ -86,7 +87,8 @@ func (p *sf) bareItem() bool {
 		p.while(isTokenByte)
 		return true
 	case c == ':':
-		return p.byteSequence()
+		_, ok := p.byteSequence()
+		return ok
 	case c == '?':
 		return p.boolean()
 	case c == '@':
@@ -101,22 +103,22 @@ func (p *sf) bareItem() bool {
 func (p *sf) parameters() bool {
 	for p.skip(';') {
 		p.while(func(c byte) bool { return c == ' ' })
-		if !p.key() || p.skip('=') && !p.bareItem() {
+		if p.key() == "" || p.skip('=') && !p.bareItem() {
 			return false
 		}
 	}
 	return true
 }
 
-// key reads the name of a parameter (section 4.2.3.3).
-func (p *sf) key() bool {
+// key reads the name of a parameter or of a member (section 4.2.3.3). An empty
+// one is none.
+func (p *sf) key() string {
 	if c := p.peek(); c != '*' && !isLower(c) {
-		return false
+		return ""
 	}
-	p.while(func(c byte) bool {
+	return p.while(func(c byte) bool {
 		return isLower(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '*'
 	})
-	return true
 }
 
 // number reads an Integer of at most 15 digits, or a Decimal of at most 12
@@ -183,15 +185,17 @@ func (p *sf) stringOrBare() (string, error) {
 
 // byteSequence reads base64 between colons (section 4.2.7). Padding and its
 // bits are not insisted on, as the section recommends.
-func (p *sf) byteSequence() bool {
-	p.skip(':')
+func (p *sf) byteSequence() ([]byte, bool) {
+	if !p.skip(':') {
+		return nil, false
+	}
 	text, rest, closed := strings.Cut(p.rest, ":")
 	if !closed || strings.ContainsAny(text, "\r\n") {
-		return false
+		return nil, false
 	}
 	p.rest = rest
-	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
-	return err == nil
+	value, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	return value, err == nil
 }
 
 // boolean reads ?0 or ?1 (section 4.2.8).

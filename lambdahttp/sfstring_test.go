@@ -109,8 +109,8 @@ func TestKeySyntax(t *testing.T) {
 			t.Parallel()
 			for _, s := range []struct {
 				name, want string
-				read       lambdahttp.KeySyntax
-			}{{"QuotedKey", c.quoted, lambdahttp.QuotedKey}, {"QuotedOrBareKey", c.both, lambdahttp.QuotedOrBareKey}} {
+				read       func(string) (string, error)
+			}{{"QuotedKey", c.quoted, lambdahttp.QuotedKey.Parse}, {"QuotedOrBareKey", c.both, lambdahttp.QuotedOrBareKey.Parse}} {
 				got, err := s.read(c.value)
 				if got != s.want || (err == nil) != (s.want != "") {
 					t.Errorf("%s(%q) = %q, %v; want %q", s.name, c.value, got, err, s.want)
@@ -124,20 +124,22 @@ func TestKeySyntax(t *testing.T) {
 // business.
 func TestEmptyStringIsAString(t *testing.T) {
 	t.Parallel()
-	if got, err := lambdahttp.QuotedKey(`""`); got != "" || err != nil {
+	if got, err := lambdahttp.QuotedKey.Parse(`""`); got != "" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+func knownSyntaxError(err error) bool { return slices.Contains(lambdahttp.SyntaxErrors, err) }
 
 func FuzzParseKey(f *testing.F) {
 	for _, c := range keySyntax {
 		f.Add(c.value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		quoted, quotedErr := lambdahttp.QuotedKey(value)
-		both, bothErr := lambdahttp.QuotedOrBareKey(value)
+		quoted, quotedErr := lambdahttp.QuotedKey.Parse(value)
+		both, bothErr := lambdahttp.QuotedOrBareKey.Parse(value)
 		for _, err := range []error{quotedErr, bothErr} {
-			if err != nil && !slices.Contains(lambdahttp.SyntaxErrors, err) {
+			if err != nil && !knownSyntaxError(err) {
 				t.Errorf("%q gave an error that is not a fixed text: %v", value, err)
 			}
 		}
@@ -147,7 +149,7 @@ func FuzzParseKey(f *testing.F) {
 			}
 			// What was read can be written again, and is read as the same key.
 			escaped := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(quoted) + `"`
-			if again, err := lambdahttp.QuotedKey(escaped); err != nil || again != quoted {
+			if again, err := lambdahttp.QuotedKey.Parse(escaped); err != nil || again != quoted {
 				t.Errorf("%q read again is %q, %v", escaped, again, err)
 			}
 		}

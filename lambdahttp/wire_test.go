@@ -3,11 +3,8 @@ package lambdahttp_test
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"os"
 	"testing"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
@@ -34,22 +31,34 @@ type reply struct {
 type handler func(context.Context, request) (reply, error)
 type sender func(context.Context, request) (reply, error)
 
+// wire carries requests as events of one type.
 type wire struct {
-	name  string
-	build func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender
-	scope lambdahttp.ScopeFunc
+	name        string
+	constructor string // of the package
+	wants       string // what an event of another type is told
+	build       func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender
+	scope       lambdahttp.ScopeRule
+	// carried returns what of a handler's reply the caller sees; ok is false for
+	// a reply that this wire has no form for. nil: all of it.
+	carried func(reply) (_ reply, ok bool)
 }
 
 // wires are the event types; every rule holds for each.
 var wires = []wire{
-	{"APIGatewayV2", buildV2, lambdahttp.Claim("sub")},
-	{"FunctionURL", buildURL, func(_ context.Context, r *lambdahttp.Request) (string, error) {
-		a := r.Event.(*events.LambdaFunctionURLRequest).RequestContext.Authorizer
-		if a == nil || a.IAM == nil {
-			return "", nil
-		}
-		return a.IAM.UserID, nil
-	}},
+	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "2.0", build: buildV2, scope: lambdahttp.Claim("sub")},
+	{name: "FunctionURL", constructor: "FunctionURL", wants: "2.0", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
+	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0", build: buildV1, scope: lambdahttp.Claim("sub")},
+	{name: "ALB", constructor: "ALB", wants: "Load Balancer", build: buildALB(false), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer", build: buildALB(true), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
+}
+
+// carries returns what of the handler's reply a the caller sees.
+func (w wire) carries(a reply) (reply, bool) {
+	if w.carried == nil {
+		return a, true
+	}
+	return w.carried(a)
 }
 
 func onEachWire(t *testing.T, f func(*testing.T, wire)) {
@@ -58,53 +67,6 @@ func onEachWire(t *testing.T, f func(*testing.T, wire)) {
 			t.Parallel()
 			f(t, w)
 		})
-	}
-}
-
-func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.APIGatewayV2(g, func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		a, err := h(ctx, request{
-			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
-			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
-		})
-		return events.APIGatewayV2HTTPResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
-	}, optFns...)
-	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.APIGatewayV2HTTPRequest
-		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RouteKey, ev.RawQueryString = r.method, r.path, "$default", r.query
-		if r.route != "" {
-			ev.RouteKey = r.method + " " + r.route
-		}
-		ev.RequestContext.RequestID = "req-1"
-		ev.Headers, ev.Body, ev.IsBase64Encoded = maps.Clone(r.header), r.body, r.base64
-		if r.caller != "" {
-			ev.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
-				JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": r.caller}}}
-		}
-		a, err := guarded(ctx, ev)
-		return reply{a.StatusCode, a.Headers, a.Body, a.IsBase64Encoded, a.Cookies}, err
-	}
-}
-
-func buildURL(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	guarded := lambdahttp.FunctionURL(g, func(ctx context.Context, ev events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
-		a, err := h(ctx, request{
-			method: ev.RequestContext.HTTP.Method, path: ev.RawPath, query: ev.RawQueryString,
-			header: ev.Headers, body: ev.Body, base64: ev.IsBase64Encoded,
-		})
-		return events.LambdaFunctionURLResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
-	}, optFns...)
-	return func(ctx context.Context, r request) (reply, error) {
-		var ev events.LambdaFunctionURLRequest
-		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RawQueryString = r.method, r.path, r.query
-		ev.RequestContext.RequestID = "req-1"
-		ev.Headers, ev.Body, ev.IsBase64Encoded = maps.Clone(r.header), r.body, r.base64
-		if r.caller != "" {
-			ev.RequestContext.Authorizer = &events.LambdaFunctionURLRequestContextAuthorizerDescription{
-				IAM: &events.LambdaFunctionURLRequestContextAuthorizerIAMDescription{UserID: r.caller}}
-		}
-		a, err := guarded(ctx, ev)
-		return reply{a.StatusCode, a.Headers, a.Body, a.IsBase64Encoded, a.Cookies}, err
 	}
 }
 

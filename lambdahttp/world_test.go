@@ -24,6 +24,7 @@ const (
 // demand.
 type world struct {
 	t     *testing.T
+	on    wire
 	clock idempotenttest.Clock
 	seen  idempotenttest.Recorder
 	store *faultyStore
@@ -39,7 +40,7 @@ type world struct {
 // otherwise.
 func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world {
 	t.Helper()
-	w := &world{t: t, store: &faultyStore{Store: memstore.New()}, handle: created}
+	w := &world{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
 	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
 		o.Now = w.clock.Now
 		o.Logger = slog.New(slog.DiscardHandler)

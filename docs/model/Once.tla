@@ -1,10 +1,11 @@
 -------------------------------- MODULE Once --------------------------------
 (* The idempotency protocol of `once`, for ONE key: records of different     *)
 (* keys never meet. It says in TLA+ what the package idempotent does, by the *)
-(* names of its code, and what Resume, Step, Commit and the reconciler are   *)
-(* to do. Read it in this order: the record, the store, the judgements of    *)
-(* decide.go, the worker, the background, time, what must hold. README.md    *)
-(* says how to run it, what was found, and what each clause in Drop is for.  *)
+(* names of its code, and what the design asks of Resume, Step, Commit and   *)
+(* reconciliation. Read it in this order: the record, the store, the         *)
+(* judgements of decide.go, the worker, the background, time, what must      *)
+(* hold. README.md says how to run it, what TLC found, and what each clause  *)
+(* in Drop is for.                                                           *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -96,7 +97,7 @@ TooOld(q) == Has("grace") /\ IsInsert(q) /\ rec = None /\ q.free # epoch
 
 \* Two shortcuts keep the state space small; Drop = {"shortcuts"} takes them out. The first forgets writes that
 \* can never apply: a Replace whose write id neither stands nor can come to stand. For the second see Background.
-Shortcuts == Drop \cap {"wid", "fresh", "insert", "exists", "grace", "shortcuts"} = {}
+Shortcuts == Drop \cap {"wid", "fresh", "insert", "exists", "grace", "about", "round", "resolveRound", "shortcuts"} = {}
 RECURSIVE CanStand(_, _)
 CanStand(n, ids) == LET more == {q.new.wid : q \in {x \in n : IsInsert(x) \/ x.was \in ids}} \ ids
                     IN IF more = {} THEN ids ELSE CanStand(n, ids \cup more)
@@ -131,7 +132,7 @@ DecideLate(a, r, st) ==
     [] r.st = "R"                               -> "Contradict"
     [] OTHER                                    -> "Write"
 
-DecideResolution(r, st) ==
+DecideResolution(r, about, st) ==   \* evidence about the work of the owner about
   CASE r.past /\ Has("resolveGone")             -> "Gone"
     [] st = "C" /\ r.st = "C" /\ Has("resolveFinal") -> "Compare"
     [] st = "C" /\ r.st = "R"                   -> "Contradict"
@@ -139,7 +140,15 @@ DecideResolution(r, st) ==
     [] r.st = "C" /\ Has("resolveFinal")        -> "Settled"
     [] r.st = "R"                               -> "Agreed"
     [] r.lease \notin ended /\ Has("resolveLease") -> "TooEarly"
+    [] r.own # about /\ Has("about")            -> "TooEarly"
     [] OTHER                                    -> "Write"
+
+DecideSweep(r) ==   \* what an ended lease makes of a record that was listed as due
+  CASE r.past \/ ~Due(r)                        -> "Stale"
+    [] r.st = "U"                               -> "Resolve"
+    [] r.lease \notin ended /\ Has("sweepLease") -> "Stale"
+    [] r.recovery = "Resume" /\ ~Started(r) /\ Has("resumeSweep") -> "Release"
+    [] OTHER                                    -> "MarkUnknown"
 
 \* foreign in attempt.go: a refusal that shows the write id we just wrote is our own success.
 Own(a, q, r) ==
@@ -166,7 +175,7 @@ HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's an
   IF (ok \/ Own(a, q, r)) /\ q.new.st = "I" THEN Run(a, q, r.gen)
   ELSE LET v == IF r = None THEN "Reinsert" ELSE Decide(a, Met(q, r)) IN
     IF v \notin {"Reinsert", "TakeOver", "MarkUnknown"} THEN Say(a, IF v = "Replay" THEN "Outcome" ELSE v, r)
-    ELSE IF a \in ended /\ Has("refuse") THEN Say(a, "Error", r)      \* past its own time: no claim
+    ELSE IF a \in ended /\ v # "MarkUnknown" /\ Has("refuse") THEN Say(a, "Error", r)   \* past its own time: no claim
     ELSE Send(a, CASE v = "Reinsert" -> Insert(a)
                    [] v = "TakeOver" -> Replace(a, r, Claimed(r, a))
                    [] OTHER          -> Replace(a, r, Transition(r, "U", a, "sweeper")), "claim")
@@ -185,9 +194,11 @@ HearSettle(a, q, ok, r) ==  \* settle.go
       [] v = "Lost"     -> Say(a, "LeaseLost", r)
       [] v = "Agreed"   -> Say(a, "Failed", r)
       [] OTHER          -> \* still ours: once more on the write id that stands, with the transaction if
-           \* there is one. One write id for all rounds: a round that met another write has not written.
-           Send(a, [Replace(a, r, [Transition(r, q.new.st, a, a) EXCEPT !.wid = q.new.wid, !.res = q.new.res,
-                                                                        !.step = q.new.step])
+           \* there is one. A completion keeps its write id, under which its chunks are: what is completed stays, so
+           \* one that met another write has not been applied. Any other outcome may have stood meanwhile: a fresh id.
+           Send(a, [Replace(a, r, [Transition(r, q.new.st, a, a)
+                      EXCEPT !.wid = IF (q.new.st = "C" /\ ~q.domain) \/ ~Has("round") THEN q.new.wid ELSE @,
+                             !.res = q.new.res, !.step = q.new.step])
                       EXCEPT !.domain = q.domain /\ Has("lateCommit")], "settle")
 Hear(a, q, ok, r) == CASE pc[a] = "claim"      -> HearClaim(a, q, ok, r)
                        [] pc[a] = "checkpoint" -> HearCheckpoint(a, q, ok, r)
@@ -261,23 +272,30 @@ Background(who, new) ==
   ELSE /\ \A q \in net : ~(q.from = who /\ q.was = rec.wid /\ q.new.st = new.st)   \* one of a kind
        /\ net' = net \cup {Replace(who, rec, new)}
        /\ UNCHANGED <<rec, pc, want, call, ended, epoch, gen, rs, ans>>
+\* While a background write applies at once, it need not ask whether the record expired on the way.
+Judged(r) == IF Shortcuts THEN [r EXCEPT !.past = FALSE] ELSE r
 Sweep ==     \* Resume becomes retryable with its steps; Reconcile, and a started AtMostOnce step, unknown
-  /\ rec # None /\ rec.st = "I" /\ Due(rec) /\ Has("sweep")
-  /\ Has("sweepLease") => rec.lease \in ended
-  /\ Background("sweeper", Transition(rec,
-       IF rec.recovery = "Resume" /\ ~Started(rec) /\ Has("resumeSweep") THEN "R" ELSE "U", "sweeper", "sweeper"))
-\* The evidence there is. ProvenNotExecuted: nothing happened, and whoever could still do it is dead.
+  /\ rec # None /\ Has("sweep")
+  /\ LET v == DecideSweep(Judged(rec)) IN
+       /\ v \in {"Release", "MarkUnknown"}
+       /\ Background("sweeper", Transition(rec, IF v = "Release" THEN "R" ELSE "U", "sweeper", "sweeper"))
+\* The evidence there is. ProvenNotExecuted: nothing happened, and whoever could still do it is dead. The owner could
+\* before it has heard of its own claim.
 Evidence(r, st) ==
   IF st = "C" THEN \E a \in Attempts : gen[a] = r.gen /\ call[a] \in Happened
-  ELSE \A a \in Attempts : gen[a] = r.gen =>
+  ELSE \A a \in Attempts : gen[a] = r.gen \/ a = r.lease =>
          call[a] \notin Happened /\ (Stalled /\ Has("proof") => pc[a] \in Gone)
+\* Whose work the evidence is about: the owner's, now; or, of a resolution that has met another write, the owner's
+\* that it began with. Of an owner who stands, what was true stays true: with the shortcuts there is one round.
+About(st) == (IF Evidence(rec, st) THEN {rec.own} ELSE {})
+             \cup {q.new.own : q \in {x \in net : x.from = "resolver" /\ x.new.st = st}}
 Resolve ==   \* resolve.go: a webhook, at any time, or the reconciler's question
   /\ rec # None
-  /\ \E st \in {"C", "R"} :
-       /\ Evidence(rec, st)
-       /\ DecideResolution(IF Shortcuts THEN [rec EXCEPT !.past = FALSE] ELSE rec, st) \in {"Write", "Contradict"}
+  /\ \E st \in {"C", "R"} : \E about \in About(st) :
+       /\ DecideResolution(Judged(rec), about, st) \in {"Write", "Contradict"}
        /\ Background("resolver", [Transition(rec, st, "resolver", "resolver")
-                                    EXCEPT !.res = IF st = "C" THEN "resolved" ELSE None,
+                                    EXCEPT !.wid = IF st = "C" \/ Has("resolveRound") THEN @ ELSE <<"resolver", st, 1>>,
+                                           !.res = IF st = "C" THEN "resolved" ELSE None,
                                            !.step = IF st = "R" /\ Started(rec) THEN None ELSE @])
 
 ------------------------------------------------------------------ \* Time
@@ -333,6 +351,7 @@ INV10_Held       == \A a \in InHandler \ ended :   \* its claim stands; or evide
 ClaimsOnce       == rec # None => rec.att <= Cardinality(Attempts)               \* within one life of the record
 RetryableClean   == rec # None /\ rec.st = "R" => ~Started(rec)
 NotEmpty         == rec # None /\ rec.st = "C" => \E a \in Attempts : call[a] \in Happened
+NotExecutedTrue  == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => \A a \in Entered(rec.gen) : call[a] \notin Happened
 AnswersTrue      == \A a \in Attempts : ans[a].k = "NotStored" => call[a] \in Happened \/ Step # "none"
 
 \* Of steps.
@@ -345,6 +364,8 @@ INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                           /\ IF rec'.att = rec.att                                \* the owner, or in its name
                              THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper", "resolver"}
                              ELSE rec'.att = rec.att + 1 /\ rec'.st = "I" /\ rec'.by = rec'.lease]_vars
+INV5_Fresh     == [][Changed /\ rec' # None =>          \* nobody else can have read what was never there
+                       \A q \in net : q.was = rec'.wid => q.from = rec'.by]_vars
 INV6_Tells     == [][\A a \in Attempts : Answers(a) /\ ans'[a].k \in {"Outcome", "InProgress", "Unresolved"} =>
                        rec' # None /\ rec'.fp = Fp(a)]_vars
 INV6_Bound     == [][Changed /\ rec # None /\ rec' # None /\ rec'.gen = rec.gen => rec'.fp = rec.fp]_vars

@@ -50,7 +50,7 @@ fetch() {
 #   result     ok, violated, or failed: TLC itself did not come to an end
 #   property   the one that is violated
 #   length     of the counterexample, in states, the initial one included
-#   distinct, generated, seconds
+#   distinct, generated, depth, seconds
 #   problem    why it failed
 #   output     the file with all that TLC said
 run_tlc() {
@@ -65,10 +65,12 @@ run_tlc() {
   tlc=''
   rm -rf "$scratch/tlc"
   seconds=$((SECONDS - began))
-  result=failed problem='' property='' length=0 distinct=0 generated=0
+  result=failed problem='' property='' length=0 distinct=0 generated=0 depth=0
   while IFS= read -r line; do
     if [[ $line =~ ^([0-9]+)\ states\ generated.*,\ ([0-9]+)\ distinct ]]; then
       generated=${BASH_REMATCH[1]} distinct=${BASH_REMATCH[2]}
+    elif [[ $line =~ ^The\ depth\ of\ the\ complete\ state\ graph\ search\ is\ ([0-9]+) ]]; then
+      depth=${BASH_REMATCH[1]}
     elif [[ $line =~ ^Error:\ (Invariant|Action\ property)\ ([A-Za-z0-9_]+)\ is\ violated ]]; then
       property=${BASH_REMATCH[2]}
     elif [[ $line == "Error: Temporal properties were violated." ]]; then

@@ -89,6 +89,12 @@ func TestExampleGuide(t *testing.T) {
 	run(slowCharge, "HTTP/1.1 201", "Idempotent-Replayed: true")
 	p.wantCharges(3)
 
+	inStripe, _, _ := strings.Cut(next("PROFILE=stripe"), " ")
+	other := start(t, t.TempDir(), inStripe)
+	other.want(other.post("", aCharge), http.StatusBadRequest)
+	run(next("charge.sh"), "the provider booked 3 charges")
+	run(next("policy openapi"), "# Idempotency keys", `"openapi": "3.1.0"`, "UUID")
+
 	run(next("./cmd/lambda"))
 	if len(blocks) != 0 {
 		t.Errorf("these blocks are not followed: %q", blocks)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,8 +87,14 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 // start starts the example on a free port, with data in dir, and waits for it.
 func start(t *testing.T, dir string, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
-	p.cmd = exec.Command(binary)
+	return launch(t, exec.Command(binary), dir, env...)
+}
+
+// launch is start by another command. The process is the command's, or one
+// that takes its place.
+func launch(t *testing.T, cmd *exec.Cmd, dir string, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stderr = lockedWriter{&p.mu, &p.stderr}
 	stdout, err := p.cmd.StdoutPipe()
@@ -121,6 +128,14 @@ func (p *process) kill() {
 	})
 }
 
+// stop ends the process with SIGTERM and waits until it is gone.
+func (p *process) stop() {
+	p.done.Do(func() {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.cmd.Wait()
+	})
+}
+
 // restart kills the process and starts another one over the same data.
 func (p *process) restart() *process {
 	p.t.Helper()
@@ -147,6 +162,10 @@ func (p *process) send(method, path, key, body string) reply {
 	if key != "" {
 		req.Header.Set("Idempotency-Key", `"`+key+`"`)
 	}
+	return exchange(req)
+}
+
+func exchange(req *http.Request) reply {
 	client := http.Client{Timeout: 30 * time.Second}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -168,6 +168,9 @@ func declarations(file *ast.File) []string {
 				if pointer, ok := receiver.(*ast.StarExpr); ok {
 					receiver = pointer.X
 				}
+				if generic, ok := receiver.(*ast.IndexExpr); ok {
+					receiver = generic.X
+				}
 				name = receiver.(*ast.Ident).Name + "." + name
 			}
 			names = append(names, name)

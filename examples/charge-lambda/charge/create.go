@@ -15,7 +15,7 @@ import (
 func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 	request, err := parseRequest(ev)
 	if err != nil {
-		return respond(problem(http.StatusBadRequest, err.Error()))
+		return respond(h.problem(http.StatusBadRequest, "invalid_charge", err.Error()))
 	}
 	var record idempotent.RecordID // none where a test switched the guard off
 	if execution, ok := idempotent.FromContext(ctx); ok {
@@ -26,15 +26,15 @@ func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest)
 	case err == nil:
 		return respond(created(charge))
 	case errors.Is(err, ErrDeclined):
-		return respond(declined())
+		return respond(h.problem(http.StatusPaymentRequired, "card_declined", "The customer's card was declined. Nothing was charged. To try another card, send a new request with a new key."))
 	case errors.Is(err, ErrNotSent):
-		r, _ := respond(problem(http.StatusServiceUnavailable, "The payment provider cannot be reached. Nothing was charged. Repeat the request with the same key."))
+		r, _ := respond(h.problem(http.StatusServiceUnavailable, "provider_unavailable", "The payment provider cannot be reached. Nothing was charged. Repeat the request with the same key."))
 		return r, idempotent.NotExecuted(err)
 	case ctx.Err() != nil:
-		r, _ := respond(problem(http.StatusGatewayTimeout, unknownDetail))
+		r, _ := respond(h.problem(http.StatusGatewayTimeout, "charge_unconfirmed", unknownDetail))
 		return r, idempotent.Unknown(err)
 	default:
-		r, _ := respond(problem(http.StatusBadGateway, unknownDetail))
+		r, _ := respond(h.problem(http.StatusBadGateway, "charge_unconfirmed", unknownDetail))
 		return r, idempotent.Unknown(err)
 	}
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Operation names what is done once per key. It is written down here because
-// it is part of every record's id: a renamed route must not forget what ran.
-const Operation = "POST /charges"
-
 // Routes are the route keys of the function's API.
 var Routes = []string{"POST /charges", "GET /charges/{id}"}
 
@@ -25,19 +21,23 @@ type HandlerFunc = func(context.Context, events.APIGatewayV2HTTPRequest) (events
 // handler serves the function's routes. It is safe for concurrent use.
 type handler struct {
 	provider *Client
-	create   HandlerFunc // guarded
+	render   func(lambdahttp.Problem) lambdahttp.Response // of the profile
+	create   HandlerFunc                                  // guarded
+	read     HandlerFunc                                  // too: a profile may refuse a key on GET
 }
 
 // New returns the function's handler. It keeps its records in guard and
-// charges at provider.
-func New(guard *idempotent.Guard, provider *Client) HandlerFunc {
-	h := &handler{provider: provider}
-	h.create = lambdahttp.APIGatewayV2(guard, h.charge, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant // an API with tenants says lambdahttp.Claim("sub") here
-		o.RequireKey = true
-		o.Operation = func(*lambdahttp.Request) string { return Operation }
-		o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile }
+// charges at provider. The options come after the function's own, see
+// [Profile].
+func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) HandlerFunc {
+	h := &handler{provider: provider, render: lambdahttp.ProblemJSON}
+	optFns = append(withKeys(optFns), func(o *lambdahttp.Options) {
+		if render := o.Profile.Render; render != nil {
+			h.render = render // so that all of the API's problems have one form
+		}
 	})
+	h.create = lambdahttp.APIGatewayV2(guard, h.charge, optFns...)
+	h.read = lambdahttp.APIGatewayV2(guard, h.find, optFns...)
 	return h.serve
 }
 
@@ -48,23 +48,23 @@ func (h *handler) serve(ctx context.Context, ev events.APIGatewayV2HTTPRequest) 
 	collection, id, isItem := strings.Cut(path, "/")
 	switch {
 	case collection != "charges" || isItem && (id == "" || strings.Contains(id, "/")):
-		return respond(problem(http.StatusNotFound, "There is nothing at this path. Charges are at /charges."))
+		return respond(h.problem(http.StatusNotFound, "not_found", "There is nothing at this path. Charges are at /charges."))
 	case isItem:
 		if method != http.MethodGet {
-			return notAllowed(http.MethodGet)
+			return h.notAllowed(http.MethodGet)
 		}
-		return h.read(ctx, id)
+		return h.read(ctx, ev)
 	case method != http.MethodPost:
-		return notAllowed(http.MethodPost)
+		return h.notAllowed(http.MethodPost)
 	}
 	if _, err := parseRequest(ev); err != nil {
-		return respond(problem(http.StatusBadRequest, err.Error()))
+		return respond(h.problem(http.StatusBadRequest, "invalid_charge", err.Error()))
 	}
 	return h.create(ctx, ev)
 }
 
-func notAllowed(allowed string) (events.APIGatewayV2HTTPResponse, error) {
-	r := problem(http.StatusMethodNotAllowed, "This path only serves "+allowed+".")
+func (h *handler) notAllowed(allowed string) (events.APIGatewayV2HTTPResponse, error) {
+	r := h.problem(http.StatusMethodNotAllowed, "method_not_allowed", "This path only serves "+allowed+".")
 	r.Header.Set("Allow", allowed)
 	return respond(r)
 }

@@ -232,7 +232,7 @@ func TestNobodyKnows(t *testing.T) {
 // The time runs out while the provider works.
 func TestOutOfTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 400*time.Millisecond)
+	w := newWorld(t, 3*time.Second) // the handler's context ends 500 ms earlier
 	w.wantProblem(w.post(key, slow), http.StatusGatewayTimeout, "not known whether the customer was charged")
 	w.wantProblem(w.post(key, slow), http.StatusConflict, "outcome-unknown")
 	w.wantCharges(1)

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
 
 	"github.com/aws/aws-lambda-go/events"
 )
 
-// read answers GET /charges/{id}. It only reads, so it needs no key and no
-// guard.
-func (h *handler) read(ctx context.Context, id string) (events.APIGatewayV2HTTPResponse, error) {
-	charge, err := h.provider.Get(ctx, id)
+// find answers GET /charges/{id}. It only reads, so it needs no key: the guard
+// lets it through.
+func (h *handler) find(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	charge, err := h.provider.Get(ctx, path.Base(ev.RawPath))
 	switch {
 	case err == nil:
 		return respond(found(charge))
 	case errors.Is(err, ErrNoCharge):
-		return respond(problem(http.StatusNotFound, "There is no charge of this id."))
+		return respond(h.problem(http.StatusNotFound, "not_found", "There is no charge of this id."))
 	default:
-		return respond(problem(http.StatusBadGateway, "The payment provider gives no answer. Repeat the request later."))
+		return respond(h.problem(http.StatusBadGateway, "provider_unavailable", "The payment provider gives no answer. Repeat the request later."))
 	}
 }

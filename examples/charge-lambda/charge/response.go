@@ -23,21 +23,11 @@ func created(c Charge) lambdahttp.Response {
 
 func found(c Charge) lambdahttp.Response { return jsonResponse(http.StatusOK, c) }
 
-func declined() lambdahttp.Response {
-	return lambdahttp.ProblemJSON(lambdahttp.Problem{
-		Type:   "about:blank",
-		Title:  http.StatusText(http.StatusPaymentRequired),
-		Status: http.StatusPaymentRequired,
-		Code:   "card_declined",
-		Detail: "The customer's card was declined. Nothing was charged. To try another card, send a new request with a new key.",
-	})
-}
-
-// problem is an answer in place of a charge. RFC 9457 has the type about:blank
-// for problems that the status says all about.
-func problem(status int, detail string) lambdahttp.Response {
-	return lambdahttp.ProblemJSON(lambdahttp.Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
+// problem is an answer in place of a charge, in the form of the profile. RFC
+// 9457 has the type about:blank for problems that the status says all about.
+func (h *handler) problem(status int, code, detail string) lambdahttp.Response {
+	return h.render(lambdahttp.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
 	})
 }
 

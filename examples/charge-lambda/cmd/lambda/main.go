@@ -2,7 +2,8 @@
 // the runtime provided.al2023 behind an API Gateway HTTP API.
 //
 // Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL
-// the payment provider's address.
+// the payment provider's address, PROFILE the dialect of the Idempotency-Key
+// header: ietf, stripe or uuid.
 package main
 
 import (
@@ -39,6 +40,10 @@ func newHandler(ctx context.Context, getenv func(string) string) (charge.Handler
 	case providerURL == "":
 		return nil, errors.New("PROVIDER_URL is not set; set it to the payment provider's address")
 	}
+	profile, err := charge.Profile(getenv("PROFILE"))
+	if err != nil {
+		return nil, err
+	}
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
@@ -59,5 +64,5 @@ func newHandler(ctx context.Context, getenv func(string) string) (charge.Handler
 	if err != nil {
 		return nil, err
 	}
-	return charge.New(guard, client), nil
+	return charge.New(guard, client, profile), nil
 }

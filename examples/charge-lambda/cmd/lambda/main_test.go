@@ -16,6 +16,7 @@ func TestNewHandler(t *testing.T) {
 		{nil, "ONCE_TABLE is not set"},
 		{map[string]string{"ONCE_TABLE": "t"}, "PROVIDER_URL is not set"},
 		{map[string]string{"ONCE_TABLE": "t", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
+		{map[string]string{"ONCE_TABLE": "t", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
 	} {
 		h, err := newHandler(t.Context(), func(name string) string { return row.env[name] })

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // config is what the environment says.
@@ -12,9 +15,11 @@ type config struct {
 	port        int           // PORT; 0: any free one
 	data        string        // DATA: directory of the store's file and the ledger
 	timeout     time.Duration // TIMEOUT of the function
-	table       string        // ONCE_TABLE: DynamoDB in place of the file
-	createTable bool          // ONCE_CREATE_TABLE
-	providerURL string        // PROVIDER_URL: a provider elsewhere in place of the stand-in
+	profile     string        // PROFILE: the dialect of the Idempotency-Key header
+	keys        func(*lambdahttp.Options)
+	table       string // ONCE_TABLE: DynamoDB in place of the file
+	createTable bool   // ONCE_CREATE_TABLE
+	providerURL string // PROVIDER_URL: a provider elsewhere in place of the stand-in
 }
 
 func (c *config) storePath() string  { return filepath.Join(c.data, "once.db") }
@@ -30,6 +35,10 @@ func readConfig(getenv func(string) string) (c config, err error) {
 		return otherwise
 	}
 	c.data, c.table, c.providerURL = or("DATA", "./.data"), getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
+	c.profile = or("PROFILE", "ietf")
+	if c.keys, err = charge.Profile(c.profile); err != nil {
+		return c, err
+	}
 	if c.port, err = strconv.Atoi(or("PORT", "8080")); err != nil || c.port < 0 || c.port > 65535 {
 		return c, fmt.Errorf("PORT is %q; it has to be a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
 	}

@@ -1,12 +1,19 @@
 // Command local serves the charge example on 127.0.0.1, with the payment
 // provider's stand-in beside it. See the example's README for what to try.
+//
+//	local                 serves
+//	local policy          prints what clients have to know about keys, in Markdown
+//	local policy openapi  the same as an OpenAPI 3.1 document
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -14,8 +21,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	if err := run(ctx, os.Getenv, os.Stdout, os.Stderr); err != nil {
+	if err := command(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "charge-local:", err)
 		os.Exit(1)
 	}
+}
+
+// command does what the arguments say.
+func command(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	switch {
+	case len(args) == 0:
+		return run(ctx, getenv, stdout, stderr)
+	case slices.Equal(args, []string{"policy"}):
+		return printPolicy(getenv, stdout, false)
+	case slices.Equal(args, []string{"policy", "openapi"}):
+		return printPolicy(getenv, stdout, true)
+	}
+	return errors.New("the arguments are not understood; give none to serve, \"policy\" or \"policy openapi\"")
 }

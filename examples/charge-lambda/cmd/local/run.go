@@ -59,7 +59,8 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		return err
 	}
 
-	fmt.Fprintf(stdout, "listening on %s\npid:    %d\nstore:  %s\nledger: %s\n\n%s", address, os.Getpid(), where, ledger, try(address))
+	fmt.Fprintf(stdout, "listening on %s\npid:     %d\nprofile: %s\nstore:   %s\nledger:  %s\n\n%s",
+		address, os.Getpid(), c.profile, where, ledger, try(address, c.profile))
 	return serve(ctx, listener, mux, api, c.timeout, stdout)
 }
 
@@ -76,7 +77,7 @@ func mount(mux *http.ServeMux, c *config, store idempotent.Store, providerURL st
 	if err != nil {
 		return nil, err
 	}
-	api, err := gateway.New(charge.New(guard, client), func(o *gateway.Options) {
+	api, err := gateway.New(charge.New(guard, client, c.keys), func(o *gateway.Options) {
 		o.Routes = charge.Routes
 		o.Timeout = c.timeout
 		o.Logger = logger
@@ -119,11 +120,14 @@ func listenError(port int, err error) error {
 }
 
 // try returns what a newcomer pastes into a second terminal.
-func try(address string) string {
+func try(address, profile string) string {
+	key := map[string]string{
+		"ietf": `"order-2026-000001"`, "stripe": "order-2026-000001", "uuid": "8e03978e-40d5-43e8-bc93-6894a57f9324",
+	}[profile]
 	return fmt.Sprintf(`Try it, twice:
 
 curl -i %s/charges \
-  -H 'Idempotency-Key: "order-2026-000001"' \
+  -H 'Idempotency-Key: %s' \
   -H 'Content-Type: application/json' \
   -d '{"amount":4200,"currency":"usd","customer":"cus_1"}'
 
@@ -131,5 +135,5 @@ and count what the provider booked:
 
 curl %s/provider/charges
 
-`, address, address)
+`, address, key, address)
 }

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"io"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// printPolicy prints what clients have to know about keys under the profile
+// that the environment names. It opens no store: nothing of a policy depends on
+// one.
+func printPolicy(getenv func(string) string, stdout io.Writer, openAPI bool) error {
+	c, err := readConfig(getenv)
+	if err != nil {
+		return err
+	}
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		return err
+	}
+	policy, err := charge.NewPolicy(guard, c.keys)
+	if err != nil {
+		return err
+	}
+	text := []byte(policy.Markdown())
+	if openAPI {
+		text = policy.OpenAPI()
+	}
+	_, err = stdout.Write(text)
+	return err
+}

@@ -1,0 +1,128 @@
+package lambdahttp_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// A secret that is shown once is not in the store, and the key is not run
+// again for it.
+func TestFM55OneTimeSecret(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, profile := range profiles {
+			w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
+			w.becomes(func(ctx context.Context, _ request) (reply, error) {
+				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
+				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
+			})
+			if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
+				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
+			}
+			if stored := w.store.record(t); stored.State != idempotent.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
+				t.Errorf("the record is %s and holds %q", stored.State, stored.Result)
+			}
+			for range 2 {
+				a := w.post(charge())
+				if a.status != 409 || strings.Contains(a.body, "sk_live") || !strings.Contains(a.body, `Roll the key to get a new \"secret\".`) || a.header["Idempotent-Replayed"] != "" {
+					t.Errorf("the retry got %d %s %v", a.status, a.body, a.header)
+				}
+			}
+			if a := w.post(charge(withBody("other"))); a.status != 422 && a.status != 400 {
+				t.Errorf("another request got %d", a.status)
+			}
+			if w.runs != 1 || w.seen.Count(idempotent.EventCompletionFailed) != 0 {
+				t.Errorf("%d runs and %v", w.runs, w.seen.Kinds())
+			}
+			w.clock.Advance(25 * time.Hour)
+			if a := w.post(charge()); a.status != 201 || w.runs != 2 {
+				t.Errorf("past the retention: %d after %d runs", a.status, w.runs)
+			}
+		}
+	})
+}
+
+// What a handler declares and what it returns are weighed: an error counts
+// more, a withheld response stays withheld, and a 5xx is a 5xx.
+func TestDeclarations(t *testing.T) {
+	t.Parallel()
+	declared := func(status int, err error, says ...func(context.Context)) handler {
+		return func(ctx context.Context, r request) (reply, error) {
+			for _, f := range says {
+				f(ctx)
+			}
+			return answers(status, err)(ctx, r)
+		}
+	}
+	noStore := func(ctx context.Context) { lambdahttp.NoStore(ctx, "") }
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			h     handler
+			state idempotent.State
+			next  int
+		}{
+			"NoStore":                         {declared(201, nil, noStore), idempotent.StateCompleted, 409},
+			"NotExecuted":                     {declared(422, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
+			"both":                            {declared(201, nil, noStore, lambdahttp.NotExecuted), idempotent.StateCompleted, 409},
+			"both, the other way":             {declared(201, nil, lambdahttp.NotExecuted, noStore), idempotent.StateCompleted, 409},
+			"NoStore with a 5xx":              {declared(502, nil, noStore), idempotent.StateUnknown, 409},
+			"NotExecuted with a 5xx":          {declared(503, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
+			"NoStore with Unknown":            {declared(504, idempotent.Unknown(errDown), noStore), idempotent.StateUnknown, 409},
+			"NotExecuted with Unknown":        {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), idempotent.StateUnknown, 409},
+			"NotExecuted with Final":          {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), idempotent.StateCompleted, 422},
+			"NotExecuted with no status":      {declared(0, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
+			"NoStore that nobody can deliver": {declared(600, nil, noStore), idempotent.StateUnknown, 409},
+		} {
+			w := newWorld(t, on)
+			w.becomes(c.h)
+			w.post(charge())
+			if got := w.store.record(t).State; got != c.state {
+				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
+			}
+			w.becomes(created)
+			if a := w.post(charge()); a.status != c.next {
+				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.next)
+			}
+		}
+	})
+}
+
+// Where nothing is stored there is nothing to declare.
+func TestDeclarationsUnguarded(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on)
+		for _, h := range []handler{secret("x"), refusal(201)} {
+			w.becomes(h)
+			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
+				if a := w.post(charge(mod)); a.status != 201 || a.header["Idempotency-Status"] != "" {
+					t.Errorf("got %d %v", a.status, a.header)
+				}
+			}
+		}
+	})
+	lambdahttp.NoStore(t.Context(), "x")
+	lambdahttp.NotExecuted(t.Context())
+}
+
+// The stored form of a withheld response, and what does not decode.
+func TestStoredFormOfWithheld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0])
+	w.becomes(secret("\xff<a>"))
+	w.post(charge())
+	if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"\uFFFD<a>\"}\n" {
+		t.Errorf("stored as %q", got)
+	}
+	for _, data := range []string{"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n"} {
+		if err := lambdahttp.Codec.Decode([]byte(data), &lambdahttp.Response{}); err == nil {
+			t.Errorf("%q was read", data)
+		}
+	}
+}

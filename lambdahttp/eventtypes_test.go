@@ -1,0 +1,308 @@
+package lambdahttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// What is special about one event type.
+
+type (
+	v1Event   = events.APIGatewayProxyRequest
+	v1Answer  = events.APIGatewayProxyResponse
+	albEvent  = events.ALBTargetGroupRequest
+	albAnswer = events.ALBTargetGroupResponse
+)
+
+// counted is a handler of an event type that counts its runs.
+func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, error) {
+	return func(context.Context, Ev) (Ans, error) { *runs++; return a, nil }
+}
+
+func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
+
+// Two header lines are two values where the event shows them, also if they are
+// equal, and a list elsewhere. An Application Load Balancer without multi-value
+// headers shows one, and nobody can know.
+func TestHTTP06TwoHeaderLines(t *testing.T) {
+	t.Parallel()
+	a, b := `"`+keyA+`"`, `"`+keyB+`"`
+	for name, second := range map[string]string{"two keys": b, "one key twice": a} {
+		runs := 0
+		for wire, send := range map[string]func() int{
+			"APIGatewayV1": func() int {
+				h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)
+				got, err := h(t.Context(), v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": second},
+					MultiValueHeaders: map[string][]string{"Idempotency-Key": {a, second}}})
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"ALBMultiValue": func() int {
+				h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+				got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {a, second}}})
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"APIGatewayV2": func() int {
+				h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), single)
+				var ev events.APIGatewayV2HTTPRequest
+				ev.RequestContext.HTTP.Method, ev.Headers = "POST", map[string]string{"idempotency-key": a + "," + second}
+				got, err := h(t.Context(), ev)
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"Middleware": func() int {
+				h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+				w := &plainWriter{header: http.Header{}}
+				h.ServeHTTP(w, &http.Request{Method: "POST", URL: &url.URL{Path: "/"}, Header: http.Header{"Idempotency-Key": {a, second}}})
+				return w.status
+			},
+		} {
+			if got := send(); got != 400 || runs != 0 {
+				t.Errorf("%s, %s: status %d after %d runs, want 400", wire, name, got, runs)
+			}
+		}
+	}
+	runs := 0
+	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+	if got, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": b}}); got.StatusCode != 201 || err != nil || runs != 1 {
+		t.Errorf("the last of two lines: %d %v", got.StatusCode, err)
+	}
+}
+
+// A handler that was given only one of the two maps sees the values all the
+// same: tools that invent events leave one out.
+func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	var view lambdahttp.Request
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
+	})
+	ev := v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": `"` + keyA + `"`},
+		QueryStringParameters: map[string]string{"b": "ü +", "a": "1"}, MultiValueQueryStringParameters: map[string][]string{"c": {"3", "2"}}}
+	for range 2 {
+		if got, err := h(t.Context(), ev); got.StatusCode != 201 || err != nil {
+			t.Errorf("got %+v %v", got, err)
+		}
+	}
+	if runs != 1 || view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
+		t.Errorf("%d runs, query %q", runs, view.RawQuery)
+	}
+	if len(ev.MultiValueQueryStringParameters) != 1 {
+		t.Error("the handler's event was changed")
+	}
+}
+
+// Values of one name that a replay has are several again.
+func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	own := v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
+		MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"}
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, own), single)
+	ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}}
+	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
+		t.Errorf("the first answer is %+v %v", got, err)
+	}
+	want := v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
+		"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}}
+	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+		t.Errorf("the replay is %+v %v, want %+v", got, err, want)
+	}
+}
+
+// The load balancer takes only the headers of the mode that the request came in,
+// and a status with its text.
+func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
+	t.Parallel()
+	for _, multi := range []bool{false, true} {
+		key := []string{`"` + keyA + `"`}
+		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": key[0]}}
+		own := albAnswer{StatusCode: 299, Headers: map[string]string{"Link": "</a>, </b>"}, Body: "\xff", IsBase64Encoded: false}
+		want := albAnswer{StatusCode: 299, StatusDescription: "299", Headers: map[string]string{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"}
+		if multi {
+			ev.Headers, ev.MultiValueHeaders = nil, map[string][]string{"idempotency-key": key}
+			own.Headers, own.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}}
+			want.Headers, want.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}
+		}
+		runs := 0
+		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single)
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
+			t.Errorf("multi-value %t: the first answer is %+v %v", multi, got, err)
+		}
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+			t.Errorf("multi-value %t: the replay is %+v %v, want %+v", multi, got, err, want)
+		}
+
+		// A problem: in the same mode, and with the standard text.
+		bare := ev
+		bare.Headers, bare.MultiValueHeaders = map[string]string{}, nil
+		if multi {
+			bare.Headers, bare.MultiValueHeaders = nil, map[string][]string{}
+		}
+		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, required, func(o *lambdahttp.Options) {
+			o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
+		})
+		got, err := h(t.Context(), bare)
+		if err != nil || got.StatusDescription != "400 Bad Request" || (got.MultiValueHeaders != nil) != multi || (got.Headers != nil) == multi {
+			t.Errorf("multi-value %t: the problem is %+v %v", multi, got, err)
+		}
+		// The load balancer reads JSON: a map that is nil would be null.
+		text, _ := json.Marshal(got)
+		if want := `"multiValueHeaders":{}`; strings.Contains(string(text), want) != multi {
+			t.Errorf("multi-value %t: the problem is %s", multi, text)
+		}
+	}
+}
+
+// The mark replaces what the handler says of itself, in any spelling, and its
+// maps stay as they are.
+func TestNotStoredInLists(t *testing.T) {
+	t.Parallel()
+	shared := map[string][]string{"idempotency-status": {"mine"}, "Etag": {"1"}}
+	w := newWorld(t, wires[0])
+	w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
+	runs := 0
+	h := lambdahttp.ALB(w.guard, counted[albEvent](&runs, albAnswer{StatusCode: 201, MultiValueHeaders: shared}), single)
+	got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {`"` + keyA + `"`}}})
+	want := map[string][]string{"Idempotency-Status": {"not-stored"}, "Etag": {"1"}}
+	if err != nil || !reflect.DeepEqual(got.MultiValueHeaders, want) || !slices.Equal(shared["idempotency-status"], []string{"mine"}) {
+		t.Errorf("got %+v %v; the handler's own are %v", got, err, shared)
+	}
+}
+
+// A trace id of the client's making does not get into records as it is.
+func TestTraceIDs(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"":                                "",
+		"Root=1-2-3":                      "1-2-3",
+		"Self=1-a-b; Root=1-2-3;X=y":      "1-2-3",
+		"Parent=1":                        "",
+		"Root=":                           "",
+		"Root=a b":                        "",
+		"Root=\n":                         "",
+		"Root=" + strings.Repeat("x", 64): strings.Repeat("x", 64),
+		"Root=" + strings.Repeat("x", 65): "",
+	} {
+		var got string
+		runs := 0
+		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.RequestID; return "charge" }
+		})
+		if _, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}); err != nil || got != want {
+			t.Errorf("%q: %q %v, want %q", header, got, err, want)
+		}
+	}
+}
+
+// Claims of a REST API are text; what is not is no claim, and names nobody.
+func TestAPIGatewayV1Claims(t *testing.T) {
+	t.Parallel()
+	ev := load[v1Event](t, "apigatewayv1-post.json")
+	for name, c := range map[string]struct {
+		authorizer map[string]any
+		status     int
+	}{
+		"claim":             {map[string]any{"claims": map[string]any{"sub": "merchant-1"}}, 201},
+		"none":              {nil, 403},
+		"Lambda authorizer": {map[string]any{"principalId": "merchant-1", "sub": "merchant-1"}, 403},
+		"claims null":       {map[string]any{"claims": nil}, 403},
+		"claims text":       {map[string]any{"claims": `{"sub":"merchant-1"}`}, 403},
+		"number":            {map[string]any{"claims": map[string]any{"sub": 9007199254740993.0}}, 403},
+		"list":              {map[string]any{"claims": map[string]any{"sub": []any{"merchant-1"}}}, 403},
+		"empty":             {map[string]any{"claims": map[string]any{"sub": ""}}, 403},
+		"global":            {map[string]any{"claims": map[string]any{"sub": "\x00global"}}, 403},
+	} {
+		runs := 0
+		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
+		ev.RequestContext.Authorizer = c.authorizer
+		if got, err := h(t.Context(), ev); err != nil || got.StatusCode != c.status {
+			t.Errorf("%s: %d %v, want %d", name, got.StatusCode, err, c.status)
+		}
+	}
+}
+
+// An HTTP API and a function URL keep cookies apart from the headers.
+func TestCookiesAreAHeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		header  map[string]string
+		cookies []string
+		want    []string
+	}{
+		{nil, []string{"a=1", "b=2"}, []string{"a=1; b=2"}},
+		{map[string]string{"Cookie": "c=3"}, []string{"a=1"}, []string{"c=3"}},
+		{nil, nil, nil},
+	} {
+		var got []string
+		look := func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("cookie"); return "charge" }
+		}
+		runs := 0
+		var v2 events.APIGatewayV2HTTPRequest
+		v2.RequestContext.HTTP.Method, v2.Headers, v2.Cookies = "POST", maps.Clone(c.header), c.cookies
+		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200}), single, look)(t.Context(), v2); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("APIGatewayV2 %v: %q %v, want %q", c, got, err, c.want)
+		}
+		got = nil
+		var fn events.LambdaFunctionURLRequest
+		fn.RequestContext.HTTP.Method, fn.Headers, fn.Cookies = "POST", maps.Clone(c.header), c.cookies
+		if _, err := lambdahttp.FunctionURL(newGuard(t), counted[events.LambdaFunctionURLRequest](&runs, events.LambdaFunctionURLResponse{StatusCode: 200}), single, look)(t.Context(), fn); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("FunctionURL %v: %q %v, want %q", c, got, err, c.want)
+		}
+	}
+}
+
+// No body and an empty body are one request.
+func TestNoBodyAndEmptyBody(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 204}), single)
+	for _, body := range []string{`null`, `""`} {
+		for _, flag := range []string{"false", "true"} {
+			var ev v1Event
+			if err := json.Unmarshal([]byte(`{"httpMethod":"POST","path":"/","headers":{"Idempotency-Key":"\"`+keyA+`\""},"body":`+body+`,"isBase64Encoded":`+flag+`}`), &ev); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := h(t.Context(), ev); err != nil || got.StatusCode != 204 || runs != 1 {
+				t.Errorf("%s %s: %+v %v after %d runs", body, flag, got, err, runs)
+			}
+		}
+	}
+}
+
+// Several spellings of one name come in the order of the spellings, always: a
+// map gives either first.
+func TestHeaderSpellings(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		var got []string
+		runs := 0
+		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("x-a"); return "charge" }
+		})
+		ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"x-a": {"3"}, "X-A": {"2", "1"}, "x-A": {"4"}, "x-b": {"5"}}}
+		if _, err := h(t.Context(), ev); err != nil || !slices.Equal(got, []string{"2", "1", "4", "3"}) {
+			t.Fatalf("got %q %v", got, err)
+		}
+	}
+}

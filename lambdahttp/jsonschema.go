@@ -1,0 +1,93 @@
+package lambdahttp
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// jsonSchema is the part of JSON Schema 2020-12 that a policy needs.
+type jsonSchema struct {
+	Ref         string                 `json:"$ref,omitempty"`
+	Type        string                 `json:"type,omitempty"`
+	Description string                 `json:"description,omitempty"`
+	Pattern     string                 `json:"pattern,omitempty"`
+	MinLength   int                    `json:"minLength,omitempty"`
+	MaxLength   int                    `json:"maxLength,omitempty"`
+	Minimum     int                    `json:"minimum,omitempty"`
+	Enum        []string               `json:"enum,omitempty"`
+	Items       *jsonSchema            `json:"items,omitempty"`
+	Properties  map[string]*jsonSchema `json:"properties,omitempty"`
+	Required    []string               `json:"required,omitempty"`
+	Examples    []string               `json:"examples,omitempty"`
+}
+
+// schemaOf returns a schema that documents have: what Profile.Render writes is
+// the profile's own business, so its form is read off what it wrote. A member
+// is required if every object has it; where values are of several types, any
+// will do.
+func schemaOf(documents []any) *jsonSchema {
+	var s jsonSchema
+	for i, d := range documents {
+		if t := jsonType(d); i == 0 {
+			s.Type = t
+		} else if t != s.Type {
+			return &jsonSchema{}
+		}
+	}
+	switch s.Type {
+	case "object":
+		s.object(documents)
+	case "array":
+		var all []any
+		for _, d := range documents {
+			all = append(all, d.([]any)...)
+		}
+		s.Items = schemaOf(all)
+	}
+	return &s
+}
+
+func (s *jsonSchema) object(documents []any) {
+	members := map[string][]any{}
+	for _, d := range documents {
+		for name, value := range d.(map[string]any) {
+			members[name] = append(members[name], value)
+		}
+	}
+	s.Properties = make(map[string]*jsonSchema, len(members))
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		s.Properties[name] = schemaOf(members[name])
+		if len(members[name]) == len(documents) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
+// jsonType returns the type of a decoded value; "" for none.
+func jsonType(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		return "object"
+	case []any:
+		return "array"
+	case string:
+		return "string"
+	case bool:
+		return "boolean"
+	case float64:
+		if v == float64(int64(v)) {
+			return "integer"
+		}
+		return "number"
+	case nil:
+		return "null"
+	}
+	return ""
+}
+
+// decoded returns the JSON value of a response's body, if it is called JSON and
+// is.
+func (r *Response) decoded() (v any, ok bool) {
+	return v, isJSON(mediaType(r.Header.Get("Content-Type"))) && json.Unmarshal(r.Body, &v) == nil
+}

@@ -1,0 +1,257 @@
+package lambdahttp_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+const keyV7 = "019a8f3e-5c1b-7d4a-9e2f-0123456789ab"
+
+// profileKeys are values of the header, and the key that each profile makes of
+// them. An empty want is a refusal.
+var profileKeys = []struct {
+	name, value  string
+	stripe, uuid string
+}{
+	{"UUID v4", keyA, keyA, keyA},
+	{"UUID v4, quoted", `"` + keyA + `"`, `"` + keyA + `"`, keyA},
+	{"UUID v7", keyV7, keyV7, keyV7},
+	{"UUID in capitals", strings.ToUpper(keyA), strings.ToUpper(keyA), strings.ToUpper(keyA)},
+	{"UUID, spaces around", "  " + keyA + "  ", keyA, keyA},
+	{"UUID, tab behind", keyA + "\t", keyA, ""},
+	{"UUID, spaces inside the quotes", `" ` + keyA + `"`, `" ` + keyA + `"`, ""},
+	{"UUID with a parameter", keyA + ";a=1", keyA + ";a=1", keyA},
+	{"UUID v1", "8e03978e-40d5-13e8-bc93-6894a57f9324", "8e03978e-40d5-13e8-bc93-6894a57f9324", ""},
+	{"UUID v5", "8e03978e-40d5-53e8-bc93-6894a57f9324", "8e03978e-40d5-53e8-bc93-6894a57f9324", ""},
+	{"UUID of another variant", "8e03978e-40d5-43e8-cc93-6894a57f9324", "8e03978e-40d5-43e8-cc93-6894a57f9324", ""},
+	{"nil UUID", "00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000", ""},
+	{"max UUID", "ffffffff-ffff-ffff-ffff-ffffffffffff", "ffffffff-ffff-ffff-ffff-ffffffffffff", ""},
+	{"UUID without dashes", strings.ReplaceAll(keyA, "-", ""), strings.ReplaceAll(keyA, "-", ""), ""},
+	{"UUID, dashes misplaced", "8e03978-e40d5-43e8-bc93-6894a57f9324", "8e03978-e40d5-43e8-bc93-6894a57f9324", ""},
+	{"UUID, a letter too far", "8e03978g-40d5-43e8-bc93-6894a57f9324", "8e03978g-40d5-43e8-bc93-6894a57f9324", ""},
+	{"UUID, one short", keyA[1:], keyA[1:], ""},
+	{"UUID, one long", keyA + "0", keyA + "0", ""},
+	{"URN", "urn:uuid:" + keyA, "urn:uuid:" + keyA, ""},
+	{"braces", "{" + keyA + "}", "{" + keyA + "}", ""},
+	{"one character", "k", "k", ""},
+	{"longest", strings.Repeat("k", 255), strings.Repeat("k", 255), ""},
+	{"too long", strings.Repeat("k", 256), "", ""},
+	{"too long with spaces around", " " + strings.Repeat("k", 255) + " ", strings.Repeat("k", 255), ""},
+	{"inner space", "a b", "a b", ""},
+	{"unclosed quote", `"abc`, `"abc`, ""},
+	{"comma", "a,b", "", ""},
+	{"comma in quotes", `"a,b"`, "", ""},
+	{"two UUIDs", keyA + ", " + keyA, "", ""},
+	{"empty", "", "", ""},
+	{"spaces", " \t ", "", ""},
+	{"NUL", "a\x00b", "", ""},
+	{"tab inside", "a\tb", "", ""},
+	{"line break", "a\nb", "", ""},
+	{"DEL", "a\x7f", "", ""},
+	{"not ASCII", "é", "", ""},
+	{"not UTF-8", "\xff", "", ""},
+}
+
+func TestProfileKeys(t *testing.T) {
+	t.Parallel()
+	for _, c := range profileKeys {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range []struct {
+				name    string
+				profile lambdahttp.Profile
+				want    string
+			}{{"Stripe", lambdahttp.Stripe, c.stripe}, {"UUID", lambdahttp.UUID, c.uuid}} {
+				got, err := lambdahttp.HeaderKey(&p.profile, c.value)
+				if (err == nil) != (p.want != "") || err == nil && got != p.want {
+					t.Errorf("%s: %q is the key %q, %v; want %q", p.name, c.value, got, err, p.want)
+				}
+			}
+		})
+	}
+}
+
+// syntaxes are profiles with each syntax of this package.
+var syntaxes = map[string]lambdahttp.Profile{
+	"IETF": lambdahttp.IETF, "Stripe": lambdahttp.Stripe, "UUID": lambdahttp.UUID,
+	"QuotedOrBareKey": {Syntax: lambdahttp.QuotedOrBareKey, MinKeyLength: 1, MaxKeyLength: 40},
+}
+
+// What a resource publishes about its keys is true: a value that matches the
+// pattern is a key, the example is one, and what is no key does not match.
+func checkPattern(t *testing.T, value string) {
+	t.Helper()
+	for name, p := range syntaxes {
+		key, err := lambdahttp.HeaderKey(&p, value)
+		if published[name].MatchString(value) && (err != nil || len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength) {
+			t.Errorf("%s: %q matches the pattern, and is %q, %v", name, value, key, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "a key has ") && !knownSyntaxError(err) {
+			t.Errorf("%s: %q gave an error that is not a fixed text: %v", name, value, err)
+		}
+		if err == nil && strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+			t.Errorf("%s: %q gave the key %q", name, value, key)
+		}
+	}
+}
+
+var published = func() map[string]*regexp.Regexp {
+	patterns := map[string]*regexp.Regexp{}
+	for name, p := range syntaxes {
+		patterns[name] = regexp.MustCompile(p.KeyPattern())
+	}
+	return patterns
+}()
+
+func TestKeyPatterns(t *testing.T) {
+	t.Parallel()
+	for _, c := range profileKeys {
+		checkPattern(t, c.value)
+	}
+	for _, c := range keySyntax {
+		checkPattern(t, c.value)
+	}
+	for name, p := range syntaxes {
+		if strings.Contains(p.KeyPattern(), "min,max") || !published[name].MatchString(p.Syntax.Example) || p.Syntax.Description == "" {
+			t.Errorf("%s: the pattern %s does not match the example %s", name, p.KeyPattern(), p.Syntax.Example)
+		}
+	}
+	for name, values := range map[string][]string{
+		"IETF":            {`"0123456789abcdef"`, `"0123456789\\\"abcd"`, `"` + strings.Repeat(`\\`, 255) + `"`},
+		"Stripe":          {"k", `"k"`, strings.Repeat("~", 255)},
+		"UUID":            {keyA, `"` + keyA + `"`, strings.ToUpper(keyV7)},
+		"QuotedOrBareKey": {"k", `"k"`, `" "`, "a:b/c", keyA},
+	} {
+		for _, value := range values {
+			if !published[name].MatchString(value) {
+				t.Errorf("%s: %q does not match %s", name, value, published[name])
+			}
+		}
+	}
+}
+
+func FuzzProfileKey(f *testing.F) {
+	for _, c := range profileKeys {
+		f.Add(c.value)
+	}
+	for _, c := range keySyntax {
+		f.Add(c.value)
+	}
+	f.Fuzz(checkPattern)
+}
+
+// bodyKeys are bodies, and the key in their member "k". An empty want with a
+// detail is a refusal, and without one there is no key.
+var bodyKeys = []struct{ name, body, want, detail string }{
+	{"string", `{"k":"abc"}`, "abc", ""},
+	{"among others", ` { "a" : [1,{"k":"x"}] , "k" : "abc" } `, "abc", ""},
+	{"escapes", `{"\u006b":"a\u0062\"\\"}`, `ab"\`, ""},
+	{"quotes belong to it", `{"k":"\"abc\""}`, `"abc"`, ""},
+	{"empty", `{"k":""}`, "", "a key has 1 to 255 characters"},
+	{"missing", `{"a":1}`, "", ""},
+	{"other case", `{"K":"abc"}`, "", ""},
+	{"nested only", `{"a":{"k":"abc"}}`, "", ""},
+	{"null", `{"k":null}`, "", ""},
+	{"empty body", ``, "", ""},
+	{"number", `{"k":1}`, "", "not a string"},
+	{"boolean", `{"k":true}`, "", "not a string"},
+	{"object", `{"k":{}}`, "", "not a string"},
+	{"array", `{"k":["abc"]}`, "", "not a string"},
+	{"twice", `{"k":"abc","k":"abd"}`, "", "not one JSON object"},
+	{"another twice", `{"k":"abc","a":1,"a":2}`, "", "not one JSON object"},
+	{"an array", `["k"]`, "", "not one JSON object"},
+	{"a string", `"k"`, "", "not one JSON object"},
+	{"null alone", `null`, "", "not one JSON object"},
+	{"broken", `{"k":"abc"`, "", "not one JSON object"},
+	{"two documents", `{"k":"abc"}{}`, "", "not one JSON object"},
+	{"form", `k=abc`, "", "not one JSON object"},
+	{"not UTF-8", "{\"k\":\"\xff\"}", "", "not one JSON object"},
+	{"control character", `{"k":"a\u0000b"}`, "", "printable ASCII"},
+	{"not ASCII", `{"k":"é"}`, "", "printable ASCII"},
+	{"too long", `{"k":"` + strings.Repeat("k", 256) + `"}`, "", "a key has 1 to 255 characters"},
+}
+
+func TestBodyField(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, c := range bodyKeys {
+			for _, media := range []string{"application/json", "text/plain", ""} {
+				w := newWorld(t, on, required, func(o *lambdahttp.Options) {
+					o.KeyFrom = lambdahttp.BodyField("k")
+					o.Profile.MinKeyLength = 1
+				})
+				a := w.post(charge(withBody(c.body), withHeader("content-type", media)))
+				switch {
+				case c.want != "":
+					if rec := w.store.record(t); a.status != 201 || rec == nil {
+						t.Errorf("%s: got %d %s", c.name, a.status, a.body)
+					}
+				case c.detail != "":
+					if a.status != 400 || !strings.Contains(a.body, "#invalid-key") || !strings.Contains(a.body, `The member \"k\" of the body cannot be used as a key: `) ||
+						!strings.Contains(a.body, c.detail) || w.runs+w.store.calls != 0 {
+						t.Errorf("%s: got %d %s after %d runs", c.name, a.status, a.body, w.runs)
+					}
+				default:
+					if a.status != 400 || !strings.Contains(a.body, "#missing-key") || !strings.Contains(a.body, `member \"k\"`) || w.runs+w.store.calls != 0 {
+						t.Errorf("%s: got %d %s after %d runs", c.name, a.status, a.body, w.runs)
+					}
+				}
+			}
+		}
+	})
+	for _, c := range bodyKeys {
+		if got, found, err := lambdahttp.BodyMember(c.body, "k"); c.want != "" && (got != c.want || !found || err != nil) {
+			t.Errorf("%s: the key is %q %t %v, want %q", c.name, got, found, err, c.want)
+		}
+	}
+	if got := panics(func() { lambdahttp.BodyField("") }); !strings.Contains(got, "BodyField") {
+		t.Errorf("without a name: panic %q", got)
+	}
+}
+
+// The header counts for nothing where the key stands in the body, and the
+// body's key is one with no other than itself.
+func TestBodyFieldIgnoresTheHeader(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on, bodyKey)
+		w.post(charge(withBodyKey(`"` + keyA + `"`)))
+		w.post(charge(withBodyKey(`"` + keyB + `"`)))
+		if w.runs != 2 {
+			t.Errorf("%d runs for two keys in the body", w.runs)
+		}
+		if a := w.post(charge(withBodyKey(`"`+keyA+`"`), withKey("broken"))); a.status != 201 || w.runs != 2 {
+			t.Errorf("another header: got %d after %d runs", a.status, w.runs)
+		}
+		if a := w.post(charge(withBodyKey(`"0123456789abcde"`))); a.status != 400 {
+			t.Errorf("a short key: got %d", a.status)
+		}
+		if a := w.post(charge(func(r *request) { withBodyKey(`"` + keyA + `"`)(r); r.base64 = true })); a.status != 400 {
+			t.Errorf("a broken body: got %d", a.status)
+		}
+	})
+}
+
+// What encoding/json finds is found, and nothing else.
+func FuzzBodyKey(f *testing.F) {
+	for _, c := range bodyKeys {
+		f.Add(c.body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		got, found, err := lambdahttp.BodyMember(body, "k")
+		if !found || err != nil {
+			if got != "" {
+				t.Errorf("%q: the key %q was not to be used: %v", body, got, err)
+			}
+			return
+		}
+		var members map[string]any
+		if err := json.Unmarshal([]byte(body), &members); err != nil || members["k"] != got {
+			t.Errorf("%q: found %q, and encoding/json %v (%v)", body, got, members["k"], err)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package lambdahttp
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Markdown renders the policy as a page for clients.
+func (p *Policy) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Idempotency keys\n\n"+
+		"A request with %s is executed once. Repeat it with the same key, and you get the response of the first one.\n"+
+		"Draw a new random key for every thing you want done once, and keep it until you have an answer.\n\n", p.carrier())
+	p.writeRules(&b)
+	b.WriteString("\n## Responses\n\nA response to your request may have these headers:\n\n" +
+		"| header | values | meaning |\n|---|---|---|\n")
+	for _, h := range p.Marks {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, codes(h.Values), cell(h.Description))
+	}
+	fmt.Fprintf(&b, "\nA response that is given again has the status, the body and of its headers %s.\n", codes(p.ReplayedHeaders))
+	b.WriteString("\n## Answers in place of a response\n\n| status | what it means | told by | headers |\n|---|---|---|---|\n")
+	for _, a := range p.Answers {
+		fmt.Fprintf(&b, "| %d %s | **%s**. %s | %s | %s |\n",
+			a.Status, http.StatusText(a.Status), cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), a.members(), a.headers())
+	}
+	fmt.Fprintf(&b, "\nFor example:\n\n%s", p.example())
+	return b.String()
+}
+
+// writeRules writes the table of what holds for keys.
+func (p *Policy) writeRules(b *strings.Builder) {
+	line := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(b, "| %s | %s |\n", name, text)
+		}
+	}
+	b.WriteString("| | |\n|---|---|\n")
+	line("the key is in", p.place())
+	line("it is required", map[bool]string{true: "yes", false: "no: a request without one is executed each time"}[p.Required])
+	line("a key is", cell(p.KeySyntax))
+	line("characters", p.lengths())
+	line("pattern", code(p.KeyPattern)) // a syntax of the user's may say nothing of these two
+	line("for example", code(p.KeyExample))
+	line("guarded methods", strings.Join(p.Methods, ", "))
+	line("methods that must not have a key", strings.Join(p.ForbiddenMethods, ", "))
+	line("all other methods", "a key is not looked at")
+	line("valid for", cell(p.Scope))
+	line("belongs to", cell(p.Extent))
+	line("compared", cell(p.Fingerprint))
+	if p.Digest {
+		line("`Content-Digest`", "required, with a sha-256 or sha-512 digest of the body (RFC 9530)")
+	}
+	line("remembered for", period(p.Retention)+" after the response was stored")
+	if p.UnresolvedRetention == 0 {
+		line("an unknown outcome", "is remembered until it is resolved")
+	} else {
+		line("an unknown outcome", "is remembered for "+period(p.UnresolvedRetention)+" if it is not resolved")
+	}
+	if p.WaitFor > 0 {
+		line("while the first request runs", "the next one waits for it, for at most "+period(p.WaitFor))
+	}
+	line("a response of 5xx", cell(p.ServerErrors))
+	if p.DocsURL != "" {
+		line("more", "<"+p.DocsURL+">")
+	}
+}
+
+// carrier is what makes a request one with a key.
+func (p *Policy) carrier() string {
+	if p.Member != "" {
+		return "a key, the member " + code(p.Member) + " of its JSON body,"
+	}
+	return "an " + code(p.Header) + " header"
+}
+
+func (p *Policy) place() string {
+	if p.Member != "" {
+		return "the member " + code(p.Member) + " of the JSON body"
+	}
+	return "the request header " + code(p.Header) + ", on one line"
+}
+
+func (p *Policy) lengths() string {
+	if p.MinLength == p.MaxLength {
+		return strconv.Itoa(p.MinLength)
+	}
+	return fmt.Sprintf("%d to %d", p.MinLength, p.MaxLength)
+}
+
+// headers names the headers of an answer, with their values where there is one.
+func (a *PolicyAnswer) headers() string {
+	names := make([]string, len(a.Headers))
+	for i, h := range a.Headers {
+		names[i] = code(h.Name)
+		if len(h.Values) == 1 {
+			names[i] = code(h.Name + ": " + h.Values[0])
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// members names the members of an answer's body that tell programs what it
+// means: its strings, but for the texts and what is there by way of example.
+func (a *PolicyAnswer) members() string {
+	document, _ := a.bare.decoded()
+	var told []string
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				walk(strings.TrimPrefix(path+"."+name, "."), v[name])
+			}
+		case string:
+			if v != "" && v != a.Title && v != a.Detail {
+				told = append(told, code(path+": "+v))
+			}
+		}
+	}
+	walk("", document)
+	return strings.Join(told, ", ")
+}
+
+// example shows one answer as it is on the wire.
+func (p *Policy) example() string {
+	for _, a := range p.Answers {
+		if a.Situation != KeyReused {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "```http\nHTTP/1.1 %d %s\n", a.Status, http.StatusText(a.Status))
+		for _, name := range slices.Sorted(maps.Keys(a.Example.Header)) {
+			fmt.Fprintf(&b, "%s: %s\n", name, a.Example.Header.Get(name))
+		}
+		fmt.Fprintf(&b, "\n%s\n```\n", a.Example.Body)
+		return b.String()
+	}
+	return ""
+}
+
+// cell escapes text for a cell of a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ", `\`, `\\`, "<", "&lt;", "*", `\*`, "_", `\_`, "`", "\\`").Replace(text)
+}
+
+// code shows text as it stands; nothing where there is none.
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	text = strings.ReplaceAll(text, "|", `\|`)
+	if len(fence) > 1 {
+		return fence + " " + text + " " + fence
+	}
+	return fence + text + fence
+}
+
+func codes(texts []string) string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = code(t)
+	}
+	return strings.Join(out, ", ")
+}
+
+// period writes a duration in hours, where it has whole ones.
+func period(d time.Duration) string {
+	if d%time.Hour == 0 {
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return d.String()
+}

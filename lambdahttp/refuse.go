@@ -1,0 +1,88 @@
+package lambdahttp
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// soon is what a client is told to wait where nothing better is known.
+const soon = time.Second
+
+// refused turns an error of the guard into an answer to r, which is nil where
+// the request had no key.
+func (e *engine) refused(r *Request, err error) (answer, error) {
+	switch g := err.(type) {
+	case *idempotent.NoKeyError:
+		return e.render(e.problem(MissingKey)), nil
+	case *idempotent.MismatchError:
+		return e.render(e.problem(KeyReused)), nil
+	case *idempotent.InProgressError:
+		return e.inProgress(r, g.RecordID, g.Ref, g.RetryAfter), nil
+	case *idempotent.LeaseLostError:
+		// Whoever took the record over is running, or has just finished.
+		return e.inProgress(r, g.RecordID, "", soon), nil
+	case *idempotent.UnresolvedError:
+		p := e.problem(OutcomeUnknown)
+		p.Resource = g.Ref
+		return e.renderLater(p, g.RetryAfter), nil
+	case *idempotent.ReplayUnavailableError:
+		return e.unavailable(g.Ref, ""), nil
+	case *idempotent.NoTimeError:
+		return e.renderLater(e.problem(NoTimeLeft), soon), nil
+	}
+	if errors.Is(err, idempotent.ErrStore) {
+		return e.renderLater(e.problem(StoreUnavailable), soon), nil
+	}
+	return answer{}, err // an Operation that cannot be one: a mistake in the program
+}
+
+// inProgress answers a request whose twin is running.
+func (e *engine) inProgress(r *Request, record idempotent.RecordID, resource string, wait time.Duration) answer {
+	situation, location := InProgress, ""
+	if e.opts.Accepted != nil {
+		situation, location = Accepted, e.opts.Accepted(r, record)
+	}
+	p := e.problem(situation)
+	p.Resource = resource
+	a := e.renderLater(p, wait)
+	if location != "" {
+		a = a.mark("Location", location)
+	}
+	return a
+}
+
+func (e *engine) invalidKey(err error) answer {
+	p := e.problem(InvalidKey)
+	p.Detail = because(p.Detail, err.Error())
+	return e.render(p)
+}
+
+// invalidBody answers what Request.Body or a FingerprintRule refused.
+func (e *engine) invalidBody(err error) (answer, error) {
+	var refused *BodyError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return e.render(e.problem(BodyTooLarge)), nil
+	case !errors.As(err, &refused):
+		return answer{}, err
+	}
+	p := e.problem(InvalidBody)
+	if refused.digest {
+		p = e.problem(InvalidDigest)
+	}
+	p.Detail = because(p.Detail, refused.Detail)
+	return e.render(p), nil
+}
+
+// because returns a sentence with its reason.
+func because(sentence, reason string) string {
+	if reason == "" {
+		return sentence
+	}
+	return strings.TrimSuffix(sentence, ".") + ": " + strings.TrimSuffix(reason, ".") + "."
+}

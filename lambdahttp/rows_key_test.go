@@ -1,0 +1,108 @@
+package lambdahttp_test
+
+import (
+	"strings"
+
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// keyRows are about the key: where it stands and how it is written.
+var keyRows = []row{
+	{id: "HTTP-01", situation: "the header's name in any case", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(without("idempotency-key"), withHeader("IDEMPOTENCY-Key", `"`+keyA+`"`)))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-01", situation: "another name for the header",
+		options: func(o *lambdahttp.Options) { o.Profile.Header = "X-Payout-Idempotency" },
+		play: func(w *world) reply {
+			r := charge(without("idempotency-key"), withHeader("x-payout-idempotency", `"`+keyA+`"`))
+			w.post(r)
+			return w.post(r)
+		}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-01", situation: "the key in the body, `KeyFrom: BodyField(\"idempotency_key\")`", options: bodyKey,
+		play: twice(withBodyKey(`"` + keyA + `"`)), status: 201, replayed: true, runs: 1, record: "completed"},
+
+	{id: "HTTP-02", situation: "a quoted key; parameters behind it are ignored", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(withKey(` "` + keyA + `"; v=1;w="x";q=?0 `)))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-02", situation: "a key without quotes", play: once(withKey(keyA)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-02", situation: "a key without quotes, with `QuotedOrBareKey`: the same key as the quoted one",
+		options: func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey },
+		play: func(w *world) reply {
+			w.post(charge())
+			return w.post(charge(withKey(keyA)))
+		}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-02", profile: "Stripe", situation: "an opaque key of any length up to 255", play: twice(withKey("k")),
+		status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-02", profile: "Stripe", situation: "quotes belong to the key: with and without are two keys", play: func(w *world) reply {
+		w.post(charge(withKey(keyA)))
+		return w.post(charge(withKey(`"` + keyA + `"`)))
+	}, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-02", profile: "UUID", situation: "version 4, with or without quotes: one key", play: func(w *world) reply {
+		w.post(charge(withKey(keyA)))
+		return w.post(charge(withKey(`"` + keyA + `"`)))
+	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
+	{id: "HTTP-02", profile: "UUID", situation: "version 7", play: once(withKey("019a8f3e-5c1b-7d4a-9e2f-0123456789ab")),
+		status: 201, says: "created", runs: 1, record: "completed"},
+
+	{id: "HTTP-03", situation: "PATCH is guarded", play: twice(withMethod("PATCH")),
+		status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-03", situation: "GET, or any other method: passes through, the header is ignored",
+		options: required, play: twice(withMethod("GET"), withKey("not a key")), status: 201, runs: 2},
+	{id: "HTTP-03", profile: "Stripe", situation: "PATCH, or any other method than POST: passes through", play: twice(withMethod("PATCH")),
+		status: 201, runs: 2},
+	{id: "HTTP-03", profile: "UUID", situation: "GET or HEAD with a key", play: once(withMethod("GET")),
+		status: 400, problem: "key-not-allowed", title: "Idempotency-Key is not allowed here"},
+	{id: "HTTP-03", profile: "UUID", situation: "GET without a key: passes through", play: once(withMethod("GET"), without("idempotency-key")),
+		status: 201, runs: 1},
+	{id: "HTTP-03", profile: "UUID", situation: "PUT or DELETE: passes through", play: twice(withMethod("PUT")),
+		status: 201, says: "ignored", runs: 2},
+	{id: "HTTP-03", profile: "UUID", situation: "PUT, added to `Methods`", play: twice(withMethod("PUT")),
+		options: func(o *lambdahttp.Options) { o.Profile.Methods = append(o.Profile.Methods, "PUT") },
+		status:  201, replayed: true, says: "replayed", runs: 1, record: "completed"},
+
+	{id: "HTTP-04", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+		status: 400, problem: "missing-key", title: titleMissing},
+	{id: "HTTP-04", profile: "Stripe", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+		status: 400, problem: "missing-key", stripe: "invalid_request_error idempotency_key_missing"},
+	{id: "HTTP-04", profile: "UUID", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+		status: 400, problem: "missing-key", title: titleMissing},
+	{id: "HTTP-04", situation: "no key in the body, `KeyFrom` and `RequireKey`",
+		options: func(o *lambdahttp.Options) { bodyKey(o); o.RequireKey = true }, play: once(),
+		status: 400, problem: "missing-key", title: titleMissing},
+
+	{id: "HTTP-05", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+		status: 201, runs: 2},
+	{id: "HTTP-05", profile: "Stripe", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+		status: 201, runs: 2},
+	{id: "HTTP-05", profile: "UUID", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+		status: 201, runs: 2},
+
+	{id: "HTTP-06", situation: "two header lines, or a list", play: once(withKey(`"` + keyA + `", "` + keyB + `"`)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-06", situation: "two header lines of different spelling", play: once(withHeader("Idempotency-Key", `"`+keyA+`"`)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-06", profile: "Stripe", situation: "two header lines, or a list", play: once(withKey(keyA + ", " + keyB)),
+		status: 400, problem: "invalid-key", stripe: "invalid_request_error idempotency_key_invalid"},
+	{id: "HTTP-06", profile: "UUID", situation: "two header lines, or a list", play: once(withKey(keyA + "," + keyA)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+
+	{id: "HTTP-07", situation: "an empty header", play: once(withKey("")),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "a key of fewer than 16 characters", play: once(withKey(`"0123456789abcde"`)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "a key of more than 255 characters", play: once(withKey(`"` + strings.Repeat("k", 256) + `"`)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", profile: "Stripe", situation: "a key of more than 255 characters", play: once(withKey(strings.Repeat("k", 256))),
+		status: 400, problem: "invalid-key", stripe: "invalid_request_error idempotency_key_invalid"},
+	{id: "HTTP-07", profile: "UUID", situation: "no UUID, or one of another version", play: once(withKey("8e03978e-40d5-13e8-bc93-6894a57f9324")),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "the key in the body is no string", options: bodyKey, play: once(withBodyKey("7")),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "the body that should hold the key is not one JSON object", options: bodyKey, play: once(withBody("amount=1")),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+}

@@ -1,0 +1,137 @@
+package lambdahttp_test
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// optionRows are about waiting, the form of answers, and what is said besides.
+var optionRows = []row{
+	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes meanwhile", options: waitFor(10 * time.Second),
+		play: waiting(3*time.Second, 3*time.Second, 5*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-25", situation: "`WaitFor` ends first", options: waitFor(10 * time.Second),
+		play: waiting(time.Minute, 8*time.Second, 10*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
+		retryAfter: "*", runs: 1, record: "completed"},
+	{id: "HTTP-25", situation: "the gateway would give up first: 29 s, less the lease's margin of 2 s", options: waitFor(time.Hour),
+		play: waiting(time.Minute, 25*time.Second, 27*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
+		retryAfter: "*", runs: 1, record: "completed"},
+	{id: "HTTP-25", situation: "another `GatewayTimeout`",
+		options: func(o *lambdahttp.Options) { waitFor(time.Hour)(o); o.GatewayTimeout = 50 * time.Second },
+		play:    waiting(40*time.Second, 40*time.Second, 42*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-25", situation: "its own deadline comes first", options: waitFor(time.Hour),
+		play:   func(w *world) reply { return w.waits(time.Minute, 5*time.Second, 3*time.Second, 5*time.Second) },
+		status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "*", runs: 1, record: "completed"},
+
+	{id: "HTTP-26", situation: "the first request is running, `Accepted`", options: accepting, play: meanwhile(),
+		status: 202, problem: "accepted", title: "The request is being processed", retryAfter: "*",
+		header: map[string]string{"Location": "/work/charges"}, runs: 1, record: "completed"},
+	{id: "HTTP-26", situation: "the same, with another request: `Accepted` changes nothing", options: accepting,
+		play: meanwhile(withBody(`{"amount":9999}`)), status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
+
+	{id: "HTTP-27", situation: "a problem is `application/problem+json` in English, under `ProblemBase`",
+		options: func(o *lambdahttp.Options) { o.RequireKey, o.ProblemBase = true, "https://api.example.com/problems" },
+		play:    once(without("idempotency-key")), status: 400,
+		base: "https://api.example.com/problems/", problem: "missing-key", title: titleMissing},
+	{id: "HTTP-27", situation: "`DocsURL`: a link, and the base of problem types", options: documented, play: once(withKey("broken")), status: 400,
+		base: "https://api.example.com/docs/keys#", problem: "invalid-key", title: titleInvalid, header: docsLink},
+	{id: "HTTP-27", profile: "Stripe", situation: "an error is `{\"error\":{\"type\",\"code\",\"message\"}}`", options: documented,
+		play: once(withKey("")), status: 400, problem: "invalid-key", stripe: "invalid_request_error idempotency_key_invalid", header: docsLink},
+
+	{id: "HTTP-28", situation: "a replay says so, each time", play: func(w *world) reply {
+		twice()(w)
+		return w.post(charge())
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-28", profile: "Stripe", situation: "a replay says so", play: twice(), status: 201, replayed: true, runs: 1, record: "completed"},
+
+	{id: "HTTP-29", situation: "`Profile.StatusHeader`: created", options: telling, play: once(), status: 201, says: "created", runs: 1, record: "completed"},
+	{id: "HTTP-29", situation: "replayed", options: telling, play: twice(), status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
+	{id: "HTTP-29", situation: "conflict", options: telling, play: meanwhile(), status: 409, problem: "in-progress", title: titleOutstanding,
+		retryAfter: "*", says: "conflict", runs: 1, record: "completed"},
+	{id: "HTTP-29", situation: "mismatch", options: telling, play: meanwhile(withBody("{}")), status: 422, problem: "key-reused", title: titleReused,
+		says: "mismatch", runs: 1, record: "completed"},
+	{id: "HTTP-29", situation: "unknown", options: telling, play: vanished, status: 409, problem: "outcome-unknown", title: titleUnknown,
+		retryAfter: "60", says: "unknown", runs: 1, record: "unknown"},
+	{id: "HTTP-29", situation: "ignored: a key on a method that is not guarded", options: telling, play: once(withMethod("PUT")),
+		status: 201, says: "ignored", runs: 1},
+	{id: "HTTP-29", situation: "not-stored: a retry will not get this response", options: telling, play: func(w *world) reply {
+		w.becomes(answers(504, idempotent.Unknown(errDown)))
+		return once()(w)
+	}, status: 504, says: "not-stored", runs: 1, record: "unknown"},
+
+	{id: "HTTP-30", situation: "`ExpiresHeader`: until when a retry gets the response", options: expiring, play: expiresIn(24 * time.Hour),
+		status: 201, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
+	{id: "HTTP-30", situation: "the same of a replay, with a retention of 48 h",
+		options: func(o *lambdahttp.Options) {
+			expiring(o)
+			o.Guard = func(o *idempotent.Options) { o.Retention = 48 * time.Hour }
+		},
+		play: func(w *world) reply {
+			w.post(charge())
+			w.clock.Advance(time.Hour)
+			return expiresIn(47 * time.Hour)(w)
+		},
+		status: 201, replayed: true, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
+
+	{id: "HTTP-31", situation: "the key of one route on another: a request of its own", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(at("/refunds")))
+	}, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-31", situation: "the key of one resource on another of the same operation",
+		options: func(o *lambdahttp.Options) {
+			o.Operation = func(*lambdahttp.Request) string { return "capture" }
+		},
+		play: func(w *world) reply {
+			w.post(charge(at("/charges/1/capture")))
+			return w.post(charge(at("/charges/2/capture")))
+		}, status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
+	{id: "HTTP-31", situation: "the key of one caller from another: a request of its own", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(withCaller("merchant-2")))
+	}, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-31", profile: "Stripe", situation: "the key of one endpoint on another", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(at("/refunds")))
+	}, status: 400, problem: "key-reused", stripe: "idempotency_error idempotency_key_reused", runs: 1, record: "completed"},
+	{id: "HTTP-31", profile: "Stripe", situation: "the key of one caller from another: a request of its own", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(withCaller("merchant-2")))
+	}, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-31", profile: "UUID", situation: "the key of one endpoint or method on another: a request of its own", play: func(w *world) reply {
+		w.post(charge())
+		return w.post(charge(withMethod("PATCH")))
+	}, status: 201, says: "created", runs: 2, record: "completed"},
+
+	{id: "HTTP-32", situation: "a replay has the listed headers, and no cookies",
+		options: func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"X-Charge-Id"} },
+		play: func(w *world) reply {
+			a := twice()(w)
+			want := map[string]string{"Content-Type": "application/json", "Location": "/charges/ch_1", "X-Charge-Id": "ch_1", "Idempotent-Replayed": "true"}
+			if !maps.Equal(a.header, want) {
+				w.t.Errorf("replayed headers are %v, want %v", a.header, want)
+			}
+			if len(a.cookies) != 0 {
+				w.t.Errorf("cookies were replayed: %v", a.cookies)
+			}
+			return a
+		}, status: 201, replayed: true, runs: 1, record: "completed"},
+
+	{id: "HTTP-33", situation: "`ExposeHeaders`: a replay names the headers that scripts may read", options: exposing, play: twice(),
+		status: 201, replayed: true, runs: 1, record: "completed",
+		header: map[string]string{"Access-Control-Expose-Headers": "Idempotent-Replayed"}},
+	{id: "HTTP-33", situation: "the same of a problem", options: func(o *lambdahttp.Options) { exposing(o); documented(o) }, play: vanished,
+		status: 409, base: "https://api.example.com/docs/keys#", problem: "outcome-unknown", title: titleUnknown, retryAfter: "60",
+		header: map[string]string{"Access-Control-Expose-Headers": "Link, Retry-After", "Link": docsLink["Link"]}, runs: 1, record: "unknown"},
+	{id: "HTTP-33", profile: "UUID", situation: "what the handler exposes itself is kept", options: exposing, play: func(w *world) reply {
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			a, err := created(ctx, r)
+			a.header["access-control-expose-headers"] = "X-Charge-Id"
+			return a, err
+		})
+		return once()(w)
+	}, status: 201, says: "created", runs: 1, record: "completed",
+		header: map[string]string{"Access-Control-Expose-Headers": "X-Charge-Id, Idempotency-Status"}},
+}

@@ -1,0 +1,48 @@
+package lambdahttp
+
+import (
+	"context"
+	"sync"
+)
+
+// SetError sets the error that an http.Handler behind [Middleware] cannot
+// return. It counts like the error that a handler of an event returns, see the
+// package's documentation:
+//
+//   - idempotent.NotExecuted(err): nothing happened, the key may run again. Write
+//     the response too. [NotExecuted] is the same in short.
+//   - idempotent.Unknown(err): nobody can know. Write the response too.
+//   - idempotent.Final(code, message): a business outcome. It is answered as a
+//     problem document in place of the handler's response; write none.
+//   - any other error: the operation's Recovery decides about the key. What the
+//     handler wrote is the answer; if it wrote nothing, Options.ErrorHandler
+//     answers.
+//
+// The last call counts, and nil takes back the ones before. Where ctx belongs
+// to no request behind Middleware there is no key, and it does nothing. It is
+// safe for concurrent use.
+func SetError(ctx context.Context, err error) {
+	if d, ok := ctx.Value(handlerErrorKey{}).(*handlerError); ok {
+		d.set(err)
+	}
+}
+
+type handlerErrorKey struct{}
+
+// handlerError is the error that was set.
+type handlerError struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (d *handlerError) set(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+}
+
+func (d *handlerError) get() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}

@@ -1,0 +1,38 @@
+package lambdahttp
+
+// The values of Idempotency-Status. All but the last are sent with
+// Profile.StatusHeader only.
+const (
+	statusCreated   = "created"
+	statusReplayed  = "replayed"
+	statusConflict  = "conflict"
+	statusMismatch  = "mismatch"
+	statusUnknown   = "unknown"
+	statusIgnored   = "ignored"
+	statusNotStored = "not-stored"
+)
+
+// statuses says what each value means.
+var statuses = []struct{ value, meaning string }{
+	{statusCreated, "the request was executed, and its response is stored"},
+	{statusReplayed, "this is the stored response"},
+	{statusConflict, "the first request is running, or its response is gone"},
+	{statusMismatch, "the key belongs to another request"},
+	{statusUnknown, "nobody knows the outcome"},
+	{statusIgnored, "there is a key, and requests of this method are not guarded"},
+	{statusNotStored, "a retry will not get this response"},
+}
+
+// statusOf returns what a situation says about the key; empty where nothing is
+// known about it.
+func statusOf(s Situation) string {
+	switch s {
+	case InProgress, Accepted, ReplayUnavailable:
+		return statusConflict
+	case KeyReused:
+		return statusMismatch
+	case OutcomeUnknown:
+		return statusUnknown
+	}
+	return ""
+}

@@ -1,0 +1,188 @@
+package published
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+func guard(t *testing.T) *idempotent.Guard {
+	t.Helper()
+	g, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// policies are the profiles, and options that change the form of the document.
+var policies = map[string]func(*lambdahttp.Options){
+	"IETF":   func(o *lambdahttp.Options) { o.RequireKey = true },
+	"Stripe": func(o *lambdahttp.Options) { o.Profile, o.RequireKey = lambdahttp.Stripe, true },
+	"UUID":   func(o *lambdahttp.Options) { o.Profile, o.RequireKey = lambdahttp.UUID, true },
+	"bare keys": func(o *lambdahttp.Options) {
+		o.Profile.Syntax, o.RequireKey = lambdahttp.QuotedOrBareKey, true
+		o.Profile.StatusHeader, o.ExpiresHeader = true, true
+		o.DocsURL = "https://api.example.com/docs/keys"
+	},
+	"key in the body": func(o *lambdahttp.Options) {
+		o.KeyFrom = lambdahttp.BodyField("idempotency_key")
+		o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/work/1" }
+	},
+	"digest": func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
+	"no JSON": func(o *lambdahttp.Options) {
+		o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response {
+			return lambdahttp.Response{Status: p.Status, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Body: []byte(p.Detail)}
+		}
+	},
+}
+
+func api(t *testing.T, optFns ...func(*lambdahttp.Options)) *API {
+	t.Helper()
+	p, err := lambdahttp.NewPolicy(guard(t), append([]func(*lambdahttp.Options){single}, optFns...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(p.OpenAPI())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.OpenAPI())
+	}
+	return a
+}
+
+func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
+
+// Every document is valid OpenAPI 3.1, its examples are what its schemas say,
+// and an API can refer to its parts.
+func TestPoliciesAreValidOpenAPI(t *testing.T) {
+	t.Parallel()
+	for name, options := range policies {
+		if n := api(t, options).Statuses(); n < 5 {
+			t.Errorf("%s: an operation refers to %d responses", name, n)
+		}
+	}
+	// The validator is one.
+	for _, broken := range []string{
+		`{}`, `{"openapi":"3.1.0","info":{"title":"x"},"components":{}}`,
+		`{"openapi":"3.1.0","info":{"title":"x","version":"1"},"components":{"responses":{"Idempotency400":{}}}}`,
+		`{"openapi":"3.1.0","info":{"title":"x","version":"1"},"components":{"schemas":{"a b":{"type":"string"}}}}`,
+		`{"openapi":"3.1.0","info":{"title":"x","version":"1"},"components":{"schemas":{"a":{"type":"text"}}}}`,
+		`{"openapi":"3.1.0","info":{"title":"x","version":"1"},"components":{"responses":{"Idempotency400":{"description":"x","content":{"application/json":{"schema":{"type":"object"},"examples":{"a":{"value":"text"}}}}}}}}`,
+	} {
+		if _, err := New([]byte(broken)); err == nil {
+			t.Errorf("this is valid: %s", broken)
+		}
+	}
+}
+
+// A request that the document refuses is refused by the handler, and none that
+// it accepts is refused for its key; what the handler answers is in the
+// document.
+func TestHandlersKeepTheirDocuments(t *testing.T) {
+	t.Parallel()
+	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	for name, options := range map[string]func(*lambdahttp.Options){
+		"IETF": policies["IETF"], "Stripe": policies["Stripe"], "UUID": policies["UUID"], "bare keys": policies["bare keys"],
+	} {
+		a := api(t, options)
+		g := guard(t)
+		running, finish := make(chan struct{}), make(chan struct{})
+		server := httptest.NewServer(lambdahttp.Middleware(g, single, options)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Slow") != "" {
+				close(running)
+				<-finish
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			w.Write([]byte(`{"id":"ch_1"}`))
+		})))
+		send := func(header http.Header, body string) *http.Response {
+			t.Helper()
+			r, err := http.NewRequest("POST", server.URL+"/charges", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = header
+			resp, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			answer, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Response(resp.StatusCode, resp.Header, string(answer)); err != nil {
+				t.Errorf("%s: %d %v %s: %v", name, resp.StatusCode, resp.Header, answer, err)
+			}
+			return resp
+		}
+		refused, accepted := 0, 0
+		for _, key := range []string{
+			`"` + uuid + `"`, uuid, `"order-2026-000001"`, "order-2026-000001", `""`, `"short"`, "a", "a b", "a,b", `"` + strings.Repeat("x", 255) + `"`,
+			strings.Repeat("y", 255), strings.Repeat("z", 256), `"` + strings.Repeat("x", 256) + `"`, `"with \"quotes\" in it"`, `"with \a in it, which is wrong"`,
+			`"no end of it at all`, "018f3c5e-7b1a-7cc2-9f7d-3a5b8c9d0e1f", "8e03978e-40d5-13e8-bc93-6894a57f9324", `'single-quoted-key'`, "",
+		} {
+			header := http.Header{"Content-Type": {"application/json"}}
+			if key != "" {
+				header.Set("Idempotency-Key", key)
+			}
+			err := a.Request(header, `{"amount":1}`)
+			status := send(header, `{"amount":1}`).StatusCode
+			if err != nil {
+				refused++
+			} else {
+				accepted++
+			}
+			// A pattern may be narrower than the syntax: opaque keys with a space in them
+			// are keys that nobody should send.
+			narrow := name == "Stripe" && strings.Contains(key, " ")
+			if (err == nil) != (status == http.StatusCreated) && (err == nil || !narrow) {
+				t.Errorf("%s: the handler answers the key %s with %d; the document says %v", name, key, status, err)
+			}
+		}
+		if refused < 3 || accepted < 3 {
+			t.Errorf("%s: %d keys were refused and %d accepted: too few of one", name, refused, accepted)
+		}
+
+		key := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {`"` + uuid + `"`}}
+		if name == "Stripe" {
+			key.Set("Idempotency-Key", uuid)
+		}
+		reused := map[string]int{"Stripe": 400}[name]
+		if reused == 0 {
+			reused = 422
+		}
+		if resp := send(key, `{"amount":1}`); resp.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: %d is no replay", name, resp.StatusCode)
+		}
+		if resp := send(key, `{"amount":2}`); resp.StatusCode != reused {
+			t.Errorf("%s: another request with the key gets %d", name, resp.StatusCode)
+		}
+		slow := key.Clone()
+		slow.Set("X-Slow", "1")
+		slow.Set("Idempotency-Key", strings.Replace(slow.Get("Idempotency-Key"), uuid, "018f3c5e-7b1a-7cc2-9f7d-3a5b8c9d0e1e", 1))
+		done := make(chan int)
+		go func() { done <- send(slow, `{"amount":1}`).StatusCode }()
+		select {
+		case <-running:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: the handler was not entered", name)
+		}
+		if resp := send(slow, `{"amount":1}`); resp.StatusCode != http.StatusConflict || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: while it runs: %d %v", name, resp.StatusCode, resp.Header)
+		}
+		close(finish)
+		if status := <-done; status != http.StatusCreated {
+			t.Errorf("%s: the slow request got %d", name, status)
+		}
+		server.Close()
+	}
+}
