@@ -1,0 +1,112 @@
+package infra_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/telemetry"
+)
+
+// watched returns a stack with everything that watches.
+func watched(t *testing.T) awscdk.Stack {
+	stack := newStack(t)
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	r := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Function", 60), Table: table,
+	})
+	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Table: table,
+		DeadLetterQueues: &[]awssqs.IQueue{r.Exhausted, r.Undelivered},
+		Action:           awscloudwatchactions.NewSnsAction(awssns.NewTopic(stack, jsii.String("Topic"), nil)),
+	})
+	infra.NewIdempotencyDashboard(stack, jsii.String("Dashboard"), &infra.IdempotencyDashboardProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Alarms: alarms,
+	})
+	return stack
+}
+
+func TestAlarms(t *testing.T) {
+	stack := watched(t)
+	wantRefusals(t, stack)
+	about := map[string]int{}
+	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		wantProperties(t, alarm, `{"ComparisonOperator": "GreaterThanThreshold", "TreatMissingData": "notBreaching"}`)
+		text := asJSON(t, alarm.Properties)
+		if alarm.Properties["AlarmActions"] == nil || alarm.Properties["OKActions"] == nil || alarm.Properties["AlarmDescription"] == nil {
+			t.Errorf("an alarm that nobody hears or understands: %s", text)
+		}
+		for _, what := range []string{
+			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "reconcile.exhausted",
+			telemetry.OldestUnresolved, "WriteThrottleEvents", "ApproximateNumberOfMessagesVisible",
+		} {
+			if strings.Contains(text, what) {
+				about[what]++
+			}
+		}
+	}
+	for what, want := range map[string]int{
+		"zombie_key": 2, "key_misuse": 2, "store.error": 2, "complete.late": 2, "complete.contradicted": 2, "reconcile.exhausted": 2,
+		telemetry.OldestUnresolved: 1, "WriteThrottleEvents": 2, "ApproximateNumberOfMessagesVisible": 2,
+	} {
+		if about[what] != want {
+			t.Errorf("%d alarms about %s, want %d", about[what], what, want)
+		}
+	}
+}
+
+// Every metric that is watched is one that the functions print.
+func TestMetricsAreThoseOfTelemetry(t *testing.T) {
+	stack := watched(t)
+	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
+	known := map[string]bool{telemetry.OldestUnresolved: true}
+	for _, m := range telemetry.Metrics() {
+		known[m.Name] = true
+	}
+	found := 0
+	for part := range strings.SplitSeq(text, "api.idempotency.") {
+		name := "api.idempotency." + part[:strings.IndexFunc(part, func(r rune) bool { return r != '.' && r != '_' && (r < 'a' || r > 'z') })]
+		if name == "api.idempotency." {
+			continue // before the first
+		}
+		if found++; !known[name] {
+			t.Errorf("nobody prints %s", name)
+		}
+	}
+	if found < 30 {
+		t.Errorf("%d metrics were found", found)
+	}
+}
+
+func TestWhatIsMissingIsRefused(t *testing.T) {
+	stack := newStack(t)
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{Table: table})
+	wantRefusals(t, stack, "Namespace is not set", "Operations are not set")
+}
+
+func TestReconciler(t *testing.T) {
+	stack := watched(t)
+	rule := resources(t, stack, "AWS::Events::Rule")[0]
+	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
+	target := rule.Properties["Targets"].([]any)[0].(map[string]any)
+	if target["DeadLetterConfig"] == nil || asJSON(t, target["RetryPolicy"]) != `{"MaximumRetryAttempts":0}` {
+		t.Errorf("the target is %v", target)
+	}
+	for _, queue := range resources(t, stack, "AWS::SQS::Queue") {
+		wantProperties(t, queue, `{"MessageRetentionPeriod": 1209600, "SqsManagedSseEnabled": true}`)
+	}
+	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
+	if !strings.Contains(variables, infra.ExhaustedVariable) || !strings.Contains(variables, infra.TableVariable) {
+		t.Errorf("the function's environment is %s", variables)
+	}
+	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")); !strings.Contains(policy, "sqs:SendMessage") || strings.Contains(policy, `"*"`) {
+		t.Errorf("the policies are %s", policy)
+	}
+}

@@ -1,0 +1,72 @@
+package infra
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// IdempotencyDashboardProps are given to [NewIdempotencyDashboard].
+type IdempotencyDashboardProps struct {
+	// Namespace is what the functions give to emf.New. Required.
+	Namespace *string
+
+	// Operations are the functions' operations. Required.
+	Operations *[]*string
+
+	// Alarms are shown above the graphs. Default: none.
+	Alarms *IdempotencyAlarms
+
+	// DashboardName is the dashboard's name. Default: one that CloudFormation
+	// makes up.
+	DashboardName *string
+}
+
+// IdempotencyDashboard shows what became of requests, what waits for evidence,
+// and what goes wrong.
+type IdempotencyDashboard struct {
+	constructs.Construct
+	Dashboard awscloudwatch.Dashboard
+}
+
+// NewIdempotencyDashboard creates the dashboard.
+func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *IdempotencyDashboardProps) *IdempotencyDashboard {
+	d := &IdempotencyDashboard{Construct: constructs.NewConstruct(scope, id)}
+	m := metricsOf(d.Construct, props.Namespace, props.Operations)
+	d.Dashboard = awscloudwatch.NewDashboard(d.Construct, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{DashboardName: props.DashboardName})
+	if props.Alarms != nil {
+		var alarms []interfacesawscloudwatch.IAlarmRef
+		for _, a := range props.Alarms.Alarms {
+			alarms = append(alarms, a)
+		}
+		d.Dashboard.AddWidgets(awscloudwatch.NewAlarmStatusWidget(&awscloudwatch.AlarmStatusWidgetProps{
+			Title: jsii.String("Alarms"), Alarms: &alarms, Width: jsii.Number(24),
+		}))
+	}
+	for _, row := range [][]graph{
+		{{"First requests", idempotent.EventReserved}, {"Replays", idempotent.EventReplayed}, {"Refused: in progress", idempotent.EventInProgress}},
+		{{"Outcomes that became unknown", idempotent.EventMarkedUnknown}, {"Refused: outcome unknown", idempotent.EventUnresolved}, {"Settled by evidence", idempotent.EventResolved}},
+		{{"Keys used for other requests", idempotent.EventMismatch}, {"Store errors", idempotent.EventStoreError}, {"Outcomes not stored", idempotent.EventCompletionFailed}},
+		{{"Late completions", idempotent.EventLateCompletion}, {"Contradictions", idempotent.EventContradicted}, {"Given up by reconciliation", idempotent.EventReconcileExhausted}},
+	} {
+		var widgets []awscloudwatch.IWidget
+		for _, g := range row {
+			widgets = append(widgets, widget(g.title, m.each(g.kind)))
+		}
+		d.Dashboard.AddWidgets(widgets...)
+	}
+	d.Dashboard.AddWidgets(widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest()}))
+	return d
+}
+
+type graph struct {
+	title string
+	kind  idempotent.EventKind
+}
+
+func widget(title string, left *[]awscloudwatch.IMetric) awscloudwatch.IWidget {
+	return awscloudwatch.NewGraphWidget(&awscloudwatch.GraphWidgetProps{Title: jsii.String(title), Left: left, Width: jsii.Number(8)})
+}

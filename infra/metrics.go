@@ -1,0 +1,110 @@
+package infra
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
+)
+
+// allOperations is the operation of the metrics that are about no single one.
+const allOperations = "all"
+
+// metrics are those of package telemetry that the functions print through
+// telemetry/emf, in one namespace.
+type metrics struct {
+	namespace  string
+	operations []string
+}
+
+// metricsOf reads what was given, and says on scope what is missing.
+func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
+	m := metrics{}
+	if namespace != nil {
+		m.namespace = *namespace
+	}
+	if operations != nil {
+		for _, o := range *operations {
+			m.operations = append(m.operations, *o)
+		}
+	}
+	if m.namespace == "" {
+		refuse(scope, "Namespace is not set; it is what the functions give to emf.New")
+	}
+	if len(m.operations) == 0 || slices.Contains(m.operations, "") {
+		refuse(scope, "Operations are not set; they are the names that the functions give to their operations, and a record id begins with")
+	}
+	return m
+}
+
+// of returns the count of a kind of fact in one operation.
+func (m metrics) of(kind idempotent.EventKind, operation string) awscloudwatch.IMetric {
+	return m.named(telemetry.Metrics()[telemetry.Index(kind)].Name, operation, awscloudwatch.Stats_SUM())
+}
+
+// oldest returns the age in seconds of the oldest unknown outcome.
+func (m metrics) oldest() awscloudwatch.IMetric {
+	return m.named(telemetry.OldestUnresolved, allOperations, awscloudwatch.Stats_MAXIMUM())
+}
+
+func (m metrics) named(name, operation string, statistic *string) awscloudwatch.IMetric {
+	return awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
+		Namespace:     jsii.String(m.namespace),
+		MetricName:    jsii.String(name),
+		DimensionsMap: &map[string]*string{"operation": jsii.String(operation)},
+		Statistic:     statistic,
+		Period:        aMinute(),
+		Label:         jsii.String(operation),
+	})
+}
+
+// each returns the count of a kind of fact in every operation.
+func (m metrics) each(kind idempotent.EventKind) *[]awscloudwatch.IMetric {
+	var all []awscloudwatch.IMetric
+	for _, operation := range m.operations {
+		all = append(all, m.of(kind, operation))
+	}
+	return &all
+}
+
+// sum returns how often any of the kinds happened in an operation.
+func (m metrics) sum(operation string, kinds ...idempotent.EventKind) awscloudwatch.IMetric {
+	using := map[string]awscloudwatch.IMetric{}
+	return expression(m.add(using, operation, kinds...), using)
+}
+
+// share returns in how many of a hundred requests of an operation the kind
+// happened.
+func (m metrics) share(operation string, kind idempotent.EventKind, requests ...idempotent.EventKind) awscloudwatch.IMetric {
+	using := map[string]awscloudwatch.IMetric{}
+	part, whole := m.add(using, operation, kind), m.add(using, operation, requests...)
+	// Without requests there is nothing wrong with them.
+	return expression(fmt.Sprintf("IF(%[2]s > 0, 100 * %[1]s / (%[2]s), 0)", part, whole), using)
+}
+
+// add returns the sum of the kinds as an expression. What never happened has no
+// metric, and counts as zero.
+func (m metrics) add(using map[string]awscloudwatch.IMetric, operation string, kinds ...idempotent.EventKind) string {
+	var terms []string
+	for _, kind := range kinds {
+		id := fmt.Sprintf("m%d", telemetry.Index(kind))
+		using[id] = m.of(kind, operation)
+		terms = append(terms, "FILL("+id+", 0)")
+	}
+	return "(" + strings.Join(terms, " + ") + ")"
+}
+
+func expression(text string, using map[string]awscloudwatch.IMetric) awscloudwatch.IMetric {
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: jsii.String(text), UsingMetrics: &using, Period: aMinute(),
+	})
+}
+
+func aMinute() awscdk.Duration { return awscdk.Duration_Minutes(jsii.Number(1)) }

@@ -1,0 +1,124 @@
+package infra_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/infra"
+)
+
+func TestTable(t *testing.T) {
+	stack := newStack(t)
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
+	if len(tables) != 1 {
+		t.Fatalf("%d tables", len(tables))
+	}
+	if tables[0].DeletionPolicy != "Retain" {
+		t.Errorf("its deletion policy is %q", tables[0].DeletionPolicy)
+	}
+	wantProperties(t, tables[0], `{
+		"BillingMode": "PAY_PER_REQUEST",
+		"KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+		"TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true},
+		"AttributeDefinitions": [
+			{"AttributeName": "pk", "AttributeType": "S"},
+			{"AttributeName": "rk", "AttributeType": "S"},
+			{"AttributeName": "rat", "AttributeType": "N"}],
+		"GlobalSecondaryIndexes": [{
+			"IndexName": "recovery",
+			"KeySchema": [{"AttributeName": "rk", "KeyType": "HASH"}, {"AttributeName": "rat", "KeyType": "RANGE"}],
+			"Projection": {"ProjectionType": "KEYS_ONLY"}}],
+		"Replicas": [{
+			"Region": {"Ref": "AWS::Region"},
+			"DeletionProtectionEnabled": true,
+			"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": true},
+			"GlobalSecondaryIndexes": [{"IndexName": "recovery"}]}]
+	}`)
+	wantRefusals(t, stack)
+}
+
+func TestTableProps(t *testing.T) {
+	stack := newStackIn(t, "eu-central-1")
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
+		TableName:           jsii.String("records"),
+		EncryptionKey:       awskms.NewKey(stack, jsii.String("Key"), nil),
+		PointInTimeRecovery: jsii.Bool(false),
+		DeletionProtection:  jsii.Bool(false),
+		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
+	})
+	table := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0]
+	if table.DeletionPolicy != "Delete" {
+		t.Errorf("its deletion policy is %q", table.DeletionPolicy)
+	}
+	wantProperties(t, table, `{"TableName": "records", "SSESpecification": {"SSEEnabled": true, "SSEType": "KMS"}}`)
+	replica := table.Properties["Replicas"].([]any)[0].(map[string]any)
+	if replica["DeletionProtectionEnabled"] != false || replica["SSESpecification"] == nil {
+		t.Errorf("the table of this region is %v", replica)
+	}
+}
+
+func TestTableInOtherRegions(t *testing.T) {
+	stack := newStackIn(t, "eu-central-1")
+	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{Replicas: replicas})
+	if got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any); len(got) != 2 {
+		t.Errorf("%d regions: %v", len(got), got)
+	}
+	wantRefusals(t, stack)
+}
+
+// FM50: a table with strong consistency across regions knows no time to live.
+func TestStrongConsistencyIsRefused(t *testing.T) {
+	stack := newStack(t)
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
+		MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
+	})
+	wantRefusals(t, stack, "neither time to live nor transactions")
+}
+
+// The roles may do what the store does, on this table, and nothing else.
+func TestGrants(t *testing.T) {
+	const handler = `{"Action": ["dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"],
+		"Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}}`
+	for _, row := range []struct {
+		name  string
+		grant func(*infra.IdempotencyTable, awslambda.Function)
+		want  string
+	}{
+		{"handler", (*infra.IdempotencyTable).GrantHandler, `{"Statement": [` + handler + `], "Version": "2012-10-17"}`},
+		{"reconciler", (*infra.IdempotencyTable).GrantReconciler, `{"Statement": [` + handler + `,
+			{"Action": "dynamodb:Query", "Effect": "Allow",
+			"Resource": {"Fn::Join": ["", [{"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}, "/index/recovery"]]}}], "Version": "2012-10-17"}`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStack(t)
+			row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
+			policies := resources(t, stack, "AWS::IAM::Policy")
+			if len(policies) != 1 {
+				t.Fatalf("%d policies", len(policies))
+			}
+			wantProperties(t, policies[0], `{"PolicyDocument": `+row.want+`}`)
+			wantProperties(t, resources(t, stack, "AWS::Lambda::Function")[0],
+				`{"Environment": {"Variables": {"ONCE_TABLE": {"Ref": "RecordsTableC9B7A30B"}}}}`)
+		})
+	}
+}
+
+// With a customer's key the roles may use the key.
+func TestGrantsOfAKey(t *testing.T) {
+	stack := newStackIn(t, "eu-central-1")
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
+		EncryptionKey: awskms.NewKey(stack, jsii.String("Key"), nil),
+	})
+	table.GrantHandler(newFunction(stack, "Function", 3))
+	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0]); !strings.Contains(policy, "kms:Decrypt") || !strings.Contains(policy, "kms:GenerateDataKey") {
+		t.Errorf("the policy is %s", policy)
+	}
+}

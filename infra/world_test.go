@@ -1,0 +1,105 @@
+package infra_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// The tests of this package do not run side by side: all their constructs live
+// in one process of the CDK, which does one thing at a time.
+
+func newStack(t *testing.T) awscdk.Stack { return newStackOf(t, nil) }
+
+// newStackIn returns a stack that knows where it will be deployed.
+func newStackIn(t *testing.T, region string) awscdk.Stack {
+	return newStackOf(t, &awscdk.StackProps{
+		Env: &awscdk.Environment{Region: jsii.String(region), Account: jsii.String("123456789012")},
+	})
+}
+
+func newStackOf(t *testing.T, props *awscdk.StackProps) awscdk.Stack {
+	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(t.TempDir())})
+	return awscdk.NewStack(app, jsii.String("Test"), props)
+}
+
+// newFunction returns a function with so many seconds of time-out.
+func newFunction(stack awscdk.Stack, id string, timeout float64) awslambda.Function {
+	code := awss3.Bucket_FromBucketName(stack, jsii.String(id+"Code"), jsii.String("code"))
+	return awslambda.NewFunction(stack, jsii.String(id), &awslambda.FunctionProps{
+		Runtime: awslambda.Runtime_PROVIDED_AL2023(),
+		Handler: jsii.String("bootstrap"),
+		Code:    awslambda.Code_FromBucket(code, jsii.String("code.zip"), nil),
+		Timeout: awscdk.Duration_Seconds(jsii.Number(timeout)),
+	})
+}
+
+type resource struct {
+	DeletionPolicy string
+	Properties     map[string]any
+}
+
+// resources returns the resources of a type that the stack is synthesised to.
+func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) {
+	t.Helper()
+	raw, err := json.Marshal(assertions.Template_FromStack(stack, nil).FindResources(jsii.String(kind), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found map[string]resource
+	if err := json.Unmarshal(raw, &found); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range found {
+		list = append(list, r)
+	}
+	return list
+}
+
+// wantProperties compares some of a resource's properties, given as JSON.
+func wantProperties(t *testing.T, r resource, want string) {
+	t.Helper()
+	var properties map[string]any
+	if err := json.Unmarshal([]byte(want), &properties); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range properties {
+		if got, want := asJSON(t, r.Properties[name]), asJSON(t, value); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// wantRefusals checks what the synthesis refuses: for each of want one message
+// that has it.
+func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
+	t.Helper()
+	var got []string
+	for _, m := range *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()) {
+		got = append(got, m.Entry.Data.(string))
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d refusals, want %d: %q", len(got), len(want), got)
+		return
+	}
+	for _, w := range want {
+		if !strings.Contains(strings.Join(got, "\n"), w) {
+			t.Errorf("none of %q says %q", got, w)
+		}
+	}
+}
