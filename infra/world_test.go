@@ -91,7 +91,7 @@ func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
 	t.Helper()
 	var got []string
 	for _, m := range *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()) {
-		got = append(got, m.Entry.Data.(string))
+		got = append(got, m.Entry.Data.(string)) //lint:ignore SA1019 there is no other way to it in Go yet
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d refusals, want %d: %q", len(got), len(want), got)
