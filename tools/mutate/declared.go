@@ -21,6 +21,15 @@ var equivalents = map[string]string{
 	"idempotent.attempt.giveUp: cancel is not set to context.WithTimeout(ctx, a.opts.DeadlineReserve)": "frees a timer early",
 	"idempotent.attempt.settle: a.guard.cache != nil is always true":                                   "a nil cache keeps nothing",
 
+	"idempotent.Execution.commitStep: errors.Is(err, ErrSealed) is never true":                  "only a race gets there: sealed between the step's beginning and its write",
+	"idempotent.Execution.undo: e.sealed is never true":                                         "only a race gets there: sealed between the step's write and this",
+	"idempotent.Execution.doubt: e.sealed is never true":                                        "only a race gets there: sealed between the step's write and this",
+	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":           "every record has an id",
+	"idempotent.reconciler.unresolved: record.Created.Before(p.Oldest) includes the equal time": "sets the value that it has",
+	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
+	"idempotent.StepRecord.Decode: err == nil is always true":                                   "what was not unpacked does not decode",
+	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",
+
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":  "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||": "with an error nothing is refused",
 	"dynamostore.Store.GetChunks: length is not set to length+len(part)":    "a capacity: append grows without it",
@@ -52,12 +61,15 @@ var equivalents = map[string]string{
 // them, each with what goes on. Whatever else only a time-out ends is an error:
 // it may be a mutant that no test notices and a machine that is busy.
 var endless = map[string]string{
-	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":     "what is over the bound is never dropped",
-	"idempotent.attempt.claim: round < maxClaimRounds is always true": "a record that changes at every look is looked at for ever",
-	"idempotent.attempt.claim: round++ is gone":                       "a record that changes at every look is looked at for ever",
-	"idempotent.attempt.claim: !again is never true":                  "patience never ends",
-	"idempotent.attempt.claim: !again is not negated":                 "patience never ends",
-	"idempotent.ParseState: s++ is gone":                              "the first state is compared for ever",
+	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":                                                     "what is over the bound is never dropped",
+	"idempotent.attempt.claim: round < maxClaimRounds is always true":                                                 "a record that changes at every look is looked at for ever",
+	"idempotent.attempt.claim: round++ is gone":                                                                       "a record that changes at every look is looked at for ever",
+	"idempotent.attempt.claim: !again is never true":                                                                  "patience never ends",
+	"idempotent.attempt.claim: !again is not negated":                                                                 "patience never ends",
+	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never free again",
+	"idempotent.reconciler.walk: defer func() { <-slots }() is gone":                                                  "a slot that was taken is never free again",
+
+	"idempotent.ParseState: s++ is gone": "the first state is compared for ever",
 
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a conflict that does not pass is met for ever",
 	"dynamostore.Store.pause: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a conflict that does not pass is met for ever",
