@@ -17,7 +17,7 @@ import (
 // the record know then.
 
 // committing runs one handler that commits, and returns what Commit said.
-func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (said error, r *idempotent.Record, events []idempotent.EventKind) {
+func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *idempotent.Record, events []idempotent.EventKind, said error) {
 	t.Helper()
 	s, key := memstore.New(), newKey()
 	g, recorder := newGuardOver(t, s, optFns...)
@@ -29,7 +29,7 @@ func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) 
 	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Fatal(err)
 	}
-	return said, r, recorder.Kinds()
+	return r, recorder.Kinds(), said
 }
 
 func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transaction {
@@ -43,17 +43,17 @@ func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transacti
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
-	said, r, events := committing(t, fails(idempotent.ErrTooLarge))
+	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
 	if said != idempotent.ErrTooLarge || r.State != idempotent.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
-	said, _, events = committing(t, fails(idempotent.ErrNoRecord))
+	_, events, said = committing(t, fails(idempotent.ErrNoRecord))
 	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, idempotent.EventLeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
 	// The transaction's own earlier try is met: it was applied.
-	said, r, events = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
+	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
 		return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
 			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
 				t.Error(met, err)
@@ -123,7 +123,7 @@ func TestCommitMeets(t *testing.T) {
 			[]idempotent.EventKind{"reserved", "contradicted", "contradicted", "replayed"}},
 		{"another owner", func(r *idempotent.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
 	} {
-		said, r, kinds := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
+		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
 			met := false
 			return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
 				if !met {
