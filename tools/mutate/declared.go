@@ -54,6 +54,9 @@ var equivalents = map[string]string{
 	"boltstore.Store.Replace: err != nil is never true (2)":                                  "every record encodes",
 	"boltstore.Store.Replace: err != nil && !errors.Is(err, errRefused) loses err != nil &&": "without an error nothing is returned",
 
+	"boltstore.Store.Delete: err != nil && !errors.Is(err, errRefused) loses err != nil &&": "without an error nothing is returned",
+	"boltstore.Store.collect: err != nil is never true":                                     "the list looks at the context too",
+
 	"boltstore.Store.scan: after != nil && string(key) == string(after) is never true":         "the last record is looked at twice",
 	"boltstore.Store.scan: after != nil && string(key) == string(after) loses after != nil &&": "no key is empty",
 	"boltstore.Store.scan: after != nil is negated":                                            "the last record is looked at twice",
