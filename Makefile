@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./examples/charge-lambda
+MODULES  := . ./boltstore ./cmd/once ./examples/charge-lambda
 PACKAGES := $(MODULES:%=%/...)
 BIN      := .cache/bin
 
@@ -14,6 +14,11 @@ help: ## List the targets
 run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
+
+.PHONY: demo
+demo: ## Kill an order at every step of it, and see what is left (needs Java)
+	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
+	@exec $(BIN)/charge-demo localstack/dynamodb-local
 
 .PHONY: test
 test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost

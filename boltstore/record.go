@@ -149,7 +149,9 @@ func fields(r *idempotent.Record) []field {
 		sum("ch", r.Chunks.Sum[:]),
 		text("ref", &r.Ref),
 		text("rid", &r.RequestID),
+		steps("steps", &r.Steps),
 		millis("due", &r.Due),
+		flag("x", &r.Exhausted),
 		number("rc", &r.ReconcileAttempts),
 	}
 }
@@ -175,6 +177,14 @@ func number(name string, p *int) field {
 		absent: func() bool { return *p == 0 },
 		value:  func() any { return *p },
 		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) },
+	}
+}
+
+func flag(name string, p *bool) field {
+	return field{name: name, kind: "true",
+		absent: func() bool { return !*p },
+		value:  func() any { return true },
+		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) && *p },
 	}
 }
 

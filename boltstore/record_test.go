@@ -25,8 +25,9 @@ func document() map[string]any {
 		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
 		"enc": "json", "res": []byte("secret"), "rv": "2",
 		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1",
-		"due": 5, "rc": 2,
-		"new": map[string]any{"a": []any{1.5, "x"}},
+		"due": 5, "rc": 2, "x": true,
+		"steps": map[string]any{"pay": map[string]any{"m": "L", "a": 3, "t": 4, "e": "json", "r": []byte("1")}, "ship": map[string]any{"m": "M", "a": 3}},
+		"new":   map[string]any{"a": []any{1.5, "x"}},
 	}
 }
 
@@ -89,6 +90,14 @@ func TestMalformedRecord(t *testing.T) {
 		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
 		"ref":   {nil, 1},
 		"rid":   {nil, 1},
+		"steps": {nil, secret, 1, []any{}, map[string]any{}, // none are not written
+			map[string]any{"a": secret},
+			map[string]any{"a": map[string]any{"a": 1}},                          // no mode
+			map[string]any{"a": map[string]any{"a": 1, "m": secret}},             // of a later version
+			map[string]any{"": map[string]any{"a": 1, "m": "L"}},                 // no name
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "e": "json"}},   // no result
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "r": []byte{}}}, // no encoding
+		},
 	} {
 		for _, value := range values {
 			m := document()

@@ -24,6 +24,10 @@ type Options struct {
 	// LockTimeout is how long Open waits for another process to let go of the
 	// file. Default: 1 s.
 	LockTimeout time.Duration
+
+	// KeepExpired makes Open leave expired records where they are: a tool that
+	// looks changes nothing. Default: Open drops them.
+	KeepExpired bool
 }
 
 // Store is an [idempotent.Store] in one file. Make one with [Open]; it is safe
@@ -58,9 +62,8 @@ const (
 )
 
 // Open opens the store in the file path, and makes the file if there is none;
-// its directory must exist. It then drops records that expired more than an
-// hour ago, which reads the whole file once and finds what is damaged. The
-// error says what is wrong with the file and what to do about it.
+// its directory must exist. It reads the whole file once, finds what is damaged,
+// and drops the records that expired more than an hour ago. The error says what is wrong with the file and what to do about it.
 func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	var o Options
 	for _, f := range optFns {
@@ -86,7 +89,7 @@ func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	if err == nil {
 		err = s.prepare()
 	}
-	if err == nil {
+	if err == nil && !o.KeepExpired {
 		_, err = s.Purge(context.Background(), time.Now())
 	}
 	if err != nil {

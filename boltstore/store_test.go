@@ -57,6 +57,9 @@ func fixture() idempotenttest.Fixture {
 		Remove: func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error {
 			return boltstore.Remove(ctx, s.(*boltstore.Store), id)
 		},
+		Damage: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+			return boltstore.Put(s.(*boltstore.Store), map[idempotent.RecordID][]byte{id: boltstore.SealVersion(id, 77, "{}")})
+		},
 	}
 }
 

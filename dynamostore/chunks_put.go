@@ -38,27 +38,27 @@ func (s *Store) PutChunks(ctx context.Context, id idempotent.RecordID, v idempot
 		puts[i].PutRequest = &types.PutRequest{Item: chunkItem(chunkKey(id, v, i), part, expires)}
 	}
 	for batch := range slices.Chunk(puts, writeBatch) {
-		if err := s.putBatch(ctx, batch); err != nil {
+		if err := s.batchWrite(ctx, batch); err != nil {
 			return 0, err
 		}
 	}
 	return count, nil
 }
 
-// putBatch writes what fits into one call.
-func (s *Store) putBatch(ctx context.Context, puts []types.WriteRequest) error {
-	err := s.drain(ctx, len(puts), func() (left int, err error) {
+// batchWrite puts and deletes what fits into one call.
+func (s *Store) batchWrite(ctx context.Context, writes []types.WriteRequest) error {
+	err := s.drain(ctx, len(writes), func() (left int, err error) {
 		out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
-			RequestItems: map[string][]types.WriteRequest{s.table: puts},
+			RequestItems: map[string][]types.WriteRequest{s.table: writes},
 		})
 		if err != nil {
 			return 0, err
 		}
-		puts = nil
+		writes = nil
 		for _, unprocessed := range out.UnprocessedItems { // of the one table, by whatever name
-			puts = append(puts, unprocessed...)
+			writes = append(writes, unprocessed...)
 		}
-		return len(puts), nil
+		return len(writes), nil
 	})
 	return s.explain("BatchWriteItem", err)
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
@@ -23,8 +26,25 @@ func fixture(t *testing.T) idempotenttest.Fixture {
 			delete(fake.items, string(id))
 			return nil
 		},
+		Damage: func(_ context.Context, _ idempotent.Store, id idempotent.RecordID) error {
+			fake.mu.Lock()
+			defer fake.mu.Unlock()
+			fake.items[string(id)]["v"] = &types.AttributeValueMemberN{Value: "77"}
+			return nil
+		},
 	}
 }
 
-func TestConformance(t *testing.T)  { idempotenttest.RunStore(t, fixture(t)) }
+func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture(t)) }
+
+// Without the index the lists are made by a scan.
+func TestConformance_WithoutIndex(t *testing.T) {
+	t.Parallel()
+	f := fixture(t)
+	open := f.Open
+	f.Open = func(t testing.TB) idempotent.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
+	f.Reopen = func(t testing.TB, _ idempotent.Store) idempotent.Store { return f.Open(t) }
+	idempotenttest.RunStore(t, f)
+}
+
 func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture(t)) }

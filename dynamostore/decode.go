@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -29,7 +30,9 @@ func decode(it item) (*idempotent.Record, error) {
 		ResultVersion:     d.text(attrResultVersion, optional),
 		Ref:               d.text(attrRef, optional),
 		RequestID:         d.text(attrRequestID, optional),
+		Steps:             d.steps(),
 		Due:               d.time(IndexSortKey, optional),
+		Exhausted:         strings.HasPrefix(d.text(IndexPartitionKey, optional), exhaustedPrefix),
 		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
 	}
 	d.fixed(attrOwner, r.Owner[:])
@@ -42,9 +45,7 @@ func decode(it item) (*idempotent.Record, error) {
 	if r.Recovery, err = idempotent.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
 	}
-	// Derived from other attributes, so nothing is read from them.
-	d.number(TTLAttribute, optional)
-	d.text(IndexPartitionKey, optional)
+	d.number(TTLAttribute, optional) // derived from exp, so nothing is read from it
 	if d.err == nil && r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero() {
 		d.fail(attrLeaseEnd, "is missing")
 	}

@@ -29,6 +29,8 @@ func advise(operation string, err error) error {
 	switch code := api.ErrorCode(); {
 	case code == "ValidationException" && isItemSize(api.ErrorMessage()):
 		return fmt.Errorf("%w: %w", idempotent.ErrTooLarge, err)
+	case code == "ValidationException" && operation == "Query":
+		return fmt.Errorf("%w; has the table the index %q? Store.Check says, and Store.WithoutIndex does without", err, IndexName)
 	case code == "ValidationException":
 		return fmt.Errorf("%w; Store.Check says whether the table's keys are the right ones", err)
 	case code == "ResourceNotFoundException":

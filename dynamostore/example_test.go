@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -66,4 +68,92 @@ func ExampleStore_Check() {
 	// Output:
 	// dynamostore: table "once" cannot serve as a store:
 	//   - its time to live is off; switch it on for attribute "ttl", or expired records are kept and paid for ever
+}
+
+// An order, its outbox message and the outcome of the request in one
+// transaction.
+func ExampleCommit() {
+	place := func(ctx context.Context, o Order) (Receipt, error) {
+		receipt := Receipt{Charge: "ch_1"}
+		order := map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: o.ID}}
+		err := dynamostore.Commit(ctx, receipt, types.TransactWriteItem{Put: &types.Put{
+			TableName: aws.String("orders"), Item: order,
+			ConditionExpression: aws.String("attribute_not_exists(pk)"),
+		}})
+		if errors.Is(err, dynamostore.ErrCondition) {
+			return Receipt{}, idempotent.Final("order_exists", "There is such an order already.")
+		}
+		return receipt, err
+	}
+
+	client := &transactions{fakeDynamoDB: newFake()} // in a function: dynamostore.NewClient(cfg)
+	store, err := dynamostore.New(client, "idempotency")
+	if err != nil {
+		panic(err)
+	}
+	guard, err := idempotent.New(store)
+	if err != nil {
+		panic(err)
+	}
+	byOrder := idempotent.KeyFrom("place", func(o Order) (scope, id string) { return o.Merchant, o.ID })
+	handler := idempotent.Wrap(guard, byOrder, place)
+	for range 2 {
+		fmt.Println(handler(context.Background(), Order{Merchant: "m_1", ID: "o_1"}))
+	}
+	fmt.Println(client.written, "items written")
+	// Output:
+	// {ch_1} <nil>
+	// {ch_1} <nil>
+	// 2 items written
+}
+
+// A step whose message is in the outbox if and only if the step is recorded.
+func ExampleCommitStep() {
+	client := &transactions{fakeDynamoDB: newFake()}
+	store, err := dynamostore.New(client, "idempotency")
+	if err != nil {
+		panic(err)
+	}
+	guard, err := idempotent.New(store)
+	if err != nil {
+		panic(err)
+	}
+	byOrder := idempotent.KeyFrom("place", func(o Order) (scope, id string) { return o.Merchant, o.ID })
+	place := idempotent.Wrap(guard, byOrder, func(ctx context.Context, o Order) (string, error) {
+		execution, _ := idempotent.FromContext(ctx)
+		return dynamostore.CommitStep(ctx, "announce", "announced "+o.ID, outboxItem(execution))
+	}, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Resume
+		o.Steps = []string{"announce"}
+	})
+	fmt.Println(place(context.Background(), Order{Merchant: "m_1", ID: "o_1"}))
+	// Output: announced o_1 <nil>
+}
+
+func outboxItem(execution *idempotent.Execution) types.TransactWriteItem {
+	outbox := types.TransactWriteItem{Put: &types.Put{TableName: aws.String("outbox"), Item: map[string]types.AttributeValue{
+		"pk":   &types.AttributeValueMemberS{Value: string(execution.RecordID())},
+		"what": &types.AttributeValueMemberS{Value: "order-placed"},
+	}}}
+	return outbox
+}
+
+// transactions is a client whose transactions do what their first item says,
+// and count the others.
+type transactions struct {
+	*fakeDynamoDB
+	written int
+}
+
+func (c *transactions) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	record := in.TransactItems[0].Put
+	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: record.TableName, Item: record.Item,
+		ConditionExpression: record.ConditionExpression, ExpressionAttributeValues: record.ExpressionAttributeValues,
+		ReturnValuesOnConditionCheckFailure: record.ReturnValuesOnConditionCheckFailure,
+	})
+	if err == nil {
+		c.written += len(in.TransactItems)
+	}
+	return &dynamodb.TransactWriteItemsOutput{}, err
 }

@@ -32,6 +32,9 @@ type fakeDynamoDB struct {
 	batchGets []*dynamodb.BatchGetItemInput
 	calls     map[string]int
 
+	transactions []*dynamodb.TransactWriteItemsInput
+	stale        []item // what the index still shows
+
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
@@ -92,27 +95,57 @@ func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _
 	f.puts = append(f.puts, in)
 	pk := in.Item["pk"].(*types.AttributeValueMemberS).Value
 	old := f.items[pk]
-	holds, err := conditionHolds(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues)
-	if err != nil {
+	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful
+	if err := refusal(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues, all); err != nil {
 		return nil, operationError("PutItem", err)
-	}
-	if !holds {
-		failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
-		if in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful {
-			failed.Item = overTheWire(old)
-		}
-		return nil, operationError("PutItem", failed)
 	}
 	f.items[pk] = overTheWire(in.Item)
 	return &dynamodb.PutItemOutput{}, nil
+}
+
+func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
+	if err := f.enter(ctx, "DeleteItem"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pk := pkOf(in.Key)
+	old := f.items[pk]
+	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld
+	if err := refusal(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues, all); err != nil {
+		return nil, operationError("DeleteItem", err)
+	}
+	delete(f.items, pk)
+	out := &dynamodb.DeleteItemOutput{}
+	if in.ReturnValues == types.ReturnValueAllOld {
+		out.Attributes = old
+	}
+	return out, nil
+}
+
+// refusal is the error of a write whose condition is false of the item that
+// stands, which comes along if that was asked for.
+func refusal(condition string, old, values item, all bool) error {
+	holds, err := conditionHolds(condition, old, values)
+	if holds || err != nil {
+		return err
+	}
+	failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
+	if all {
+		failed.Item = overTheWire(old)
+	}
+	return failed
 }
 
 // overTheWire returns an item as it arrives: in memory of its own.
 func overTheWire(it item) item {
 	it = maps.Clone(it)
 	for name, value := range it {
-		if b, ok := value.(*types.AttributeValueMemberB); ok {
-			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(b.Value)}
+		switch v := value.(type) {
+		case *types.AttributeValueMemberB:
+			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(v.Value)}
+		case *types.AttributeValueMemberM:
+			it[name] = &types.AttributeValueMemberM{Value: overTheWire(v.Value)}
 		}
 	}
 	return it

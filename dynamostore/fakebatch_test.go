@@ -32,6 +32,10 @@ func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWri
 	}
 	undone := f.undone("BatchWriteItem", len(requests))
 	for _, r := range requests[undone:] {
+		if r.DeleteRequest != nil {
+			delete(f.items, pkOf(r.DeleteRequest.Key))
+			continue
+		}
 		f.items[pkOf(r.PutRequest.Item)] = overTheWire(r.PutRequest.Item)
 	}
 	out := &dynamodb.BatchWriteItemOutput{}
@@ -44,6 +48,10 @@ func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWri
 func validatePuts(requests []types.WriteRequest) error {
 	seen, sent := map[string]bool{}, 0
 	for _, r := range requests {
+		if r.DeleteRequest != nil {
+			seen[pkOf(r.DeleteRequest.Key)] = true
+			continue
+		}
 		size, wire := 0, 0
 		for name, value := range r.PutRequest.Item {
 			switch v := value.(type) {

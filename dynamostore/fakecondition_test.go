@@ -34,7 +34,7 @@ func conditionHolds(expression string, it, values item) (bool, error) {
 	return holds, nil
 }
 
-var token = regexp.MustCompile(`[()]|<=|>=|<>|[=<>]|:?\w+`)
+var token = regexp.MustCompile(`[(),]|<=|>=|<>|[=<>]|:?\w+`)
 
 // condition is an expression that is being read.
 type condition struct {
@@ -95,6 +95,8 @@ func (c *condition) not() bool {
 		return c.exists()
 	case c.accept("attribute_not_exists"):
 		return !c.exists()
+	case c.accept("begins_with"):
+		return c.begins()
 	}
 	return c.comparison()
 }
@@ -106,9 +108,21 @@ func (c *condition) exists() bool {
 	return ok
 }
 
+func (c *condition) begins() bool {
+	c.expect("(")
+	whole, _ := c.operand().(*types.AttributeValueMemberS)
+	c.expect(",")
+	start, _ := c.operand().(*types.AttributeValueMemberS)
+	c.expect(")")
+	return whole != nil && start != nil && strings.HasPrefix(whole.Value, start.Value)
+}
+
 func (c *condition) comparison() bool {
-	left, operator, right := c.operand(), c.next(), c.operand()
-	order, comparable := compare(left, right)
+	left, operator := c.operand(), c.next()
+	if operator == "IN" {
+		return c.among(left)
+	}
+	order, comparable := compare(left, c.operand())
 	switch operator {
 	case "=":
 		return comparable && order == 0
@@ -124,6 +138,20 @@ func (c *condition) comparison() bool {
 		return comparable && order >= 0
 	}
 	panic("not a comparison: " + operator)
+}
+
+// among reads a list and reports whether v is in it.
+func (c *condition) among(v types.AttributeValue) bool {
+	c.expect("(")
+	found := false
+	for {
+		order, comparable := compare(v, c.operand())
+		found = found || comparable && order == 0
+		if !c.accept(",") {
+			c.expect(")")
+			return found
+		}
+	}
 }
 
 // operand returns a value that came along, or an attribute; nil if it is not
@@ -171,6 +199,8 @@ func TestConditionHolds(t *testing.T) {
 		"n > :v":                              false,
 		"n <> :v":                             false,
 		"NOT n = :v":                          false,
+		"n IN (n, :v)":                        true,
+		"n IN (b, pk) OR n < :v":              false,
 		"NOT (n = :v AND attribute_exists(nobody))": true,
 		"nobody = :v":  false,
 		"nobody <= :v": false,

@@ -45,11 +45,12 @@ const (
 	attrChunkSum          = "ch"
 	attrRef               = "ref"
 	attrRequestID         = "rid"
+	attrSteps             = "steps"
 	attrReconcileAttempts = "rc"
 )
 
 // attributeCount is how many attributes this version knows.
-const attributeCount = 24
+const attributeCount = 25
 
 // known reports whether this version writes the attribute name itself.
 func known(name string) bool {
@@ -57,7 +58,7 @@ func known(name string) bool {
 	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts:
+		attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrSteps, attrReconcileAttempts:
 		return true
 	}
 	return false
@@ -83,6 +84,8 @@ func encode(r *idempotent.Record) (item, error) {
 		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
 	case r.Chunks != (idempotent.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
 		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
+	case r.Exhausted && r.Due.IsZero():
+		return nil, errors.New("dynamostore: the record is Exhausted and has no Due, so no list would show it")
 	}
 
 	carried, _ := r.Extra.(extra)
@@ -119,11 +122,18 @@ func encode(r *idempotent.Record) (item, error) {
 		it[attrChunkLength] = number(int64(c.Length))
 		it[attrChunkSum] = &types.AttributeValueMemberB{Value: c.Sum[:]}
 	}
+	if len(r.Steps) > 0 {
+		steps, err := encodeSteps(r.Steps)
+		if err != nil {
+			return nil, err
+		}
+		it[attrSteps] = steps
+	}
 	if r.ReconcileAttempts != 0 {
 		it[attrReconcileAttempts] = number(int64(r.ReconcileAttempts))
 	}
 	if !r.Due.IsZero() {
-		it[IndexPartitionKey] = text(shardKey(string(r.ID)))
+		it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
 		it[IndexSortKey] = number(r.Due.UnixMilli())
 	}
 	return it, nil

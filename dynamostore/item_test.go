@@ -354,7 +354,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	later := item{
-		"steps": &types.AttributeValueMemberM{Value: item{"charge": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberBOOL{Value: true}}}}},
+		"parts": &types.AttributeValueMemberM{Value: item{"charge": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberBOOL{Value: true}}}}},
 		"later": &types.AttributeValueMemberS{Value: "v2"},
 		"":      &types.AttributeValueMemberNULL{Value: true},
 	}

@@ -11,12 +11,24 @@ import "hash/crc32"
 // adaptive capacity"); an index that throttles throttles its table.
 const shards = 64
 
-// duePrefix begins the index key of a record that is due.
-const duePrefix = "u#"
+// What begins the index key of a record: whether it is due for reconciliation,
+// or was given up.
+const (
+	duePrefix       = "u#"
+	exhaustedPrefix = "x#"
+)
 
-// shardKey returns the index's partition key for a due record: "u#" and two
+// indexKey returns the index's partition key for a record.
+func indexKey(pk string, exhausted bool) string {
+	prefix := duePrefix
+	if exhausted {
+		prefix = exhaustedPrefix
+	}
+	return shardKey(prefix, int(crc32.ChecksumIEEE([]byte(pk))%shards))
+}
+
+// shardKey returns the index's partition key of shard n: the prefix and two
 // digits, 00 to 63.
-func shardKey(pk string) string {
-	n := crc32.ChecksumIEEE([]byte(pk)) % shards
-	return duePrefix + string([]byte{'0' + byte(n/10), '0' + byte(n%10)})
+func shardKey(prefix string, n int) string {
+	return prefix + string([]byte{'0' + byte(n/10), '0' + byte(n%10)})
 }

@@ -10,7 +10,7 @@ import (
 // These pairs must hold for ever: a version that put a record elsewhere would
 // hide it from the reconcilers of all others. They were computed with another
 // implementation of CRC-32.
-func TestShardKey_Golden(t *testing.T) {
+func TestIndexKey_Golden(t *testing.T) {
 	t.Parallel()
 	for pk, want := range map[string]string{
 		"charge#key": "u#42",
@@ -18,19 +18,19 @@ func TestShardKey_Golden(t *testing.T) {
 		"charge#wQvdHla1nzuv1SGeppP843Fmud3BrcT3MXfzPOAh-tc": "u#23",
 		"chärge#x": "u#30",
 	} {
-		if got := shardKey(pk); got != want {
-			t.Errorf("shardKey(%q) = %q, want %q", pk, got, want)
+		if got := indexKey(pk, false); got != want {
+			t.Errorf("indexKey(%q) = %q, want %q", pk, got, want)
 		}
 	}
 }
 
-func TestShardKey_Spreads(t *testing.T) {
+func TestIndexKey_Spreads(t *testing.T) {
 	t.Parallel()
 	const perShard = 1000
 	count := map[string]int{}
 	for i := range shards * perShard {
 		key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: fmt.Sprint(i)}
-		count[shardKey(string(key.RecordID()))]++
+		count[indexKey(string(key.RecordID()), false)]++
 	}
 	for i := range shards {
 		// Five standard deviations of a fair choice.

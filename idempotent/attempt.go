@@ -56,7 +56,8 @@ func (a *attempt) fresh(ctx context.Context, now time.Time) Record {
 	return a.claimed(ctx, Record{ID: a.id, Reason: ReasonClaimed, Created: now}, now)
 }
 
-// takeover returns r, claimed for another run at now.
+// takeover returns r, claimed for another run at now. What is recorded of its
+// steps stays.
 func (a *attempt) takeover(ctx context.Context, r *Record, now time.Time) Record {
 	next := *r
 	next.Reason = ReasonTakenOver
@@ -75,7 +76,7 @@ func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
 	r.LeaseEnd = a.window.leaseEnd
 	r.Settled = time.Time{}
 	r.setOutcome(outcome{})
-	r.ReconcileAttempts = 0
+	r.ReconcileAttempts, r.Exhausted = 0, false
 	if a.opts.RequestID != nil {
 		r.RequestID = a.opts.RequestID(ctx)
 	}
@@ -83,12 +84,17 @@ func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
 	return r
 }
 
-// transition returns r in another state, as the write with id v at now makes it.
+// transition returns r in another state, as the write with id v at now makes
+// it. Reconciliation begins anew with it.
 func (o *Options) transition(r *Record, state State, reason Reason, v Version, now time.Time) Record {
 	next := *r
 	next.State, next.Reason = state, reason
 	next.Version = v
 	next.Settled = now
+	next.ReconcileAttempts, next.Exhausted = 0, false
+	if state == StateCompleted {
+		next.Steps = nil
+	}
 	next.schedule(now, o)
 	return next
 }

@@ -23,6 +23,12 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 		// A worker past its own time claims nothing any more. (Records keep
 		// milliseconds, so less than one is none.)
 		if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
+			// Whoever waited until then can still be told what it waited for.
+			if round > 0 && existing != nil {
+				if v := decide(existing, a.fp, now); v == verdictReplay || v == verdictInProgress {
+					return a.refuse(ctx, v, existing, now)
+				}
+			}
 			return nil, nil, noTime(ctx, left)
 		}
 		if existing == nil {
@@ -41,6 +47,9 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 			a.observe(ctx, EventExpiredReplaced, existing, nil)
 			existing = nil
 		case verdictTakeOver:
+			if err := a.opts.checkRecorded(existing); err != nil {
+				return nil, nil, a.unresolved(ctx, existing, now, err)
+			}
 			// The look at the record took time, too.
 			if left := a.window.deadline.Sub(a.opts.now()); left < time.Millisecond {
 				return nil, nil, noTime(ctx, left)
@@ -104,17 +113,24 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Tim
 			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), a.fp.Version())}
 		a.observe(ctx, EventReplayFailed, r, err)
 	case verdictUnresolved:
-		wait := r.Due.Sub(now)
-		if wait <= 0 {
-			wait = a.opts.ReconcileAfter
-		}
-		err = &UnresolvedError{RecordID: a.id, RetryAfter: wait, Ref: r.Ref}
-		a.observe(ctx, EventUnresolved, r, err)
+		err = a.unresolved(ctx, r, now, nil)
 	default:
 		err = &StoreError{RecordID: a.id, Op: "read", Err: fmt.Errorf("the record's state is %s", r.State)}
 		a.observe(ctx, EventStoreError, r, err)
 	}
 	return nil, nil, err
+}
+
+// unresolved refuses a request whose key waits for reconciliation, or for code
+// that knows its steps.
+func (a *attempt) unresolved(ctx context.Context, r *Record, now time.Time, cause error) error {
+	wait := r.Due.Sub(now)
+	if wait <= 0 || r.Exhausted {
+		wait = a.opts.ReconcileAfter
+	}
+	err := &UnresolvedError{RecordID: a.id, RetryAfter: wait, Ref: r.Ref, Err: cause}
+	a.observe(ctx, EventUnresolved, r, err)
+	return err
 }
 
 // giveUp ends a claim whose write is not known to have happened: the handler

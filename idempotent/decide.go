@@ -44,7 +44,7 @@ func decide(r *Record, fp Fingerprint, now time.Time) verdict {
 		switch {
 		case !r.leaseEnded(now):
 			return verdictInProgress
-		case r.Recovery == Rerun:
+		case r.runsAgain():
 			return verdictTakeOver
 		default:
 			return verdictMarkUnknown
@@ -123,4 +123,38 @@ func decideResolution(r *Record, about Owner, want State, now time.Time) resolve
 	default:
 		return resolveWrite
 	}
+}
+
+// sweepVerdict is what reconciliation makes of a record that was listed as due.
+type sweepVerdict uint8
+
+const (
+	sweepStale       sweepVerdict = iota + 1 // not due any more: somebody was quicker
+	sweepMarkUnknown                         // its owner never reported, and an effect may have happened
+	sweepRelease                             // its owner never reported, and it may run again
+	sweepResolve                             // ask what became of it
+)
+
+// decideSweep judges a record that was listed as due. The list is a hint: it
+// may be older than the record.
+func decideSweep(r *Record, now time.Time) sweepVerdict {
+	switch {
+	case r.Due.IsZero() || r.Due.After(now) || r.Exhausted || r.pastRetention(now):
+		return sweepStale
+	case r.State == StateUnknown || r.State == StateRetryable:
+		return sweepResolve
+	case r.State != StateInProgress || !r.leaseEnded(now):
+		return sweepStale
+	case r.runsAgain():
+		return sweepRelease
+	default:
+		return sweepMarkUnknown
+	}
+}
+
+// mayCheckpoint reports whether the owner of an attempt that wants to write a
+// step, and finds r instead, may write it on r. Once somebody else has judged
+// the record, work in it does not go on: only its outcome may still be told.
+func mayCheckpoint(r *Record, owner Owner) bool {
+	return r.State == StateInProgress && r.Owner == owner
 }

@@ -23,7 +23,10 @@ var (
 	ownerA     = Owner{1}
 	ownerB     = Owner{2}
 	allStates  = []State{StateInProgress, StateCompleted, StateRetryable, StateUnknown}
-	recoveries = []Recovery{Reconcile, Rerun}
+	recoveries = []Recovery{Reconcile, Resume, Rerun}
+	doneStep   = []StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}}
+	begunStep  = []StepRecord{{Name: "a", Mode: AtLeastOnce}}
+	cutStep    = []StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}, {Name: "b", Mode: AtMostOnce}}
 )
 
 // decisions are the rows of the decision table: what a request meets, in
@@ -35,9 +38,11 @@ var decisions = []struct {
 }{
 	{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
 	{"in progress, lease live, `Reconcile`", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
-	{"in progress, lease live, `Rerun`", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
+	{"in progress, lease live, `Resume` or `Rerun`", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
 	{"in progress, lease ended, `Reconcile`", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
+	{"in progress, lease ended, `Resume`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: doneStep}, verdictTakeOver},
 	{"in progress, lease ended, `Rerun`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+	{"in progress, lease ended, an `AtMostOnce` step was begun and did not finish", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: cutStep}, verdictMarkUnknown},
 	{"retryable", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
 	{"unknown", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
 	{"past its retention, in any state", Record{State: StateCompleted, Expires: past}, verdictReinsert},
@@ -64,6 +69,13 @@ func TestDecide(t *testing.T) {
 	check("retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver)
 	check("unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved)
 	check("no state", Record{}, verdictUnreadable)
+	for _, recovery := range recoveries {
+		check("live, "+recovery.String(), Record{State: StateInProgress, LeaseEnd: live, Recovery: recovery, Steps: cutStep}, verdictInProgress)
+		check("interrupted, "+recovery.String(), Record{State: StateInProgress, LeaseEnd: ended, Recovery: recovery, Steps: cutStep}, verdictMarkUnknown)
+		check("retryable with steps, "+recovery.String(), Record{State: StateRetryable, Recovery: recovery, Steps: begunStep}, verdictTakeOver)
+	}
+	check("Resume, a step to be run again", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: begunStep}, verdictTakeOver)
+	check("Reconcile, its step done", Record{State: StateInProgress, LeaseEnd: ended, Steps: doneStep}, verdictMarkUnknown)
 }
 
 // What comes before the state comes before every state.
@@ -186,6 +198,50 @@ func TestDecideResolution(t *testing.T) {
 	}
 }
 
+// What reconciliation makes of a record that was listed, in every state.
+func TestDecideSweep(t *testing.T) {
+	t.Parallel()
+	due := at.Add(-time.Hour)
+	for _, row := range []struct {
+		name string
+		r    Record
+		want sweepVerdict
+	}{
+		{"unknown", Record{State: StateUnknown, Due: due}, sweepResolve},
+		{"unknown, due now", Record{State: StateUnknown, Due: at}, sweepResolve},
+		{"unknown, due later", Record{State: StateUnknown, Due: at.Add(ms)}, sweepStale},
+		{"unknown, not due at all", Record{State: StateUnknown}, sweepStale},
+		{"unknown, given up", Record{State: StateUnknown, Due: due, Exhausted: true}, sweepStale},
+		{"unknown, its retention over", Record{State: StateUnknown, Due: due, Expires: past}, sweepStale},
+		{"unknown, its retention not over", Record{State: StateUnknown, Due: due, Expires: notPast}, sweepResolve},
+		{"retryable with steps", Record{State: StateRetryable, Recovery: Resume, Due: due, Steps: doneStep}, sweepResolve},
+		{"completed", Record{State: StateCompleted, Due: due}, sweepStale},
+		{"a state of a later version", Record{State: StateUnknown + 1, Due: due}, sweepStale},
+		{"live, Reconcile", Record{State: StateInProgress, LeaseEnd: live, Due: due}, sweepStale},
+		{"ended, Reconcile", Record{State: StateInProgress, LeaseEnd: ended, Due: due}, sweepMarkUnknown},
+		{"live, Resume", Record{State: StateInProgress, LeaseEnd: live, Due: due, Recovery: Resume}, sweepStale},
+		{"ended, Resume", Record{State: StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: doneStep}, sweepRelease},
+		{"ended, interrupted", Record{State: StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: cutStep}, sweepMarkUnknown},
+	} {
+		if got := decideSweep(&row.r, at); got != row.want {
+			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+		}
+	}
+}
+
+// A step is written by the record's owner alone, and while nobody has judged it.
+func TestMayCheckpoint(t *testing.T) {
+	t.Parallel()
+	for _, state := range allStates {
+		for _, owner := range []Owner{ownerA, ownerB} {
+			want := state == StateInProgress && owner == ownerA
+			if got := mayCheckpoint(&Record{State: state, Owner: owner}, ownerA); got != want {
+				t.Errorf("%s, owner %x: %t", state, owner[:1], got)
+			}
+		}
+	}
+}
+
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	const retention, reconcileAfter, unresolved = time.Hour, time.Minute, 48 * time.Hour
@@ -196,9 +252,14 @@ func TestSchedule(t *testing.T) {
 	}{
 		{"in progress, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, never, live},
 		{"in progress, Rerun", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live}, live.Add(retention), never},
+		{"in progress, Resume", Record{State: StateInProgress, Recovery: Resume, LeaseEnd: live}, never, live},
+		{"in progress, Rerun, interrupted", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: cutStep}, never, live},
+		{"in progress, Rerun, a step to be run again", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: begunStep}, live.Add(retention), never},
 		{"completed", Record{State: StateCompleted, LeaseEnd: live}, at.Add(retention), never},
 		{"completed while its lease is longer than the retention", Record{State: StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(2 * retention), never},
 		{"retryable", Record{State: StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
+		{"retryable, Resume, without steps", Record{State: StateRetryable, Recovery: Resume, LeaseEnd: live}, at.Add(retention), never},
+		{"retryable, Resume, with a step", Record{State: StateRetryable, Recovery: Resume, LeaseEnd: live, Steps: begunStep}, never, at.Add(reconcileAfter)},
 		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 		{"unknown, Rerun", Record{State: StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 	} {

@@ -82,7 +82,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	// The claim took time: is there enough left for the handler?
 	if left := a.window.handlerEnd.Sub(o.now()); left < time.Millisecond || ctx.Err() != nil {
 		err := noTime(ctx, left)
-		a.settle(ctx, held, "", outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
+		a.settle(ctx, &work{held: held}, outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
 		return out, err
 	}
 	return run(ctx, &a, held, fn, out)
@@ -97,7 +97,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 
 // run enters fn under the claim held and settles what comes of it.
 func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
-	execution := &Execution{id: a.id, attempt: held.Attempt}
+	execution := &Execution{id: a.id, attempt: a, work: work{held: held}}
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
 
@@ -112,7 +112,11 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 		if !isError {
 			err = fmt.Errorf("idempotent: the handler panicked")
 		}
-		a.report(ctx, held, execution, outcomeOf(err, a.opts.Recovery, ReasonPanic))
+		if w := execution.seal(); w.committed != nil {
+			a.observe(ctx, EventContradicted, w.committed, err)
+		} else {
+			a.settle(ctx, w, outcomeOf(err, w, ReasonPanic))
+		}
 		if p != nil {
 			panic(p)
 		}
@@ -120,10 +124,23 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 	value, err := fn(handlerCtx)
 	returned = true
 
-	if err != nil {
-		return failed(ctx, a, held, execution, err, out)
+	w := execution.seal()
+	switch {
+	case w.committed != nil && err != nil:
+		// What was committed stands, whatever the handler made of it.
+		a.observe(ctx, EventContradicted, w.committed, err)
+		return recall(ctx, a, w.committed, out)
+	case w.committed != nil:
+		out.Value, out.Stored = value, true
+		return out, nil
+	case err == nil:
+		// A result must not stand without the writes that belong to it.
+		err = w.doubted()
 	}
-	s := a.report(ctx, held, execution, a.succeeded(ctx, held, value))
+	if err != nil {
+		return failed(ctx, a, w, err, out)
+	}
+	s := a.settle(ctx, w, a.succeeded(ctx, held, value))
 	switch {
 	case s.standing != nil:
 		return recall(ctx, a, s.standing, out)
@@ -135,10 +152,10 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 	return out, nil
 }
 
-// failed settles an execution whose function returned err.
-func failed[T any](ctx context.Context, a *attempt, held *Record, execution *Execution, err error, out Outcome[T]) (Outcome[T], error) {
-	result := outcomeOf(err, a.opts.Recovery, ReasonHandlerError)
-	s := a.report(ctx, held, execution, result)
+// failed settles the work w, whose function returned err.
+func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outcome[T]) (Outcome[T], error) {
+	result := outcomeOf(err, w, ReasonHandlerError)
+	s := a.settle(ctx, w, result)
 	switch {
 	case s.standing != nil:
 		return recall(ctx, a, s.standing, out)
@@ -146,7 +163,7 @@ func failed[T any](ctx context.Context, a *attempt, held *Record, execution *Exe
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
 	if result.state == StateUnknown && result.reason == ReasonHandlerError {
-		a.guard.hint(ctx, a.opts, held, err)
+		a.guard.hint(ctx, a.opts, w.held, err)
 	}
 	out.settled(s, s.stored && result.state == StateCompleted)
 	return out, err
@@ -186,9 +203,4 @@ func (a *attempt) succeeded(ctx context.Context, held *Record, value any) outcom
 		return out.omitted(err)
 	}
 	return out
-}
-
-// report seals the execution and settles its outcome.
-func (a *attempt) report(ctx context.Context, held *Record, execution *Execution, out outcome) settlement {
-	return a.settle(ctx, held, execution.seal(), out)
 }

@@ -692,7 +692,7 @@ func TestOptions(t *testing.T) {
 		"cache bytes":     {func(o *idempotent.Options) { o.CacheBytes = -1 }, "CacheBytes"},
 		"wait":            {func(o *idempotent.Options) { o.WaitFor = -1 }, "WaitFor"},
 		"unresolved":      {func(o *idempotent.Options) { o.UnresolvedRetention = -1 }, "UnresolvedRetention"},
-		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile or Rerun"},
+		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile, Resume or Rerun"},
 		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+gzip") }, "without '+'"},
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
 		"codec omitted":   {func(o *idempotent.Options) { o.Codec = named("omitted") }, `"omitted"`},

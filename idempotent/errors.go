@@ -43,6 +43,11 @@ var (
 	ErrSettled = errors.New("idempotent: the record is settled already")
 	// ErrSealed: an [Execution] was used after its outcome was decided.
 	ErrSealed = errors.New("idempotent: the execution has ended")
+	// ErrStep: a step cannot run or be replayed as the code asks. [*StepError]
+	ErrStep = errors.New("idempotent: a step was refused")
+	// ErrNotApplied: a transaction was refused as a whole, so nothing was
+	// written. A [Transaction] returns an error that matches it.
+	ErrNotApplied = errors.New("idempotent: nothing was written")
 )
 
 // short names a record in an error text: its operation and the first
@@ -75,12 +80,17 @@ type UnresolvedError struct {
 	RecordID   RecordID
 	RetryAfter time.Duration // until the next reconciliation
 	Ref        string        // what the handler set as resource reference, if anything
+	Err        error         // a [*StepError] if this code does not know a step that was recorded
 }
 
 func (e *UnresolvedError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("idempotent: %s: an earlier request cannot be continued: %v", short(e.RecordID), e.Err)
+	}
 	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; it is not run again before it is resolved", short(e.RecordID))
 }
 func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
+func (e *UnresolvedError) Unwrap() error        { return e.Err }
 
 // NoKeyError says that the request names no key.
 type NoKeyError struct{ Operation string }
@@ -169,6 +179,17 @@ func (e *SettledError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome; the resolution was not written", short(e.RecordID), e.State)
 }
 func (e *SettledError) Is(target error) bool { return target == ErrSettled }
+
+// StepError says which step the code asked for in a way that cannot be.
+type StepError struct {
+	Step    string
+	Problem string // for the developer: what is wrong and what to do
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("idempotent: the step %q %s", e.Step, e.Problem)
+}
+func (e *StepError) Is(target error) bool { return target == ErrStep }
 
 // noTime returns the error for a request that is not begun.
 func noTime(ctx context.Context, remaining time.Duration) error {

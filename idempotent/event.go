@@ -9,24 +9,29 @@ import (
 type EventKind string
 
 const (
-	EventReserved         EventKind = "reserved"          // a new record was claimed
-	EventTakenOver        EventKind = "taken_over"        // an existing record was claimed for another run
-	EventExpiredReplaced  EventKind = "expired_replaced"  // a claim found that the record it met has expired
-	EventReplayed         EventKind = "replayed"          // a stored outcome was returned
-	EventReplayFailed     EventKind = "replay_failed"     // a stored outcome could not be returned
-	EventInProgress       EventKind = "in_progress"       // refused: another request is running
-	EventMismatch         EventKind = "mismatch"          // refused: the key belongs to another request
-	EventUnresolved       EventKind = "unresolved"        // refused: the outcome is unknown
-	EventMarkedUnknown    EventKind = "marked_unknown"    // a record became unknown
-	EventCompleted        EventKind = "completed"         // an outcome was stored
-	EventCompletionFailed EventKind = "completion_failed" // an outcome, or its result, could not be stored
-	EventLateCompletion   EventKind = "late_completion"   // an owner past its lease stored its outcome after all
-	EventContradicted     EventKind = "contradicted"      // evidence met a record that says otherwise
-	EventLeaseLost        EventKind = "lease_lost"        // an owner found its record taken over
-	EventRetryable        EventKind = "retryable"         // a record became free to run again
-	EventKeyMissing       EventKind = "key_missing"       // a request without a key ran unguarded or was refused
-	EventStoreError       EventKind = "store_error"       // the store failed
-	EventResolved         EventKind = "resolved"          // evidence from outside settled a record
+	EventReserved           EventKind = "reserved"            // a new record was claimed
+	EventTakenOver          EventKind = "taken_over"          // an existing record was claimed for another run
+	EventExpiredReplaced    EventKind = "expired_replaced"    // a claim found that the record it met has expired
+	EventReplayed           EventKind = "replayed"            // a stored outcome was returned
+	EventReplayFailed       EventKind = "replay_failed"       // a stored outcome could not be returned
+	EventInProgress         EventKind = "in_progress"         // refused: another request is running
+	EventMismatch           EventKind = "mismatch"            // refused: the key belongs to another request
+	EventUnresolved         EventKind = "unresolved"          // refused: the outcome is unknown
+	EventMarkedUnknown      EventKind = "marked_unknown"      // a record became unknown
+	EventCompleted          EventKind = "completed"           // an outcome was stored
+	EventCompletionFailed   EventKind = "completion_failed"   // an outcome, or its result, could not be stored
+	EventLateCompletion     EventKind = "late_completion"     // an owner past its lease stored its outcome after all
+	EventContradicted       EventKind = "contradicted"        // evidence met a record that says otherwise
+	EventLeaseLost          EventKind = "lease_lost"          // an owner found its record taken over
+	EventRetryable          EventKind = "retryable"           // a record became free to run again
+	EventKeyMissing         EventKind = "key_missing"         // a request without a key ran unguarded or was refused
+	EventStoreError         EventKind = "store_error"         // the store failed
+	EventResolved           EventKind = "resolved"            // evidence from outside settled a record
+	EventStepDone           EventKind = "step_done"           // a step's result was recorded
+	EventStepReplayed       EventKind = "step_replayed"       // a step gave its recorded result
+	EventReconcileScheduled EventKind = "reconcile_scheduled" // a record is to be looked at again later
+	EventReconcileFailed    EventKind = "reconcile_failed"    // a resolver failed
+	EventReconcileExhausted EventKind = "reconcile_exhausted" // a record waits for a person now
 )
 
 // Event is one fact. It carries no key, no payload and no result.
@@ -39,6 +44,7 @@ type Event struct {
 	Attempt   int    // of the record; 0 where none is known
 	Recovery  Recovery
 	Reason    Reason // of the transition, where there was one
+	Step      string // name of the step, where it is about one
 	// Err is what went wrong. It may be the handler's own error, whose text this
 	// package does not know to be free of secrets.
 	Err error

@@ -15,15 +15,22 @@ type Options struct {
 	// Recovery is the promise of the operation. Default: Reconcile.
 	Recovery Recovery
 
+	// Steps names the steps of the operation, and has to under [Resume]: a
+	// record that holds a step this code does not know is not continued, and a
+	// step that is not named here does not run. A name covers what follows it
+	// behind a slash: "ship" covers "ship/1" and "ship/2". Default: any step, and
+	// none under Resume.
+	Steps []string
+
 	// Retention is how long an outcome is kept and replayed, from the moment it
 	// is stored. It has to be longer than any client or event source retries.
-	// Records that money may hang on (unknown, or in progress under Reconcile)
-	// never expire. Default: 24 h.
+	// Records that money may hang on never expire: unknown ones, those in
+	// progress under Reconcile and Resume, and those with a step behind them
+	// that wait to be resumed. Default: 24 h.
 	Retention time.Duration
 
-	// UnresolvedRetention bounds how long a record is kept that waits for
-	// evidence: an unknown one, and one in progress under Reconcile whose owner
-	// never reported. When it ends the key counts as new, whatever happened to
+	// UnresolvedRetention bounds how long a record is kept that Retention does
+	// not bound: from the end of its lease, or from when it was settled. When it ends the key counts as new, whatever happened to
 	// the effect. Default: for ever.
 	UnresolvedRetention time.Duration
 
@@ -146,7 +153,15 @@ func (o *Options) validate() error {
 		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")
 	}
 	if int(o.Recovery) >= len(recoveryNames) {
-		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile or Rerun", o.Recovery)
+		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile, Resume or Rerun", o.Recovery)
+	}
+	if o.Recovery == Resume && len(o.Steps) == 0 {
+		return errors.New("idempotent: Options.Recovery is Resume and Options.Steps is empty; name the steps, or choose another recovery for an operation that has none")
+	}
+	for _, name := range o.Steps {
+		if err := checkStepName(name); err != nil {
+			return fmt.Errorf("idempotent: Options.Steps: %w", err)
+		}
 	}
 	if o.DefaultLease <= o.LeaseMargin {
 		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which is part of it", o.DefaultLease, o.LeaseMargin)
@@ -180,9 +195,12 @@ func (o *Options) logger() *slog.Logger {
 
 // observe tells the observer one fact about record r, which may be nil.
 func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *Record, err error) {
-	if o.Observer == nil {
-		return
+	if o.Observer != nil {
+		o.tell(ctx, o.event(ctx, kind, operation, r, err))
 	}
+}
+
+func (o *Options) event(ctx context.Context, kind EventKind, operation string, r *Record, err error) Event {
 	e := Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
 	if r != nil {
 		e.KeyHash, e.Attempt, e.Recovery, e.Reason = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason
@@ -190,10 +208,15 @@ func (o *Options) observe(ctx context.Context, kind EventKind, operation string,
 	if o.RequestID != nil {
 		e.RequestID = o.RequestID(ctx)
 	}
+	return e
+}
+
+// tell hands the observer e. What it does cannot change an outcome.
+func (o *Options) tell(ctx context.Context, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
 			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked",
-				slog.String("event", string(kind)), slog.String("operation", operation))
+				slog.String("event", string(e.Kind)), slog.String("operation", e.Operation))
 		}
 	}()
 	o.Observer.Observe(ctx, e)

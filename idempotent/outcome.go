@@ -37,7 +37,9 @@ type FinalError struct {
 func (e *FinalError) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message) }
 
 // NotExecuted wraps the error of a handler that has proof that no side effect
-// happened: the key may run again, whatever the operation's [Recovery].
+// happened: the key may run again, whatever the operation's [Recovery]. A
+// handler that has begun a [Step] has no such proof, and there it counts as any
+// other error; returned by the step itself it says that the step did nothing.
 //
 // Like [Final] and [Unknown] it counts only as the outermost error a handler
 // returns (or panics with): the handler declares for the whole operation, a
@@ -83,21 +85,33 @@ func (o outcome) equals(r *Record) bool {
 	return bytes.Equal(o.result, r.Result)
 }
 
-// outcomeOf judges what a handler returned as its error, or panicked with. Only
-// the outermost error may declare, so there is no errors.As here.
-func outcomeOf(err error, recovery Recovery, reason Reason) outcome {
+// outcomeOf judges what a handler returned as its error, or panicked with,
+// after the work w. Only the outermost error may declare, so there is no
+// errors.As here.
+func outcomeOf(err error, w *work, reason Reason) outcome {
 	switch e := err.(type) {
 	case *NotExecutedError:
-		return outcome{state: StateRetryable, reason: ReasonNotExecuted, err: err}
+		if !w.began() {
+			return outcome{state: StateRetryable, reason: ReasonNotExecuted, err: err}
+		}
 	case *UnknownError:
 		return outcome{state: StateUnknown, reason: ReasonUnknown, err: err}
 	case *FinalError:
-		if reason == ReasonHandlerError {
+		if reason == ReasonHandlerError && w.doubted() == nil {
 			return outcome{state: StateCompleted, reason: ReasonFinal, encoding: EncodingFinal, result: encodeFinal(e)}
 		}
 	}
-	if recovery == Rerun {
+	return w.failed(err, reason)
+}
+
+// failed returns the outcome of work that ended with an error that declares
+// nothing.
+func (w *work) failed(err error, reason Reason) outcome {
+	switch {
+	case w.held.runsAgain():
 		return outcome{state: StateRetryable, reason: reason, err: err}
+	case w.held.Recovery != Reconcile:
+		reason = ReasonInterrupted
 	}
 	return outcome{state: StateUnknown, reason: reason, err: err}
 }

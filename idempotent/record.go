@@ -14,7 +14,7 @@ const (
 	// StateCompleted: the outcome is stored and replayed until the record expires.
 	StateCompleted
 	// StateRetryable: proven not executed, or declared safe to run again. The
-	// next request takes the record over.
+	// next request takes the record over, and its finished steps with it.
 	StateRetryable
 	// StateUnknown: the effect may or may not have happened. Only evidence
 	// leaves it: [Guard.Resolve], or the owner itself finishing late.
@@ -72,6 +72,8 @@ const (
 	ReasonUnknown      Reason = "unknown"       // the handler returned an Unknown error
 	ReasonLeaseEnded   Reason = "lease_ended"   // the owner never reported
 	ReasonResolved     Reason = "resolved"      // evidence from outside
+	ReasonCommitted    Reason = "committed"     // the handler's transaction stored the outcome
+	ReasonInterrupted  Reason = "interrupted"   // an AtMostOnce step began and did not finish
 )
 
 // Version is the write id of a record: 128 random bits, drawn anew for every
@@ -116,8 +118,13 @@ type Record struct {
 	Ref       string // the caller's own name for the resource, from [Execution.SetRef]
 	RequestID string // for people, never for logic
 
+	Steps []StepRecord // by name; dropped at completion
+
 	Due               time.Time // when reconciliation should look at the record; zero: never
 	ReconcileAttempts int
+	// Exhausted: reconciliation has given up and waits for a person. Due is when
+	// it did, and the record is in the list of the exhausted, not of the due.
+	Exhausted bool
 
 	// Extra is what a store read but did not understand, because a later
 	// version wrote it. The store that set it writes it back on Replace;
@@ -141,6 +148,10 @@ func (r *Record) pastRetention(now time.Time) bool {
 // leaseEnded reports whether the owner's time is over at now.
 func (r *Record) leaseEnded(now time.Time) bool { return !now.Before(r.LeaseEnd) }
 
+// runsAgain reports whether a record whose owner failed, or never reported,
+// may run again without evidence: its promise says so, and no step forbids it.
+func (r *Record) runsAgain() bool { return r.Recovery != Reconcile && !interrupted(r.Steps) }
+
 // schedule sets when the record expires and when reconciliation is due, from
 // its state. It is the one place that knows who never expires: what money may
 // hang on, unless UnresolvedRetention bounds it. The lease end bounds every
@@ -149,12 +160,12 @@ func (r *Record) leaseEnded(now time.Time) bool { return !now.Before(r.LeaseEnd)
 func (r *Record) schedule(now time.Time, o *Options) {
 	r.Expires, r.Due = time.Time{}, time.Time{}
 	switch {
-	case r.State == StateInProgress && r.Recovery == Rerun:
+	case r.State == StateInProgress && r.Recovery == Rerun && r.runsAgain():
 		r.Expires = r.LeaseEnd.Add(o.Retention)
 	case r.State == StateInProgress:
 		r.Due = r.LeaseEnd
 		r.Expires = o.unresolvedExpiry(r.LeaseEnd)
-	case r.State == StateUnknown:
+	case r.State == StateUnknown, r.State == StateRetryable && r.Recovery == Resume && len(r.Steps) > 0:
 		r.Due = now.Add(o.ReconcileAfter)
 		r.Expires = o.unresolvedExpiry(now)
 	default:
@@ -180,5 +191,6 @@ func (r *Record) Clone() *Record {
 	if r.Result != nil {
 		c.Result = append([]byte{}, r.Result...)
 	}
+	c.Steps = cloneSteps(r.Steps)
 	return &c
 }

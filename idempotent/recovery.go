@@ -15,14 +15,19 @@ const (
 	// or a lease that ended without an outcome the record is unknown: it is not
 	// run again until evidence says that nothing happened. The default.
 	Reconcile Recovery = iota
+	// Resume declares "every foreign effect is inside a [Step]". After an error
+	// or a panic, or once the lease ended, the next request runs; the steps that
+	// had finished give it their recorded results. An interrupted [AtMostOnce]
+	// step makes the record unknown all the same. Needs [Options.Steps].
+	Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or
 	// once the lease ended, the next request runs from the start.
 	Rerun
 )
 
-var recoveryNames = [...]string{Reconcile: "reconcile", Rerun: "rerun"}
+var recoveryNames = [...]string{Reconcile: "reconcile", Resume: "resume", Rerun: "rerun"}
 
-// String returns "reconcile" or "rerun", the form that is stored.
+// String returns "reconcile", "resume" or "rerun", the form that is stored.
 func (r Recovery) String() string {
 	if int(r) >= len(recoveryNames) {
 		return fmt.Sprintf("Recovery(%d)", uint8(r))

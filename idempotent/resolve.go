@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Resolution is evidence about a record: build it with [Resolved],
-// [ResolvedWith], [ResolvedFinal] or [ProvenNotExecuted].
+// [ResolvedWith], [ResolvedFinal] or [ProvenNotExecuted]. [Later] is the lack
+// of it.
 type Resolution struct {
-	state State
+	state State // 0: Later
+	later time.Duration
 	codec Codec // nil: the guard's
 	value any
 	final *FinalError
@@ -33,8 +36,13 @@ func ResolvedFinal(code, message string) Resolution {
 
 // ProvenNotExecuted says that no effect happened and none can happen any more,
 // because whoever worked on it is dead and not merely late. The next request
-// with the key runs.
+// with the key runs. Of a record with steps it speaks of what was begun and not
+// finished: the finished ones keep their results.
 func ProvenNotExecuted() Resolution { return Resolution{state: StateRetryable} }
+
+// Later says that nothing is known yet: [ReconcileDue] asks again after d, or,
+// if d is zero, when its own backoff says.
+func Later(d time.Duration) Resolution { return Resolution{later: d} }
 
 // maxResolveRounds bounds how often a resolution meets a record that changes
 // under it.
@@ -53,11 +61,10 @@ const maxResolveRounds = 4
 // that id, or with an expired one, the error is [ErrNoRecord]. Any other
 // failure of the store is [ErrStore]; it is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
-	o := &g.opts
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
-	want, err := o.resolutionOutcome(r)
+	want, err := g.opts.resolutionOutcome(r)
 	if err != nil {
 		return err
 	}
@@ -65,6 +72,13 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	if err != nil {
 		return g.resolveFailed(ctx, id, "get", err)
 	}
+	return g.settleByEvidence(ctx, current, want)
+}
+
+// settleByEvidence writes what the evidence makes of the record, which may have
+// changed since it was read.
+func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outcome) (err error) {
+	o, id := &g.opts, current.ID
 	about, version := current.Owner, newVersion()
 	for range maxResolveRounds {
 		next, done, err := g.judgeResolution(ctx, current, about, want, version)
@@ -118,7 +132,12 @@ func (g *Guard) judgeResolution(ctx context.Context, current *Record, about Owne
 	case resolveContradict:
 		o.observe(ctx, EventContradicted, id.Operation(), current, nil)
 	}
-	return o.transition(current, want.state, want.reason, v, now), false, nil
+	next = o.transition(current, want.state, want.reason, v, now)
+	if want.state == StateRetryable {
+		next.Steps = finishedSteps(next.Steps)
+		next.schedule(now, o)
+	}
+	return next, false, nil
 }
 
 // resolveFailed turns what the store said into the caller's error.
@@ -139,7 +158,7 @@ func (o *Options) resolutionOutcome(r Resolution) (outcome, error) {
 	out := outcome{state: r.state, reason: ReasonResolved}
 	switch {
 	case r.state == 0:
-		return out, errors.New("idempotent: an empty Resolution says nothing; use Resolved, ResolvedFinal or ProvenNotExecuted")
+		return out, errors.New("idempotent: this Resolution says nothing; use Resolved, ResolvedFinal or ProvenNotExecuted")
 	case r.state == StateRetryable:
 	case r.final != nil:
 		out.encoding, out.result = EncodingFinal, encodeFinal(r.final)

@@ -27,7 +27,7 @@ func TestResolveRefusals(t *testing.T) {
 	}{
 		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
 		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), idempotent.ErrInvalidKey, "RecordID"},
-		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "empty Resolution"},
+		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "says nothing"},
 		"not encodable":   {memstore.New(), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
 		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), idempotent.ErrStore, "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},

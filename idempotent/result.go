@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,22 +59,30 @@ func decodeResult(o *Options, r *Record, v any) error {
 	if r.ResultVersion != o.ResultVersion {
 		return unavailable(fmt.Sprintf("it has version %q and this code reads version %q", r.ResultVersion, o.ResultVersion))
 	}
-	c := o.Codec
-	codec, packed := strings.CutSuffix(r.Encoding, encodingCompressed)
-	if codec != c.Name() {
-		return unavailable(fmt.Sprintf("it was encoded as %q and this code decodes %q", codec, c.Name()))
+	data, err := unpack(r.Encoding, o.Codec.Name(), r.Result)
+	if err != nil {
+		return unavailable(err.Error())
 	}
-	data := r.Result
-	if packed {
-		var err error
-		if data, err = decompress(data); err != nil {
-			return unavailable("the stored result is damaged")
-		}
-	}
-	if err := c.Decode(data, v); err != nil {
+	if err := o.Codec.Decode(data, v); err != nil {
 		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
 	}
 	return nil
+}
+
+// unpack returns the bytes that the codec of that name encoded.
+func unpack(encoding, codec string, data []byte) ([]byte, error) {
+	name, packed := strings.CutSuffix(encoding, encodingCompressed)
+	if name != codec {
+		return nil, fmt.Errorf("it was encoded as %q and this code decodes %q", name, codec)
+	}
+	if !packed {
+		return data, nil
+	}
+	data, err := decompress(data)
+	if err != nil {
+		return nil, errors.New("the stored result is damaged")
+	}
+	return data, nil
 }
 
 func compress(data []byte) []byte {

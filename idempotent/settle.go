@@ -20,26 +20,22 @@ type settlement struct {
 // reconciler, each once, and one to spare.
 const maxSettleRounds = 4
 
-// settle writes the outcome of the work under held. It never fails the caller:
-// an outcome that could not be stored is an event, and the record follows its
+// settle writes the outcome of the work w. It never fails the caller: an
+// outcome that could not be stored is an event, and the record follows its
 // recovery when the lease ends.
-func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outcome) settlement {
+func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
 	now := a.opts.now()
-	base, was := *held, held.Version
-	if ref != "" {
-		base.Ref = ref
-	}
 	kind := settledEvent(out.state)
 	version := Version(a.random.draw()) // the chunks are kept under it
 	if a.guard.keepsBeside(out) {
-		out = a.putLarge(ctx, &base, version, out, now)
+		out = a.putLarge(ctx, w.held, version, out, now)
 	}
 	for range maxSettleRounds {
-		next := a.opts.transition(&base, out.state, out.reason, version, now)
+		next := a.opts.transition(w.held, out.state, out.reason, version, now)
 		next.setOutcome(out)
-		current, err := a.guard.replace(ctx, next, was)
+		current, err := a.guard.replace(ctx, next, w.held.Version)
 		switch {
 		case errors.Is(err, ErrTooLarge) && out.encoding != EncodingOmitted:
 			a.observe(ctx, EventCompletionFailed, &next, err)
@@ -68,9 +64,13 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		case lateAgreed:
 			return settlement{stored: true, record: current}
 		case lateStanding:
-			if current.Owner != a.owner {
+			switch {
+			case current.Version == w.doubts[""].version:
+				// Our own transaction was applied after all.
+				a.observe(ctx, EventCompleted, current, nil)
+			case current.Owner != a.owner:
 				a.observe(ctx, EventLeaseLost, current, out.err)
-			} else if !out.equals(current) {
+			case !out.equals(current):
 				a.observe(ctx, EventContradicted, current, out.err)
 			}
 			return settlement{standing: current}
@@ -86,13 +86,9 @@ func (a *attempt) settle(ctx context.Context, held *Record, ref string, out outc
 		if out.state != StateCompleted {
 			version = a.random.draw()
 		}
-		ref := base.Ref
-		base, was = *current, current.Version
-		if ref != "" {
-			base.Ref = ref
-		}
+		w.meet(current)
 	}
-	a.observe(ctx, EventCompletionFailed, &base, fmt.Errorf("the record changed %d times while its outcome was being written", maxSettleRounds))
+	a.observe(ctx, EventCompletionFailed, w.held, fmt.Errorf("the record changed %d times while its outcome was being written", maxSettleRounds))
 	return settlement{}
 }
 

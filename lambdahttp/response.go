@@ -69,7 +69,7 @@ type codec struct {
 	handler *declaration // of the handler whose response this is; nil: Resolved's
 }
 
-func (codec) Name() string { return "http1" }
+func (codec) Name() string { return Encoding }
 
 // head is the first line.
 type head struct {

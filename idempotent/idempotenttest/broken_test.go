@@ -18,6 +18,7 @@ type brokenStore struct {
 	name   string
 	spoil  func(*shelf)      // what is wrong with it
 	chunks func(*chunkShelf) // or with how it keeps large results
+	lists  func(*listShelf)  // or with how it lists
 	// caught names requirements that have to notice. Others may notice too.
 	caught []string
 }
@@ -25,6 +26,11 @@ type brokenStore struct {
 func (b brokenStore) fixture() Fixture {
 	return Fixture{
 		Open: func(testing.TB) idempotent.Store {
+			if b.lists != nil {
+				s := newListShelf()
+				b.lists(s)
+				return s
+			}
 			if b.chunks != nil {
 				s := newChunkShelf()
 				b.chunks(s)
@@ -46,10 +52,14 @@ func (b brokenStore) fixture() Fixture {
 			s.(interface{ remove(idempotent.RecordID) }).remove(id)
 			return nil
 		},
+		Damage: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+			s.(*listShelf).damaged[id] = true
+			return nil
+		},
 	}
 }
 
-var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks)
+var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks, brokenLists)
 
 // forgetfulStores lose each field of a record in turn: whenever they write,
 // where a Replace should have changed it, or where an Insert over an expired

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,12 +44,19 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 	field("ResultVersion", got.ResultVersion == want.ResultVersion, got.ResultVersion, want.ResultVersion)
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
 	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
+	field("Steps", slices.EqualFunc(got.Steps, want.Steps, sameStep), got.Steps, want.Steps)
 	moment("Due", got.Due, want.Due)
 	field("ReconcileAttempts", got.ReconcileAttempts == want.ReconcileAttempts, got.ReconcileAttempts, want.ReconcileAttempts)
+	field("Exhausted", got.Exhausted == want.Exhausted, got.Exhausted, want.Exhausted)
 	if wrong == nil {
 		return nil
 	}
 	return fmt.Errorf("%s a record whose %s", what, strings.Join(wrong, "; "))
+}
+
+func sameStep(a, b idempotent.StepRecord) bool {
+	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
+		a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
 }
 
 func brief(b []byte) string {

@@ -26,7 +26,7 @@ func RunFailureModes(t *testing.T, f Fixture) {
 }
 
 // scenarios are all rows.
-var scenarios = slices.Concat(claimScenarios, outcomeScenarios, timeScenarios, evidenceScenarios, resultScenarios, waitScenarios)
+var scenarios = slices.Concat(claimScenarios, outcomeScenarios, timeScenarios, stepScenarios, evidenceScenarios, resultScenarios, waitScenarios)
 
 // scenario is one row of the failure modes, or one variant of a row.
 type scenario struct {

@@ -171,6 +171,31 @@ var outcomeScenarios = []scenario{
 			return func(context.Context) (string, error) { return "", own }
 		}, own)
 	}},
+	{"FM32_LyingNotExecuted", func(l *lab) {
+		// A documented hazard: what the handler says is believed, and what it did
+		// is done again. The provider's books show it.
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			l.effects.Add(1)
+			return "", idempotent.NotExecuted(errNoReply)
+		})
+		l.mustBe(err, errNoReply)
+		l.wantState(idempotent.StateRetryable)
+		l.worker().wantRuns("ch_b")
+		l.wantEffects(2)
+	}},
+	{"FM32_LyingNotExecutedAfterAStep", func(l *lab) {
+		// Where the effect is in a step there is evidence against it.
+		_, err := l.worker().do(func(ctx context.Context) (string, error) {
+			if _, err := idempotent.Step(ctx, "charge", l.charge("ch_a")); err != nil {
+				return "", err
+			}
+			return "", idempotent.NotExecuted(errNoReply)
+		})
+		l.mustBe(err, errNoReply)
+		l.wantState(idempotent.StateUnknown)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.wantEffects(1)
+	}},
 	{"FM14_LateOwnerCompletesUnknown", func(l *lab) {
 		a := l.worker()
 		out, err := a.do(func(ctx context.Context) (string, error) {

@@ -28,6 +28,14 @@ type Fixture struct {
 	// live does.
 	Remove func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
 
+	// Damage makes a record unreadable behind the store's back, as a bug or a
+	// later version of the store may leave it.
+	Damage func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
+
+	// ListLag is how long a store that is an [idempotent.DueLister] may take to
+	// show a write in its lists. Default: no time.
+	ListLag time.Duration
+
 	// Wire returns a store over the data of Open's, whose requests go through
 	// faults.Transport. Set it for stores that talk to a service with a client
 	// of their own. See [RunFailureModesUnderFaults].
@@ -61,26 +69,31 @@ func fullRecord() idempotent.Record {
 	n := rand.N(10_000_000)
 	at := now().Truncate(time.Second).Add(-time.Duration(n/10_000)*time.Second + time.Duration(1+n%990)*time.Millisecond)
 	return idempotent.Record{
-		ID:                key.RecordID(),
-		State:             idempotent.StateCompleted,
-		Reason:            idempotent.ReasonResult,
-		Recovery:          idempotent.Rerun,
-		Owner:             idempotent.Owner(newVersion()),
-		Version:           newVersion(),
-		Attempt:           3 + n,
-		Fingerprint:       idempotent.FingerprintBytes([]byte(key.ID)),
-		LeaseEnd:          at.Add(10*time.Second + time.Millisecond),
-		Expires:           at.Add(24*time.Hour + 2*time.Millisecond),
-		Created:           at.Add(-time.Second),
-		Settled:           at,
-		Encoding:          fmt.Sprintf("codec%d", n),
-		Result:            fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
-		Chunks:            idempotent.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
-		ResultVersion:     fmt.Sprintf("v%d", n),
-		Ref:               fmt.Sprintf("orders/%d ü", n),
-		RequestID:         fmt.Sprintf("request-%d", n),
+		ID:            key.RecordID(),
+		State:         idempotent.StateCompleted,
+		Reason:        idempotent.ReasonResult,
+		Recovery:      idempotent.Rerun,
+		Owner:         idempotent.Owner(newVersion()),
+		Version:       newVersion(),
+		Attempt:       3 + n,
+		Fingerprint:   idempotent.FingerprintBytes([]byte(key.ID)),
+		LeaseEnd:      at.Add(10*time.Second + time.Millisecond),
+		Expires:       at.Add(24*time.Hour + 2*time.Millisecond),
+		Created:       at.Add(-time.Second),
+		Settled:       at,
+		Encoding:      fmt.Sprintf("codec%d", n),
+		Result:        fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
+		Chunks:        idempotent.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
+		ResultVersion: fmt.Sprintf("v%d", n),
+		Ref:           fmt.Sprintf("orders/%d ü", n),
+		RequestID:     fmt.Sprintf("request-%d", n),
+		Steps: []idempotent.StepRecord{
+			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
+			{Name: "inform ü", Mode: idempotent.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
+		},
 		Due:               at.Add(time.Minute),
 		ReconcileAttempts: 2 + n,
+		Exhausted:         true,
 	}
 }
 

@@ -1,7 +1,9 @@
 package idempotenttest
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -21,11 +23,21 @@ func (h *history) move(old *idempotent.Record, next *write) error {
 	if old.State == idempotent.StateCompleted {
 		return illegal("INV-4", "completed is final")
 	}
+	if r.State != idempotent.StateCompleted {
+		if lost := lostStep(old.Steps, r.Steps); lost != "" {
+			return illegal("INV-11", "and its step "+lost+" is forgotten, or another one")
+		}
+	}
 	if r.State == idempotent.StateInProgress {
 		switch {
+		case old.State == idempotent.StateInProgress && r.Owner == old.Owner: // a step
+			if r.Attempt != old.Attempt || !r.LeaseEnd.Equal(old.LeaseEnd) || h.ownerOf(old.Owner) == nil || h.ownerOf(old.Owner).by != next.by {
+				return illegal("INV-5", "a step is its owner's alone, and changes nothing else")
+			}
+			return nil
 		case old.State == idempotent.StateUnknown:
 			return illegal("INV-8", "a request does not leave unknown")
-		case old.State == idempotent.StateInProgress && (old.Recovery != idempotent.Rerun || !ended(old, next.at)):
+		case old.State == idempotent.StateInProgress && (!runsAgain(old) || !ended(old, next.at)):
 			return illegal("INV-1", "it was not to be taken over")
 		case r.Owner == old.Owner || r.Attempt != old.Attempt+1:
 			return illegal("INV-5", "another attempt is another owner")
@@ -73,10 +85,32 @@ func (r *run) reports(as *idempotent.Record) bool {
 	case idempotent.StateCompleted:
 		return r.end.err == nil || final
 	case idempotent.StateRetryable:
-		return notExecuted || r.end.err != nil && !unknown && !final && r.claim.Recovery == idempotent.Rerun
+		return notExecuted || r.end.err != nil && !unknown && !final && runsAgain(as)
 	default:
-		return r.end.err != nil && !notExecuted && !final
+		return r.end.err != nil && (!notExecuted || len(as.Steps) > 0) && !final
 	}
+}
+
+// runsAgain reports whether a request may take r over once its lease has ended.
+func runsAgain(r *idempotent.Record) bool {
+	for _, s := range r.Steps {
+		if !s.Finished && s.Mode == idempotent.AtMostOnce {
+			return false
+		}
+	}
+	return r.Recovery == idempotent.Rerun || r.Recovery == idempotent.Resume
+}
+
+// lostStep returns the name of a finished step that is not what it was.
+func lostStep(old, next []idempotent.StepRecord) string {
+	for _, s := range old {
+		if s.Finished && !slices.ContainsFunc(next, func(n idempotent.StepRecord) bool {
+			return n.Name == s.Name && n.Finished && bytes.Equal(n.Result, s.Result)
+		}) {
+			return s.Name
+		}
+	}
+	return ""
 }
 
 // ended reports whether the lease of r has ended at now.

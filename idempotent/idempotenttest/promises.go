@@ -39,6 +39,14 @@ var promises = map[string]promise{
 	"FM60_OutcomeAgainstTakeover_Error":       {effects: 2},
 	"FM60_OutcomeAgainstTakeover_NotExecuted": {effects: 2},
 
+	// Resume promises one at a provider that honours the downstream key. This one
+	// does not, and a last request, which is not made of steps, adds its own.
+	"FM28_ResumeAfterACrash":   {effects: 2},
+	"FM60_StepAgainstTakeover": {effects: 2},
+
+	// The handler says that nothing was executed, and lies.
+	"FM32_LyingNotExecuted": {effects: 2},
+
 	// The resolver says that nothing was executed, and is wrong. If its better
 	// evidence, or the owner's report, does not reach the store, the key runs
 	// again: there the promise rests on the evidence.

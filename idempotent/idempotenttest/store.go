@@ -11,8 +11,8 @@ import (
 )
 
 // RunStore checks that a store keeps the contract of [idempotent.Store], and
-// that of [idempotent.ChunkStore] if it is one: one subtest per requirement. It
-// is meant to be run with the race detector too.
+// those of [idempotent.ChunkStore] and [idempotent.DueLister] if it is one: one
+// subtest per requirement. It is meant to be run with the race detector too.
 func RunStore(t *testing.T, f Fixture) {
 	t.Helper()
 	probe := f.Open(t)
@@ -23,8 +23,7 @@ func RunStore(t *testing.T, f Fixture) {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			s := f.Open(t)
-			reopen := func() idempotent.Store { return f.Reopen(t, s) }
-			if err := r.check(t.Context(), s, reopen); err != nil {
+			if err := r.run(t.Context(), t, f, s); err != nil {
 				t.Errorf("%v\n\tthe rule: %s", err, r.rule)
 			}
 		})
@@ -37,13 +36,21 @@ type requirement struct {
 	name, rule string
 	needs      func(Fixture, idempotent.Store) bool // nil: nothing
 	check      func(ctx context.Context, s idempotent.Store, reopen func() idempotent.Store) error
+	checkWith  func(ctx context.Context, f Fixture, s idempotent.Store) error // in place of check
+}
+
+func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s idempotent.Store) error {
+	if r.checkWith != nil {
+		return r.checkWith(ctx, f, s)
+	}
+	return r.check(ctx, s, func() idempotent.Store { return f.Reopen(t, s) })
 }
 
 // racers is how many writers race where a requirement is about races.
 const racers = 64
 
 // requirements are all rules, in the order in which they are best understood.
-var requirements = slices.Concat(insertRequirements, replaceRequirements, keepRequirements, raceRequirements, chunkRequirements)
+var requirements = slices.Concat(insertRequirements, replaceRequirements, keepRequirements, raceRequirements, chunkRequirements, listRequirements)
 
 func insertNew(ctx context.Context, s idempotent.Store, r idempotent.Record) error {
 	met, err := s.Insert(ctx, r, now())

@@ -132,6 +132,7 @@ var keepRequirements = []requirement{
 			r := fullRecord()
 			r.Result = []byte("secret-result")
 			r.Ref = "secret-ref"
+			r.Steps[0].Result = []byte("secret-result of a step")
 			if err := insertNew(ctx, s, r); err != nil {
 				return err
 			}
@@ -215,5 +216,7 @@ func swapCase(letter byte) string { return string(letter ^ ('a' ^ 'A')) }
 // scribble changes a record in place.
 func scribble(r *idempotent.Record) {
 	r.Result[0] ^= 0xff
+	r.Steps[0].Result[0] ^= 0xff
+	r.Steps[1].Name = ""
 	r.State = idempotent.StateUnknown
 }

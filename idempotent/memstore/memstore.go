@@ -5,6 +5,8 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +21,10 @@ type Store struct {
 	sweepAt int // number of records at which expired ones are dropped
 }
 
-var _ idempotent.Store = (*Store)(nil)
+var (
+	_ idempotent.Store     = (*Store)(nil)
+	_ idempotent.DueLister = (*Store)(nil)
+)
 
 const (
 	// grace is how long an expired record stays, as in the other stores.
@@ -45,8 +50,7 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	kept := r
-	kept.Result = bytes.Clone(r.Result) // no memory is shared with the caller
+	kept := own(r)
 	s.records[r.ID] = &kept
 	return nil, nil
 }
@@ -65,9 +69,18 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	case old.Version != was:
 		return old.Clone(), nil
 	}
-	r.Result = bytes.Clone(r.Result)
-	*old = r // in place: nobody outside was ever given old itself
+	*old = own(r) // in place: nobody outside was ever given old itself
 	return nil, nil
+}
+
+// own returns the record that was handed over, sharing no memory with its
+// owner.
+func own(r idempotent.Record) idempotent.Record {
+	if r.Steps == nil {
+		r.Result = bytes.Clone(r.Result)
+		return r
+	}
+	return *r.Clone()
 }
 
 // Get returns the record, expired or not.
@@ -82,6 +95,46 @@ func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Re
 		return nil, idempotent.ErrNoRecord
 	}
 	return r.Clone(), nil
+}
+
+// Due lists the records that are due not later than before, the earliest first.
+func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
+	return s.list(ctx, func(r *idempotent.Record) bool {
+		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
+	})
+}
+
+// Exhausted lists the records that reconciliation has given up, the earliest
+// first.
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+	return s.list(ctx, func(r *idempotent.Record) bool { return r.Exhausted })
+}
+
+// list yields what matches now: the consumer may write meanwhile.
+func (s *Store) list(ctx context.Context, match func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
+	return func(yield func(idempotent.Record, error) bool) {
+		for _, r := range s.collect(match) {
+			if err := ctx.Err(); err != nil {
+				yield(idempotent.Record{}, err)
+				return
+			}
+			if !yield(*r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) collect(match func(*idempotent.Record) bool) (found []*idempotent.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.records {
+		if match(r) {
+			found = append(found, r.Clone())
+		}
+	}
+	slices.SortFunc(found, func(a, b *idempotent.Record) int { return a.Due.Compare(b.Due) })
+	return found
 }
 
 // sweep drops records that expired an hour ago, whenever the number of records

@@ -5,7 +5,11 @@
 
 package bench
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+)
 
 // The limits of a request, against the same work by hand. Its engine is on
 // this machine and answers within a millisecond or two, where DynamoDB takes
@@ -39,4 +43,30 @@ func TestFingerprint(t *testing.T) {
 			wantWithin(t, ratios{wall: 1, cpu: 1}, ours, theirs, max(10, 100_000/len(doc)))
 		})
 	}
+}
+
+// stepLimit is what a step may take of our own processor time.
+const stepLimit = 10 * time.Microsecond
+
+// The processor time of a step: a request with four of them against one without.
+func TestStep(t *testing.T) {
+	const requests = 500
+	with, without := stepping(t, len(stepNames)), stepping(t, 0)
+	turn(with, requests)
+	for i := range attempts {
+		var steps []time.Duration
+		for range pairs / 3 {
+			steps = append(steps, (turn(with, requests).cpu-turn(without, requests).cpu)/time.Duration(requests*len(stepNames)))
+		}
+		slices.Sort(steps)
+		got := steps[len(steps)/2]
+		t.Logf("measurement %d of at most %d: %s a step; the limit is %s", i+1, attempts, got, stepLimit)
+		if got <= 0 {
+			t.Fatal("nothing was measured")
+		}
+		if got <= stepLimit {
+			return
+		}
+	}
+	t.Errorf("above the limit in each of %d measurements", attempts)
 }

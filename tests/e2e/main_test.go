@@ -42,8 +42,10 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer func() {
-		if stopDatabase != nil {
-			stopDatabase()
+		for _, stop := range []func(){stopDatabase, stopCloud} {
+			if stop != nil {
+				stop()
+			}
 		}
 	}()
 	return m.Run()

@@ -55,6 +55,10 @@ func TestArrowsPointInward(t *testing.T) {
 		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
 		{".", root + "/dynamostore", []string{root + "/dynamostore", root + "/idempotent", root + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
 		{"boltstore", root + "/boltstore", []string{root + "/boltstore", root + "/idempotent", root + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
+		{"cmd/once", root + "/cmd/once", []string{
+			root + "/cmd/once", root + "/boltstore", root + "/dynamostore", root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical",
+			jsonExp, bbolt, awsSDK, awsLambda, "github.com/aws/smithy-go", "github.com/alecthomas/kong", "golang.org/x/sys", "golang.org/x/term",
+		}},
 	} {
 		for _, pkg := range deps(t, rule.dir, rule.pkg) {
 			if !standard(pkg) && !slices.ContainsFunc(rule.may, func(tree string) bool { return within(pkg, tree) }) {
@@ -94,7 +98,7 @@ func TestCoreReachesLittle(t *testing.T) {
 // the CDK.
 func TestNoTestLibraryOutsideTests(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{".", "boltstore", "examples/charge-lambda"} {
+	for _, dir := range []string{".", "boltstore", "cmd/once", "examples/charge-lambda"} {
 		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 		cmd.Dir = engine.Root() + "/" + dir
 		out, err := cmd.Output()

@@ -28,6 +28,7 @@ func TestModulesInstall(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "github.com/once-lambda/once", ".")
 	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
+	publish(t, proxy, "github.com/once-lambda/once/cmd/once", "cmd/once")
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
@@ -54,8 +55,9 @@ func main() {
 	// A module cache of its own: what is published here must not be taken for
 	// the real thing later. Everything else comes from the machine's cache.
 	cache := filepath.Join(t.TempDir(), "mod")
+	bin := t.TempDir()
 	env := append(os.Environ(),
-		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+cache, "GONOSUMDB=github.com/once-lambda",
+		"GOWORK=off", "GOBIN="+bin, "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+cache, "GONOSUMDB=github.com/once-lambda",
 		"GOPROXY=file://"+proxy+",file://"+goEnv(t, "GOMODCACHE")+"/cache/download,"+goEnv(t, "GOPROXY"))
 	command := func(args ...string) string {
 		t.Helper()
@@ -72,6 +74,11 @@ func main() {
 	command("go", "build", "-o", "consumer", ".")
 	if got := command("./consumer"); got != "true <nil>\n" {
 		t.Errorf("the program printed %q", got)
+	}
+	// The operator's command line installs by its path, and knows its version.
+	command("go", "install", "github.com/once-lambda/once/cmd/once@"+release)
+	if got := command(filepath.Join(bin, "once"), "--version"); got != "once "+release+"\n" {
+		t.Errorf("the command line says it is %q", got)
 	}
 	// The rest of the root resolves too.
 	listed := command("go", "list", "-deps", "github.com/once-lambda/once/...")

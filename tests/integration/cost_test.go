@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -38,6 +40,9 @@ func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.O
 	c.t.Helper()
 	g, err := idempotent.New(c.db.storeOver(c.t, client), append(optFns, func(o *idempotent.Options) {
 		o.Recovery, o.Now, o.Codec = c.recovery, c.clock.Now, raw{}
+		if o.Recovery == idempotent.Resume {
+			o.Steps = []string{"step"}
+		}
 	})...)
 	if err != nil {
 		c.t.Fatal(err)
@@ -56,8 +61,7 @@ func (c *customer) do(g *idempotent.Guard, h handler) (idempotent.Outcome[[]byte
 func (c *customer) through(g *idempotent.Guard, h handler) cost {
 	before := c.cashier.total()
 	c.out, c.err = c.do(g, h)
-	after := c.cashier.total()
-	return cost{after.calls - before.calls, after.writes - before.writes, after.indexes - before.indexes, after.reads - before.reads}
+	return c.cashier.total().minus(before)
 }
 
 func (c *customer) send(h handler) cost { return c.through(c.guard(c.cashier), h) }
@@ -121,6 +125,7 @@ var (
 	rerun     = []idempotent.Recovery{idempotent.Rerun}
 	reconcile = []idempotent.Recovery{idempotent.Reconcile}
 	either    = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile}
+	resume    = []idempotent.Recovery{idempotent.Resume}
 )
 
 // prices are the rows of the table in docs/cost.md. Where either promise is
@@ -178,6 +183,97 @@ var prices = []struct {
 	{"replay of 300 KB", either, replayOf(large), replayed},
 	{"first request, result of 6 MB", rerun, func(c *customer) cost { return c.send(returns(most)) }, ran},
 	{"replay of 6 MB", rerun, replayOf(most), replayed},
+	{"first request, without a step", resume, func(c *customer) cost { return c.send(returns(small)) }, ran},
+	{"each `Step`", resume, within(func(ctx context.Context, _ *customer) error {
+		_, err := idempotent.Step(ctx, "step", returns(small))
+		return err
+	}), ran},
+	{"each `Step` that is replayed", resume, func(c *customer) cost {
+		c.earlier(func(ctx context.Context) ([]byte, error) {
+			if _, err := idempotent.Step(ctx, "step", returns(small)); err != nil {
+				return nil, err
+			}
+			return nil, errors.New("no reply") // retryable under Resume
+		})
+		return within(func(ctx context.Context, _ *customer) error {
+			_, err := idempotent.Step(ctx, "step", returns(most)) // it does not run
+			return err
+		})(c)
+	}, ran},
+	{"each `Step`, `AtMostOnce`", resume, within(func(ctx context.Context, _ *customer) error {
+		_, err := idempotent.Step(ctx, "step", returns(small), func(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce })
+		return err
+	}), ran},
+	{"each `CommitStep` with one item", resume, within(func(ctx context.Context, c *customer) error {
+		_, err := dynamostore.CommitStep(ctx, "step", "done", c.order())
+		return err
+	}), ran},
+	{"first request, `Commit` with one item", rerun, committing, ran},
+	{"first request, `Commit` with one item", reconcile, committing, ran},
+	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
+		c.db = ownTable(c.t)
+		return c.reconciles(func(context.Context, idempotent.Record) (idempotent.Resolution, error) { panic("nothing is due") }, 0)
+	}, func(*customer) bool { return true }},
+	{"and each unknown record that it resolves", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) { c.earlier(fails(errSilent)) })
+	}, replayed},
+	{"and each that it asks about later", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
+	}, endsWith(idempotent.ErrUnresolved)},
+	{"and each whose lease has ended, resolved", reconcile, func(c *customer) cost {
+		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
+	}, replayed},
+}
+
+// within takes what a part of a handler takes.
+func within(part func(context.Context, *customer) error) func(*customer) cost {
+	return func(c *customer) (took cost) {
+		c.send(func(ctx context.Context) ([]byte, error) {
+			before := c.cashier.total()
+			err := part(ctx, c)
+			took = c.cashier.total().minus(before)
+			return noise(small), err
+		})
+		return took
+	}
+}
+
+// order is an item of less than 1 KB in the store's own table.
+func (c *customer) order() types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: &c.db.table, Item: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: "order-" + rand.Text()}},
+	}}
+}
+
+func committing(c *customer) cost {
+	return c.send(func(ctx context.Context) ([]byte, error) {
+		return noise(small), dynamostore.Commit(ctx, noise(small), c.order())
+	})
+}
+
+// reconciles takes what a run of the reconciler takes, which has to find so many
+// records.
+func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
+	c.t.Helper()
+	c.clock.Advance(2 * patience)
+	before := c.cashier.total()
+	report, err := idempotent.ReconcileDue(c.t.Context(), c.guard(c.cashier), resolve)
+	if err != nil || report.Due != due {
+		c.t.Errorf("the reconciler found %s, %v; want %d", report, err, due)
+	}
+	return c.cashier.total().minus(before)
+}
+
+// aRecord takes what the reconciler takes for a record that leave leaves, beyond
+// what it takes for nothing.
+func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
+	c.db = ownTable(c.t)
+	resolve := func(context.Context, idempotent.Record) (idempotent.Resolution, error) { return answer, nil }
+	nothing := c.reconciles(resolve, 0)
+	leave(c)
+	took := c.reconciles(resolve, 1).minus(nothing)
+	c.through(c.guard(c.db.client()), returns(small))
+	return took
 }
 
 func afterBusy(c *customer) cost {
@@ -235,7 +331,7 @@ func declared(r []idempotent.Recovery) string {
 	if len(r) > 1 {
 		return "either"
 	}
-	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile"}[r[0]])
+	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume"}[r[0]])
 }
 
 // compareWithDocument compares the part of the document between the marks of

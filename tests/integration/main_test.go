@@ -106,11 +106,23 @@ func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 	return err
 }
 
+// damage leaves a record of a version that this code does not know.
+func (db *database) damage(ctx context.Context, id idempotent.RecordID) error {
+	_, err := db.client().UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                 &db.table,
+		Key:                       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}},
+		UpdateExpression:          aws.String("SET v = :later"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "77"}},
+	})
+	return err
+}
+
 func (db *database) fixture() idempotenttest.Fixture {
 	return idempotenttest.Fixture{
 		Open:   func(t testing.TB) idempotent.Store { return db.store(t) },
 		Reopen: func(t testing.TB, _ idempotent.Store) idempotent.Store { return db.store(t) },
 		Remove: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
+		Damage: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.damage(ctx, id) },
 		Wire:   func(t testing.TB, faults *idempotenttest.Faults) idempotent.Store { return db.over(t, faults) },
 	}
 }

@@ -21,7 +21,10 @@ var targets = []target{
 		"decide.go", "record.go", "lease.go", "outcome.go", // judgement
 		"attempt.go", "claim.go", "wait.go", // claim
 		"do.go", "execution.go", "settle.go", // execution and outcome
-		"resolve.go",                         // evidence from outside
+		"resolve.go",                                // evidence from outside
+		"step.go", "checkpoint.go", "steprecord.go", // steps
+		"commit.go", "commitstep.go", // transactions
+		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
 		"chunks.go", "result.go", "cache.go", // results
 		"key.go",
 	}},
@@ -29,7 +32,9 @@ var targets = []target{
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"insert.go", "replace.go", "get.go", "put.go", // records
 		"chunk.go", "chunks_get.go", "chunks_put.go", // large results
+		"transact.go", "commit.go", "steps.go", // transactions and steps
+		"due.go", "gather.go", "shard.go", "scan.go", "delete.go", // lists, and what removes
 		"item.go", "decode.go", "retry.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
-	{module: "boltstore", pkg: ".", breaks: []string{"insert.go", "replace.go", "get.go", "purge.go", "record.go"}},
+	{module: "boltstore", pkg: ".", breaks: []string{"insert.go", "replace.go", "get.go", "delete.go", "due.go", "purge.go", "record.go", "steps.go"}},
 }

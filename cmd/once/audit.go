@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// auditFlags say where the audit goes.
+type auditFlags struct {
+	Audit string `placeholder:"FILE" help:"Append the audit line to this file. Default: ONCE_AUDIT, or standard error."`
+}
+
+// auditLine is one line of JSON about something that was written, or refused. It
+// has no key and no result in it.
+type auditLine struct {
+	Time     stamp               `json:"time"`
+	Action   string              `json:"action"`
+	User     string              `json:"user,omitempty"`
+	Host     string              `json:"host,omitempty"`
+	AWS      string              `json:"aws,omitempty"` // as whom AWS knows the user
+	Store    string              `json:"store"`
+	Record   idempotent.RecordID `json:"record,omitempty"`
+	From     string              `json:"from,omitempty"`
+	To       string              `json:"to,omitempty"`
+	Evidence string              `json:"evidence,omitempty"`
+	Code     string              `json:"code,omitempty"`
+	Encoding string              `json:"encoding,omitempty"`
+	Bytes    int                 `json:"bytes,omitempty"`
+	SHA256   string              `json:"sha256,omitempty"`
+	Count    int                 `json:"count,omitempty"`
+	Reason   string              `json:"reason,omitempty"`
+	Outcome  string              `json:"outcome"` // written, unchanged, refused or failed
+	Error    string              `json:"error,omitempty"`
+}
+
+// auditor writes audit lines.
+type auditor struct {
+	env   *env
+	to    io.Writer
+	file  *os.File // nil: standard error
+	store string
+	aws   string
+}
+
+// audit opens the audit. It comes before the first write: what cannot be
+// audited is not done.
+func (e *env) audit(ctx context.Context, f auditFlags, o *opened) (*auditor, error) {
+	a := &auditor{env: e, to: e.stderr, store: o.name}
+	path := f.Audit
+	if path == "" {
+		path = e.getenv("ONCE_AUDIT")
+	}
+	if path != "" {
+		var err error
+		if a.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return nil, fmt.Errorf("the audit cannot be written, so nothing else is: %w", err)
+		}
+		a.to = a.file
+	}
+	a.aws = o.who(ctx)
+	return a, nil
+}
+
+// write appends a line, and makes it durable in a file.
+func (a *auditor) write(l auditLine) error {
+	l.Time, l.User, l.Host, l.AWS, l.Store = stamp{a.env.now()}, a.env.user, a.env.host, a.aws, a.store
+	line, err := json.Marshal(l)
+	if err == nil {
+		_, err = a.to.Write(append(line, '\n'))
+	}
+	if err == nil && a.file != nil {
+		err = a.file.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("the audit could not be written: %w; the line is %s", err, line)
+	}
+	return nil
+}
+
+func (a *auditor) close() {
+	if a.file != nil {
+		a.file.Close()
+	}
+}

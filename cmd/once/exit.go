@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The exit codes, which exitCodes explains to people.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitRefused  = 4
+)
+
+// exitCodes is their part of the help. The table in docs/operate.md is held
+// equal to it.
+const exitCodes = `Exit codes:
+
+    0  done
+    1  failed: the store, the table's schema, or a part of the work
+    2  the command line is wrong; nothing was done
+    3  there is no such record
+    4  refused: settled otherwise, too early, or not confirmed`
+
+// errRefused is what a command that was not allowed, or not confirmed, matches.
+var errRefused = errors.New("refused")
+
+// refusal is an error that matches errRefused.
+type refusal struct{ text string }
+
+func (e *refusal) Error() string        { return e.text }
+func (e *refusal) Is(target error) bool { return target == errRefused }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exitCode returns the code for what a command returned.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*kong.ParseError](err); ok {
+		return exitUsage
+	}
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return exitNotFound
+	case errors.Is(err, errRefused), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrInProgress):
+		return exitRefused
+	}
+	return exitFailure
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.golden")
+
+// night is when somebody is on call.
+var night = time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
+
+// before returns the time so long before the night, in the form of records.
+func before(d time.Duration) time.Time { return night.Add(-d) }
+
+// desk is where an operator works: a store file and a command line over it.
+type desk struct {
+	t     *testing.T
+	file  string
+	world world
+	extra []string // further arguments
+}
+
+// newDesk returns a desk over a file with the records.
+func newDesk(t *testing.T, list ...idempotent.Record) *desk {
+	t.Helper()
+	d := &desk{t: t, file: filepath.Join(t.TempDir(), "once.db")}
+	d.world = world{
+		getenv: func(string) string { return "" },
+		now:    func() time.Time { return night },
+		width:  80,
+		user:   "ada", host: "ops-1",
+	}
+	d.store(func(s *boltstore.Store) {
+		for _, r := range list {
+			if met, err := s.Insert(t.Context(), r, night); met != nil || err != nil {
+				t.Fatal(met, err)
+			}
+		}
+	})
+	return d
+}
+
+// store opens the file for f: between two command lines, never during one.
+func (d *desk) store(f func(*boltstore.Store)) {
+	d.t.Helper()
+	s, err := boltstore.Open(d.file, func(o *boltstore.Options) { o.KeepExpired = true })
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer s.Close()
+	f(s)
+}
+
+func (d *desk) get(id idempotent.RecordID) (r *idempotent.Record) {
+	d.t.Helper()
+	d.store(func(s *boltstore.Store) {
+		var err error
+		if r, err = s.Get(d.t.Context(), id); err != nil {
+			d.t.Fatal(err)
+		}
+	})
+	return r
+}
+
+// said is what a command line printed.
+type said struct {
+	t        *testing.T
+	code     int
+	out, err string
+}
+
+func (d *desk) once(args ...string) said {
+	d.t.Helper()
+	var stdout, stderr bytes.Buffer
+	w := d.world
+	if w.stdin == nil {
+		w.stdin = strings.NewReader("")
+	}
+	w.stdout, w.stderr = &stdout, &stderr
+	code := run(d.t.Context(), &w, append(append(args, "--file", d.file), d.extra...))
+	return said{d.t, code, strings.ReplaceAll(stdout.String(), d.file, "once.db"), strings.ReplaceAll(stderr.String(), d.file, "once.db")}
+}
+
+// ok wants the command to have succeeded.
+func (s said) ok() said {
+	s.t.Helper()
+	return s.exits(exitOK)
+}
+
+func (s said) exits(code int) said {
+	s.t.Helper()
+	if s.code != code {
+		s.t.Fatalf("exit code %d, want %d\n%s%s", s.code, code, s.out, s.err)
+	}
+	return s
+}
+
+func (s said) says(words ...string) said {
+	s.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(s.out+s.err, w) {
+			s.t.Errorf("no %q in\n%s%s", w, s.out, s.err)
+		}
+	}
+	return s
+}
+
+// narrow wants every line to fit.
+func (s said) narrow(columns int) said {
+	s.t.Helper()
+	for line := range strings.Lines(s.out) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns {
+			s.t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	return s
+}
+
+func (s said) saysNot(words ...string) said {
+	s.t.Helper()
+	for _, w := range words {
+		if strings.Contains(s.out+s.err, w) {
+			s.t.Errorf("%q in\n%s%s", w, s.out, s.err)
+		}
+	}
+	return s
+}
+
+// golden wants the output to be what the file says, in lines that a terminal of
+// 80 columns shows whole.
+func (s said) golden(name string) said {
+	s.t.Helper()
+	got := s.out + s.err
+	for line := range strings.Lines(got) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 && line[0] != '{' {
+			s.t.Errorf("%s: a line of %d columns: %s", name, n, line)
+		}
+	}
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got != string(want) {
+		s.t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+	return s
+}
+
+// The records of one night.
+
+func key(operation, scope, id string) idempotent.Key {
+	return idempotent.Key{Operation: operation, Scope: scope, ID: id}
+}
+
+var (
+	chargeKey   = key("POST /charges", idempotent.Global, "order-2026-000005")
+	runningKey  = key("POST /charges", idempotent.Global, "order-2026-000006")
+	paidKey     = key("POST /charges", idempotent.Global, "order-2026-000001")
+	declinedKey = key("POST /charges", idempotent.Global, "order-2026-000002")
+	transferKey = key("transfer", "acme", "t-17")
+	refundKey   = key("refund", "acme", "r-9")
+	invoiceKey  = key("invoice", "acme", "i-1")
+	retryKey    = key("invoice", "acme", "i-2")
+	oldKey      = key("invoice", "acme", "i-0")
+	strandedKey = key("mail", "acme", "m-3")
+)
+
+// record returns a record of k that was claimed so long before the night.
+func record(k idempotent.Key, age time.Duration, change func(*idempotent.Record)) idempotent.Record {
+	r := idempotent.Record{
+		ID: k.RecordID(), State: idempotent.StateInProgress, Reason: idempotent.ReasonClaimed, Attempt: 1,
+		Fingerprint: idempotent.FingerprintBytes([]byte(k.ID)), Created: before(age), LeaseEnd: before(age - 12*time.Second),
+	}
+	sum := sha256.Sum256([]byte(r.ID))
+	copy(r.Version[:], sum[:])
+	copy(r.Owner[:], sum[16:])
+	change(&r)
+	return r
+}
+
+// settled puts r into a state, so long before the night.
+func settled(r *idempotent.Record, s idempotent.State, why idempotent.Reason, age time.Duration) {
+	r.State, r.Reason, r.Settled = s, why, before(age)
+	if s != idempotent.StateUnknown {
+		r.Expires = before(age).Add(24 * time.Hour)
+	} else {
+		r.Due = before(age).Add(time.Minute)
+	}
+}
+
+func unknownCharge() idempotent.Record {
+	return record(chargeKey, 12*time.Minute, func(r *idempotent.Record) {
+		settled(r, idempotent.StateUnknown, idempotent.ReasonLeaseEnded, 11*time.Minute+40*time.Second)
+		r.RequestID = "JKJaXmPLvHcESHA="
+	})
+}
+
+// aNight returns one record of every kind.
+func aNight(t testing.TB) []idempotent.Record {
+	t.Helper()
+	return []idempotent.Record{
+		unknownCharge(),
+		record(runningKey, 4*time.Second, func(r *idempotent.Record) { r.Due = r.LeaseEnd }),
+		record(paidKey, 3*time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateCompleted, idempotent.ReasonResult, 3*time.Hour)
+			r.Encoding = lambdahttp.Encoding
+			r.Result = stored(t, lambdahttp.Response{
+				Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}}, Body: []byte(`{"id":"ch_1"}`),
+			})
+			r.Ref = "/charges/ch_1"
+		}),
+		record(declinedKey, 2*time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateCompleted, idempotent.ReasonFinal, 2*time.Hour)
+			r.Encoding, r.Result = idempotent.EncodingFinal, []byte(`{"code":"card_declined","message":"The card was declined."}`)
+		}),
+		record(transferKey, 40*time.Minute, func(r *idempotent.Record) {
+			settled(r, idempotent.StateUnknown, idempotent.ReasonInterrupted, 39*time.Minute)
+			r.Recovery, r.Attempt, r.ReconcileAttempts, r.Ref = idempotent.Resume, 2, 5, "transfers/17"
+			r.Due = night.Add(9 * time.Minute)
+			r.Steps = []idempotent.StepRecord{
+				{Name: "pay", Mode: idempotent.AtMostOnce, Attempt: 2, At: before(39*time.Minute + 20*time.Second)},
+				{Name: "reserve", Finished: true, Attempt: 1, At: before(39*time.Minute + 58*time.Second), Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
+			}
+		}),
+		record(refundKey, 50*time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateUnknown, idempotent.ReasonUnknown, 50*time.Hour)
+			r.ReconcileAttempts, r.Exhausted, r.Due = 10, true, before(42*time.Hour)
+			r.Ref = "refunds/2026/11/19/a-very-long-name-of-a-refund"
+		}),
+		record(invoiceKey, 5*time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateCompleted, idempotent.ReasonResult, 5*time.Hour)
+			r.Encoding, r.Result, r.ResultVersion = "json", []byte(`{"number":7,"paid":false}`), "2"
+		}),
+		record(retryKey, time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateRetryable, idempotent.ReasonHandlerError, time.Hour)
+			r.Recovery = idempotent.Rerun
+		}),
+		record(oldKey, 90*24*time.Hour, func(r *idempotent.Record) {
+			settled(r, idempotent.StateCompleted, idempotent.ReasonOmitted, 90*24*time.Hour)
+			r.Encoding = idempotent.EncodingOmitted
+		}),
+		record(strandedKey, 20*time.Minute, func(r *idempotent.Record) { r.Due = r.LeaseEnd }),
+	}
+}
+
+// stored returns a response as a handler's record has it.
+func stored(t testing.TB, response lambdahttp.Response) (data []byte) {
+	t.Helper()
+	s, err := boltstore.Open(filepath.Join(t.TempDir(), "stored.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	g, err := idempotent.New(s, func(o *idempotent.Options) { o.Retention = 1000 * time.Hour })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record(key("any", "any", "any"), time.Minute, func(*idempotent.Record) {})
+	if _, err := s.Insert(t.Context(), r, night); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Resolve(context.Background(), r.ID, lambdahttp.Resolved(response)); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := s.Get(t.Context(), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved.Result
+}

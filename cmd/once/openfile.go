@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// openFile opens a store file. A name that was mistyped does not become a new
+// and empty store, unless that is what was asked for.
+func openFile(path string, p presence) (*opened, error) {
+	if _, err := os.Stat(path); p == mustExist && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %s; correct the name, or make it with once table create --file %s", path, path)
+	}
+	s, err := boltstore.Open(path, func(o *boltstore.Options) { o.KeepExpired = true })
+	if err != nil {
+		return nil, err
+	}
+	return &opened{
+		records: s,
+		name:    "file " + path,
+		all: func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[idempotent.Record, error] {
+			return s.All(ctx)
+		},
+		items: func(context.Context) int { return 0 },
+		who:   func(context.Context) string { return "" },
+		check: func(context.Context) error { return nil }, // opening it has read and compared everything
+		close: s.Close,
+	}, nil
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+type purgeCmd struct {
+	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
+	Before    string   `placeholder:"TIME" help:"Only records settled before this time (RFC 3339), or so long ago (720h)."`
+	Yes       bool     `help:"Remove them. Without it they are only counted."`
+	auditFlags
+}
+
+// Help is what once purge --help says besides the flags.
+func (*purgeCmd) Help() string {
+	return `It removes completed and retryable records that expired more than an hour ago, large results with them. Records that are in progress or unknown stay, as does one that somebody claims meanwhile. DynamoDB's time to live does the same within days, for nothing; this is for a table that has none, and for those who cannot wait.`
+}
+
+const (
+	// purgeGrace is how long an expired record stays, as in the stores: a worker
+	// whose clock is behind still finds it.
+	purgeGrace = time.Hour
+	// purgeParallel is how many records are removed side by side.
+	purgeParallel = 8
+)
+
+// Run counts, and removes if it was told to.
+func (c *purgeCmd) Run(ctx context.Context, e *env) error {
+	before, err := c.before(e.now())
+	if err != nil {
+		return err
+	}
+	o, err := e.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	p := &purge{removed: map[string]*purged{}}
+	var a *auditor
+	if c.Yes {
+		if a, err = e.audit(ctx, c.auditFlags, o); err != nil {
+			return err
+		}
+		defer a.close()
+		p.from = o
+	}
+	m := e.meter("reading the table", o.items(ctx))
+	err = p.walk(ctx, o.all(ctx, m.read), func(r *idempotent.Record) bool {
+		return purgeable(r, e.now()) && (before.IsZero() || r.Settled.Before(before)) &&
+			(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
+	})
+	m.end()
+	if c.Yes { // also of what an interrupted run has done
+		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
+	}
+	return errors.Join(err, c.print(e, p))
+}
+
+// before reads --before.
+func (c *purgeCmd) before(now time.Time) (time.Time, error) {
+	if c.Before == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(c.Before); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, c.Before)
+	if err != nil {
+		return t, usage("--before is %q; it wants a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.Before)
+	}
+	return t, nil
+}
+
+// purgeable reports whether nobody can need the record any more.
+func purgeable(r *idempotent.Record, now time.Time) bool {
+	settled := r.State == idempotent.StateCompleted || r.State == idempotent.StateRetryable
+	return settled && !r.Expires.IsZero() && r.Expires.Add(purgeGrace).Before(now)
+}
+
+// purge is one walk through the records.
+type purge struct {
+	from *opened // nil: only count
+
+	mu      sync.Mutex
+	removed map[string]*purged // by operation
+	moved   int                // changed meanwhile
+	failed  error
+}
+
+// purged is what went of one operation.
+type purged struct {
+	Operation string `json:"operation"`
+	Records   int    `json:"records"`
+	Bytes     int    `json:"result_bytes"`
+}
+
+func (p *purge) walk(ctx context.Context, list func(func(idempotent.Record, error) bool), match func(*idempotent.Record) bool) error {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, purgeParallel)
+	var failure error
+	for r, err := range list {
+		switch {
+		case err != nil && r.ID == "":
+			failure = err
+		case err != nil || !match(&r): // what cannot be read stays
+		case p.from == nil:
+			p.count(&r)
+		default:
+			slots <- struct{}{}
+			workers.Go(func() {
+				defer func() { <-slots }()
+				p.remove(ctx, &r)
+			})
+		}
+	}
+	workers.Wait()
+	return errors.Join(failure, p.failed)
+}
+
+func (p *purge) remove(ctx context.Context, r *idempotent.Record) {
+	current, err := p.from.Delete(ctx, r.ID, r.Version)
+	p.mu.Lock()
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord) || err == nil && current != nil:
+		p.moved++
+	case err != nil && p.failed == nil:
+		p.failed = fmt.Errorf("%s: %w", short(r.ID), err)
+	}
+	p.mu.Unlock()
+	if err == nil && current == nil {
+		p.count(r)
+	}
+}
+
+func (p *purge) count(r *idempotent.Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	operation := r.ID.Operation()
+	of := p.removed[operation]
+	if of == nil {
+		of = &purged{Operation: operation}
+		p.removed[operation] = of
+	}
+	of.Records++
+	of.Bytes += resultBytes(r)
+}
+
+func (p *purge) total() (n int) {
+	for _, of := range p.removed {
+		n += of.Records
+	}
+	return n
+}
+
+func (c *purgeCmd) print(e *env, p *purge) error {
+	operations := []purged{}
+	rows := [][]string{}
+	for _, name := range slices.Sorted(maps.Keys(p.removed)) {
+		of := p.removed[name]
+		operations = append(operations, *of)
+		rows = append(rows, []string{oneLine(name), grouped(of.Records), size(of.Bytes)})
+	}
+	if e.json {
+		return e.document(map[string]any{"removed": c.Yes, "records": p.total(), "changed_meanwhile": p.moved, "operations": operations})
+	}
+	if len(rows) > 0 {
+		columns := []column{{title: "OPERATION", keep: 20, cut: cutEnd}, {title: "RECORDS", right: true}, {title: "RESULTS", right: true}}
+		if err := writeTable(e.stdout, e.width, columns, rows); err != nil {
+			return err
+		}
+	}
+	text := count(p.total(), "record") + " removed"
+	if !c.Yes {
+		text = count(p.total(), "record") + " would be removed; --yes removes them"
+	}
+	if p.moved > 0 {
+		text += fmt.Sprintf("; %s changed meanwhile and stayed", count(p.moved, "record"))
+	}
+	_, err := fmt.Fprintln(e.stdout, text)
+	return err
+}

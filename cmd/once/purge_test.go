@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// expired returns records past their time, of every state and of two operations,
+// and one that is not past the grace yet.
+func expired(t *testing.T) []idempotent.Record {
+	t.Helper()
+	var list []idempotent.Record
+	add := func(operation, id string, s idempotent.State, age time.Duration) {
+		list = append(list, record(key(operation, "acme", id), age, func(r *idempotent.Record) {
+			settled(r, s, idempotent.ReasonResult, age)
+			r.Encoding, r.Result = "json", []byte(`"a result"`)
+			r.Expires = r.Settled.Add(24 * time.Hour)
+		}))
+	}
+	for _, operation := range []string{"charge", "refund"} {
+		add(operation, "done", idempotent.StateCompleted, 72*time.Hour)
+		add(operation, "free", idempotent.StateRetryable, 48*time.Hour)
+		add(operation, "unknown", idempotent.StateUnknown, 72*time.Hour)
+		add(operation, "running", idempotent.StateInProgress, 72*time.Hour)
+		add(operation, "just now", idempotent.StateCompleted, 25*time.Hour) // expired, within the grace
+		add(operation, "fresh", idempotent.StateCompleted, time.Hour)
+	}
+	return list
+}
+
+// Only what is settled, and past its time and the grace, is removed, and only on
+// demand.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, expired(t)...)
+	d.once("purge").ok().golden("purge")
+	d.once("purge", "--operation", "refund", "--before", "60h").ok().says("1 record would be removed")
+	d.once("purge", "--before", "2026-11-18T12:00:00Z").ok().says("2 records would be removed")
+	d.once("purge", "--before", "yesterday").exits(exitUsage).says("--before")
+	if left := d.left(); len(left) != 12 {
+		t.Fatalf("%d records are left of 12 after dry runs", len(left))
+	}
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	d.once("purge", "--yes", "--operation", "refund", "--audit", audit).ok().golden("purge-yes")
+	left := d.left()
+	for _, r := range expired(t) {
+		gone := r.ID.Operation() == "refund" && (r.State == idempotent.StateRetryable || r.State == idempotent.StateCompleted && r.Created.Equal(before(72*time.Hour)))
+		if left[r.ID] == gone {
+			t.Errorf("%s, %s: gone is %t", r.ID, r.State, !left[r.ID])
+		}
+	}
+	d.once("purge", "--yes", "--json").ok().golden("purge-json")
+	if left := d.left(); len(left) != 8 {
+		t.Errorf("%d records are left, want 8", len(left))
+	}
+}
+
+// left returns which records the file has.
+func (d *desk) left() map[idempotent.RecordID]bool {
+	all := map[idempotent.RecordID]bool{}
+	d.store(func(s *boltstore.Store) {
+		for r, err := range s.All(d.t.Context()) {
+			if err != nil {
+				d.t.Error(err)
+			}
+			all[r.ID] = true
+		}
+	})
+	return all
+}
+
+// racing is a store in which somebody is always quicker, or nothing works.
+type racing struct {
+	records
+	current *idempotent.Record
+	err     error
+}
+
+func (r racing) Delete(context.Context, idempotent.RecordID, idempotent.Version) (*idempotent.Record, error) {
+	return r.current, r.err
+}
+
+// What changed meanwhile stays and is counted; a store that fails is told once.
+func TestPurge_Races(t *testing.T) {
+	t.Parallel()
+	list := func(yield func(idempotent.Record, error) bool) {
+		for _, r := range expired(t) {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+	all := func(r *idempotent.Record) bool { return purgeable(r, night) }
+	for name, store := range map[string]racing{
+		"replaced": {current: &idempotent.Record{}},
+		"gone":     {err: idempotent.ErrNoRecord},
+		"down":     {err: errors.New("the store is down")},
+	} {
+		p := &purge{from: &opened{records: store}, removed: map[string]*purged{}}
+		err := p.walk(t.Context(), list, all)
+		if p.total() != 0 {
+			t.Errorf("%s: %d removed", name, p.total())
+		}
+		if down := name == "down"; down != (err != nil) || !down && p.moved != 4 || down && strings.Count(err.Error(), "down") != 1 {
+			t.Errorf("%s: %d moved, %v", name, p.moved, err)
+		}
+	}
+}

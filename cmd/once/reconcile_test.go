@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Without a program a run does what follows from ended leases, counts no
+// attempt, and a dry run not even that.
+func TestReconcile_Sweep(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	before := d.get(strandedKey.RecordID())
+	d.once("reconcile", "--dry-run").ok().golden("reconcile-dry-run")
+	if r := d.get(strandedKey.RecordID()); r.Version != before.Version {
+		t.Error("a dry run wrote")
+	}
+	d.once("reconcile").ok().golden("reconcile")
+	if r := d.get(strandedKey.RecordID()); r.State != idempotent.StateUnknown || r.Reason != idempotent.ReasonLeaseEnded {
+		t.Errorf("the record is %s (%s)", r.State, r.Reason)
+	}
+	for _, k := range []idempotent.Key{strandedKey, chargeKey} {
+		if r := d.get(k.RecordID()); r.ReconcileAttempts != 0 || r.Exhausted {
+			t.Errorf("%s: %d attempts", k.Operation, r.ReconcileAttempts)
+		}
+	}
+	d.once("reconcile", "--operation", "refund").ok().says("0 due")
+}
+
+// exec returns a program that writes what it is asked into a file and answers.
+func (d *desk) exec(answer string) (args []string, asked func() []map[string]any) {
+	d.t.Helper()
+	dir := d.t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "answer"), []byte(answer), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	return []string{"reconcile", "--exec", fmt.Sprintf("cat > %s/asked.$$ && cat %s/answer", dir, dir), "--timeout", "1m"}, func() (all []map[string]any) {
+		files, err := filepath.Glob(filepath.Join(dir, "asked.*"))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			var doc map[string]any
+			if err == nil {
+				err = json.Unmarshal(data, &doc)
+			}
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			all = append(all, doc)
+		}
+		return all
+	}
+}
+
+// A program's answer is what the same words on a command line would be.
+func TestReconcile_Answers(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		report   string
+		encoding string
+		data     string
+	}{
+		`{"completed": {"id": "ch_5"}}`: {"1 completed", "json", `{"id":"ch_5"}`},
+		`{"completed": null}`:           {"1 completed", "json", `null`},
+		`{"response": {"status": 201, "header": {"Location": ["/charges/ch_5"]}, "body": "{}"}}`: {"1 completed", "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Location":["/charges/ch_5"]}}` + "\n{}"},
+		`{"response": {"status": 200, "body_base64": "/w=="}}`:                                   {"1 completed", "http1", "{\"s\":200,\"b\":true}\n\xff"},
+		`{"final": {"code": "card_declined", "message": "no"}}`:                                  {"1 completed", "final", `{"code":"card_declined","message":"no"}`},
+		`{"not_executed": true}`: {"1 not executed", "", ""},
+		`{"later": "5m"}`:        {"1 postponed", "", ""},
+	} {
+		d := newDesk(t, unknownCharge())
+		audit := filepath.Join(t.TempDir(), "audit.jsonl")
+		args, _ := d.exec(answer)
+		dry := d.once(append(args, "--dry-run")...).ok().says("1 due, "+want.report, "nothing was written")
+		if dry.err != "" {
+			t.Errorf("a dry run audits: %s", dry.err)
+		}
+		if r := d.get(chargeKey.RecordID()); r.Version != unknownCharge().Version {
+			t.Fatalf("%s: a dry run wrote", answer)
+		}
+		got := d.once(append(args, "--audit", audit)...).ok().says("1 due, " + want.report)
+		encoding, data, r := d.kept(chargeKey.RecordID())
+		if encoding != want.encoding || data != want.data {
+			t.Errorf("%s: kept %q as %q\n%s", answer, data, encoding, got.out)
+		}
+		lines, err := os.ReadFile(audit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settled := want.report != "1 postponed"; strings.Count(string(lines), "\n") != map[bool]int{true: 1}[settled] ||
+			settled && !strings.Contains(string(lines), `"from":"unknown","to":"`+r.State.String()+`"`) {
+			t.Errorf("%s: the audit is %q", answer, lines)
+		}
+		if want.report == "1 postponed" && (r.ReconcileAttempts != 1 || !r.Due.Equal(night.Add(5*time.Minute))) {
+			t.Errorf("it is due %s after %d attempts", r.Due, r.ReconcileAttempts)
+		}
+	}
+}
+
+// The program gets what a resolver in Go would: the keys, and what steps left.
+func TestReconcile_Asks(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	d.world.now = func() time.Time { return night.Add(time.Hour) } // the transfer is due then
+	args, asked := d.exec(`{"later": "1m"}`)
+	d.once(append(args, "--operation", "transfer")...).ok()
+	questions := asked()
+	if len(questions) != 1 {
+		t.Fatalf("asked %d times", len(questions))
+	}
+	id := transferKey.RecordID()
+	q := questions[0]
+	steps, _ := q["steps"].([]any)
+	if q["record"] != string(id) || q["downstream_key"] != idempotent.DownstreamKeyFor(id) || q["ref"] != "transfers/17" || len(steps) != 2 {
+		t.Fatalf("asked %v", q)
+	}
+	reserve := steps[1].(map[string]any)
+	if reserve["downstream_key"] != idempotent.StepKeyFor(id, "reserve") || fmt.Sprint(reserve["result"]) != "map[hold:h_1]" {
+		t.Errorf("asked about the step %v", reserve)
+	}
+}
+
+// A program that fails, says nonsense or hangs leaves the record unresolved, is
+// told, and ends with all that it started.
+func TestReconcile_ProgramFails(t *testing.T) {
+	t.Parallel()
+	for command, says := range map[string]string{
+		"echo broken >&2; exit 3": "the program failed: exit status 3",
+		"true":                    "not as it has to be",
+		"echo ok":                 "not as it has to be",
+		`echo '{"done": true}'`:   `unknown field "done"`,
+		`echo '{}'`:               "has to have one of",
+		`echo '{"not_executed": true, "later": "1m"}'`:                             "has to have one of",
+		`echo '{"not_executed": true}{"not_executed": true}'`:                      "more than one answer",
+		`echo '{"later": "soon"}'`:                                                 "invalid duration",
+		`echo '{"later": "-1m"}'`:                                                  "has to be positive",
+		`echo '{"response": {"status": 99}}'`:                                      "200 to 599",
+		`echo '{"response": {"status": 200, "body": "a", "body_base64": "YQ=="}}'`: "both",
+		`echo '{"final": {"message": "no code"}}'`:                                 "needs a code",
+		`head -c 20000000 /dev/zero`:                                               "says more than 16.8 MB",
+		"sleep 600 & sleep 600":                                                    "took too long",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t, unknownCharge())
+			timeout := "1m"
+			if strings.HasPrefix(command, "sleep") {
+				timeout = "100ms"
+			}
+			for _, more := range [][]string{{"--dry-run"}, nil} {
+				d.once(append([]string{"reconcile", "--exec", command, "--timeout", timeout}, more...)...).exits(exitFailure).says("POST /charges#wiF9Nlkg_8wN  no answer: ", says, "1 record of 1 failed")
+			}
+			if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown || r.ReconcileAttempts != 1 {
+				t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
+			}
+		})
+	}
+}
+
+// An answer in a form that retries could not get is none.
+func TestReconcile_LikeTheOthers(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	args, _ := d.exec(`{"completed": {}}`)
+	args = append(args, "--operation", "POST /charges")
+	d.once(args...).exits(exitFailure).says("no answer", "as http1", "given as json")
+	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown {
+		t.Fatalf("the record is %s", r.State)
+	}
+	d.world.now = func() time.Time { return night.Add(time.Hour) }
+	d.once(append(args, "--force")...).ok().says("2 completed") // the other one's lease is over by now
+}
+
+// A record that nobody can tell about is given up, and says so.
+func TestReconcile_GivesUp(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, unknownCharge())
+	d.once("reconcile", "--exec", `echo '{"later": "1s"}'`, "--max-attempts", "1").ok().golden("reconcile-given-up")
+	d.once("list", "--exhausted").ok().says("POST /charges#wiF9Nlkg_8wN", "given up")
+}
+
+func TestReconcile_JSON(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	d.once("reconcile", "--json").ok().golden("reconcile-json")
+	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s", "--backoff=2h", "--retention=-1s"} {
+		d.once("reconcile", wrong).exits(exitUsage)
+	}
+}
+
+// A webhook was quicker than the program: its word stands, and nothing is
+// audited that was not written.
+func TestReconcile_Stale(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, unknownCharge())
+	e := &env{world: &d.world, store: storeFlags{File: d.file}}
+	e.stdout, e.stderr = writerFunc(func(string) {}), writerFunc(func(s string) { t.Errorf("audited: %s", s) })
+	o, err := e.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	j := &journal{env: e, audit: &auditor{env: e, to: e.stderr}}
+	g, err := e.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{command: `echo '{"not_executed": true}'`, env: e, journal: j, store: o}
+	webhook, err := idempotent.New(o.records.(*boltstore.Store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		if err := webhook.Resolve(ctx, r.ID, idempotent.Resolved("by the webhook")); err != nil {
+			t.Error(err)
+		}
+		return p.resolve(ctx, r)
+	})
+	if err != nil || report.Stale != 1 || report.NotExecuted != 0 {
+		t.Errorf("%s, %v", report, err)
+	}
+}

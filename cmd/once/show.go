@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+type showCmd struct {
+	target
+	Step   []string `help:"Show the keys of this step too, although the record has no mark of it. Repeatable."`
+	Result bool     `help:"Print the stored result, and those of its steps. They may be private."`
+}
+
+// Help is what once show --help says besides the flags.
+func (*showCmd) Help() string {
+	return `The downstream keys are what the handler gave to the provider as its idempotency key: look the effect up by them. A step that may run more than once leaves a mark only when it has ended; of one that was cut off, --step NAME has the key.`
+}
+
+// Run shows one record.
+func (c *showCmd) Run(ctx context.Context, e *env) error {
+	o, err := e.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	r, err := c.find(ctx, e, o)
+	if err != nil {
+		return err
+	}
+	v := viewOf(r, c.Step...)
+	if c.Result {
+		if err := c.addResults(ctx, e, o, r, v); err != nil {
+			return err
+		}
+	}
+	if e.json {
+		return e.document(v)
+	}
+	return e.printRecord(r, v)
+}
+
+// addResults fetches what the record and its steps keep.
+func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *idempotent.Record, v *view) error {
+	if err := v.addStepResults(r); err != nil {
+		return err
+	}
+	if r.State != idempotent.StateCompleted {
+		return nil
+	}
+	g, err := e.guard(o)
+	if err == nil {
+		v.outcome, err = outcomeOf(ctx, g, r)
+	}
+	return err
+}
+
+// printRecord prints a record for people.
+func (e *env) printRecord(r *idempotent.Record, v *view) error {
+	if err := writeFacts(e.stdout, e.facts(r, v)); err != nil {
+		return err
+	}
+	if err := e.printKeys(v); err != nil {
+		return err
+	}
+	if v.outcome != nil {
+		if _, err := fmt.Fprintf(e.stdout, "\nRESULT\n%s", plain(v.outcome.text())); err != nil {
+			return err
+		}
+	}
+	for _, s := range v.Steps {
+		if s.Result != nil {
+			text := (&outcome{Result: s.Result}).text()
+			if _, err := fmt.Fprintf(e.stdout, "\nRESULT of step %s\n%s", oneLine(s.Name), plain(text)); err != nil {
+				return err
+			}
+		}
+	}
+	if r.State != idempotent.StateUnknown {
+		return nil
+	}
+	_, err := fmt.Fprintf(e.stdout, `
+WHAT TO DO
+Look the effect up at the provider by the keys above. Then settle the record:
+  once resolve %s
+with --completed, --final or --not-executed: see once resolve --help.
+`, shell(string(r.ID)))
+	return err
+}
+
+// facts returns what is known of a record, but its steps and keys.
+func (e *env) facts(r *idempotent.Record, v *view) [][2]string {
+	now := e.now()
+	facts := [][2]string{
+		{"record", oneLine(string(r.ID))},
+		{"state", fmt.Sprintf("%s (%s)\n%s", r.State, oneLine(string(r.Reason)), meaning(r, now))},
+		{"recovery", v.Recovery},
+		{"created", when(r.Created, now)},
+	}
+	add := func(label, text string) { facts = append(facts, [2]string{label, text}) }
+	if !r.Settled.IsZero() {
+		add("since", when(r.Settled, now))
+	}
+	add("attempt", fmt.Sprint(r.Attempt))
+	if !r.LeaseEnd.IsZero() {
+		add("lease end", when(r.LeaseEnd, now))
+	}
+	switch {
+	case r.Exhausted:
+		add("given up", fmt.Sprintf("%s, after %s to reconcile it", when(r.Due, now), count(r.ReconcileAttempts, "attempt")))
+	case !r.Due.IsZero():
+		add("due", when(r.Due, now))
+	}
+	if r.ReconcileAttempts > 0 && !r.Exhausted {
+		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
+	}
+	if r.Expires.IsZero() {
+		add("expires", "never")
+	} else {
+		add("expires", when(r.Expires, now))
+	}
+	if r.Ref != "" {
+		add("ref", oneLine(r.Ref))
+	}
+	if r.RequestID != "" {
+		add("request id", oneLine(r.RequestID))
+	}
+	if r.State == idempotent.StateCompleted {
+		add("result", v.describeResult())
+	}
+	return facts
+}
+
+// meaning says what the state of r is to a client and to whoever is on call.
+func meaning(r *idempotent.Record, now time.Time) string {
+	if !r.Expires.IsZero() && !now.Before(r.Expires) {
+		return "It has expired and counts as absent."
+	}
+	switch r.State {
+	case idempotent.StateInProgress:
+		if now.Before(r.LeaseEnd) {
+			return "A request is executing, or its process died: the lease tells at its end."
+		}
+		return "Its owner never reported; the next request or reconciliation decides."
+	case idempotent.StateCompleted:
+		return "Retries get the stored outcome."
+	case idempotent.StateRetryable:
+		return "The next request with this key runs."
+	}
+	return "It may have happened or not; nothing runs until it is resolved."
+}
+
+// describeResult says what a completed record keeps, and nothing of it.
+func (v *view) describeResult() string {
+	if v.Encoding == idempotent.EncodingOmitted {
+		return "omitted: it could not be stored; retries are told so"
+	}
+	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
+	if v.ResultVersion != "" {
+		text += ", version " + oneLine(v.ResultVersion)
+	}
+	if v.outcome == nil {
+		text += "; --result prints it"
+	}
+	return text
+}
+
+// printKeys prints what to ask the provider by: what the handler handed over
+// outside of steps, and inside each.
+func (e *env) printKeys(v *view) error {
+	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
+	for _, s := range v.Steps {
+		facts = append(facts, [2]string{"step", s.describe() + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
+	}
+	if _, err := fmt.Fprintf(e.stdout, "\nDOWNSTREAM KEYS, and below each its UUID\n"); err != nil {
+		return err
+	}
+	return writeFacts(e.stdout, facts)
+}
+
+// describe says how far a step has come.
+func (s *stepView) describe() string {
+	name := oneLine(s.Name)
+	switch s.State {
+	case "finished":
+		return fmt.Sprintf("%s: finished at %s, %s kept", name, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
+	case "begun":
+		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
+	}
+	return name + ": no mark of it"
+}

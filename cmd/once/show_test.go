@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	show := func(k idempotent.Key, more ...string) said {
+		return d.once(append([]string{"show", string(k.RecordID())}, more...)...).ok()
+	}
+	show(chargeKey).golden("show-unknown")
+	show(transferKey, "--step", "notify", "--step", "pay").golden("show-steps")
+	show(transferKey, "--result").says(`"hold": "h_1"`)
+	show(refundKey).says("given up", "after 10 attempts")
+	show(runningKey).says("A request is executing", "(in 8s)")
+	show(strandedKey).says("Its owner never reported")
+	show(retryKey).says("The next request with this key runs.")
+	show(oldKey).says("It has expired", "omitted")
+	show(declinedKey, "--result").says("RESULT\ncard_declined: The card was declined.\n")
+	show(invoiceKey, "--result").says("RESULT\n{\n  \"number\": 7,", "25 B as json, version 2")
+	show(paidKey, "--result").golden("show-result")
+	show(paidKey, "--result", "--json").golden("show-json")
+	d.once("show", string(oldKey.RecordID()), "--result").exits(exitFailure).says("the result could not be stored")
+
+	// Results are private: they come only when they are asked for.
+	for _, k := range []idempotent.Key{paidKey, invoiceKey, declinedKey, transferKey} {
+		for _, s := range []said{show(k), show(k, "--json")} {
+			s.saysNot(`"id"`, `id\"`, `"number"`, "The card", "hold")
+		}
+	}
+}
+
+// The keys that are shown are those that the handler gave to the provider.
+func TestShow_Keys(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	id := transferKey.RecordID()
+	for key, uuid := range map[string]string{
+		idempotent.DownstreamKeyFor(id):     idempotent.AsUUID(idempotent.DownstreamKeyFor(id)),
+		idempotent.StepKeyFor(id, "pay"):    idempotent.AsUUID(idempotent.StepKeyFor(id, "pay")),
+		idempotent.StepKeyFor(id, "notify"): idempotent.AsUUID(idempotent.StepKeyFor(id, "notify")),
+	} {
+		d.once("show", string(id), "--step", "notify").ok().says(key + "\n" + strings.Repeat(" ", 9) + uuid)
+		d.once("show", string(id), "--step", "notify", "--json").ok().says(`"`+key+`"`, `"`+uuid+`"`)
+	}
+}
+
+// What is in a record cannot move the cursor of who looks at it.
+func TestShow_Plain(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]0;pwned\x07\x1b[2J\r\nfake line\u202e"
+	r := record(key("op", "s", "k"), 0, func(r *idempotent.Record) {
+		settled(r, idempotent.StateCompleted, evil, 0)
+		r.Ref, r.RequestID, r.ResultVersion = evil, evil, evil
+		r.Encoding, r.Result = "text", []byte(evil)
+	})
+	d := newDesk(t, r)
+	for _, args := range [][]string{{"list"}, {"show", string(r.ID), "--result"}, {"stats"}} {
+		got := d.once(args...).ok().saysNot("\x1b", "\x07", "\r", "\u202e")
+		if args[0] != "stats" {
+			got.says(`\x1b[2J`)
+		}
+	}
+	// JSON has it all, escaped as JSON does.
+	var doc struct {
+		Ref    string
+		Result []byte `json:"result_base64"`
+	}
+	if err := json.Unmarshal([]byte(d.once("show", string(r.ID), "--result", "--json").ok().out), &doc); err != nil || doc.Ref != evil || string(doc.Result) != evil {
+		t.Errorf("got %+v, %v", doc, err)
+	}
+}
+
+// A response that is no text, and bytes of a codec that is not known here.
+func TestShow_Binary(t *testing.T) {
+	t.Parallel()
+	o := &outcome{Response: &response{Status: 200, BodyBase64: []byte{0xff, 0}}}
+	if got := o.text(); got != "200 OK\n\n(2 B that are no text; --json has them in base64)\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := (&outcome{Bytes: []byte{0xff}}).text(); !strings.Contains(got, "1 B that are no text") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Every way to name a record leads to it.
+func TestTarget(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	want := "record      " + string(chargeKey.RecordID())
+	for _, args := range [][]string{
+		{"POST /charges", "--global", "--key", "order-2026-000005"},
+		{string(chargeKey.RecordID())},
+		{"POST /charges#wiF9Nlkg_8wN"},
+		{"POST /charges#wiF9Nlkg_8wNnB2r"},
+		{"POST /cha…#wiF9Nlkg_8wN"}, // as a list cuts it
+		{"#wiF9Nlkg_8wN"},           // as a log line has it
+		{"#wiF9Nlkg_8wN", "--scan"},
+		{"#" + strings.SplitAfter(string(chargeKey.RecordID()), "#")[1]},
+	} {
+		if got := d.once(append([]string{"show"}, args...)...).ok().out; !strings.HasPrefix(got, want) {
+			t.Errorf("%q shows\n%s", args, got)
+		}
+	}
+	// What does not wait for anybody is found by looking at everything.
+	d.once("show", "#VZsaTLv2dyIw").exits(exitNotFound).says("--scan")
+	d.once("show", "#VZsaTLv2dyIw", "--scan").ok().says(string(paidKey.RecordID()))
+}
+
+func TestTarget_Refusals(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, aNight(t)...)
+	for _, row := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{exitNotFound, "Operation, scope and key make the id together", []string{"POST /charges", "--global", "--key", "order-2026-000099"}},
+		{exitNotFound, "the key has quotes", []string{"POST /charges", "--global", "--key", `"order-2026-000005"`}},
+		{exitNotFound, "expired and is gone", []string{string(key("no", "such", "key").RecordID())}},
+		{exitNotFound, "has an id like refund#wiF9Nlkg_8wN", []string{"refund#wiF9Nlkg_8wN"}}, // another operation's hash
+		{exitNotFound, "none in file once.db has an id like #AAAAAAAAAAAA", []string{"#AAAAAAAAAAAA", "--scan"}},
+		{exitUsage, "say --key and --scope", []string{"charge"}},
+		{exitUsage, "want the client's key", []string{"charge", "--scope", "acme"}},
+		{exitUsage, "want the client's key", []string{"charge", "--global"}},
+		{exitUsage, "wants the scope", []string{"charge", "--key", "k"}},
+		{exitUsage, "no scope", []string{"charge", "--key", "k", "--scope", "acme", "--global"}},
+		{exitUsage, "the first 12 or more", []string{"charge#wiF9Nlkg"}},
+		{exitUsage, "names no record", []string{"charge#" + strings.Repeat("A", 44)}},
+		{exitUsage, "names no record", []string{"charge#" + strings.Repeat("=", 43)}},
+		{exitUsage, "printable", []string{"\x1b[2J", "--key", "k", "--global"}},
+		{exitUsage, "<record>", nil},
+	} {
+		d.once(append([]string{"show"}, row.args...)...).exits(row.code).says(row.says).saysNot("\x1b")
+	}
+}
+
+// Two records that a shortened id means are not told apart by chance.
+func TestTarget_Ambiguous(t *testing.T) {
+	t.Parallel()
+	hash := strings.SplitAfter(string(chargeKey.RecordID()), "#")[1]
+	twin := unknownCharge()
+	twin.ID = idempotent.RecordID("POST /charges-v2#" + hash)
+	d := newDesk(t, unknownCharge(), twin)
+	d.once("show", "#"+hash[:12]).exits(exitUsage).says("both", string(twin.ID), "in full")
+	d.once("show", "POST…#"+hash[:12]).exits(exitUsage).says("both")
+	d.once("show", "POST /charges#"+hash[:12]).ok()
+	d.once("show", string(twin.ID)).ok().says(string(twin.ID))
+}
+
+// A file that is held, missing or none is said to be so, and a name that was
+// mistyped makes no new store.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	s, err := boltstore.Open(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.once("list").exits(exitFailure).says("held by another process")
+	s.Close()
+	d.once("list").ok().says("no such records")
+
+	typo := d.file + ".typo"
+	d.file = typo
+	d.once("list").exits(exitFailure).says("there is no file", "once table create --file")
+	d.once("table", "check").exits(exitFailure)
+	d.once("table", "create").ok().golden("table-create")
+	d.once("list").ok()
+}
+
+func TestStore_Choice(t *testing.T) {
+	t.Parallel()
+	env := func(pairs ...string) func(string) string {
+		return func(name string) string {
+			for i := 0; i < len(pairs); i += 2 {
+				if pairs[i] == name {
+					return pairs[i+1]
+				}
+			}
+			return ""
+		}
+	}
+	for _, row := range []struct {
+		flags       storeFlags
+		getenv      func(string) string
+		table, file string
+		says        string
+	}{
+		{storeFlags{}, env(), "", "", "no store is named"},
+		{storeFlags{Table: "t", File: "f"}, env(), "", "", "both"},
+		{storeFlags{}, env("ONCE_TABLE", "t", "ONCE_FILE", "f"), "", "", "both"},
+		{storeFlags{File: "f", Region: "eu-central-1"}, env(), "", "", "for a table"},
+		{storeFlags{File: "f", Endpoint: "http://127.0.0.1"}, env(), "", "", "for a table"},
+		{storeFlags{Table: "t"}, env(), "t", "", ""},
+		{storeFlags{File: "f"}, env("ONCE_TABLE", "t"), "", "f", ""},
+		{storeFlags{Table: "t"}, env("ONCE_TABLE", "other", "ONCE_FILE", "f"), "t", "", ""},
+		{storeFlags{}, env("ONCE_TABLE", "t"), "t", "", ""},
+		{storeFlags{}, env("ONCE_FILE", "f"), "", "f", ""},
+	} {
+		table, file, err := row.flags.choose(row.getenv)
+		if row.says != "" {
+			if exitCode(err) != exitUsage || !strings.Contains(err.Error(), row.says) {
+				t.Errorf("%+v: got %v, want %q", row.flags, err, row.says)
+			}
+		} else if err != nil || table != row.table || file != row.file {
+			t.Errorf("%+v: got %q, %q, %v", row.flags, table, file, err)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// view is a record as --json prints it and as the program of reconcile --exec
+// reads it. The names of its members do not change. Results are in it only where
+// they were asked for: they may be private.
+type view struct {
+	Record    idempotent.RecordID `json:"record"`
+	Operation string              `json:"operation"`
+	KeyHash   string              `json:"key_hash"`
+	State     string              `json:"state"`
+	Reason    idempotent.Reason   `json:"reason,omitempty"`
+	Recovery  string              `json:"recovery"`
+	Attempt   int                 `json:"attempt"`
+
+	Created  stamp `json:"created,omitzero"`
+	Settled  stamp `json:"settled,omitzero"`
+	LeaseEnd stamp `json:"lease_end,omitzero"`
+	Expires  stamp `json:"expires,omitzero"` // without it: never
+	Due      stamp `json:"due,omitzero"`
+
+	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
+	Exhausted         bool `json:"exhausted,omitempty"`
+
+	Ref       string `json:"ref,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+
+	Encoding      string `json:"encoding,omitempty"`
+	ResultVersion string `json:"result_version,omitempty"`
+	ResultBytes   int    `json:"result_bytes,omitempty"` // as stored, so perhaps compressed
+
+	DownstreamKey  string     `json:"downstream_key"`
+	DownstreamUUID string     `json:"downstream_uuid"`
+	Steps          []stepView `json:"steps,omitempty"`
+
+	*outcome
+}
+
+// stepView is a step of a record, or one that only its name is known of.
+type stepView struct {
+	Name           string          `json:"name"`
+	State          string          `json:"state"` // finished, begun or not_recorded
+	Mode           string          `json:"mode,omitempty"`
+	Attempt        int             `json:"attempt,omitempty"`
+	At             stamp           `json:"at,omitzero"`
+	DownstreamKey  string          `json:"downstream_key"`
+	DownstreamUUID string          `json:"downstream_uuid"`
+	ResultBytes    int             `json:"result_bytes,omitempty"`
+	Result         json.RawMessage `json:"result,omitempty"`
+}
+
+// stamp is a time in RFC 3339, UTC, with milliseconds.
+type stamp struct{ time.Time }
+
+// MarshalJSON returns the time in the one form that all documents have.
+func (s stamp) MarshalJSON() ([]byte, error) {
+	return []byte(s.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
+}
+
+// millis is the inverse of [time.Time.UnixMilli], in UTC.
+func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+// viewOf returns the view of r. The steps are those that are recorded, and the
+// further ones that were asked for by name.
+func viewOf(r *idempotent.Record, further ...string) *view {
+	key := idempotent.DownstreamKeyFor(r.ID)
+	v := &view{
+		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
+		State: r.State.String(), Reason: r.Reason, Recovery: r.Recovery.String(), Attempt: r.Attempt,
+		Created: stamp{r.Created}, Settled: stamp{r.Settled}, LeaseEnd: stamp{r.LeaseEnd}, Expires: stamp{r.Expires}, Due: stamp{r.Due},
+		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
+		Ref: r.Ref, RequestID: r.RequestID,
+		Encoding: r.Encoding, ResultVersion: r.ResultVersion, ResultBytes: resultBytes(r),
+		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),
+	}
+	for _, s := range r.Steps {
+		v.Steps = append(v.Steps, stepViewOf(r.ID, s))
+	}
+	for _, name := range further {
+		if _, recorded := r.Step(name); !recorded {
+			s := stepViewOf(r.ID, idempotent.StepRecord{Name: name})
+			s.State, s.Mode = "not_recorded", ""
+			v.Steps = append(v.Steps, s)
+		}
+	}
+	return v
+}
+
+func stepViewOf(id idempotent.RecordID, s idempotent.StepRecord) stepView {
+	key := idempotent.StepKeyFor(id, s.Name)
+	v := stepView{
+		Name: s.Name, State: "begun", Mode: "at_least_once", Attempt: s.Attempt, At: stamp{s.At},
+		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), ResultBytes: len(s.Result),
+	}
+	if s.Finished {
+		v.State = "finished"
+	}
+	if s.Mode == idempotent.AtMostOnce {
+		v.Mode = "at_most_once"
+	}
+	return v
+}
+
+// addStepResults puts what the finished steps returned into the view.
+func (v *view) addStepResults(r *idempotent.Record) error {
+	for i := range v.Steps {
+		if s, recorded := r.Step(v.Steps[i].Name); recorded && s.Finished {
+			if err := s.Decode(&v.Steps[i].Result); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resultBytes returns how much room the result of r takes.
+func resultBytes(r *idempotent.Record) int {
+	if r.Chunks.Count > 0 {
+		return r.Chunks.Length
+	}
+	return len(r.Result)
+}
+
+// short names a record in a line: its operation and what is enough of its hash.
+func short(id idempotent.RecordID) string {
+	return oneLine(id.Operation()) + "#" + id.KeyHash()
+}
+
+// shell quotes s for a shell.
+func shell(s string) string {
+	b := []byte{'\''}
+	for i := range len(s) {
+		if s[i] == '\'' {
+			b = append(b, `'\'`...)
+		}
+		b = append(b, s[i])
+	}
+	return string(append(b, '\''))
+}

@@ -1,0 +1,78 @@
+package dynamostore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// entry is a record in a list, or, with its id alone, why it cannot be read. A
+// damaged record, or one of a later version, must not hide the others.
+type entry struct {
+	record idempotent.Record
+	err    error
+}
+
+func entryOf(it item) entry {
+	r, err := decode(it)
+	if err != nil {
+		return entry{idempotent.Record{ID: idempotent.RecordID(keyOf(it))}, err}
+	}
+	return entry{record: *r}
+}
+
+// gather yields what n producers find, so many of them at work at once, in the
+// order in which it is found. What a producer returns as its error ends them
+// all and is yielded, as is the end of ctx. A producer whose found returns false
+// has to return.
+func gather(ctx context.Context, n, atOnce int, yield func(idempotent.Record, error) bool, produce func(ctx context.Context, i int, found func(entry) bool) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	entries := make(chan entry)
+	send := func(e entry) bool {
+		select {
+		case entries <- e:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	numbers := make(chan int, n)
+	for i := range n {
+		numbers <- i
+	}
+	close(numbers)
+	var producers sync.WaitGroup
+	for range atOnce {
+		producers.Go(func() {
+			for i := range numbers {
+				if ctx.Err() != nil {
+					return
+				}
+				if err := produce(ctx, i, send); err != nil {
+					send(entry{err: err})
+					return
+				}
+			}
+		})
+	}
+	go func() {
+		producers.Wait()
+		close(entries)
+	}()
+
+	enough := false
+	for e := range entries {
+		if enough {
+			continue // until every producer has noticed
+		}
+		enough = !yield(e.record, e.err) || e.err != nil && e.record.ID == ""
+		if enough {
+			cancel()
+		}
+	}
+	if err := ctx.Err(); err != nil && !enough {
+		yield(idempotent.Record{}, err)
+	}
+}

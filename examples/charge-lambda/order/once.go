@@ -1,0 +1,62 @@
+package order
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// AtOnce returns the handler that pays, and then writes everything else at once.
+func (s *Shop) AtOnce() Handler {
+	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile })
+}
+
+func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
+	record := current(ctx)
+	paid, err := s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, r.Request)
+	switch {
+	case errors.Is(err, charge.ErrDeclined):
+		return Confirmation{}, declined
+	case errors.Is(err, charge.ErrNotSent):
+		return Confirmation{}, idempotent.NotExecuted(err)
+	case err != nil: // unknown: the provider knows
+		return Confirmation{}, err
+	}
+	done := Confirmation{Order: ID(record), Charge: paid.ID}
+	return done, dynamostore.Commit(ctx, done, s.order(done.Order, paid), s.wanted(done.Order))
+}
+
+// Resolve is an [idempotent.ResolveFunc] for AtOnce. Where the provider was paid
+// it writes what the handler did not come to write. It may be asked twice, and
+// while a late handler writes the same: only one of them can write the order.
+func (s *Shop) Resolve(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	paid, err := s.Provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
+	switch {
+	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
+		return idempotent.ProvenNotExecuted(), nil
+	case err != nil:
+		return idempotent.Resolution{}, err // asked again later
+	}
+	done := Confirmation{Order: ID(r.ID), Charge: paid.ID}
+	_, err = s.Client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
+		TransactItems: []types.TransactWriteItem{s.order(done.Order, paid), s.wanted(done.Order)},
+	})
+	if err != nil && !written(err) {
+		return idempotent.Resolution{}, err
+	}
+	return idempotent.Resolved(done), nil
+}
+
+// written reports whether err says that the order is there already.
+func written(err error) bool {
+	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
+	return ok && len(cancelled.CancellationReasons) > 0 &&
+		aws.ToString(cancelled.CancellationReasons[0].Code) == "ConditionalCheckFailed"
+}

@@ -1,0 +1,161 @@
+package order_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/order"
+	"github.com/once-lambda/once/idempotent"
+)
+
+func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
+	t.Helper()
+	first, err := w.send(t, h)
+	if err != nil || first.Order != order.ID(record(operation)) || first.Charge != "ch_a" {
+		t.Fatalf("got %+v, %v", first, err)
+	}
+	if again, err := w.send(t, h); err != nil || again != first {
+		t.Errorf("a retry got %+v, %v", again, err)
+	}
+	if len(w.bank.charges) != 1 || !w.has("orders", operation) {
+		t.Errorf("%d charges, and an order: %t", len(w.bank.charges), w.has("orders", operation))
+	}
+	if mailed, wanted := len(w.bank.mails), w.has("outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
+		t.Errorf("%d receipts mailed, and one to mail: %t", mailed, wanted)
+	}
+}
+
+func TestInSteps(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*world) (repair func()){
+		"nothing fails": func(*world) func() { return func() {} },
+		"the payment, before it happened": func(w *world) func() {
+			w.bank.before = charge.ErrNotSent
+			return func() { w.bank.before = nil }
+		},
+		"the payment, after it happened": func(w *world) func() {
+			w.bank.after = errBroken
+			return func() { w.bank.after = nil }
+		},
+		"the order": func(w *world) func() {
+			w.tables.fail = &types.ResourceNotFoundException{}
+			return func() { w.tables.fail = nil }
+		},
+		"the receipt": func(w *world) func() {
+			w.bank.mail = errBroken
+			return func() { w.bank.mail = nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			repair := fail(w)
+			h := w.InSteps()
+			if name != "nothing fails" {
+				if c, err := w.send(t, h); err == nil {
+					t.Errorf("got %+v", c)
+				}
+			}
+			repair()
+			w.wantDone(t, order.InSteps, h)
+		})
+	}
+}
+
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wantDone(t, order.AtOnce, w.AtOnce())
+}
+
+// A declined card is the outcome of both, and nothing is written.
+func TestDeclined(t *testing.T) {
+	t.Parallel()
+	for operation, handler := range map[string]func(*order.Shop) order.Handler{order.InSteps: (*order.Shop).InSteps, order.AtOnce: (*order.Shop).AtOnce} {
+		w := newWorld(t)
+		w.bank.before = charge.ErrDeclined
+		h := handler(w.Shop)
+		for range 2 {
+			var final *idempotent.FinalError
+			if _, err := w.send(t, h); !errors.As(err, &final) || final.Code != "card_declined" {
+				t.Errorf("%s: got %v", operation, err)
+			}
+			w.bank.before = errBroken // it is not asked again
+		}
+		if w.has("orders", operation) {
+			t.Errorf("%s: there is an order", operation)
+		}
+	}
+}
+
+// Without an answer of the provider's the outcome is unknown until it is asked.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.AtOnce()
+	w.bank.before = charge.ErrNotSent
+	if _, err := w.send(t, h); !errors.Is(err, charge.ErrNotSent) {
+		t.Fatal(err)
+	}
+	w.bank.before, w.bank.after = nil, errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	w.bank.after = nil
+	if _, err := w.send(t, h); !errors.Is(err, idempotent.ErrUnresolved) {
+		t.Fatalf("a retry got %v", err)
+	}
+	w.clock.Advance(time.Minute)
+	w.bank.before = errBroken
+	if err := w.resolve(t); !errors.Is(err, errBroken) {
+		t.Errorf("without the provider: %v", err)
+	}
+	w.bank.before, w.tables.fail = nil, errBroken
+	if err := w.resolve(t); !errors.Is(err, errBroken) {
+		t.Errorf("without the table: %v", err)
+	}
+	w.tables.fail = nil
+	for range 2 { // the second time everything is there
+		if err := w.resolve(t); err != nil {
+			t.Error(err)
+		}
+	}
+	w.wantDone(t, order.AtOnce, h)
+}
+
+// Where the provider knows of nothing, the next request runs.
+func TestResolveNotExecuted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.AtOnce()
+	w.bank.before = errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	w.bank.before = nil
+	w.clock.Advance(time.Minute)
+	if err := w.resolve(t); err != nil {
+		t.Fatal(err)
+	}
+	w.wantDone(t, order.AtOnce, h)
+}
+
+// It is paid, and an order of somebody else's has its number: only people know
+// what to do.
+func TestForeignOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tables.items["orders/"+order.ID(record(order.InSteps))] = item{}
+	h := w.InSteps()
+	var unknown *idempotent.UnknownError
+	if _, err := w.send(t, h); !errors.As(err, &unknown) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := w.send(t, h); !errors.Is(err, idempotent.ErrUnresolved) {
+		t.Errorf("a retry got %v", err)
+	}
+}

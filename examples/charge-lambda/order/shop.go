@@ -1,0 +1,72 @@
+package order
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The operations. They are part of every record's id.
+const (
+	InSteps = "order-in-steps"
+	AtOnce  = "order-at-once"
+)
+
+// Request is what a client orders.
+type Request struct {
+	Number string // the client's number of it: the idempotency key
+	charge.Request
+}
+
+// Confirmation is what a client gets, and what a retry gets again.
+type Confirmation struct {
+	Order  string `json:"order"`
+	Charge string `json:"charge"`
+}
+
+// Provider takes payments. A *charge.Client is one.
+type Provider interface {
+	Charge(ctx context.Context, key string, record idempotent.RecordID, r charge.Request) (charge.Charge, error)
+	Find(ctx context.Context, key string) (charge.Charge, error)
+}
+
+// Mailer mails receipts. A *receipt.Client is one.
+type Mailer interface {
+	Mail(ctx context.Context, key, order string) (id string, err error)
+}
+
+var _ Provider = (*charge.Client)(nil)
+
+// Shop has what orders need. It is safe for concurrent use, and not to be changed
+// then.
+type Shop struct {
+	Guard    *idempotent.Guard // over a *dynamostore.Store
+	Client   dynamostore.Transactor
+	Provider Provider
+	Mailer   Mailer
+	Orders   string // the table of the orders; partition key "pk"
+	Outbox   string // the table of the receipts that are to be mailed; partition key "pk"
+}
+
+// Handler takes an order. It is an alias because lambda.StartHandlerFunc takes no
+// defined type.
+type Handler = func(context.Context, Request) (Confirmation, error)
+
+// ID is the number that the shop gives to the order of a record. A resolver knows
+// it too, without having seen the request.
+func ID(record idempotent.RecordID) string { return "ord_" + record.KeyHash() }
+
+// current returns the record that ctx is about.
+func current(ctx context.Context) idempotent.RecordID {
+	execution, ok := idempotent.FromContext(ctx)
+	if !ok {
+		panic("order: called without its guard")
+	}
+	return execution.RecordID()
+}
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

@@ -1,0 +1,56 @@
+package order
+
+import (
+	"context"
+	"errors"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The steps. Their names are in records that may be in flight: they do not
+// change.
+const (
+	stepAuthorise = "authorise"
+	stepOrder     = "order"
+	stepReceipt   = "receipt"
+)
+
+// InSteps returns the handler that goes on where an earlier run stopped.
+func (s *Shop) InSteps() Handler {
+	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Resume
+		o.Steps = []string{stepAuthorise, stepOrder, stepReceipt}
+	})
+}
+
+func byNumber(operation string) idempotent.KeyFunc[Request] {
+	return idempotent.KeyFrom(operation, func(r Request) (scope, id string) { return r.Customer, r.Number })
+}
+
+func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
+	record := current(ctx)
+	paid, err := idempotent.Step(ctx, stepAuthorise, func(ctx context.Context) (charge.Charge, error) {
+		return s.Provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, r.Request)
+	})
+	switch {
+	case errors.Is(err, charge.ErrDeclined):
+		return Confirmation{}, declined
+	case err != nil: // retryable: the next request asks again, with the same key
+		return Confirmation{}, err
+	}
+	order, err := dynamostore.CommitStep(ctx, stepOrder, ID(record), s.order(ID(record), paid))
+	switch {
+	case errors.Is(err, dynamostore.ErrCondition): // it is paid, and there is an order that is not ours
+		return Confirmation{}, idempotent.Unknown(err)
+	case err != nil:
+		return Confirmation{}, err
+	}
+	_, err = idempotent.Step(ctx, stepReceipt, func(ctx context.Context) (string, error) {
+		return s.Mailer.Mail(ctx, idempotent.DownstreamKey(ctx), order)
+	})
+	return Confirmation{Order: order, Charge: paid.ID}, err
+}
+
+var declined = idempotent.Final("card_declined", "The card was declined.")

@@ -1,0 +1,529 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The writes of steps, one by one: which there are, what is in them, and what
+// becomes of those that fail.
+
+func value[T any](v T) func(context.Context) (T, error) {
+	return func(context.Context) (T, error) { return v, nil }
+}
+
+// do runs a handler of steps over s.
+func (s *watched) do(t *testing.T, key idempotent.Key, h func(context.Context) (string, error), optFns ...func(*idempotent.Options)) (string, error) {
+	t.Helper()
+	g, _ := newGuardOver(t, s, append([]func(*idempotent.Options){resume("a", "b")}, optFns...)...)
+	return idempotent.Do(t.Context(), g, key, h)
+}
+
+// One write for an AtLeastOnce step, two for one that runs AtMostOnce, none for
+// what is replayed; and each is the owner's own.
+func TestStepWrites(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		optFns []func(*idempotent.StepOptions)
+		writes int
+	}{"AtLeastOnce": {nil, 1}, "AtMostOnce": {[]func(*idempotent.StepOptions){atMostOnce}, 2}} {
+		s, key := watch(), newKey()
+		last := errDown
+		handler := func(ctx context.Context) (string, error) {
+			before := len(s.calls)
+			first := last != nil
+			if v, err := idempotent.Step(ctx, "a", value(1), c.optFns...); v != 1 || err != nil {
+				t.Errorf("%s: %d, %v", name, v, err)
+			}
+			if n := len(s.calls) - before; first && n != c.writes || !first && n != 0 {
+				t.Errorf("%s: %d calls, want %d, and none on replay: %v", name, n, c.writes, s.calls[before:])
+			}
+			return "done", last
+		}
+		_, _ = s.do(t, key, handler)
+		last = nil
+		if v, err := s.do(t, key, handler); v != "done" || err != nil {
+			t.Errorf("%s: %q, %v", name, v, err)
+		}
+		// Two claims, the steps, two outcomes.
+		if want := 2 + 1 + c.writes + 2; len(s.calls) != want {
+			t.Errorf("%s: %d calls, want %d: %v", name, len(s.calls), want, s.calls)
+		}
+	}
+}
+
+// A step is not begun under a context that has ended.
+func TestStepUnderAnEndedContext(t *testing.T) {
+	t.Parallel()
+	s := watch()
+	_, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		return idempotent.Step(ended, "a", never[string])
+	})
+	if !errors.Is(err, context.Canceled) || len(s.calls) != 2 {
+		t.Errorf("got %v after %v", err, s.calls)
+	}
+}
+
+// A name is used once in a run, also if its result was replayed.
+func TestStepNamesAreUsedOnce(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	for range 2 {
+		_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+			for _, name := range []string{"a", "b"} {
+				if _, err := idempotent.Step(ctx, name, value("x")); err != nil {
+					return "", err
+				}
+			}
+			return idempotent.Step(ctx, "a", never[string])
+		})
+		if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "twice in one run") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// What an earlier run may have done is not undone by a later one that did
+// nothing.
+func TestStepStaysBegun(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	for _, err := range []error{errDown, idempotent.NotExecuted(errDown)} {
+		if _, got := s.do(t, key, func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "a", func(context.Context) (string, error) { return "", err })
+		}); got != err {
+			t.Errorf("got %v, want %v", got, err)
+		}
+		r := s.record(t, key)
+		if step, found := r.Step("a"); !found || step.Finished || step.Attempt != 1 || r.Reason != idempotent.ReasonHandlerError {
+			t.Errorf("after %v: the step is %+v, %v, the record %s", err, step, found, r.Reason)
+		}
+	}
+}
+
+// Without its mark an AtMostOnce step does not run, and was not begun.
+func TestStepWithoutItsMark(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		s.replace = nil
+		return nil, errDown
+	}
+	var failed error
+	_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		_, failed = idempotent.Step(ctx, "a", never[string], atMostOnce)
+		if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil { // it may be tried again
+			t.Errorf("got %q, %v", v, err)
+		}
+		return "", idempotent.NotExecuted(errDown)
+	})
+	if !errors.Is(failed, idempotent.ErrStore) || !errors.Is(err, errDown) {
+		t.Errorf("the step: %v; the handler: %v", failed, err)
+	}
+
+	key = newKey()
+	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+		s.replace = nil
+		return nil, errDown
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		_, _ = idempotent.Step(ctx, "a", never[string], atMostOnce)
+		return "", idempotent.NotExecuted(errDown)
+	})
+	if r := s.record(t, key); r.State != idempotent.StateRetryable || r.Reason != idempotent.ReasonNotExecuted || len(r.Steps) != 0 {
+		t.Errorf("the record is %s (%s) with %d steps", r.State, r.Reason, len(r.Steps))
+	}
+}
+
+// A mark whose reply was lost is in the record, and its step did not run: the
+// next write takes it back.
+func TestStepMarkWithoutAReply(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		s.replace = nil
+		if met, err := s.Store.Replace(ctx, r, s.record(t, key).Version); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		return nil, errDown
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "a", never[string], atMostOnce); !errors.Is(err, idempotent.ErrStore) {
+			t.Errorf("the step: %v", err)
+		}
+		if len(s.record(t, key).Steps) != 1 {
+			t.Error("the mark is not in the record: the test shows nothing")
+		}
+		return "", idempotent.NotExecuted(errDown)
+	})
+	if r := s.record(t, key); r.State != idempotent.StateRetryable || len(r.Steps) != 0 {
+		t.Errorf("the record is %s with the steps %+v", r.State, r.Steps)
+	}
+}
+
+// A result that cannot be written is taken along by the next write, and told.
+func TestStepResultThatIsNotWritten(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+		s.replace = nil
+		return nil, errDown
+	}
+	at := now()
+	g, events := newGuardOver(t, s, resume("a", "b"), fixed(at))
+	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		if v, err := idempotent.Step(ctx, "a", value("x")); v != "x" || err != nil {
+			t.Errorf("got %q, %v", v, err)
+		}
+		return "", errDown
+	})
+	if err != errDown {
+		t.Error(err)
+	}
+	if step, _ := s.record(t, key).Step("a"); !step.Finished || !step.At.Equal(at) {
+		t.Errorf("the step is %+v", step)
+	}
+	if events.Count(idempotent.EventStoreError) != 1 || events.Count(idempotent.EventStepDone) != 0 {
+		t.Errorf("events %s", events.Kinds())
+	}
+	for _, e := range events.Events() {
+		if e.Kind == idempotent.EventStoreError && (!errors.Is(e.Err, errDown) || e.KeyHash != key.RecordID().KeyHash()) {
+			t.Errorf("the event is %+v", e)
+		}
+	}
+}
+
+// A write whose reply was lost is met by the next one, or by itself.
+func TestStepWriteWithoutAReply(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]func(*idempotent.Record) (*idempotent.Record, error){
+		"no reply":              func(*idempotent.Record) (*idempotent.Record, error) { return nil, errDown },
+		"the SDK sent it again": func(r *idempotent.Record) (*idempotent.Record, error) { return r, nil },
+	} {
+		s, key := watch(), newKey()
+		was := idempotent.Version{}
+		s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+			s.replace = nil
+			if met, err := s.Store.Replace(ctx, r, was); met != nil || err != nil {
+				t.Fatal(met, err)
+			}
+			return lost(&r)
+		}
+		_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+			was = s.record(t, key).Version
+			for _, step := range []string{"a", "b"} {
+				if v, err := idempotent.Step(ctx, step, value(step)); v != step || err != nil {
+					t.Errorf("%s: %q, %v", name, v, err)
+				}
+			}
+			return "", errDown
+		})
+		if err != errDown {
+			t.Error(err)
+		}
+		// A claim, two steps, an outcome; and one more where the first was met.
+		if want := map[string]int{"no reply": 5, "the SDK sent it again": 4}[name]; len(s.calls) != want {
+			t.Errorf("%s: %d calls, want %d: %v", name, len(s.calls), want, s.calls)
+		}
+		r := s.record(t, key)
+		for _, step := range []string{"a", "b"} {
+			if got, _ := r.Step(step); !got.Finished {
+				t.Errorf("%s: the step %s is %+v", name, step, got)
+			}
+		}
+	}
+}
+
+// Where the record is gone, or never stays as it is, the step says so.
+func TestStepWhoseRecordIsNotThere(t *testing.T) {
+	t.Parallel()
+	s := watch()
+	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+		return nil, idempotent.ErrNoRecord
+	}
+	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "a", value("x"))
+		if !errors.Is(err, idempotent.ErrLeaseLost) {
+			t.Errorf("the step: %v", err)
+		}
+		return "", err
+	}); !errors.Is(err, idempotent.ErrLeaseLost) {
+		t.Error(err)
+	}
+
+	s, key := watch(), newKey()
+	rounds := 0
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		rounds++
+		met := s.record(t, key)
+		met.Version = idempotent.Version{byte(rounds)}
+		return met, nil
+	}
+	if _, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "a", never[string], atMostOnce)
+		if !errors.Is(err, idempotent.ErrStore) || rounds > 10 || rounds < 2 {
+			t.Errorf("the step: %v after %d rounds", err, rounds)
+		}
+		s.replace = nil
+		return "", idempotent.NotExecuted(err)
+	}); err == nil {
+		t.Error("no error")
+	}
+}
+
+// A record that would be too large keeps that the step was begun, and settles.
+func TestStepTooLargeForTheStore(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		if len(finished(r.Steps)) > 0 {
+			return nil, idempotent.ErrTooLarge
+		}
+		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+	}
+	_, err := s.do(t, key, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "a", value("x")) })
+	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "more than the store can hold") {
+		t.Errorf("got %v", err)
+	}
+	if r := s.record(t, key); r.State != idempotent.StateRetryable || len(r.Steps) != 1 || r.Steps[0].Finished {
+		t.Errorf("the record is %s with the steps %+v", r.State, r.Steps)
+	}
+}
+
+func finished(steps []idempotent.StepRecord) []idempotent.StepRecord {
+	return slices.DeleteFunc(slices.Clone(steps), func(s idempotent.StepRecord) bool { return !s.Finished })
+}
+
+// JSON has no such number.
+func TestStepThatDoesNotEncode(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "a", value(math.NaN()))
+		return "", err
+	})
+	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "cannot be recorded") {
+		t.Errorf("got %v", err)
+	}
+	if r := s.record(t, key); len(r.Steps) != 1 || r.Steps[0].Finished {
+		t.Errorf("the steps are %+v", r.Steps)
+	}
+}
+
+// A step whose handler has committed meanwhile is too late.
+func TestStepAfterCommit(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	v, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "a", func(ctx context.Context) (string, error) {
+			return "x", commit(ctx, "done", s.Store.Replace)
+		})
+		if err != idempotent.ErrSealed {
+			t.Errorf("the step: %v", err)
+		}
+		return "done", nil
+	})
+	if v != "done" || err != nil || s.record(t, key).Steps != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+}
+
+// The end of a step that the handler left behind does not reach the outcome.
+func TestStepLeftBehind(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	writes := 0
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		if writes++; writes == 1 { // the outcome is on its way
+			close(end)
+			<-left
+			return s.change(t, key, func(r *idempotent.Record) { r.State = idempotent.StateUnknown }), nil
+		}
+		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		go func() {
+			defer close(left)
+			_, _ = idempotent.Step(ctx, "a", func(context.Context) (string, error) {
+				close(begun)
+				<-end
+				return "", idempotent.NotExecuted(errDown)
+			})
+		}()
+		<-begun
+		return "", errDown
+	})
+	if r := s.record(t, key); writes != 2 || len(r.Steps) != 1 {
+		t.Errorf("after %d writes the steps are %+v", writes, r.Steps)
+	}
+}
+
+// Events name the step; without an observer there are none.
+func TestStepEvents(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	g, events := newGuardOver(t, s, resume("a"))
+	h := func(ctx context.Context) (string, error) {
+		_, err := idempotent.Step(ctx, "a", value("x"))
+		return "", errors.Join(err, errDown)
+	}
+	_, _ = idempotent.Do(t.Context(), g, key, h)
+	_, _ = idempotent.Do(t.Context(), g, key, h)
+	for _, kind := range []idempotent.EventKind{idempotent.EventStepDone, idempotent.EventStepReplayed} {
+		i := slices.IndexFunc(events.Events(), func(e idempotent.Event) bool { return e.Kind == kind })
+		if i < 0 || events.Events()[i].Step != "a" {
+			t.Errorf("%s: %+v", kind, events.Events())
+		}
+	}
+	var log bytes.Buffer
+	if _, err := s.do(t, newKey(), h, func(o *idempotent.Options) { o.Observer, o.Logger = nil, slog.New(slog.NewTextHandler(&log, nil)) }); !errors.Is(err, errDown) || log.Len() > 0 {
+		t.Errorf("%v, and the log says %s", err, &log)
+	}
+}
+
+// packs returns a text whose record has exactly n bytes.
+func packs(t *testing.T, n int) string {
+	t.Helper()
+	const printable = "!#$%&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+	dice := rand.New(rand.NewSource(1))
+	text := make([]byte, 2*n)
+	for i := range text {
+		text[i] = printable[dice.Intn(len(printable))]
+	}
+	size := func(length int) int {
+		s, key := watch(), newKey()
+		_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+			_, err := idempotent.Step(ctx, "a", value(string(text[:length])))
+			return "", errors.Join(err, errDown)
+		})
+		step, _ := s.record(t, key).Step("a")
+		if !step.Finished {
+			return n + 1
+		}
+		return len(step.Result)
+	}
+	low, high := n, 2*n
+	for low < high {
+		if mid := (low + high) / 2; size(mid) < n {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	for length := low - 8; length < low+8; length++ {
+		if size(length) == n {
+			return string(text[:length])
+		}
+	}
+	t.Fatalf("no text packs to %d bytes", n)
+	return ""
+}
+
+// The limits are what may be kept, to the byte.
+func TestStepLimits(t *testing.T) {
+	t.Parallel()
+	const one, all = 64 << 10, 256 << 10
+	full := packs(t, one)
+	s, key := watch(), newKey()
+	name := strings.Repeat("n", 64)
+	_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		for _, step := range []string{"a/1", "a/2", "b/1", "b/2"} {
+			if _, err := idempotent.Step(ctx, step, value(full)); err != nil {
+				return "", err
+			}
+		}
+		if _, err := idempotent.Step(ctx, "a/3", value("")); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "262144") {
+			t.Errorf("beyond all that may be kept: %v", err)
+		}
+		return "", errDown
+	})
+	if r := s.record(t, key); err != errDown || len(finished(r.Steps)) != all/one {
+		t.Errorf("%v, %d steps", err, len(finished(r.Steps)))
+	}
+	if v, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, value("x")) }, resume(name)); v != "x" || err != nil {
+		t.Errorf("a name of 64 characters: %q, %v", v, err)
+	}
+	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
+		return idempotent.Step(ctx, "a", never[string], func(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce + 1 })
+	}); !errors.Is(err, idempotent.ErrStep) {
+		t.Errorf("a mode that does not exist: %v", err)
+	}
+	for _, name := range []string{"x/a", "/a"} {
+		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.Is(err, idempotent.ErrStep) {
+			t.Errorf("%s, which was not declared: %v", name, err)
+		}
+	}
+}
+
+func TestStepModes(t *testing.T) {
+	t.Parallel()
+	for mode, code := range map[idempotent.StepMode]string{idempotent.AtLeastOnce: "L", idempotent.AtMostOnce: "M"} {
+		if got, err := idempotent.ParseStepMode(code); mode.Code() != code || got != mode || err != nil {
+			t.Errorf("%d: code %q, and back %d, %v", mode, mode.Code(), got, err)
+		}
+	}
+	if got := (idempotent.AtMostOnce + 1).Code(); got != "?" {
+		t.Errorf("an unknown mode has the code %q", got)
+	}
+	if _, err := idempotent.ParseStepMode("?"); err == nil {
+		t.Error("an unknown code is a mode")
+	}
+}
+
+func TestStepRecordDecode(t *testing.T) {
+	t.Parallel()
+	var v string
+	for says, s := range map[string]idempotent.StepRecord{
+		"has not finished": {Name: "a", Encoding: "json", Result: []byte(`"x"`)},
+		"does not decode":  {Name: "a", Finished: true, Encoding: "protobuf", Result: []byte(`"x"`)},
+	} {
+		if err := s.Decode(&v); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), says) || v != "" {
+			t.Errorf("got %q, %v; want %q", v, err, says)
+		}
+	}
+}
+
+// A record that was handed out does not change with the run.
+func TestStepsAreNotShared(t *testing.T) {
+	t.Parallel()
+	r := idempotent.Record{Steps: []idempotent.StepRecord{{Name: "a", Result: []byte("1")}}}
+	c := r.Clone()
+	c.Steps[0].Result[0], c.Steps[0].Name = '2', "b"
+	if r.Steps[0].Name != "a" || string(r.Steps[0].Result) != "1" {
+		t.Errorf("the original became %+v", r.Steps[0])
+	}
+
+	s, key := watch(), newKey()
+	var seen []idempotent.Record // as the store was handed them, uncopied
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		seen = append(seen, r)
+		return s.Store.Replace(ctx, r, s.record(t, key).Version)
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		_, _ = idempotent.Step(ctx, "b", value("b"), atMostOnce)
+		_, _ = idempotent.Step(ctx, "a", func(context.Context) (string, error) { return "", idempotent.NotExecuted(errDown) }, atMostOnce)
+		return "", errDown
+	})
+	var names []string
+	for _, r := range seen {
+		for _, step := range r.Steps {
+			names = append(names, step.Name+map[bool]string{true: "+", false: "-"}[step.Finished])
+		}
+		names = append(names, ";")
+	}
+	if got := strings.Join(names, ""); got != "b-;b+;a-b+;b+;" {
+		t.Errorf("what was written changed afterwards to %s", got)
+	}
+}

@@ -1,0 +1,357 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// What can go wrong with a transaction, and what its caller, the observer and
+// the record know then.
+
+// committing runs one handler that commits, and returns what Commit said.
+func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *idempotent.Record, events []idempotent.EventKind, said error) {
+	t.Helper()
+	s, key := memstore.New(), newKey()
+	g, recorder := newGuardOver(t, s, optFns...)
+	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		said = commit(ctx, "done", write(s, key))
+		return "done", said
+	})
+	r, err := s.Get(t.Context(), key.RecordID())
+	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Fatal(err)
+	}
+	return r, recorder.Kinds(), said
+}
+
+func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transaction {
+	return func(*memstore.Store, idempotent.Key) idempotent.Transaction {
+		return func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+			return nil, err
+		}
+	}
+}
+
+func TestCommitErrors(t *testing.T) {
+	t.Parallel()
+	// Too large: nothing was written, and the error is the store's own.
+	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
+	if said != idempotent.ErrTooLarge || r.State != idempotent.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
+		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
+	}
+	// The record is gone.
+	_, events, said = committing(t, fails(idempotent.ErrNoRecord))
+	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, idempotent.EventLeaseLost) {
+		t.Errorf("gone: %v, events %s", said, events)
+	}
+	// The transaction's own earlier try is met: it was applied.
+	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
+		return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
+				t.Error(met, err)
+			}
+			return s.Replace(ctx, next, was)
+		}
+	})
+	if said != nil || r.State != idempotent.StateCompleted || slices.Contains(events, idempotent.EventContradicted) {
+		t.Errorf("sent again by the SDK: %v, the record is %s, events %s", said, r.State, events)
+	}
+}
+
+// What does not encode, and what comes too late, is not sent.
+func TestCommitIsNotSent(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	sent := func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+		t.Error("it was sent")
+		return nil, nil
+	}
+	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		if err := commit(ctx, make(chan int), sent); err == nil {
+			t.Error("a channel is no result")
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := commit(ended, "x", sent); !errors.Is(err, context.Canceled) {
+			t.Errorf("under an ended context: %v", err)
+		}
+		return "", errDown
+	})
+	// A second one, and one after a reply that was lost.
+	l := &ledger{Store: memstore.New(), lose: true}
+	g, events := newGuardOver(t, l.Store)
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		if err := commit(ctx, "x", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
+			t.Errorf("the lost reply: %v", err)
+		}
+		if err := commit(ctx, "x", l.book("a")); err != nil {
+			t.Errorf("the next try: %v", err)
+		}
+		if err := commit(ctx, "x", sent); err != idempotent.ErrSealed {
+			t.Errorf("a second Commit: %v", err)
+		}
+		return "x", nil
+	})
+	if err != nil || events.Count(idempotent.EventCompleted) != 1 || events.Count(idempotent.EventContradicted) != 0 || len(l.booked) != 1 {
+		t.Errorf("%v, events %s, booked %v", err, events.Kinds(), l.booked)
+	}
+}
+
+// What somebody else wrote meanwhile, by whom, and what is told of it.
+func TestCommitMeets(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*idempotent.Record)
+		want   error
+		kinds  []idempotent.EventKind
+	}{
+		{"a step of its own", func(r *idempotent.Record) {}, nil, []idempotent.EventKind{"reserved", "completed"}},
+		{"a sweeper", func(r *idempotent.Record) { r.State = idempotent.StateUnknown }, nil, []idempotent.EventKind{"reserved", "late_completion"}},
+		{"a resolver that found nothing", func(r *idempotent.Record) { r.State = idempotent.StateRetryable }, nil, []idempotent.EventKind{"reserved", "contradicted", "late_completion"}},
+		{"a webhook", func(r *idempotent.Record) {
+			r.State, r.Encoding, r.Result = idempotent.StateCompleted, "json", []byte(`"w"`)
+		}, idempotent.ErrSettled,
+			[]idempotent.EventKind{"reserved", "contradicted", "contradicted", "replayed"}},
+		{"another owner", func(r *idempotent.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
+	} {
+		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
+			met := false
+			return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+				if !met {
+					met = true
+					other := record(t, s, key)
+					other.Version = idempotent.Version{9}
+					c.change(other)
+					if _, err := s.Replace(ctx, *other, was); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return s.Replace(ctx, next, was)
+			}
+		})
+		if !errors.Is(said, c.want) || c.want == nil && (said != nil || r.State != idempotent.StateCompleted) {
+			t.Errorf("%s: %v, the record is %s", c.name, said, r.State)
+		}
+		if fmt.Sprint(kinds) != fmt.Sprint(c.kinds) {
+			t.Errorf("%s: events %s, want %s", c.name, kinds, c.kinds)
+		}
+	}
+}
+
+// brittle keeps no chunks.
+type brittle struct{ *chunked }
+
+func (brittle) PutChunks(context.Context, idempotent.RecordID, idempotent.Version, []byte, time.Time) (int, error) {
+	return 0, errDown
+}
+
+// writeOnly never gives back what it keeps.
+type writeOnly struct{ *chunked }
+
+func (writeOnly) GetChunks(context.Context, idempotent.RecordID, idempotent.Version, int) ([]byte, error) {
+	return nil, errDown
+}
+
+// A large result is kept before the transaction or there is none; and a retry of
+// the same process has it at hand.
+func TestCommitLargeResultAtHand(t *testing.T) {
+	t.Parallel()
+	large := make([]int, 20_000)
+	for i := range large {
+		large[i] = i * i
+	}
+	broken := brittle{newChunked()}
+	g, events := newGuardOver(t, broken)
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) ([]int, error) {
+		err := commit(ctx, large, broken.Replace)
+		if !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, errDown) {
+			t.Errorf("Commit: %v", err)
+		}
+		return nil, idempotent.NotExecuted(err)
+	})
+	if !errors.Is(err, errDown) || events.Count(idempotent.EventStoreError) != 1 {
+		t.Errorf("%v, events %s", err, events.Kinds())
+	}
+
+	s := newChunked()
+	w := &watched{Store: s}
+	g, _ = newGuardOver(t, struct {
+		*watched
+		idempotent.ChunkStore
+	}{w, writeOnly{s}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
+	key := newKey()
+	for range 2 {
+		if v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) ([]int, error) { return large, commit(ctx, large, s.Replace) }); err != nil || !slices.Equal(v, large) {
+			t.Errorf("%d numbers, %v", len(v), err)
+		}
+	}
+	if len(w.calls) != 1 {
+		t.Errorf("%v; a retry has it in the cache", w.calls)
+	}
+}
+
+// A step's transaction that was not applied leaves nothing behind: the handler
+// may go on without it, or try again.
+func TestCommitStepThatWasNotApplied(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		value any
+		err   error
+	}{
+		"refused":         {"x", errRefused},
+		"too large":       {"x", idempotent.ErrTooLarge},
+		"not to be sent":  {string(make([]byte, 10)), fmt.Errorf("%w: too many items", idempotent.ErrNotApplied)},
+		"does not encode": {math.NaN(), nil},
+	} {
+		for _, again := range []bool{false, true} {
+			s, key := memstore.New(), newKey()
+			g, _ := newGuardOver(t, s, resume("order"))
+			v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+				var err error
+				if text, ok := c.value.(string); ok {
+					_, err = idempotent.CommitStep(ctx, "order", text, func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+						return nil, c.err
+					})
+				} else {
+					_, err = idempotent.CommitStep(ctx, "order", c.value.(float64), s.Replace)
+				}
+				if err == nil || errors.Is(err, idempotent.ErrStore) {
+					t.Errorf("%s: the step: %v", name, err)
+				}
+				if again {
+					return idempotent.CommitStep(ctx, "order", "y", s.Replace)
+				}
+				if len(record(t, s, key).Steps) != 0 {
+					t.Errorf("%s: it was written", name)
+				}
+				return "y", nil
+			})
+			if v != "y" || err != nil {
+				t.Errorf("%s, again %t: %q, %v", name, again, v, err)
+			}
+		}
+	}
+	// Undeclared: nothing is sent.
+	s := memstore.New()
+	g, _ := newGuardOver(t, s, resume("order"))
+	if _, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
+		return idempotent.CommitStep(ctx, "mail", 1, func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+			t.Error("it was sent")
+			return nil, nil
+		})
+	}); !errors.Is(err, idempotent.ErrStep) {
+		t.Error(err)
+	}
+}
+
+// A step's result is what was recorded, not a mixture with what this run had.
+func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
+	t.Parallel()
+	s, key := memstore.New(), newKey()
+	g, events := newGuardOver(t, s, resume("order"))
+	for i := range 2 {
+		_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			got, err := idempotent.CommitStep(ctx, "order", map[int]string{i: "x"}, s.Replace)
+			if err != nil || len(got) != 1 || got[0] != "x" {
+				t.Errorf("run %d: %v, %v", i, got, err)
+			}
+			return "", errDown
+		})
+	}
+	if events.Count(idempotent.EventStepDone) != 1 || events.Count(idempotent.EventStepReplayed) != 1 {
+		t.Errorf("events %s", events.Kinds())
+	}
+
+	// The first try was applied and its reply lost; the second has another result.
+	l := &ledger{Store: memstore.New(), lose: true}
+	g, events = newGuardOver(t, l.Store, resume("order"))
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		if _, err := idempotent.CommitStep(ctx, "order", map[int]string{1: "x"}, l.book("a")); !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errLost) {
+			t.Errorf("the lost reply: %v", err)
+		}
+		got, err := idempotent.CommitStep(ctx, "order", map[int]string{2: "x"}, l.book("b"))
+		if err != nil || len(got) != 1 || got[1] != "x" {
+			t.Errorf("the next try: %v, %v", got, err)
+		}
+		return "done", err
+	})
+	if err != nil || len(l.booked) != 1 || events.Count(idempotent.EventStoreError) != 1 || events.Count(idempotent.EventStepDone) != 1 {
+		t.Errorf("%v, booked %v, events %s", err, l.booked, events.Kinds())
+	}
+}
+
+// The step's transaction meets its own earlier try, or somebody else's record.
+func TestCommitStepMeets(t *testing.T) {
+	t.Parallel()
+	s, key := memstore.New(), newKey()
+	g, _ := newGuardOver(t, s, resume("order"))
+	writes := 0
+	if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+		return idempotent.CommitStep(ctx, "order", 1, func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+			writes++
+			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
+				t.Error(met, err)
+			}
+			return s.Replace(ctx, next, was) // the SDK sent it again
+		})
+	}); err != nil || writes != 1 {
+		t.Errorf("%v after %d transactions", err, writes)
+	}
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
+		v, err := idempotent.CommitStep(ctx, "order", 1, func(_ context.Context, next idempotent.Record, _ idempotent.Version) (*idempotent.Record, error) {
+			next.Owner, next.Version = idempotent.Owner{9}, idempotent.Version{9}
+			return &next, nil
+		})
+		if !errors.Is(err, idempotent.ErrLeaseLost) || errors.Is(err, idempotent.ErrStore) {
+			t.Errorf("somebody else's: %v", err)
+		}
+		return v, err
+	})
+	if !errors.Is(err, idempotent.ErrLeaseLost) {
+		t.Error(err)
+	}
+}
+
+// After a transaction in doubt nobody can say that nothing was executed.
+func TestCommitInDoubtIsNotNothing(t *testing.T) {
+	t.Parallel()
+	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
+	g, _ := newGuardOver(t, l.Store)
+	key := newKey()
+	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		return "", idempotent.NotExecuted(commit(ctx, "x", l.book("a")))
+	})
+	if r := record(t, l, key); r.State != idempotent.StateUnknown {
+		t.Errorf("the record is %s", r.State)
+	}
+}
+
+// Two steps in doubt are both in doubt.
+func TestCommitStepTwoDoubts(t *testing.T) {
+	t.Parallel()
+	l := &ledger{Store: memstore.New(), fail: []error{errLost, errLost}}
+	g, _ := newGuardOver(t, l.Store, resume("a", "b"))
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		for _, name := range []string{"a", "b"} {
+			if _, err := idempotent.CommitStep(ctx, name, 1, l.book(name)); !errors.Is(err, errLost) {
+				t.Error(err)
+			}
+		}
+		if _, err := idempotent.CommitStep(ctx, "b", 1, l.book("b")); err != nil {
+			t.Error(err)
+		}
+		return "done", nil
+	})
+	if !errors.Is(err, errLost) {
+		t.Errorf("the handler went on without its step a: %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package idempotent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+)
+
+// DownstreamKey returns the idempotency key for the provider call of a guarded
+// handler, or of the [Step] that ctx belongs to. It is derived from the record
+// id and the step's name, and so is the same on every attempt: a provider that
+// honours it acts once, also where this process dies between the provider's
+// effect and the record of it.
+//
+// Outside an execution it is a fresh random key at every call, never empty. See
+// [AsUUID] for providers that want another shape.
+func DownstreamKey(ctx context.Context) string {
+	switch at := ctx.Value(executionKey{}).(type) {
+	case *Execution:
+		if at != nil {
+			return DownstreamKeyFor(at.id)
+		}
+	case *stepRun:
+		return StepKeyFor(at.execution.id, at.name)
+	}
+	return "once-" + rand.Text()
+}
+
+// DownstreamKeyFor returns the key that [DownstreamKey] gives the handler of
+// record id: with it a resolver asks the provider what became of the call.
+func DownstreamKeyFor(id RecordID) string {
+	return downstreamKey("downstream\x00" + string(id))
+}
+
+// StepKeyFor returns the key that [DownstreamKey] gives inside the step of that
+// name.
+func StepKeyFor(id RecordID, step string) string {
+	// Neither part holds a NUL.
+	return downstreamKey("step\x00" + string(id) + "\x00" + step)
+}
+
+func downstreamKey(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// AsUUID returns the UUID that stands for a downstream key, for a provider that
+// accepts nothing else. Equal keys give equal UUIDs. It is shaped like version
+// 4 (RFC 9562, section 5.4), which every validator knows; its random bits are a
+// hash.
+func AsUUID(downstreamKey string) string {
+	sum := sha256.Sum256([]byte("uuid\x00" + downstreamKey))
+	sum[6] = sum[6]&0x0f | 0x40 // version 4
+	sum[8] = sum[8]&0x3f | 0x80 // the variant of RFC 9562
+	h := hex.EncodeToString(sum[:16])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}

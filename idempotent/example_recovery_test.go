@@ -1,0 +1,162 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// An operation of several effects, each in a step of its own. The second one
+// fails at first; the next attempt continues where the first one ended.
+func ExampleStep() {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
+	if err != nil {
+		panic(err)
+	}
+	printer := &labelPrinter{broken: true}
+
+	fulfil := func(ctx context.Context, r Req) (Resp, error) {
+		charge, err := idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			fmt.Println("charging", r.Amount)
+			return "ch_1", nil // the provider gets idempotent.DownstreamKey(ctx)
+		})
+		if err != nil {
+			return Resp{}, err
+		}
+		_, err = idempotent.Step(ctx, "label", func(ctx context.Context) (string, error) {
+			return printer.Print(r.OrderID)
+		}, func(o *idempotent.StepOptions) { o.Mode = idempotent.AtLeastOnce })
+		return Resp{ChargeID: charge}, err
+	}
+
+	byOrder := idempotent.KeyFrom("fulfil", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	handler := idempotent.Wrap(guard, byOrder, fulfil, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Resume
+		o.Steps = []string{"charge", "label"}
+	})
+	for range 3 {
+		fmt.Println(handler(context.Background(), Req{"acme", "order-1", 4200}))
+	}
+	// Output:
+	// charging 4200
+	// {} the printer is out of paper
+	// printing order-1
+	// {ch_1} <nil>
+	// {ch_1} <nil>
+}
+
+// A scheduled function that asks the provider what became of the charges whose
+// handlers were never heard of again.
+func ExampleReconciler() {
+	provider := books{}
+	resolvers := idempotent.Resolvers{
+		"charge": func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+			id, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
+			switch {
+			case errors.Is(err, errNoSuchCharge): // and none can come any more: the worker is dead
+				return idempotent.ProvenNotExecuted(), nil
+			case err != nil:
+				return idempotent.Later(5 * time.Minute), nil
+			}
+			return idempotent.Resolved(Resp{ChargeID: id}), nil
+		},
+	}
+
+	clock := &idempotenttest.Clock{}
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger, o.Now = quiet, clock.Now })
+	if err != nil {
+		panic(err)
+	}
+	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	charge := idempotent.Wrap(guard, byOrder, func(ctx context.Context, r Req) (Resp, error) {
+		provider[idempotent.DownstreamKey(ctx)] = "ch_1"
+		return Resp{}, errors.New("the connection broke")
+	})
+	ctx, order := context.Background(), Req{"acme", "order-1", 4200}
+	_, err = charge(ctx, order)
+	fmt.Println(err)
+	_, err = charge(ctx, order)
+	fmt.Println(errors.Is(err, idempotent.ErrUnresolved))
+
+	clock.Advance(time.Hour)
+	reconcile := idempotent.Reconciler(guard, resolvers) // for lambda.Start
+	report, err := reconcile(ctx)
+	fmt.Println(report, err)
+	fmt.Println(charge(ctx, order))
+	// Output:
+	// the connection broke
+	// true
+	// 1 due, 1 completed <nil>
+	// {ch_1} <nil>
+}
+
+// A provider's webhook names the record, because the charge was sent with its
+// id as metadata. It may come before the handler returns.
+func ExampleGuard_Resolve_webhook() {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
+	if err != nil {
+		panic(err)
+	}
+	webhook := func(ctx context.Context, metadata map[string]string, charge string) error {
+		id, err := idempotent.ParseRecordID(metadata["once_record"])
+		if err != nil {
+			return err // not one of ours
+		}
+		err = guard.Resolve(ctx, id, idempotent.Resolved(Resp{ChargeID: charge}))
+		if errors.Is(err, idempotent.ErrSettled) || errors.Is(err, idempotent.ErrNoRecord) {
+			return nil // it has its outcome already, or nobody waits for it any more
+		}
+		return err // the provider sends the webhook again
+	}
+
+	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	charge := idempotent.Wrap(guard, byOrder, func(ctx context.Context, r Req) (Resp, error) {
+		execution, _ := idempotent.FromContext(ctx)
+		metadata := map[string]string{"once_record": string(execution.RecordID())}
+		if err := webhook(ctx, metadata, "ch_1"); err != nil { // the provider was quicker than its reply
+			return Resp{}, err
+		}
+		return Resp{}, errors.New("the reply was lost")
+	})
+	for range 2 {
+		fmt.Println(charge(context.Background(), Req{"acme", "order-1", 4200}))
+	}
+	// Output:
+	// {ch_1} <nil>
+	// {ch_1} <nil>
+}
+
+// Some providers take a UUID and nothing else.
+func ExampleAsUUID() {
+	id := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID()
+	fmt.Println(idempotent.AsUUID(idempotent.StepKeyFor(id, "charge")))
+	// Output: 22fb0280-52be-4997-b846-1917f5d6ded3
+}
+
+// books is what a provider has booked, by idempotency key.
+type books map[string]string
+
+var errNoSuchCharge = errors.New("no such charge")
+
+func (b books) Find(_ context.Context, key string) (string, error) {
+	if id, found := b[key]; found {
+		return id, nil
+	}
+	return "", errNoSuchCharge
+}
+
+type labelPrinter struct{ broken bool }
+
+func (p *labelPrinter) Print(order string) (string, error) {
+	if p.broken {
+		p.broken = false
+		return "", errors.New("the printer is out of paper")
+	}
+	fmt.Println("printing", order)
+	return "label of " + order, nil
+}

@@ -1,0 +1,88 @@
+package idempotenttest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// What can be wrong with how a store lists what is due.
+var brokenLists = []brokenStore{
+	{name: "What is due at this moment is not listed", lists: func(s *listShelf) {
+		s.due = func(r *idempotent.Record, before time.Time) bool {
+			return !r.Exhausted && !r.Due.IsZero() && r.Due.Before(before)
+		}
+	}, caught: []string{"DueLists"}},
+	{name: "What is due later is listed", lists: func(s *listShelf) {
+		s.due = func(r *idempotent.Record, _ time.Time) bool { return !r.Exhausted && !r.Due.IsZero() }
+	}, caught: []string{"DueLists"}},
+	{name: "What is never due is listed", lists: func(s *listShelf) {
+		s.due = func(r *idempotent.Record, before time.Time) bool { return !r.Exhausted && !r.Due.After(before) }
+	}, caught: []string{"DueLists", "ListsFollowWrites"}},
+	{name: "Due is compared in seconds", lists: func(s *listShelf) {
+		s.due = func(r *idempotent.Record, before time.Time) bool {
+			return !r.Exhausted && !r.Due.IsZero() && r.Due.Unix() <= before.Unix()
+		}
+	}},
+	{name: "Pages overlap", lists: func(s *listShelf) {
+		s.collected = func(_ string, found []listed) []listed {
+			if len(found) > 1 {
+				found = append(found, found[0])
+			}
+			return found
+		}
+	}, caught: []string{"DueLists", "ListsLetWrite"}},
+	{name: "What is exhausted stays due", lists: func(s *listShelf) {
+		s.due = func(r *idempotent.Record, before time.Time) bool { return !r.Due.IsZero() && !r.Due.After(before) }
+	}, caught: []string{"ExhaustedAreApart"}},
+	{name: "Everything that is due is exhausted", lists: func(s *listShelf) {
+		s.given = func(r *idempotent.Record) bool { return !r.Due.IsZero() }
+	}, caught: []string{"ExhaustedAreApart"}},
+	{name: "Only one is ever exhausted", lists: func(s *listShelf) {
+		s.collected = func(list string, found []listed) []listed {
+			if list == "exhausted" {
+				return found[:min(1, len(found))]
+			}
+			return found
+		}
+	}, caught: []string{"ExhaustedAreApart"}},
+	{name: "A list is that of its first time", lists: func(s *listShelf) {
+		first := map[string][]listed{}
+		s.collected = func(list string, found []listed) []listed {
+			if first[list] == nil {
+				first[list] = found
+			}
+			return first[list]
+		}
+	}, caught: []string{"ListsFollowWrites"}},
+	{name: "The index alone is listed", lists: func(s *listShelf) {
+		s.show = func(r *idempotent.Record) idempotent.Record {
+			return idempotent.Record{ID: r.ID, Due: r.Due, Exhausted: r.Exhausted}
+		}
+	}, caught: []string{"ListedWhole"}},
+	{name: "What is listed is what is kept", lists: func(s *listShelf) {
+		s.show = func(r *idempotent.Record) idempotent.Record { return *r }
+	}, caught: []string{"ListedWhole"}},
+	{name: "A write ends every list", lists: func(s *listShelf) {
+		s.between = func(ctx context.Context, writes int) error {
+			if writes > 0 {
+				return errors.New("changed meanwhile")
+			}
+			return ctx.Err()
+		}
+	}, caught: []string{"ListsLetWrite"}},
+	{name: "A list does not stop", lists: func(s *listShelf) { s.stops = false }, caught: []string{"ListsStop"}},
+	{name: "A list ends silently with its context", lists: func(s *listShelf) {
+		s.between = func(context.Context, int) error { return nil }
+	}, caught: []string{"ListsEnd"}},
+	{name: "What cannot be read ends the list", lists: func(s *listShelf) {
+		s.unreadable = func(idempotent.RecordID) (idempotent.Record, error, bool) {
+			return idempotent.Record{}, errors.New("not to be read"), true
+		}
+	}, caught: []string{"UnreadableIsListed"}},
+	{name: "What cannot be read is not listed", lists: func(s *listShelf) {
+		s.unreadable = func(idempotent.RecordID) (idempotent.Record, error, bool) { return idempotent.Record{}, nil, false }
+	}, caught: []string{"UnreadableIsListed"}},
+}

@@ -1,0 +1,225 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// forced is how many interleavings of each kind are forced, and in so many of
+// them has to happen what a kind is about.
+const (
+	forced = 1000
+	often  = 25
+)
+
+// A worker outlives its lease and then finishes, while reconcilers judge its
+// record and, in some, a client sends the request again. Every call of the store
+// is a crossing at which a seeded traffic light says who goes first. In each of
+// the interleavings there is one truth: whoever is told a result is told the
+// same one, also by a retry afterwards.
+func TestInterleavings(t *testing.T) {
+	t.Parallel()
+	later, nothing, found := idempotent.Later(0), idempotent.ProvenNotExecuted(), idempotent.Resolved("by the resolver")
+	for _, k := range []struct {
+		name    string
+		answers []idempotent.Resolution // one reconciler for each
+		client  bool                    // who sends the request again
+		cut     bool                    // replies are lost, and the SDK sends the write again
+		wants   []string                // what has to happen often
+	}{
+		{"FM14_LateOwnerOfAnUnknown", []idempotent.Resolution{later, later}, false, false, []string{"marked_unknown", "late_completion"}},
+		{"FM44_OwnerAgainstSweepers", []idempotent.Resolution{later, found}, false, false, []string{"marked_unknown", "owner first", "completed", "resolved"}},
+		{"FM61_NotExecutedAndItWas", []idempotent.Resolution{nothing}, true, false, []string{"contradicted", "late_completion", "lease_lost", "taken_over"}},
+		{"FM62_SweptOnTheWire", []idempotent.Resolution{later, found}, false, true, []string{"marked_unknown", "late_completion", "cut"}},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				seen, ways := map[string]int{}, map[string]bool{}
+				for seed := range uint64(forced) {
+					c := &crossing{dice: rand.New(rand.NewPCG(seed, 0)), cut: k.cut}
+					meet(t, c, k.answers, k.client)
+					if t.Failed() {
+						t.Fatalf("seed %d: %s", seed, c.way.String())
+					}
+					for what := range c.seen {
+						seen[what]++
+					}
+					ways[c.way.String()] = true
+				}
+				t.Logf("%d interleavings, %d of them different; in how many: %v", forced, len(ways), seen)
+				for _, what := range k.wants {
+					if seen[what] < often {
+						t.Errorf("%s in %d interleavings of %d", what, seen[what], forced)
+					}
+				}
+			})
+		})
+	}
+}
+
+// meet lets a late owner, reconcilers and a client meet at c.
+func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client bool) {
+	t.Helper()
+	s := newStranded(t)
+	key := newKey()
+	guard := func(name string) *idempotent.Guard {
+		g, err := idempotent.New(&road{Store: s.Store, name: name, crossing: c}, func(o *idempotent.Options) {
+			o.Now, o.Logger, o.Observer = s.clock.Now, quiet, idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) { c.note(string(e.Kind)) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	var told []string // what callers were told
+	tell := func(value string, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			told = append(told, value)
+		}
+	}
+	var ownErr error
+	go func() {
+		value, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), guard("owner"), key, func(context.Context) (string, error) {
+			s.clock.Advance(time.Minute) // the lease is over
+			for i, resolution := range answers {
+				go func() {
+					_, _ = idempotent.ReconcileDue(t.Context(), guard(fmt.Sprint("reconciler ", i)), answer(resolution))
+				}()
+			}
+			if client {
+				go func() {
+					tell(idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), guard("retry"), key, func(context.Context) (string, error) { return "by the retry", nil }))
+				}()
+			}
+			return "by the owner", nil
+		})
+		ownErr = err
+		tell(value, err)
+	}()
+	c.direct()
+
+	if ownErr != nil && !(client && errors.Is(ownErr, idempotent.ErrLeaseLost)) {
+		t.Errorf("the owner got %v", ownErr)
+	}
+	r := record(t, s, key)
+	if r.State != idempotent.StateCompleted {
+		t.Errorf("the record is %s; an outcome was lost", r.State)
+		return
+	}
+	truth, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, never[string])
+	if err != nil || len(told) == 0 || slices.ContainsFunc(told, func(v string) bool { return v != truth }) {
+		t.Errorf("callers were told %q, and a last retry %q, %v", told, truth, err)
+	}
+	if !c.seen[string(idempotent.EventMarkedUnknown)] {
+		c.note("owner first")
+	}
+}
+
+// crossing is where the calls of the store meet. Between two lights everybody
+// stands at it or is done.
+type crossing struct {
+	dice *rand.Rand
+	cut  bool
+
+	mu      sync.Mutex
+	waiting []car
+	way     strings.Builder // who went, in their order
+	seen    map[string]bool
+}
+
+type car struct {
+	name string
+	goes chan struct{}
+}
+
+func (c *crossing) note(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil {
+		c.seen = map[string]bool{}
+	}
+	c.seen[what] = true
+}
+
+// stop waits at the crossing for the light.
+func (c *crossing) stop(name string) {
+	goes := make(chan struct{})
+	c.mu.Lock()
+	c.waiting = append(c.waiting, car{name, goes})
+	c.mu.Unlock()
+	<-goes
+}
+
+// direct lets one after the other go until nobody comes any more.
+func (c *crossing) direct() {
+	for {
+		synctest.Wait()
+		c.mu.Lock()
+		if len(c.waiting) == 0 {
+			c.mu.Unlock()
+			return
+		}
+		slices.SortFunc(c.waiting, func(a, b car) int { return strings.Compare(a.name, b.name) })
+		i := c.dice.IntN(len(c.waiting))
+		next := c.waiting[i]
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+		fmt.Fprintf(&c.way, "%s; ", next.name)
+		c.mu.Unlock()
+		close(next.goes)
+	}
+}
+
+// road is the store of one of them.
+type road struct {
+	*memstore.Store
+	name     string
+	crossing *crossing
+}
+
+func (s *road) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	return s.write(func() (*idempotent.Record, error) { return s.Store.Insert(ctx, r, now) })
+}
+
+func (s *road) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return s.write(func() (*idempotent.Record, error) { return s.Store.Replace(ctx, r, was) })
+}
+
+// write writes; where its reply is lost, twice.
+func (s *road) write(f func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+	s.crossing.stop(s.name)
+	met, err := f()
+	s.crossing.mu.Lock()
+	lost := s.crossing.cut && s.crossing.dice.IntN(2) == 0
+	s.crossing.mu.Unlock()
+	if !lost {
+		return met, err
+	}
+	s.crossing.note("cut")
+	s.crossing.stop(s.name)
+	return f()
+}
+
+func (s *road) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	s.crossing.stop(s.name)
+	return s.Store.Get(ctx, id)
+}
+
+func (s *road) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
+	s.crossing.stop(s.name)
+	return s.Store.Due(ctx, before)
+}

@@ -1,0 +1,242 @@
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+)
+
+// DueLister is what a [Store] is besides, if it can list the records that wait
+// for reconciliation. The lists are hints: they may be older than the records,
+// and every action re-checks. An error that comes with a record's ID is about
+// that record alone, which cannot be read; one without ends the list.
+type DueLister interface {
+	// Due lists the records whose Due is set and not after before, without the
+	// exhausted ones.
+	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
+	// Exhausted lists the records that reconciliation has given up.
+	Exhausted(ctx context.Context) iter.Seq2[Record, error]
+}
+
+// ResolveFunc finds out what became of a record, for example by asking the
+// provider with [DownstreamKeyFor] or [StepKeyFor]. It answers with [Resolved],
+// [ResolvedFinal], [ProvenNotExecuted] or [Later]. An error counts as Later,
+// and is told to the observer. It is called by several goroutines at once.
+//
+// A record that it is asked about is unknown, or, under [Resume], retryable
+// with steps behind it and nobody to continue it: there it may do the rest
+// itself, or have the request sent again and answer Later.
+type ResolveFunc func(ctx context.Context, r Record) (Resolution, error)
+
+// ReconcileOptions are given to [ReconcileDue]. The zero value of each field is
+// its documented default.
+type ReconcileOptions struct {
+	// MaxAttempts is how often a resolver is asked about a record before it is
+	// given up: OnExhausted gets it, and it moves from the list of the due to
+	// that of the exhausted. It stays unknown. Default: 10.
+	MaxAttempts int
+
+	// Backoff is the pause after the first attempt that brought no answer; each
+	// later one is twice as long, up to MaxBackoff. Default: 1 min.
+	Backoff time.Duration
+
+	// MaxBackoff bounds the pause. Default: 1 h.
+	MaxBackoff time.Duration
+
+	// Timeout bounds one call of the resolver. Default: 10 s.
+	Timeout time.Duration
+
+	// Concurrency is how many records are worked on side by side; with 1 it is the
+	// caller's goroutine that does it. Default: 8.
+	Concurrency int
+
+	// Operations limits the run to these operations. Default: all.
+	Operations []string
+
+	// OnExhausted hands a record over that is being given up, for example to a
+	// queue that people look at. If it fails the record stays due. It may see a
+	// record twice. Default: nothing; the record is in the list of the exhausted.
+	OnExhausted func(ctx context.Context, r Record) error
+
+	// DryRun asks the resolver and writes nothing.
+	DryRun bool
+
+	// SweepOnly does what follows from a lease that ended and asks nobody: no
+	// attempt is counted. The resolver may be nil then.
+	SweepOnly bool
+}
+
+func (o *ReconcileOptions) setDefaults() {
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = 10
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 8
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&o.Backoff, time.Minute}, {&o.MaxBackoff, time.Hour}, {&o.Timeout, 10 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+}
+
+func (o *ReconcileOptions) validate() error {
+	if o.MaxAttempts < 1 || o.Concurrency < 1 {
+		return errors.New("idempotent: ReconcileOptions.MaxAttempts and Concurrency must be at least 1 (or zero for the default)")
+	}
+	if o.Backoff < time.Millisecond || o.Timeout < time.Millisecond || o.MaxBackoff < o.Backoff {
+		return errors.New("idempotent: ReconcileOptions.Backoff and Timeout must be at least 1ms (or zero for the default), and MaxBackoff not below Backoff")
+	}
+	return nil
+}
+
+// Report counts what [ReconcileDue] did, or in a dry run would have done. A
+// record whose lease had ended counts twice: for that, and for what the resolver
+// said.
+type Report struct {
+	Due           int // records that were listed and due
+	MarkedUnknown int // their owner never reported, and an effect may have happened
+	Released      int // their owner never reported, and they may be continued
+	Completed     int // resolved with a result or a Final error
+	NotExecuted   int // resolved: they may run again
+	Postponed     int // to be asked about again later
+	Exhausted     int // given up
+	Stale         int // somebody else was quicker
+	Failed        int // the resolver or the store failed; a resolver's failure is postponed, too
+	// Oldest is when the oldest record that is still unresolved was created; zero
+	// if there is none.
+	Oldest time.Time
+	// Incomplete: the time was up before the list was.
+	Incomplete bool
+}
+
+// String returns the counts that are not zero, on one line.
+func (r Report) String() string {
+	s := fmt.Sprintf("%d due", r.Due)
+	for _, c := range []struct {
+		count int
+		what  string
+	}{
+		{r.MarkedUnknown, "marked unknown"}, {r.Released, "released"}, {r.Completed, "completed"},
+		{r.NotExecuted, "not executed"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
+		{r.Stale, "stale"}, {r.Failed, "failed"},
+	} {
+		if c.count > 0 {
+			s += fmt.Sprintf(", %d %s", c.count, c.what)
+		}
+	}
+	if r.Incomplete {
+		s += "; the time was up before the list was"
+	}
+	return s
+}
+
+// ReconcileDue walks through the records that are due. One whose owner never
+// reported becomes unknown first, or retryable with its steps under [Resume].
+// Then resolve is asked, and its answer written. Every write is a
+// compare-and-swap: any number of reconcilers, handlers and webhooks may work
+// on one table.
+//
+// It begins no further record when less than Timeout is left until the deadline
+// of ctx. The guard's store has to be a [DueLister]; the error says so, or that
+// the list failed. What fails for one record is counted, told to the observer,
+// and does not stop the others.
+func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
+	r, err := newReconciler(g, resolve, optFns)
+	if err != nil {
+		return Report{}, err
+	}
+	return r.walk(ctx)
+}
+
+// reconciler is one run of ReconcileDue.
+type reconciler struct {
+	guard   *Guard
+	lister  DueLister
+	resolve ResolveFunc
+	opts    ReconcileOptions
+
+	mu     sync.Mutex
+	report Report
+}
+
+func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
+	r := &reconciler{guard: g, resolve: resolve}
+	for _, f := range optFns {
+		f(&r.opts)
+	}
+	if g == nil || resolve == nil && !r.opts.SweepOnly {
+		return nil, errors.New("idempotent: reconciliation wants a guard and a resolver, got nil")
+	}
+	lister, ok := g.store.(DueLister)
+	if !ok {
+		return nil, fmt.Errorf("idempotent: reconciliation needs a store that lists what is due; a %T does not", g.store)
+	}
+	r.lister = lister
+	r.opts.setDefaults()
+	return r, r.opts.validate()
+}
+
+// walk works through the list.
+func (r *reconciler) walk(ctx context.Context) (Report, error) {
+	var (
+		workers sync.WaitGroup
+		slots   = make(chan struct{}, r.opts.Concurrency)
+		failure error
+	)
+	for record, err := range r.lister.Due(ctx, r.guard.opts.now()) {
+		if err != nil && record.ID == "" {
+			failure = fmt.Errorf("idempotent: the list of due records failed: %w", err)
+			break
+		}
+		if !r.concerns(&record) {
+			continue
+		}
+		if err != nil {
+			r.count(func(p *Report) { p.Due++; p.Failed++ })
+			r.guard.opts.observe(ctx, EventStoreError, record.ID.Operation(), &record, err)
+			continue
+		}
+		if !r.timeFor(ctx) {
+			r.count(func(p *Report) { p.Incomplete = true })
+			break
+		}
+		if r.opts.Concurrency == 1 {
+			r.one(ctx, &record)
+			continue
+		}
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			r.one(ctx, &record)
+		})
+	}
+	workers.Wait()
+	return r.report, failure
+}
+
+func (r *reconciler) concerns(record *Record) bool {
+	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
+}
+
+// timeFor reports whether another record can be begun.
+func (r *reconciler) timeFor(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	deadline, ok := ctx.Deadline()
+	return !ok || deadline.Sub(r.guard.opts.Now()) >= r.opts.Timeout
+}
+
+func (r *reconciler) count(f func(*Report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.report)
+}

@@ -1,0 +1,431 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// stranded is a store with records whose owners are gone.
+type stranded struct {
+	*memstore.Store
+	clock  *idempotenttest.Clock
+	guard  *idempotent.Guard
+	events *idempotenttest.Recorder
+}
+
+func newStranded(t *testing.T, optFns ...func(*idempotent.Options)) *stranded {
+	t.Helper()
+	s := &stranded{Store: memstore.New(), clock: &idempotenttest.Clock{}}
+	s.guard, s.events = newGuardOver(t, s.Store, append(optFns, func(o *idempotent.Options) { o.Now = s.clock.Now })...)
+	return s
+}
+
+// leave runs work under a new key and puts the record back to what it was when
+// the work, last, looked at it: the process died there.
+func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func())) idempotent.Key {
+	t.Helper()
+	key := newKey()
+	var left *idempotent.Record
+	_, _ = idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (string, error) {
+		died := func() { left = record(t, s, key) }
+		died()
+		work(ctx, died)
+		return "", nil
+	})
+	if met, err := s.Replace(t.Context(), *left, record(t, s, key).Version); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	return key
+}
+
+func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
+	t.Helper()
+	report, err := idempotent.ReconcileDue(t.Context(), s.guard, resolve, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func answer(r idempotent.Resolution) idempotent.ResolveFunc {
+	return func(context.Context, idempotent.Record) (idempotent.Resolution, error) { return r, nil }
+}
+
+func atOnce(context.Context, func()) {}
+
+// FM10, FM11, FM12: the process died before, at or after the effect. The record
+// becomes unknown, and what the resolver finds decides.
+func TestFM11_CrashBeforeTheEffect(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	if report := s.reconcile(t, answer(idempotent.ProvenNotExecuted())); report.Due != 0 {
+		t.Errorf("while the lease lasts: %s", report)
+	}
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, answer(idempotent.ProvenNotExecuted()))
+	if got := report.String(); got != "1 due, 1 marked unknown, 1 not executed" {
+		t.Errorf("the report: %s", got)
+	}
+	if v, err := idempotent.Do(t.Context(), s.guard, key, func(context.Context) (string, error) { return "ran", nil }); v != "ran" || err != nil {
+		t.Errorf("a retry gets %q, %v; want it run", v, err)
+	}
+}
+
+func TestFM12_CrashAfterTheEffect(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	provider := map[string]string{} // by downstream key
+	key := s.leave(t, func(ctx context.Context, died func()) { provider[idempotent.DownstreamKey(ctx)] = "ch_1" })
+	s.clock.Advance(time.Minute)
+	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.Is(err, idempotent.ErrUnresolved) {
+		t.Fatalf("got error %v", err)
+	}
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		if id, found := provider[idempotent.DownstreamKeyFor(r.ID)]; found {
+			return idempotent.Resolved(id), nil
+		}
+		return idempotent.ProvenNotExecuted(), nil
+	})
+	if got := report.String(); got != "1 due, 1 completed" {
+		t.Errorf("the report: %s", got)
+	}
+	if v, err := idempotent.Do(t.Context(), s.guard, key, never[string]); v != "ch_1" || err != nil {
+		t.Errorf("a retry gets %q, %v", v, err)
+	}
+}
+
+// FM28: under Resume the lease's end makes the record retryable; a finished step
+// is kept, and a provider that honours the key books once.
+func TestFM28_ResumeAfterACrash(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("pay", "ship"))
+	booked := map[string]int{}
+	handler := func(ctx context.Context, died func()) {
+		_, _ = idempotent.Step(ctx, "pay", func(ctx context.Context) (string, error) {
+			booked[idempotent.DownstreamKey(ctx)]++
+			return "paid", nil
+		})
+		died()
+		_, _ = idempotent.Step(ctx, "ship", func(ctx context.Context) (string, error) {
+			booked[idempotent.DownstreamKey(ctx)]++
+			return "shipped", nil
+		})
+	}
+	key := s.leave(t, handler)
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, answer(idempotent.Later(0)))
+	if got := report.String(); got != "1 due, 1 released, 1 postponed" {
+		t.Errorf("the report: %s", got)
+	}
+	if r := record(t, s, key); r.State != idempotent.StateRetryable || len(r.Steps) != 1 || !r.Expires.IsZero() {
+		t.Errorf("the record is %s with %d steps, expires %s", r.State, len(r.Steps), r.Expires)
+	}
+	if _, err := idempotent.Do(t.Context(), s.guard, key, func(ctx context.Context) (string, error) {
+		handler(ctx, func() {})
+		return "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	id := key.RecordID()
+	if booked[idempotent.StepKeyFor(id, "pay")] != 1 || booked[idempotent.StepKeyFor(id, "ship")] != 2 || len(booked) != 2 {
+		t.Errorf("the provider was called %v", booked)
+	}
+}
+
+// FM44, FM45: the list is a hint. What has changed meanwhile is left alone.
+func TestFM45_StaleList(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	stale := record(t, s, key)
+	if err := s.guard.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("by a webhook")); err != nil {
+		t.Fatal(err)
+	}
+	before := record(t, s, key)
+	g, _ := newGuardOver(t, listing{s.Store, []idempotent.Record{*stale}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.ProvenNotExecuted()))
+	if got := report.String(); err != nil || got != "1 due, 1 marked unknown, 1 stale" && got != "1 due, 1 stale" {
+		t.Errorf("the report: %s, %v", got, err)
+	}
+	if after := record(t, s, key); after.Version != before.Version {
+		t.Errorf("the record was changed: %s", after.State)
+	}
+}
+
+// listing lists what it is told.
+type listing struct {
+	idempotent.Store
+	records []idempotent.Record
+}
+
+func (l listing) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, error] {
+	return func(yield func(idempotent.Record, error) bool) {
+		for _, r := range l.records {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+func (l listing) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+	return l.Due(ctx, time.Time{})
+}
+
+// FM46: of two reconcilers that disagree the first wins.
+func TestFM46_TwoReconcilers(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	s.reconcile(t, func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		// The other one, meanwhile.
+		s.reconcile(t, answer(idempotent.Later(time.Millisecond)))
+		if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("first")); err != nil {
+			t.Error(err)
+		}
+		return idempotent.Resolved("second"), nil
+	})
+	if v, err := idempotent.Do(t.Context(), s.guard, key, never[string]); v != "first" || err != nil {
+		t.Errorf("a retry gets %q, %v", v, err)
+	}
+	if s.events.Count(idempotent.EventContradicted) != 1 {
+		t.Errorf("events %s", s.events.Kinds())
+	}
+}
+
+// A resolver that never knows is asked ever less often, and in the end the
+// record is handed over and leaves the list.
+func TestExhausted(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	var handed []idempotent.RecordID
+	refuse := true
+	options := func(o *idempotent.ReconcileOptions) {
+		o.MaxAttempts, o.Backoff, o.MaxBackoff = 4, time.Minute, 3*time.Minute
+		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+			if refuse {
+				return errDown
+			}
+			handed = append(handed, r.ID)
+			return nil
+		}
+	}
+	asked := 0
+	resolve := func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+		asked++
+		return idempotent.Later(0), nil
+	}
+	for i, pause := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
+		s.reconcile(t, resolve, options)
+		if asked != i+1 {
+			t.Fatalf("asked %d times, want %d", asked, i+1)
+		}
+		r := record(t, s, key)
+		if left := r.Due.Sub(s.clock.Now()); left > pause || left < pause-10*time.Second {
+			t.Errorf("after attempt %d it is due in %s, want %s", i+1, left, pause)
+		}
+		s.clock.Advance(pause)
+	}
+	if n := s.events.Count(idempotent.EventReconcileFailed); n != 1 {
+		t.Errorf("%d events of a failed hand-over, want 1", n)
+	}
+	refuse = false
+	if report := s.reconcile(t, resolve, options); report.Exhausted != 1 || len(handed) != 1 || handed[0] != key.RecordID() {
+		t.Errorf("the report: %s, handed over %v", report, handed)
+	}
+	s.clock.Advance(time.Hour)
+	if report := s.reconcile(t, resolve, options); report.Due != 0 {
+		t.Errorf("an exhausted record is still due: %s", report)
+	}
+	exhausted := 0
+	for r, err := range s.Exhausted(t.Context()) {
+		if err != nil || r.ID != key.RecordID() || !r.Exhausted {
+			t.Error(r, err)
+		}
+		exhausted++
+	}
+	if exhausted != 1 {
+		t.Errorf("%d records in the list of the exhausted", exhausted)
+	}
+	// It stays unknown for clients, and evidence still settles it.
+	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.Is(err, idempotent.ErrUnresolved) {
+		t.Errorf("a retry gets error %v", err)
+	}
+	if err := s.guard.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("found")); err != nil {
+		t.Fatal(err)
+	}
+	if r := record(t, s, key); r.Exhausted || !r.Due.IsZero() || r.ReconcileAttempts != 0 {
+		t.Errorf("the settled record is still listed: %+v", r)
+	}
+}
+
+// What goes wrong with one record does not stop the others.
+func TestReconcileFailures(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	ok := s.leave(t, atOnce)
+	bad := map[idempotent.RecordID]func() (idempotent.Resolution, error){
+		s.leave(t, atOnce).RecordID(): func() (idempotent.Resolution, error) { return idempotent.Resolution{}, errDown },
+		s.leave(t, atOnce).RecordID(): func() (idempotent.Resolution, error) { panic("no such customer") },
+		s.leave(t, atOnce).RecordID(): func() (idempotent.Resolution, error) { return idempotent.Resolved(make(chan int)), nil },
+	}
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		if fail := bad[r.ID]; fail != nil {
+			return fail()
+		}
+		return idempotent.Resolved("found"), nil
+	})
+	if got := report.String(); got != "4 due, 4 marked unknown, 1 completed, 3 postponed, 3 failed" {
+		t.Errorf("the report: %s", got)
+	}
+	if report.Oldest.IsZero() {
+		t.Error("the report does not say how old the oldest unresolved record is")
+	}
+	if v, err := idempotent.Do(t.Context(), s.guard, ok, never[string]); v != "found" || err != nil {
+		t.Errorf("a retry gets %q, %v", v, err)
+	}
+	if n := s.events.Count(idempotent.EventReconcileFailed); n != 3 {
+		t.Errorf("%d events of failures, want 3", n)
+	}
+	for _, e := range s.events.Events() {
+		if e.Err != nil && strings.Contains(e.Err.Error(), "no such customer") {
+			t.Errorf("what a resolver panicked with is in an event: %v", e.Err)
+		}
+	}
+}
+
+func TestReconcileDryRun(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	before := record(t, s, key)
+	events := len(s.events.Events())
+	for _, resolution := range []idempotent.Resolution{idempotent.Resolved("x"), idempotent.Later(0), idempotent.ProvenNotExecuted()} {
+		if report := s.reconcile(t, answer(resolution), func(o *idempotent.ReconcileOptions) { o.DryRun, o.MaxAttempts = true, 1 }); report.MarkedUnknown != 1 || report.Completed+report.Exhausted+report.NotExecuted != 1 {
+			t.Errorf("the report: %s", report)
+		}
+	}
+	if after := record(t, s, key); after.Version != before.Version || len(s.events.Events()) != events {
+		t.Errorf("a dry run wrote: %s, events %s", after.State, s.events.Kinds())
+	}
+}
+
+func TestReconcileOptions(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	other := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	t.Run("operations", func(t *testing.T) {
+		if report := s.reconcile(t, answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) { o.Operations = []string{"refund"} }); report.Due != 0 {
+			t.Errorf("the report: %s", report)
+		}
+		_ = other
+	})
+	t.Run("no time", func(t *testing.T) {
+		ctx := s.clock.Invocation(t.Context(), 5*time.Second)
+		report, err := idempotent.ReconcileDue(ctx, s.guard, answer(idempotent.Later(0)))
+		if err != nil || !report.Incomplete || report.Due != 0 || !strings.Contains(report.String(), "time was up") {
+			t.Errorf("the report: %s, %v", report, err)
+		}
+	})
+	for name, f := range map[string]func(*idempotent.ReconcileOptions){
+		"MaxAttempts": func(o *idempotent.ReconcileOptions) { o.MaxAttempts = -1 },
+		"Concurrency": func(o *idempotent.ReconcileOptions) { o.Concurrency = -1 },
+		"Backoff":     func(o *idempotent.ReconcileOptions) { o.Backoff = 2 * time.Hour },
+		"Timeout":     func(o *idempotent.ReconcileOptions) { o.Timeout = -1 },
+	} {
+		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(0)), f); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+	if _, err := idempotent.ReconcileDue(t.Context(), s.guard, nil); err == nil {
+		t.Error("no resolver: no error")
+	}
+	plain, _ := newGuardOver(t, struct{ idempotent.Store }{s.Store})
+	if _, err := idempotent.ReconcileDue(t.Context(), plain, answer(idempotent.Later(0))); err == nil || !strings.Contains(err.Error(), "lists what is due") {
+		t.Errorf("a store without lists: got error %v", err)
+	}
+	if err := s.guard.Resolve(t.Context(), other.RecordID(), idempotent.Later(0)); err == nil {
+		t.Error("Resolve took Later for evidence")
+	}
+}
+
+// A registry asks the resolver of the operation, and a record without one is
+// not lost from sight.
+func TestReconciler(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	if _, err := idempotent.Reconciler(s.guard, idempotent.Resolvers{"refund": answer(idempotent.Resolved("x"))})(t.Context()); err == nil {
+		t.Error("every record failed and the handler says nothing")
+	}
+	s.clock.Advance(time.Hour)
+	report, err := idempotent.Reconciler(s.guard, idempotent.Resolvers{"charge": answer(idempotent.Resolved("x"))})(t.Context())
+	if err != nil || report.Completed != 1 {
+		t.Errorf("the report: %s, %v", report, err)
+	}
+	if v, err := idempotent.Do(t.Context(), s.guard, key, never[string]); v != "x" || err != nil {
+		t.Errorf("a retry gets %q, %v", v, err)
+	}
+	for name, make := range map[string]func(){
+		"no function": func() { idempotent.Reconciler(s.guard, idempotent.Resolvers{"charge": nil}) },
+		"no guard":    func() { idempotent.Reconciler(nil, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			make()
+		}()
+	}
+}
+
+// A sweep does what follows from ended leases and asks nobody, however often.
+func TestReconcileSweepOnly(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	sweep := func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.MaxAttempts = true, 1 }
+	dry := func(o *idempotent.ReconcileOptions) { o.DryRun = true }
+	created := record(t, s, key).Created
+	for _, want := range []struct {
+		report string
+		optFns []func(*idempotent.ReconcileOptions)
+	}{
+		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep, dry}},
+		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep}},
+		{"1 due", []func(*idempotent.ReconcileOptions){sweep}},
+	} {
+		report := s.reconcile(t, nil, want.optFns...)
+		if report.String() != want.report || !report.Oldest.Equal(created) {
+			t.Errorf("the report: %s, oldest %s; want %s, %s", report, report.Oldest, want.report, created)
+		}
+		if !strings.Contains(want.report, "unknown") || len(want.optFns) > 1 {
+			continue
+		}
+		s.clock.Advance(time.Hour)
+	}
+	r := record(t, s, key)
+	if r.State != idempotent.StateUnknown || r.ReconcileAttempts != 0 || r.Exhausted {
+		t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
+	}
+}

@@ -1,0 +1,464 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// What can go wrong while the list of due records is worked through, and how it
+// is counted and told.
+
+// yields is a list of what it is told, with errors.
+type yields struct {
+	idempotent.Store
+	records []idempotent.Record
+	errs    []error
+}
+
+func (y yields) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, error] {
+	return func(yield func(idempotent.Record, error) bool) {
+		for i, r := range y.records {
+			if !yield(r, y.errs[i]) {
+				return
+			}
+		}
+	}
+}
+func (y yields) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+	return y.Due(ctx, time.Time{})
+}
+
+// An error about one record is counted and told, and passed over; one about the
+// list ends it.
+func TestReconcileListErrors(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	first, second := s.leave(t, atOnce), s.leave(t, atOnce)
+	s.clock.Advance(time.Minute)
+	one, two := *record(t, s, first), *record(t, s, second)
+	unreadable := idempotent.Record{ID: newKey().RecordID()}
+	g, events := newGuardOver(t, yields{s.Store, []idempotent.Record{one, unreadable, {}, two}, []error{nil, errDown, errLost, nil}},
+		func(o *idempotent.Options) { o.Now = s.clock.Now })
+	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
+	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "list of due records failed") {
+		t.Errorf("got error %v", err)
+	}
+	if got := report.String(); got != "2 due, 1 marked unknown, 1 completed, 1 failed" {
+		t.Errorf("the report: %s", got)
+	}
+	if r := record(t, s, second); r.State != idempotent.StateInProgress {
+		t.Error("it went on after the list had failed")
+	}
+	told := 0
+	for _, e := range events.Events() {
+		if e.Kind == idempotent.EventStoreError && errors.Is(e.Err, errDown) && e.KeyHash == unreadable.ID.KeyHash() {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times of the record that cannot be read", told)
+	}
+}
+
+// failing is a store whose Replace is answered by a hook.
+type failing struct {
+	*memstore.Store
+	replace func(r idempotent.Record) (*idempotent.Record, error)
+}
+
+func (f *failing) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	if f.replace != nil {
+		if met, err := f.replace(r); met != nil || err != nil {
+			return met, err
+		}
+	}
+	return f.Store.Replace(ctx, r, was)
+}
+
+// unknowns leaves n records unknown and due, and returns the first one's key.
+func (s *stranded) unknowns(t *testing.T, n int) (key idempotent.Key) {
+	t.Helper()
+	for range n {
+		key = s.leave(t, atOnce)
+	}
+	s.clock.Advance(time.Minute)
+	s.reconcile(t, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true })
+	s.clock.Advance(time.Hour)
+	return key
+}
+
+// What becomes of a write is counted: by whom it was forestalled, or that the
+// store failed.
+func TestReconcileWrites(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		swept  bool // the record is unknown already
+		answer idempotent.Resolution
+		met    func(r idempotent.Record) (*idempotent.Record, error)
+		want   string
+		kinds  []idempotent.EventKind
+	}{
+		"the sweep: gone":              {false, idempotent.Resolved("x"), gone, "1 due, 1 marked unknown, 1 stale", nil},
+		"the sweep: somebody else":     {false, idempotent.Resolved("x"), another, "1 due, 1 marked unknown, 1 stale", nil},
+		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []idempotent.EventKind{"store_error"}},
+		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
+		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []idempotent.EventKind{"contradicted"}},
+		"an answer: running":           {true, idempotent.ProvenNotExecuted(), runningAgain, "1 due, 1 stale", nil},
+		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []idempotent.EventKind{"reconcile_failed", "reconcile_scheduled"}},
+		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
+		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
+		"later: somebody else":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
+		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
+	} {
+		s := newStranded(t)
+		if c.swept {
+			s.unknowns(t, 1)
+		} else {
+			s.leave(t, atOnce)
+			s.clock.Advance(time.Minute)
+		}
+		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(c.answer))
+		if got := report.String(); err != nil || got != c.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+		}
+		for _, kind := range c.kinds {
+			if events.Count(kind) == 0 {
+				t.Errorf("%s: no event %s: %s", name, kind, events.Kinds())
+			}
+		}
+		if len(c.kinds) == 0 && len(events.Kinds()) != 0 {
+			t.Errorf("%s: events %s", name, events.Kinds())
+		}
+	}
+}
+
+func gone(idempotent.Record) (*idempotent.Record, error) { return nil, idempotent.ErrNoRecord }
+func down(idempotent.Record) (*idempotent.Record, error) { return nil, errDown }
+
+func tooLarge(r idempotent.Record) (*idempotent.Record, error) {
+	if r.State == idempotent.StateCompleted {
+		return nil, idempotent.ErrTooLarge
+	}
+	return nil, nil
+}
+
+func another(r idempotent.Record) (*idempotent.Record, error) {
+	r.Version = idempotent.Version{7}
+	return &r, nil
+}
+
+func settledOtherwise(r idempotent.Record) (*idempotent.Record, error) {
+	r.Version, r.State, r.Encoding, r.Result = idempotent.Version{7}, idempotent.StateCompleted, "json", []byte(`"y"`)
+	return &r, nil
+}
+
+func runningAgain(r idempotent.Record) (*idempotent.Record, error) {
+	r.Version, r.Owner, r.State = idempotent.Version{7}, idempotent.Owner{7}, idempotent.StateInProgress
+	return &r, nil
+}
+
+// A record that was released and has no step behind it is nobody's to ask about;
+// one with a step is, and cannot be called not executed once more.
+func TestReconcileReleased(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("a"))
+	bare := s.leave(t, atOnce)
+	stepped := s.leave(t, func(ctx context.Context, died func()) {
+		if _, err := idempotent.Step(ctx, "a", value("x")); err != nil {
+			t.Error(err)
+		}
+		died()
+	})
+	s.clock.Advance(time.Minute)
+	var asked []idempotent.RecordID
+	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		asked = append(asked, r.ID)
+		if v, found := r.Step("a"); !found || !v.Finished {
+			t.Errorf("the resolver sees the steps %+v", r.Steps)
+		}
+		r.Steps[0].Result[0] ^= 0xff // it is the resolver's own
+		return idempotent.ProvenNotExecuted(), nil
+	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
+	if len(asked) != 1 || asked[0] != stepped.RecordID() {
+		t.Errorf("asked about %v", asked)
+	}
+	if got := report.String(); got != "2 due, 2 released, 1 postponed, 1 failed" {
+		t.Errorf("the report: %s", got)
+	}
+	for _, key := range []idempotent.Key{bare, stepped} {
+		if r := record(t, s, key); r.State != idempotent.StateRetryable || r.ReconcileAttempts != len(r.Steps) {
+			t.Errorf("the record is %s after %d attempts with %d steps", r.State, r.ReconcileAttempts, len(r.Steps))
+		}
+	}
+	if v, err := idempotent.Do(s.clock.Invocation(t.Context(), time.Minute), s.guard, stepped, func(ctx context.Context) (string, error) {
+		return idempotent.Step(ctx, "a", never[string])
+	}); v != "x" || err != nil {
+		t.Errorf("the next run: %q, %v", v, err)
+	}
+}
+
+// The oldest record that waits on is the oldest, and not one that was settled.
+func TestReconcileOldest(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	var keys []idempotent.Key
+	for range 4 {
+		keys = append(keys, s.leave(t, atOnce))
+		s.clock.Advance(time.Minute)
+	}
+	for name, settled := range map[string]int{"the oldest is settled": 0, "the youngest": 3} {
+		_ = name
+		report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+			if r.ID == keys[settled].RecordID() {
+				return idempotent.Resolved("x"), nil
+			}
+			return idempotent.Later(0), nil
+		}, func(o *idempotent.ReconcileOptions) { o.DryRun = true })
+		if want := record(t, s, keys[1-min(settled, 1)]).Created; !report.Oldest.Equal(want) {
+			t.Errorf("%s: the oldest is of %s, want %s", name, report.Oldest, want)
+		}
+	}
+}
+
+// Attempts are counted, and the record moves to the list of the exhausted when
+// it is given up, not before.
+func TestReconcileAttempts(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := s.unknowns(t, 1)
+	handed := 0
+	var handover error = errDown
+	options := func(o *idempotent.ReconcileOptions) {
+		o.MaxAttempts, o.Backoff, o.MaxBackoff = 3, time.Minute, 4*time.Minute
+		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+			handed++
+			if !r.Exhausted || r.ReconcileAttempts != 3 {
+				t.Errorf("handed over: %+v", r)
+			}
+			return handover
+		}
+	}
+	failed := func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+		return idempotent.Later(time.Hour + time.Microsecond), errDown // an error is no answer; its pause is taken
+	}
+	version := record(t, s, key).Version
+	for i, want := range []struct {
+		attempts int
+		pause    time.Duration
+		report   string
+	}{
+		{1, time.Hour, "1 due, 1 postponed, 1 failed"},
+		{2, time.Hour, "1 due, 1 postponed, 1 failed"},
+		{2, time.Hour, "1 due, 1 postponed, 2 failed"}, // the hand-over fails
+	} {
+		if got := s.reconcile(t, failed, options).String(); got != want.report {
+			t.Errorf("run %d: %s, want %s", i, got, want.report)
+		}
+		r := record(t, s, key)
+		if r.ReconcileAttempts != want.attempts || r.Exhausted || r.Due != r.Due.Truncate(time.Millisecond) {
+			t.Errorf("run %d: %d attempts, exhausted %t, due %s", i, r.ReconcileAttempts, r.Exhausted, r.Due)
+		}
+		if r.Version == version {
+			t.Errorf("run %d: the write has the id of the one before it", i)
+		}
+		version = r.Version
+		if left := r.Due.Sub(s.clock.Now()); left > want.pause+time.Millisecond || left < want.pause-time.Minute {
+			t.Errorf("run %d: due in %s, want %s", i, left, want.pause)
+		}
+		s.clock.Advance(2 * time.Hour)
+	}
+	if n := s.events.Count(idempotent.EventReconcileScheduled); n != 3 {
+		t.Errorf("%d events of records that are due again", n)
+	}
+	// A dry run hands nothing over.
+	before := handed
+	if got := s.reconcile(t, failed, options, func(o *idempotent.ReconcileOptions) { o.DryRun = true }).String(); got != "1 due, 1 exhausted, 1 failed" || handed != before {
+		t.Errorf("a dry run: %s, handed over %d times", got, handed-before)
+	}
+	handover = nil
+	at := s.clock.Now()
+	if got := s.reconcile(t, failed, options).String(); got != "1 due, 1 exhausted, 1 failed" {
+		t.Errorf("in the end: %s", got)
+	}
+	r := record(t, s, key)
+	if !r.Exhausted || r.ReconcileAttempts != 3 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(idempotent.EventReconcileExhausted) != 1 {
+		t.Errorf("the record: %+v; events %s", r, s.events.Kinds())
+	}
+}
+
+// What is handed over is a copy, a record that is not due any more is stale, and
+// an answer that comes with an error is none.
+func TestReconcileTrustsNobody(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("a"))
+	key := s.leave(t, func(ctx context.Context, died func()) {
+		if _, err := idempotent.Step(ctx, "a", value("x")); err != nil {
+			t.Error(err)
+		}
+		died()
+	})
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+		return idempotent.Resolved("x"), errDown
+	}, func(o *idempotent.ReconcileOptions) {
+		o.MaxAttempts, o.Operations = 1, []string{"refund", "charge"}
+		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+			r.Steps[0].Result[0] ^= 0xff
+			return nil
+		}
+	})
+	if got := report.String(); got != "1 due, 1 released, 1 exhausted, 1 failed" {
+		t.Errorf("the report: %s", got)
+	}
+	r := record(t, s, key)
+	if step, _ := r.Step("a"); r.State != idempotent.StateRetryable || string(step.Result) != `"x"` {
+		t.Errorf("the record is %s, and its step has %s", r.State, step.Result)
+	}
+	r.State, r.Due, r.Exhausted = idempotent.StateCompleted, time.Time{}, false
+	g, _ := newGuardOver(t, yields{s.Store, []idempotent.Record{*r}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	if report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("y"))); err != nil || report.String() != "0 due, 1 stale" {
+		t.Errorf("a stale list: %s, %v", report, err)
+	}
+}
+
+// Somebody is quicker while a record is given up, or put off: nobody is told.
+func TestReconcileGivesUpNothing(t *testing.T) {
+	t.Parallel()
+	for name, attempts := range map[string]int{"put off": 2, "given up": 1} {
+		s := newStranded(t)
+		s.unknowns(t, 1)
+		g, events := newGuardOver(t, &failing{s.Store, another}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) { o.MaxAttempts = attempts })
+		if err != nil || report.String() != "1 due, 1 stale" || len(events.Kinds()) != 0 {
+			t.Errorf("%s: %s, %v, events %s", name, report, err, events.Kinds())
+		}
+	}
+}
+
+// A run takes on no record for whose resolver there is no time, and all for
+// which there is.
+func TestReconcileTime(t *testing.T) {
+	t.Parallel()
+	at := now()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want string
+	}{
+		"exactly enough": {deadlineIn(t, at, 10*time.Second), "2 due, 2 completed"},
+		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; the time was up before the list was"},
+	} {
+		s := newStranded(t)
+		s.unknowns(t, 2)
+		var due []idempotent.Record
+		for r, err := range s.Due(t.Context(), s.clock.Now()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Due, r.LeaseEnd = at, at
+			due = append(due, r)
+		}
+		g, _ := newGuardOver(t, yields{s.Store, due, make([]error, len(due))}, fixed(at))
+		report, err := idempotent.ReconcileDue(c.ctx, g, answer(idempotent.Resolved("x")))
+		if got := report.String(); err != nil || got != c.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+		}
+	}
+	s := newStranded(t)
+	s.unknowns(t, 1)
+	ended, cancel := context.WithCancel(t.Context())
+	g, _ := newGuardOver(t, yields{s.Store, []idempotent.Record{*record(t, s, s.unknowns(t, 1))}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	cancel()
+	if report, err := idempotent.ReconcileDue(ended, g, answer(idempotent.Resolved("x"))); err != nil || !report.Incomplete || report.Due != 0 {
+		t.Errorf("under an ended context: %s, %v", report, err)
+	}
+}
+
+// deadlineIn is a context with a deadline that has not come, whatever the clock.
+func deadlineIn(t *testing.T, at time.Time, d time.Duration) context.Context {
+	t.Helper()
+	return promised{t.Context(), at.Add(d)}
+}
+
+type promised struct {
+	context.Context
+	at time.Time
+}
+
+func (p promised) Deadline() (time.Time, bool) { return p.at, true }
+
+func TestReconcileOptionLimits(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	for name, f := range map[string]func(*idempotent.ReconcileOptions){
+		"the least": func(o *idempotent.ReconcileOptions) {
+			o.MaxAttempts, o.Concurrency, o.Backoff, o.Timeout, o.MaxBackoff = 1, 1, time.Millisecond, time.Millisecond, time.Millisecond
+		},
+	} {
+		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(0)), f); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, f := range map[string]func(*idempotent.ReconcileOptions){
+		"Backoff": func(o *idempotent.ReconcileOptions) { o.Backoff = time.Microsecond },
+		"Timeout": func(o *idempotent.ReconcileOptions) { o.Timeout = time.Microsecond },
+	} {
+		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(0)), f); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s below a millisecond: %v", name, err)
+		}
+	}
+	if _, err := idempotent.ReconcileDue(t.Context(), nil, answer(idempotent.Later(0))); err == nil {
+		t.Error("no guard: no error")
+	}
+}
+
+// More records than workers, one of which panics the resolver: all are done.
+func TestReconcileWorkers(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	s.unknowns(t, 20)
+	report := s.reconcile(t, answer(idempotent.Resolved("x")), func(o *idempotent.ReconcileOptions) { o.Concurrency = 2 })
+	if got := report.String(); got != "20 due, 20 completed" {
+		t.Errorf("the report: %s", got)
+	}
+}
+
+// The scheduled function fails if the list does, or every record, and not
+// because there is nothing to do.
+func TestReconcilerFails(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	if report, err := idempotent.Reconciler(s.guard, nil)(t.Context()); err != nil || report.Due != 0 {
+		t.Errorf("nothing to do: %s, %v", report, err)
+	}
+	s.unknowns(t, 2)
+	if _, err := idempotent.Reconciler(s.guard, nil)(t.Context()); err == nil || !strings.Contains(err.Error(), "every record") {
+		t.Errorf("no resolver: %v", err)
+	}
+	for _, e := range s.events.Events() {
+		if e.Kind == idempotent.EventReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for the operation "charge"`)) {
+			t.Errorf("told: %v", e.Err)
+		}
+	}
+	if n := s.events.Count(idempotent.EventReconcileFailed); n != 2 {
+		t.Errorf("told %d times", n)
+	}
+	s.clock.Advance(time.Hour)
+	asked := 0
+	half := idempotent.Resolvers{"charge": func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+		if asked++; asked == 1 {
+			return idempotent.Resolution{}, errDown
+		}
+		return idempotent.Resolved("x"), nil
+	}}
+	if report, err := idempotent.Reconciler(s.guard, half, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(t.Context()); err != nil || report.Failed != 1 || report.Completed != 1 {
+		t.Errorf("one of two: %s, %v", report, err)
+	}
+}

@@ -1,0 +1,109 @@
+package idempotent
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// StepOptions are given to [Step]. The zero value of each field is its
+// documented default.
+type StepOptions struct {
+	// Mode says how often the step may run. Default: AtLeastOnce.
+	Mode StepMode
+}
+
+const (
+	// maxStepName bounds the name of a step, in bytes.
+	maxStepName = 64
+	// maxStepResult bounds the stored result of one step, in bytes.
+	maxStepResult = 64 << 10
+	// maxSteps bounds the stored results of all steps of a record together, in
+	// bytes: they travel with every write of it.
+	maxSteps = 256 << 10
+)
+
+// Step runs one foreign effect of a guarded handler and records its result. A
+// later attempt of the same record gets that result back and does not run fn
+// again: give each effect a step of its own, and let the handler between them
+// have none.
+//
+// The name is the step's identity in the record: unique within the handler, and
+// never changed while records are in flight. It is 1 to 64 of the characters
+// a-z, A-Z, 0-9, '-', '_', '.' and '/'. Steps of one handler may run side by
+// side; they do not nest. T has to survive JSON, and its encoding, compressed
+// where that helps, may have 64 KB; that of all steps together 256 KB. Return a
+// reference rather than a document.
+//
+// Hand [DownstreamKey] of the context that fn gets to the provider: it is what
+// makes an AtLeastOnce step safe, because a crash may fall between the effect
+// and the record of it.
+//
+// An error of fn is returned as it is and not recorded. Of this package it
+// returns [ErrStep] for a name or a type that cannot be, or for a result that is
+// too large, [ErrLeaseLost] if the record is not this run's any more,
+// [ErrSealed] after the handler has returned, and [ErrStore] if the mark of an
+// AtMostOnce step could not be written, so that fn was not called. If the result
+// of a step cannot be written the handler goes on, and the next write takes it
+// along.
+//
+// Outside an execution fn simply runs.
+func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error), optFns ...func(*StepOptions)) (T, error) {
+	var v T
+	e, ok := FromContext(ctx)
+	if !ok {
+		return fn(ctx)
+	}
+	var o StepOptions
+	for _, f := range optFns {
+		f(&o)
+	}
+	s, recorded, err := e.beginStep(ctx, name, o, reflect.TypeFor[T]())
+	switch {
+	case err != nil:
+		return v, err
+	case recorded != nil:
+		return v, e.replayStep(ctx, *recorded, &v)
+	}
+	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics the step stays begun
+	if err != nil {
+		e.leaveStep(s, err)
+		return v, err
+	}
+	return v, e.finishStep(ctx, s, v)
+}
+
+// checkStepName reports what is wrong with the name of a step.
+func checkStepName(name string) error {
+	if name == "" || len(name) > maxStepName || strings.Trim(name, stepNameChars) != "" {
+		return &StepError{Step: name, Problem: fmt.Sprintf("has no usable name: 1 to %d of a-z, A-Z, 0-9, '-', '_', '.' and '/'", maxStepName)}
+	}
+	return nil
+}
+
+const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
+
+// declares reports whether the operation has a step of that name.
+func (o *Options) declares(name string) bool {
+	if len(o.Steps) == 0 {
+		return true
+	}
+	for _, declared := range o.Steps {
+		if rest, found := strings.CutPrefix(name, declared); found && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRecorded reports a step in r that this code does not know. Going on
+// would do again what it did, under another name.
+func (o *Options) checkRecorded(r *Record) error {
+	for _, s := range r.Steps {
+		if !o.declares(s.Name) {
+			return &StepError{Step: s.Name, Problem: "is recorded and not declared in Options.Steps; deploy code that knows it, or resolve the record"}
+		}
+	}
+	return nil
+}

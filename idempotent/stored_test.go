@@ -1,0 +1,78 @@
+package idempotent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// What a tool is shown is what the codec wrote, wherever and however it is kept.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	s := newChunked()
+	g, _ := newGuardOver(t, s)
+	large := noise(50_000)
+	for name, row := range map[string]struct {
+		value    any
+		err      error
+		encoding string
+		want     string
+	}{
+		"small":      {"ch_1", nil, "json", `"ch_1"`},
+		"compressed": {strings.Repeat("x", 3000), nil, "json", `"` + strings.Repeat("x", 3000) + `"`},
+		"large":      {large, nil, "json", string(encoded(t, large))},
+		"final":      {nil, idempotent.Final("declined", "no"), "final", `{"code":"declined","message":"no"}`},
+	} {
+		key := newKey()
+		if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (any, error) { return row.value, row.err }); !errors.Is(err, row.err) {
+			t.Fatal(err)
+		}
+		r, err := s.Get(t.Context(), key.RecordID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+gzip") {
+			t.Errorf("%s: it is kept as %q with %d chunks: the test shows nothing", name, r.Encoding, r.Chunks.Count)
+		}
+		encoding, data, err := g.Stored(t.Context(), *r)
+		if err != nil || encoding != row.encoding || string(data) != row.want {
+			t.Errorf("%s: got %q, %.60q, %v", name, encoding, data, err)
+		}
+		if name == "large" {
+			altered := *r
+			altered.Chunks.Sum[0]++
+			if _, data, err := g.Stored(t.Context(), altered); data != nil || !errors.Is(err, idempotent.ErrReplayUnavailable) {
+				t.Errorf("altered chunks: %d bytes, %v", len(data), err)
+			}
+		}
+	}
+}
+
+func TestStored_Unavailable(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	for name, r := range map[string]idempotent.Record{
+		"unknown":   {State: idempotent.StateUnknown},
+		"omitted":   {State: idempotent.StateCompleted, Encoding: idempotent.EncodingOmitted},
+		"damaged":   {State: idempotent.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")},
+		"in chunks": {State: idempotent.StateCompleted, Encoding: "json", Chunks: idempotent.Chunks{Count: 1, Length: 1}},
+	} {
+		r.ID = newKey().RecordID()
+		if encoding, data, err := g.Stored(t.Context(), r); encoding != "" || data != nil || !errors.Is(err, idempotent.ErrReplayUnavailable) {
+			t.Errorf("%s: got %q, %q, %v", name, encoding, data, err)
+		}
+	}
+}
+
+func encoded(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

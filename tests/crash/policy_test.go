@@ -1,0 +1,99 @@
+// Package crash kills processes at every moment of a request and checks what
+// their clients, and a reconciler, make of what they leave behind.
+//
+// A test starts DynamoDB Local and a provider that counts its effects. For each
+// key it starts a process of its own binary, which sends one request through the
+// toolkit and stops at a barrier: before, during or after a write or the effect.
+// There it is killed. What follows happens in the test's own process.
+package crash
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// policy is a way to make the one effect of a charge safe.
+type policy struct {
+	name     string
+	recovery idempotent.Recovery
+	mode     *idempotent.StepMode // nil: without a step
+	dedupes  bool                 // the provider honours the downstream key
+	writes   int                  // after the claim
+}
+
+var (
+	atLeastOnce, atMostOnce = idempotent.AtLeastOnce, idempotent.AtMostOnce
+
+	policies = []policy{
+		{name: "Reconcile", recovery: idempotent.Reconcile, writes: 1},
+		{name: "Resume, at least once", recovery: idempotent.Resume, mode: &atLeastOnce, dedupes: true, writes: 2},
+		{name: "Resume, at most once", recovery: idempotent.Resume, mode: &atMostOnce, writes: 3},
+		{name: "Rerun, with a key", recovery: idempotent.Rerun, dedupes: true, writes: 1},
+	}
+)
+
+// barriers are where a process of this policy can be killed, in their order.
+func (p policy) barriers() []string {
+	all := []string{"before the claim", "during the claim", "after the claim", "before the effect", "after the effect"}
+	for n := range p.writes {
+		for _, when := range []string{"before", "during", "after"} {
+			all = append(all, fmt.Sprintf("%s write %d", when, n+1))
+		}
+	}
+	return append(all, "before the response")
+}
+
+func (p policy) options(o *idempotent.Options) {
+	o.Recovery = p.recovery
+	o.LeaseMargin, o.ReconcileAfter = margin, time.Millisecond
+	if p.mode != nil {
+		o.Steps = []string{"charge"}
+	}
+}
+
+func (p policy) guard(s idempotent.Store) (*idempotent.Guard, error) {
+	return idempotent.New(s, p.options)
+}
+
+// newKey returns the key of a new charge. Every charge is an operation of its
+// own, so that its reconciler leaves those of others alone.
+func newKey(p policy) idempotent.Key {
+	return keyOf(p, rand.Text())
+}
+
+func keyOf(p policy, id string) idempotent.Key {
+	return idempotent.Key{
+		Operation: "charge-" + id, Scope: idempotent.Global, ID: id,
+		Fingerprint: idempotent.FingerprintBytes([]byte(p.name)),
+	}
+}
+
+// request sends one request. Its effect happens at the provider; reach, if
+// there is one, is told where the handler is.
+func (p policy) request(ctx context.Context, g *idempotent.Guard, key idempotent.Key, reach func(barrier string)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if reach == nil {
+		reach = func(string) {}
+	}
+	charge := func(ctx context.Context) (string, error) {
+		reach("before the effect")
+		defer reach("after the effect")
+		return pay(ctx, idempotent.DownstreamKey(ctx), p.dedupes)
+	}
+	return idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
+		if p.mode == nil {
+			return charge(ctx)
+		}
+		return idempotent.Step(ctx, "charge", charge, func(o *idempotent.StepOptions) { o.Mode = *p.mode })
+	})
+}
+
+func policyNamed(name string) policy {
+	return policies[slices.IndexFunc(policies, func(p policy) bool { return p.name == name })]
+}

@@ -1,0 +1,362 @@
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// account is a domain item with a balance, in the store's own table: any table
+// would do, and this one is there.
+type account struct {
+	db *database
+	id string
+}
+
+func newAccount(t *testing.T, db *database, balance int) account {
+	t.Helper()
+	a := account{db, "account-" + rand.Text()}
+	_, err := db.client().PutItem(t.Context(), &dynamodb.PutItemInput{
+		TableName: &db.table,
+		Item:      map[string]types.AttributeValue{"pk": a.key(), "balance": number(balance)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a account) key() types.AttributeValue { return &types.AttributeValueMemberS{Value: a.id} }
+
+func number(n int) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
+}
+
+// withdraw takes an amount if the balance suffices.
+func (a account) withdraw(amount int) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName:                           &a.db.table,
+		Key:                                 map[string]types.AttributeValue{"pk": a.key()},
+		UpdateExpression:                    aws.String("SET balance = balance - :amount ADD withdrawals :one"),
+		ConditionExpression:                 aws.String("balance >= :amount"),
+		ExpressionAttributeValues:           map[string]types.AttributeValue{":amount": number(amount), ":one": number(1)},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+func (a account) read(t *testing.T) (balance, withdrawals int) {
+	t.Helper()
+	out, err := a.db.client().GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: &a.db.table, Key: map[string]types.AttributeValue{"pk": a.key()}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := func(name string) int {
+		v, _ := out.Item[name].(*types.AttributeValueMemberN)
+		if v == nil {
+			return 0
+		}
+		i, err := strconv.Atoi(v.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	return n("balance"), n("withdrawals")
+}
+
+func engines(t *testing.T, f func(*testing.T, *database)) {
+	for _, db := range []*database{&local, &cloud} {
+		t.Run(db.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, db)
+		})
+	}
+}
+
+func guardOver(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	t.Helper()
+	g, err := idempotent.New(s, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestCommit(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) {
+		a := newAccount(t, db, 100)
+		g := guardOver(t, db.store(t))
+		key := newKey()
+		for i := range 3 {
+			out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
+				return "took 30", dynamostore.Commit(ctx, "took 30", a.withdraw(30))
+			})
+			if err != nil || out.Value != "took 30" || !out.Stored || out.Replayed != (i > 0) {
+				t.Errorf("request %d: %+v, %v", i, out, err)
+			}
+		}
+		if balance, n := a.read(t); balance != 70 || n != 1 {
+			t.Errorf("the balance is %d after %d withdrawals", balance, n)
+		}
+	})
+}
+
+// FM27: a lost lease and a failed condition of the domain are told apart, and
+// neither writes anything.
+func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) {
+		t.Run("domain rule", func(t *testing.T) {
+			a, b := newAccount(t, db, 100), newAccount(t, db, 10)
+			g := guardOver(t, db.store(t))
+			key := newKey()
+			_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+				err := dynamostore.Commit(ctx, "ok", a.withdraw(30), b.withdraw(30))
+				var refused *dynamostore.ConditionError
+				if !errors.As(err, &refused) || refused.Index != 1 || !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, dynamostore.ErrCondition) {
+					t.Errorf("got error %v, want one about item 1", err)
+				} else if v, ok := refused.Item["balance"].(*types.AttributeValueMemberN); !ok || v.Value != "10" {
+					t.Errorf("the error shows the item %v", refused.Item)
+				}
+				return "", idempotent.NotExecuted(err)
+			})
+			if !errors.Is(err, dynamostore.ErrCondition) {
+				t.Errorf("the caller gets %v", err)
+			}
+			if balance, _ := a.read(t); balance != 100 {
+				t.Errorf("the balance is %d: half of a transaction", balance)
+			}
+			r, err := db.store(t).Get(t.Context(), key.RecordID())
+			if err != nil || r.State != idempotent.StateRetryable {
+				t.Errorf("the record is %v, %v", r, err)
+			}
+		})
+		t.Run("lost lease", func(t *testing.T) {
+			a := newAccount(t, db, 100)
+			clock := &idempotenttest.Clock{}
+			g := guardOver(t, db.store(t), func(o *idempotent.Options) { o.Now, o.Recovery = clock.Now, idempotent.Rerun })
+			key := newKey()
+			out, err := idempotent.DoOutcome(clock.Invocation(t.Context(), time.Minute), g, key, func(ctx context.Context) (string, error) {
+				clock.Advance(time.Hour)
+				if _, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, key, func(ctx context.Context) (string, error) {
+					return "second", dynamostore.Commit(ctx, "second", a.withdraw(20))
+				}); err != nil {
+					t.Error(err)
+				}
+				// The domain's condition would fail as well: the lost lease counts.
+				err := dynamostore.Commit(ctx, "first", a.withdraw(1000))
+				if !errors.Is(err, idempotent.ErrSettled) || errors.Is(err, dynamostore.ErrCondition) {
+					t.Errorf("the late Commit returned %v", err)
+				}
+				return "", err
+			})
+			if err != nil || out.Value != "second" || !out.Replayed {
+				t.Errorf("the late caller gets %+v, %v", out, err)
+			}
+			if balance, n := a.read(t); balance != 80 || n != 1 {
+				t.Errorf("the balance is %d after %d withdrawals", balance, n)
+			}
+		})
+	})
+}
+
+// loses drops the replies of transactions after the server has applied them.
+type loses struct {
+	*dynamodb.Client
+	replies atomic.Int32 // how many are still to be lost
+	lost    atomic.Int32
+}
+
+var errLost = errors.New("the reply was lost")
+
+func (l *loses) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	out, err := l.Client.TransactWriteItems(ctx, in, optFns...)
+	if err == nil && l.replies.Add(-1) >= 0 {
+		l.lost.Add(1)
+		return nil, errLost
+	}
+	return out, err
+}
+
+// FM25, FM26: a transaction whose reply was lost, sent again by the handler,
+// and another one that it makes later: the domain write happens once.
+func TestFM25_LostReplyOfATransaction(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) {
+		for _, again := range []bool{true, false} {
+			t.Run(fmt.Sprintf("tried again %v", again), func(t *testing.T) {
+				a := newAccount(t, db, 100)
+				client := &loses{Client: db.client()}
+				client.replies.Store(1)
+				g := guardOver(t, db.storeOver(t, client))
+				key := newKey()
+				v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+					err := dynamostore.Commit(ctx, "ok", a.withdraw(30))
+					if !errors.Is(err, errLost) {
+						t.Errorf("Commit returned %v", err)
+					}
+					if again {
+						err = dynamostore.Commit(ctx, "ok", a.withdraw(30))
+					}
+					return "ok", err
+				})
+				if v != "ok" || err != nil {
+					t.Errorf("the caller gets %q, %v", v, err)
+				}
+				if balance, n := a.read(t); balance != 70 || n != 1 || client.lost.Load() != 1 {
+					t.Errorf("the balance is %d after %d withdrawals, %d replies were lost", balance, n, client.lost.Load())
+				}
+			})
+		}
+	})
+}
+
+// FM26: a step's transaction is applied, its reply lost and the process gone;
+// the next attempt meets its own recovery point and does not write again.
+func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) {
+		a := newAccount(t, db, 100)
+		client := &loses{Client: db.client()}
+		client.replies.Store(1)
+		g := guardOver(t, db.storeOver(t, client), func(o *idempotent.Options) {
+			o.Recovery, o.Steps = idempotent.Resume, []string{"take"}
+		})
+		key := newKey()
+		handler := func(ctx context.Context) (string, error) {
+			return dynamostore.CommitStep(ctx, "take", "took 30", a.withdraw(30))
+		}
+		if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.Is(err, errLost) {
+			t.Errorf("the first attempt: %v", err)
+		}
+		if v, err := idempotent.Do(t.Context(), g, key, handler); v != "took 30" || err != nil {
+			t.Errorf("the second attempt: %q, %v", v, err)
+		}
+		if balance, n := a.read(t); balance != 70 || n != 1 {
+			t.Errorf("the balance is %d after %d withdrawals", balance, n)
+		}
+	})
+}
+
+// What DynamoDB would refuse for its size is refused before it is sent.
+func TestCommitLimits(t *testing.T) {
+	t.Parallel()
+	a := newAccount(t, &local, 1)
+	g := guardOver(t, local.store(t))
+	big := types.TransactWriteItem{Put: &types.Put{TableName: &local.table, Item: map[string]types.AttributeValue{
+		"pk": &types.AttributeValueMemberS{Value: "big-" + rand.Text()}, "x": &types.AttributeValueMemberB{Value: make([]byte, 390<<10)},
+	}}}
+	for says, items := range map[string][]types.TransactWriteItem{
+		"100 items besides the record": repeat(a.withdraw(0), 100),
+		"DynamoDB takes 4194304":       repeat(big, 11),
+	} {
+		_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+			err := dynamostore.Commit(ctx, "ok", items...)
+			return "", idempotent.NotExecuted(err)
+		})
+		if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("got error %v, want one that says %q", err, says)
+		}
+	}
+}
+
+func repeat(item types.TransactWriteItem, n int) []types.TransactWriteItem {
+	items := make([]types.TransactWriteItem, n)
+	for i := range items {
+		items[i] = item
+	}
+	return items
+}
+
+// conflicts answers every n-th transaction with a conflict instead of sending it.
+type conflicts struct {
+	*dynamodb.Client
+	every    int32
+	calls    atomic.Int32
+	injected atomic.Int32
+}
+
+func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	if c.calls.Add(1)%c.every == 0 {
+		c.injected.Add(1)
+		return nil, &types.TransactionCanceledException{CancellationReasons: []types.CancellationReason{
+			{Code: aws.String("None")}, {Code: aws.String("TransactionConflict")},
+		}}
+	}
+	return c.Client.TransactWriteItems(ctx, in, optFns...)
+}
+
+// A thousand commits to one account, some sent twice, with conflicts injected:
+// the sum is right and nobody is served twice.
+func TestCommitStorm(t *testing.T) {
+	t.Parallel()
+	const requests, workers, enough = 1000, 16, 700
+	a := newAccount(t, &local, enough)
+	client := &conflicts{Client: local.client(), every: 10}
+	store, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 200 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guardOver(t, store)
+	var served, refused, replayed atomic.Int32
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := range work {
+				key := newKey()
+				for range 1 + i%2 {
+					out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
+						err := dynamostore.Commit(ctx, "served", a.withdraw(1))
+						if errors.Is(err, dynamostore.ErrCondition) {
+							return "", idempotent.Final("empty", "nothing is left")
+						}
+						return "served", err
+					})
+					var final *idempotent.FinalError
+					switch {
+					case out.Replayed:
+						replayed.Add(1)
+					case errors.As(err, &final):
+						refused.Add(1)
+					case err != nil:
+						t.Error(err)
+					default:
+						served.Add(1)
+					}
+				}
+			}
+		})
+	}
+	for i := range requests {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	balance, n := a.read(t)
+	t.Logf("%d served, %d refused, %d replayed; %d conflicts injected", served.Load(), refused.Load(), replayed.Load(), client.injected.Load())
+	if balance != 0 || n != enough || served.Load() != enough || refused.Load() != requests-enough || replayed.Load() != requests/2 {
+		t.Errorf("the balance is %d after %d withdrawals", balance, n)
+	}
+	if client.injected.Load() < requests/20 {
+		t.Errorf("only %d conflicts were injected", client.injected.Load())
+	}
+}
