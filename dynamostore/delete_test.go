@@ -2,8 +2,11 @@ package dynamostore_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -78,6 +81,33 @@ func TestDelete_Chunks(t *testing.T) {
 
 func TestDelete_Errors(t *testing.T) {
 	t.Parallel()
+	for name, count := range map[string]int{"a count below zero": -1, "a count beyond all bounds": 1 << 40} {
+		fake := newFake()
+		s, r := newStore(t, fake), someRecord()
+		r.State = idempotent.StateCompleted
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		fake.items[string(r.ID)]["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)}
+		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
+			t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
+		}
+	}
+	broken := newFake()
+	large := someRecord()
+	large.State, large.Chunks = idempotent.StateCompleted, idempotent.Chunks{Count: 1, Length: 10}
+	if met, err := newStore(t, broken).Insert(t.Context(), large, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	broken.refuse = func(operation string, n int) error {
+		if operation == "BatchWriteItem" {
+			return validation("no")
+		}
+		return nil
+	}
+	if _, err := newStore(t, broken).Delete(t.Context(), large.ID, large.Version); err == nil || !strings.Contains(err.Error(), "BatchWriteItem") {
+		t.Errorf("its chunks stay, and the error is %v", err)
+	}
 	fake := newFake()
 	fake.refuse = func(operation string, n int) error { return validation("no") }
 	if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -206,4 +207,51 @@ func TestLists_Errors(t *testing.T) {
 			t.Errorf("%d segments: %v", n, err)
 		}
 	}
+}
+
+// Whoever has enough is left alone, and no more is asked.
+func TestLists_Stop(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	waiting(t, s, 300, asTheyAre)
+	for operation, list := range map[string]iter.Seq2[idempotent.Record, error]{"Query": s.Due(t.Context(), noon), "Scan": s.Scan(t.Context())} {
+		for range 20 {
+			before := fake.count(operation)
+			for _, err := range list {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			if n := fake.count(operation) - before; n > 40 {
+				t.Fatalf("%s was called %d times for one record", operation, n)
+			}
+		}
+	}
+}
+
+// A service that does not say what a scan took is believed, too.
+func TestScan_WithoutUnits(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	waiting(t, newStore(t, fake), 3, asTheyAre)
+	read := 0
+	for range newStore(t, silent{fake}).Scan(t.Context(), func(o *dynamostore.ScanOptions) {
+		o.Progress = func(p dynamostore.ScanProgress) { read = p.Items }
+	}) {
+	}
+	if read != 3 {
+		t.Errorf("%d items", read)
+	}
+}
+
+type silent struct{ *fakeDynamoDB }
+
+func (s silent) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := s.fakeDynamoDB.Scan(ctx, in, optFns...)
+	if out != nil {
+		out.ConsumedCapacity = nil
+	}
+	return out, err
 }

@@ -171,6 +171,8 @@ func TestTransact_Retries(t *testing.T) {
 				switch {
 				case c.ends == nil && (v != "done" || err != nil || fake.count("TransactWriteItems") != 3):
 					t.Errorf("got %q, %v after %d calls", v, err, fake.count("TransactWriteItems"))
+				case name == "the record is" && errors.Is(err, dynamostore.ErrCondition):
+					t.Errorf("taken for an item: %v", err)
 				case c.ends != nil && !errors.Is(err, c.ends):
 					t.Errorf("got %v, want %v", err, c.ends)
 				case c.ends == idempotent.ErrStore && !strings.Contains(err.Error(), "TransactWriteItems on table"):
@@ -195,7 +197,7 @@ func TestTransact_GivesUp(t *testing.T) {
 		_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 			return "", dynamostore.Commit(ctx, "done", order("o-1"))
 		})
-		if !errors.Is(err, idempotent.ErrStore) || !strings.Contains(err.Error(), "another writer was in the way at each of") || fake.count("TransactWriteItems") < 2 {
+		if !errors.Is(err, idempotent.ErrStore) || !strings.Contains(err.Error(), "another writer was in the way at each of") || fake.count("TransactWriteItems") != 20 {
 			t.Errorf("got %v after %d calls", err, fake.count("TransactWriteItems"))
 		}
 		_, err = commits(t, fake, aKey(), func(ctx context.Context) (string, error) {

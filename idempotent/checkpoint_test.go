@@ -1,8 +1,10 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"math/rand"
 	"slices"
@@ -141,6 +143,32 @@ func TestStepWithoutItsMark(t *testing.T) {
 	})
 	if r := s.record(t, key); r.State != idempotent.StateRetryable || r.Reason != idempotent.ReasonNotExecuted || len(r.Steps) != 0 {
 		t.Errorf("the record is %s (%s) with %d steps", r.State, r.Reason, len(r.Steps))
+	}
+}
+
+// A mark whose reply was lost is in the record, and its step did not run: the
+// next write takes it back.
+func TestStepMarkWithoutAReply(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		s.replace = nil
+		if met, err := s.Store.Replace(ctx, r, s.record(t, key).Version); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		return nil, errDown
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "a", never[string], atMostOnce); !errors.Is(err, idempotent.ErrStore) {
+			t.Errorf("the step: %v", err)
+		}
+		if len(s.record(t, key).Steps) != 1 {
+			t.Error("the mark is not in the record: the test shows nothing")
+		}
+		return "", idempotent.NotExecuted(errDown)
+	})
+	if r := s.record(t, key); r.State != idempotent.StateRetryable || len(r.Steps) != 0 {
+		t.Errorf("the record is %s with the steps %+v", r.State, r.Steps)
 	}
 }
 
@@ -359,8 +387,9 @@ func TestStepEvents(t *testing.T) {
 			t.Errorf("%s: %+v", kind, events.Events())
 		}
 	}
-	if _, err := s.do(t, newKey(), h, func(o *idempotent.Options) { o.Observer = nil }); !errors.Is(err, errDown) {
-		t.Error(err)
+	var log bytes.Buffer
+	if _, err := s.do(t, newKey(), h, func(o *idempotent.Options) { o.Observer, o.Logger = nil, slog.New(slog.NewTextHandler(&log, nil)) }); !errors.Is(err, errDown) || log.Len() > 0 {
+		t.Errorf("%v, and the log says %s", err, &log)
 	}
 }
 
@@ -431,8 +460,10 @@ func TestStepLimits(t *testing.T) {
 	}); !errors.Is(err, idempotent.ErrStep) {
 		t.Errorf("a mode that does not exist: %v", err)
 	}
-	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "x/a", never[string]) }); !errors.Is(err, idempotent.ErrStep) {
-		t.Errorf("a name that was not declared: %v", err)
+	for _, name := range []string{"x/a", "/a"} {
+		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.Is(err, idempotent.ErrStep) {
+			t.Errorf("%s, which was not declared: %v", name, err)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // the record know then.
 
 // committing runs one handler that commits, and returns what Commit said.
-func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (said error, r *idempotent.Record, events []idempotent.EventKind) {
+func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *idempotent.Record, events []idempotent.EventKind, said error) {
 	t.Helper()
 	s, key := memstore.New(), newKey()
 	g, recorder := newGuardOver(t, s, optFns...)
@@ -29,7 +29,7 @@ func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) 
 	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Fatal(err)
 	}
-	return said, r, recorder.Kinds()
+	return r, recorder.Kinds(), said
 }
 
 func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transaction {
@@ -43,17 +43,17 @@ func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transacti
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
-	said, r, events := committing(t, fails(idempotent.ErrTooLarge))
+	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
 	if said != idempotent.ErrTooLarge || r.State != idempotent.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
-	said, _, events = committing(t, fails(idempotent.ErrNoRecord))
+	_, events, said = committing(t, fails(idempotent.ErrNoRecord))
 	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, idempotent.EventLeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
 	// The transaction's own earlier try is met: it was applied.
-	said, r, events = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
+	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
 		return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
 			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
 				t.Error(met, err)
@@ -123,7 +123,7 @@ func TestCommitMeets(t *testing.T) {
 			[]idempotent.EventKind{"reserved", "contradicted", "contradicted", "replayed"}},
 		{"another owner", func(r *idempotent.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
 	} {
-		said, r, kinds := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
+		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
 			met := false
 			return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
 				if !met {
@@ -154,6 +154,13 @@ func (brittle) PutChunks(context.Context, idempotent.RecordID, idempotent.Versio
 	return 0, errDown
 }
 
+// writeOnly never gives back what it keeps.
+type writeOnly struct{ *chunked }
+
+func (writeOnly) GetChunks(context.Context, idempotent.RecordID, idempotent.Version, int) ([]byte, error) {
+	return nil, errDown
+}
+
 // A large result is kept before the transaction or there is none; and a retry of
 // the same process has it at hand.
 func TestCommitLargeResultAtHand(t *testing.T) {
@@ -180,7 +187,7 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 	g, _ = newGuardOver(t, struct {
 		*watched
 		idempotent.ChunkStore
-	}{w, s}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
+	}{w, writeOnly{s}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
 	key := newKey()
 	for range 2 {
 		if v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) ([]int, error) { return large, commit(ctx, large, s.Replace) }); err != nil || !slices.Equal(v, large) {
@@ -279,6 +286,52 @@ func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 	})
 	if err != nil || len(l.booked) != 1 || events.Count(idempotent.EventStoreError) != 1 || events.Count(idempotent.EventStepDone) != 1 {
 		t.Errorf("%v, booked %v, events %s", err, l.booked, events.Kinds())
+	}
+}
+
+// The step's transaction meets its own earlier try, or somebody else's record.
+func TestCommitStepMeets(t *testing.T) {
+	t.Parallel()
+	s, key := memstore.New(), newKey()
+	g, _ := newGuardOver(t, s, resume("order"))
+	writes := 0
+	if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
+		return idempotent.CommitStep(ctx, "order", 1, func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+			writes++
+			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
+				t.Error(met, err)
+			}
+			return s.Replace(ctx, next, was) // the SDK sent it again
+		})
+	}); err != nil || writes != 1 {
+		t.Errorf("%v after %d transactions", err, writes)
+	}
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
+		v, err := idempotent.CommitStep(ctx, "order", 1, func(_ context.Context, next idempotent.Record, _ idempotent.Version) (*idempotent.Record, error) {
+			next.Owner, next.Version = idempotent.Owner{9}, idempotent.Version{9}
+			return &next, nil
+		})
+		if !errors.Is(err, idempotent.ErrLeaseLost) || errors.Is(err, idempotent.ErrStore) {
+			t.Errorf("somebody else's: %v", err)
+		}
+		return v, err
+	})
+	if !errors.Is(err, idempotent.ErrLeaseLost) {
+		t.Error(err)
+	}
+}
+
+// After a transaction in doubt nobody can say that nothing was executed.
+func TestCommitInDoubtIsNotNothing(t *testing.T) {
+	t.Parallel()
+	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
+	g, _ := newGuardOver(t, l.Store)
+	key := newKey()
+	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		return "", idempotent.NotExecuted(commit(ctx, "x", l.book("a")))
+	})
+	if r := record(t, l, key); r.State != idempotent.StateUnknown {
+		t.Errorf("the record is %s", r.State)
 	}
 }
 

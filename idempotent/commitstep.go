@@ -35,7 +35,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		stands, _ := e.claim().Step(name)
 		value.SetZero()
 		return stands.Decode(v)
-	case errors.Is(err, ErrNotApplied), errors.Is(err, ErrStep), errors.Is(err, ErrTooLarge), errors.Is(err, ErrSealed), errors.As(err, &lost):
+	case errors.Is(err, ErrNotApplied), errors.Is(err, ErrStep), errors.Is(err, ErrSealed), errors.As(err, &lost):
 		e.undo(s)
 		return err
 	}

@@ -50,7 +50,8 @@ type ReconcileOptions struct {
 	// Timeout bounds one call of the resolver. Default: 10 s.
 	Timeout time.Duration
 
-	// Concurrency is how many records are worked on side by side. Default: 8.
+	// Concurrency is how many records are worked on side by side; with 1 it is the
+	// caller's goroutine that does it. Default: 8.
 	Concurrency int
 
 	// Operations limits the run to these operations. Default: all.
@@ -206,6 +207,10 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 		if !r.timeFor(ctx) {
 			r.count(func(p *Report) { p.Incomplete = true })
 			break
+		}
+		if r.opts.Concurrency == 1 {
+			r.one(ctx, &record)
+			continue
 		}
 		slots <- struct{}{}
 		workers.Go(func() {

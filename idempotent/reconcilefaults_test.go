@@ -111,6 +111,7 @@ func TestReconcileWrites(t *testing.T) {
 		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
 		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []idempotent.EventKind{"contradicted"}},
 		"an answer: running":           {true, idempotent.ProvenNotExecuted(), runningAgain, "1 due, 1 stale", nil},
+		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []idempotent.EventKind{"reconcile_failed", "reconcile_scheduled"}},
 		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
 		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
 		"later: somebody else":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
@@ -141,6 +142,13 @@ func TestReconcileWrites(t *testing.T) {
 
 func gone(idempotent.Record) (*idempotent.Record, error) { return nil, idempotent.ErrNoRecord }
 func down(idempotent.Record) (*idempotent.Record, error) { return nil, errDown }
+
+func tooLarge(r idempotent.Record) (*idempotent.Record, error) {
+	if r.State == idempotent.StateCompleted {
+		return nil, idempotent.ErrTooLarge
+	}
+	return nil, nil
+}
 
 func another(r idempotent.Record) (*idempotent.Record, error) {
 	r.Version = idempotent.Version{7}
@@ -239,8 +247,9 @@ func TestReconcileAttempts(t *testing.T) {
 		}
 	}
 	failed := func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
-		return idempotent.Later(time.Hour), errDown // an error is no answer; its pause is taken
+		return idempotent.Later(time.Hour + time.Microsecond), errDown // an error is no answer; its pause is taken
 	}
+	version := record(t, s, key).Version
 	for i, want := range []struct {
 		attempts int
 		pause    time.Duration
@@ -257,7 +266,11 @@ func TestReconcileAttempts(t *testing.T) {
 		if r.ReconcileAttempts != want.attempts || r.Exhausted || r.Due != r.Due.Truncate(time.Millisecond) {
 			t.Errorf("run %d: %d attempts, exhausted %t, due %s", i, r.ReconcileAttempts, r.Exhausted, r.Due)
 		}
-		if left := r.Due.Sub(s.clock.Now()); left > want.pause || left < want.pause-time.Minute {
+		if r.Version == version {
+			t.Errorf("run %d: the write has the id of the one before it", i)
+		}
+		version = r.Version
+		if left := r.Due.Sub(s.clock.Now()); left > want.pause+time.Millisecond || left < want.pause-time.Minute {
 			t.Errorf("run %d: due in %s, want %s", i, left, want.pause)
 		}
 		s.clock.Advance(2 * time.Hour)
@@ -278,6 +291,41 @@ func TestReconcileAttempts(t *testing.T) {
 	r := record(t, s, key)
 	if !r.Exhausted || r.ReconcileAttempts != 3 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(idempotent.EventReconcileExhausted) != 1 {
 		t.Errorf("the record: %+v; events %s", r, s.events.Kinds())
+	}
+}
+
+// What is handed over is a copy, a record that is not due any more is stale, and
+// an answer that comes with an error is none.
+func TestReconcileTrustsNobody(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("a"))
+	key := s.leave(t, func(ctx context.Context, died func()) {
+		if _, err := idempotent.Step(ctx, "a", value("x")); err != nil {
+			t.Error(err)
+		}
+		died()
+	})
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+		return idempotent.Resolved("x"), errDown
+	}, func(o *idempotent.ReconcileOptions) {
+		o.MaxAttempts, o.Operations = 1, []string{"refund", "charge"}
+		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+			r.Steps[0].Result[0] ^= 0xff
+			return nil
+		}
+	})
+	if got := report.String(); got != "1 due, 1 released, 1 exhausted, 1 failed" {
+		t.Errorf("the report: %s", got)
+	}
+	r := record(t, s, key)
+	if step, _ := r.Step("a"); r.State != idempotent.StateRetryable || string(step.Result) != `"x"` {
+		t.Errorf("the record is %s, and its step has %s", r.State, step.Result)
+	}
+	r.State, r.Due, r.Exhausted = idempotent.StateCompleted, time.Time{}, false
+	g, _ := newGuardOver(t, yields{s.Store, []idempotent.Record{*r}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	if report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("y"))); err != nil || report.String() != "0 due, 1 stale" {
+		t.Errorf("a stale list: %s, %v", report, err)
 	}
 }
 

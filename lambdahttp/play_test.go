@@ -21,6 +21,9 @@ func guard(f func(*idempotent.Options)) func(*lambdahttp.Options) {
 
 var rerun = guard(func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
 
+// resume declares the step that resumed takes.
+var resume = guard(func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"charge"} })
+
 func serverErrors(p lambdahttp.ServerErrors, also ...func(*lambdahttp.Options)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) {
 		o.ServerErrors = p

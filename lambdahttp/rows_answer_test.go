@@ -112,6 +112,10 @@ var answerRows = []row{
 		status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "Stripe", situation: "the same", options: rerun, play: vanished, status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "UUID", situation: "the same", options: rerun, play: vanished, status: 201, says: "created", runs: 2, record: "completed"},
+	{id: "HTTP-14", situation: "the first request was never heard of again, recovery `Resume`: goes on behind its last step", options: resume, play: resumed,
+		status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-14", profile: "Stripe", situation: "the same", options: resume, play: resumed, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-14", profile: "UUID", situation: "the same", options: resume, play: resumed, status: 201, says: "created", runs: 2, record: "completed"},
 
 	{id: "HTTP-15", situation: "unknown, with a reference from `SetRef`", play: unheard,
 		status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "40",

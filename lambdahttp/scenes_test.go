@@ -31,6 +31,32 @@ func vanished(w *world) reply {
 	return w.post(charge())
 }
 
+// resumed plays a request that charges in a step, and whose process ends after
+// it; then the same request after the lease, which must not charge again.
+func resumed(w *world) reply {
+	charges := 0
+	w.becomes(func(ctx context.Context, r request) (reply, error) {
+		if _, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
+			charges++
+			return "ch_1", nil
+		}); err != nil {
+			return reply{}, err
+		}
+		if w.runs == 1 {
+			w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
+		}
+		return created(ctx, r)
+	})
+	w.post(charge())
+	w.store.set(func(s *faultyStore) { s.replaceErr = nil })
+	w.clock.Advance(16 * time.Minute)
+	a := w.post(charge())
+	if charges != 1 {
+		w.t.Errorf("charged %d times", charges)
+	}
+	return a
+}
+
 // unheard plays a request whose handler cannot say what happened, and the same
 // one 20 s later.
 func unheard(w *world) reply {

@@ -4,9 +4,10 @@ package lambdahttp
 const Encoding = "http1"
 
 // DecodeStored reads a response of that encoding, for tools that show records:
-// see [idempotent.Guard.Stored].
+// see [idempotent.Guard.Stored]. One that was withheld (see [NoStore]) has its
+// status alone.
 func DecodeStored(data []byte) (Response, error) {
-	var r Response
-	err := codec{}.Decode(data, &r)
-	return r, err
+	var s stored
+	err := codec{}.Decode(data, &s)
+	return s.Response, err
 }

@@ -15,6 +15,9 @@ type column struct {
 	// cell to a width. Without cut it is never shortened.
 	keep int
 	cut  func(s string, width int) string
+	// spare: left out, the last one first, where the lines are too long without
+	// that. once show has what it said.
+	spare bool
 }
 
 // cutMark stands for what was cut off.
@@ -54,6 +57,7 @@ func writeTable(w io.Writer, width int, columns []column, rows [][]string) error
 			widths[i] = max(widths[i], len(c.title))
 		}
 	}
+	leaveOut(width, columns, widths)
 	fit(width, columns, widths)
 	titles := make([]string, len(columns))
 	for i, c := range columns {
@@ -80,6 +84,30 @@ func writeTable(w io.Writer, width int, columns []column, rows [][]string) error
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// leaveOut leaves columns out until what cannot be shortened fits.
+func leaveOut(width int, columns []column, widths []int) {
+	least := func(i int) int {
+		switch {
+		case widths[i] == 0:
+			return 0
+		case columns[i].cut == nil:
+			return widths[i] + 2
+		default:
+			return min(widths[i], columns[i].keep) + 2
+		}
+	}
+	total := -2
+	for i := range columns {
+		total += least(i)
+	}
+	for i := len(columns) - 1; i >= 0 && width > 0 && total > width; i-- {
+		if columns[i].spare {
+			total -= least(i)
+			widths[i] = 0
+		}
+	}
 }
 
 // fit takes from the columns that may be shortened, the last one first, what

@@ -130,11 +130,11 @@ func (s *selection) sorted() []*view {
 var listColumns = []column{
 	{title: "RECORD", keep: 20, cut: cutID},
 	{title: "STATE"},
-	{title: "REASON", keep: 8, cut: cutEnd},
+	{title: "REASON", keep: 8, cut: cutEnd, spare: true},
 	{title: "AGE", right: true},
 	{title: "NEXT"},
-	{title: "TRY", right: true},
-	{title: "REF", keep: 6, cut: cutEnd},
+	{title: "TRY", right: true, spare: true},
+	{title: "REF", keep: 6, cut: cutEnd, spare: true},
 }
 
 // printList prints records, one a line.

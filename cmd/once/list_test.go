@@ -28,6 +28,10 @@ func TestList(t *testing.T) {
 	if got := d.once("list", "--operation", "refund", "--full").ok().out; !strings.Contains(got, string(refundKey.RecordID())+"  ") || !strings.Contains(got, "a-very-long-name-of-a-refund\n") {
 		t.Errorf("--full shortened:\n%s", got)
 	}
+	d.world.width = 60 // half a screen
+	d.once("list").ok().golden("list-narrow")
+	d.once("stats").ok().narrow(60)
+	d.once("list").ok().narrow(60)
 	d.world.width = 0 // a pipe
 	if got := d.once("list").ok().out; strings.Contains(got, "…") {
 		t.Errorf("a pipe got something shortened:\n%s", got)

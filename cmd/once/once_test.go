@@ -118,6 +118,17 @@ func (s said) says(words ...string) said {
 	return s
 }
 
+// narrow wants every line to fit.
+func (s said) narrow(columns int) said {
+	s.t.Helper()
+	for line := range strings.Lines(s.out) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > columns {
+			s.t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	return s
+}
+
 func (s said) saysNot(words ...string) said {
 	s.t.Helper()
 	for _, w := range words {

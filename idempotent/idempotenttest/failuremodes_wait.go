@@ -62,7 +62,7 @@ var waitScenarios = []scenario{
 	}},
 	{"FM37_TwinLeavesNothing", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
-			b := l.worker(patient)
+			b := l.worker(hasty)
 			b.tap.onGet = func(func() (*idempotent.Record, error)) (*idempotent.Record, error) {
 				b.tap.onGet = nil
 				return nil, idempotent.ErrNoRecord // deleted; the insert finds it again
@@ -84,7 +84,7 @@ var waitScenarios = []scenario{
 	{"FM37_OwnDeadline", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
-			const own = 1500 * time.Millisecond
+			const own = 3 * time.Second
 			began := time.Now()
 			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
 			l.mustBe(err, idempotent.ErrInProgress)
@@ -111,4 +111,7 @@ var waitScenarios = []scenario{
 	}},
 }
 
-func patient(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }
+// patient waits for longer than anything here takes on a busy machine, and
+// hasty not even for that.
+func patient(o *idempotent.Options) { o.WaitFor = 30 * time.Second }
+func hasty(o *idempotent.Options)   { o.WaitFor = 500 * time.Millisecond }

@@ -74,7 +74,7 @@ var listRequirements = []requirement{
 			found, err := q.found(s.Due(ctx, q.at))
 			got := found[q.records[0].ID]
 			if err != nil || got == nil {
-				return fmt.Errorf("Due does not list it: %w", orNil(err))
+				return fmt.Errorf("the list of Due does not have it: %w", orNil(err))
 			}
 			if err := sameRecord("Due listed", got, q.records[0]); err != nil {
 				return err
@@ -99,7 +99,7 @@ var listRequirements = []requirement{
 					continue
 				}
 				if err != nil {
-					return fmt.Errorf("Due: %w", err)
+					return fmt.Errorf("the list of Due: %w", err)
 				}
 				if err := q.change(ctx, s, i, func(r *idempotent.Record) { r.Ref = "changed" }); err != nil {
 					return err
@@ -107,7 +107,7 @@ var listRequirements = []requirement{
 				seen++
 			}
 			if seen != len(q.records) {
-				return fmt.Errorf("Due listed %d records of %d", seen, len(q.records))
+				return fmt.Errorf("the list of Due has %d records of %d", seen, len(q.records))
 			}
 			return nil
 		}),
@@ -120,7 +120,7 @@ var listRequirements = []requirement{
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					err = fmt.Errorf("Due went on after its reader had stopped: %v", p)
+					err = fmt.Errorf("the list of Due went on after its reader had stopped: %v", p)
 				}
 			}()
 			for range s.Due(ctx, q.at) {
@@ -142,7 +142,7 @@ var listRequirements = []requirement{
 					return nil
 				}
 			}
-			return errors.New("Due ended without an error")
+			return errors.New("the list of Due ended without an error")
 		}),
 	{
 		name:  "UnreadableIsListed",
@@ -171,7 +171,7 @@ var listRequirements = []requirement{
 				}
 			}
 			if told != 1 || readable != len(q.records)-1 {
-				return fmt.Errorf("Due told %d times of the record that cannot be read, and listed %d of %d others", told, readable, len(q.records)-1)
+				return fmt.Errorf("the list of Due told %d times of the record that cannot be read, and listed %d of %d others", told, readable, len(q.records)-1)
 			}
 			return nil
 		},

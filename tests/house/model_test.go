@@ -26,6 +26,7 @@ var judgements = map[string]string{
 	"verdict":        "Decide",
 	"lateVerdict":    "DecideLate",
 	"resolveVerdict": "DecideResolution",
+	"sweepVerdict":   "DecideSweep",
 }
 
 // definition returns the text of an operator of the model, up to the next one.

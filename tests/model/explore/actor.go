@@ -17,6 +17,7 @@ const (
 	stranger
 	neighbour
 	resolver
+	reaper
 )
 
 // phase is where an actor rests.
@@ -66,6 +67,8 @@ type actor struct {
 	call  call
 	reply reply
 	plan  plan
+	claim call   // and what it was told of it, when its handler was entered
+	grant reply  //
 	told  []byte // what it was told so far, as far as it may still depend on it
 
 	// What the invariants look at.
@@ -97,9 +100,12 @@ func (a *actor) begin() {
 	a.leaseEnd = a.deadline.Add(margin)
 	a.tell('b')
 	body := a.request
-	if a.role == resolver {
+	switch a.role {
+	case resolver:
 		a.evidence = a.w.lookAtProvider()
 		body = a.resolve
+	case reaper:
+		body = a.reap
 	}
 	a.fiber = a.w.fibers.take(body)
 	a.goOn()
@@ -151,6 +157,9 @@ func (a *actor) recovery() idempotent.Recovery {
 func (a *actor) guard() *idempotent.Guard {
 	g, err := idempotent.New(port{a}, func(o *idempotent.Options) {
 		o.Recovery = a.recovery()
+		if o.Recovery == idempotent.Resume {
+			o.Steps = []string{stepName}
+		}
 		o.LeaseMargin, o.Retention = margin, retention
 		o.Observer, o.Logger = idempotent.ObserverFunc(a.observe), discard
 		o.Now = func() time.Time { return a.w.now }
@@ -169,19 +178,41 @@ func (a *actor) request() {
 	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
 }
 
-// handler is the guarded function: it calls the provider and says what it
-// knows of it. All that its attempt still depends on is its claim.
-func (a *actor) handler(context.Context) (string, error) {
+// stepName is the step of every handler that has one.
+const stepName = "charge"
+
+// handler is the guarded function: it calls the provider, in a step where the
+// scenario says so, and tells what it knows of it. All that its attempt still
+// depends on is its claim.
+func (a *actor) handler(ctx context.Context) (value string, err error) {
 	if a.phase == dead {
 		return "", errCrashed
 	}
-	a.phase, a.entered = inside, true
+	a.entered, a.claim, a.grant = true, a.call, a.reply
 	a.told = a.w.encodeRecord(append(a.told[:0], 'h'), &a.call.record)
 	a.w.enter(a)
-	if a.fiber.rest(); a.phase == dead {
+	if mode := a.w.scenario.Step; mode != nil {
+		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.Mode = *mode })
+	} else {
+		value, err = a.provide(ctx)
+	}
+	if a.phase == dead {
 		return "", errCrashed
 	}
 	a.left = true
+	return value, err
+}
+
+// provide calls the provider.
+func (a *actor) provide(context.Context) (string, error) {
+	if a.phase == dead {
+		return "", errCrashed
+	}
+	a.phase = inside
+	a.w.provide(a)
+	if a.fiber.rest(); a.phase == dead {
+		return "", errCrashed
+	}
 	switch a.plan {
 	case succeed:
 		return a.name, nil
@@ -197,6 +228,13 @@ func (a *actor) handler(context.Context) (string, error) {
 func (a *actor) resolve() {
 	a.err = a.guard().Resolve(context.Background(), keyID, a.evidence.resolution())
 	a.value, a.stored = a.evidence.value, a.err == nil && a.evidence.value != ""
+}
+
+// reap is what a reconciler does on its schedule, without a resolver.
+func (a *actor) reap() {
+	_, a.err = idempotent.ReconcileDue(context.Background(), a.guard(), nil, func(o *idempotent.ReconcileOptions) {
+		o.SweepOnly, o.Concurrency = true, 1 // a coroutine has one goroutine
+	})
 }
 
 func (a *actor) observe(_ context.Context, e idempotent.Event) {

@@ -18,7 +18,7 @@ func durableReplay(w *world) string {
 		}
 	}
 	a := w.answered
-	if a == nil || a.role == neighbour {
+	if a == nil || a.role == neighbour || a.role == reaper {
 		return ""
 	}
 	// Who was refused before it ran may come again; everybody else is told what
@@ -55,7 +55,7 @@ func fingerprint(w *world) string {
 		return fmt.Sprintf("%s claimed the record of another request", c.by.name)
 	}
 	a := w.answered
-	if a == nil || a.role == resolver {
+	if a == nil || a.role == resolver || a.role == reaper {
 		return ""
 	}
 	if teller := strings.TrimPrefix(a.value, found); a.replayed && strings.HasPrefix(teller, "X") != (a.role == stranger) {
@@ -73,15 +73,23 @@ func fingerprint(w *world) string {
 // loses his lease because of his own record.
 func trueAnswers(w *world) string {
 	a := w.answered
-	if a == nil || a.role == resolver {
+	if a == nil || a.role == resolver || a.role == reaper {
 		return ""
 	}
 	met := a.reply.record
 	switch {
-	case a.err == nil && !a.replayed && (a.value != a.name || a.effect != landed):
+	case a.err == nil && !a.replayed && w.scenario.Step != nil && !w.hadEffect(a.value):
+		return fmt.Sprintf("%s was told %q as its own, which nobody did", a.name, a.value)
+	case a.err == nil && !a.replayed && w.scenario.Step == nil && (a.value != a.name || a.effect != landed):
 		return fmt.Sprintf("%s was told %q as its own", a.name, a.value)
 	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
 		return fmt.Sprintf("%s was told %q as its own, and the record is another's", a.name, a.value)
+	case errors.Is(a.err, idempotent.ErrLeaseLost) && w.scenario.Step != nil:
+		// Work in a record that somebody has judged does not go on: a step of it is
+		// refused, also if nobody took it over.
+		if r := w.record; r != nil && r.Owner == a.owner && r.State == idempotent.StateInProgress {
+			return fmt.Sprintf("%s lost its lease, and nobody has touched its record", a.name)
+		}
 	case errors.Is(a.err, idempotent.ErrLeaseLost) && met.Owner == a.owner && met.State != idempotent.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
 	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner:

@@ -16,6 +16,7 @@ type books struct {
 
 	change   *change // by the last step
 	entered  *actor
+	provided *actor
 	answered *actor
 }
 
@@ -23,7 +24,7 @@ type books struct {
 type generation struct {
 	entries   int
 	retryable int  // how often it was settled as retryable
-	rerun     bool // somebody claimed it who had declared that running again is harmless
+	harmless  bool // somebody claimed it who had declared that running again is
 	effects   int
 	finder    string // whose effect the provider's ledger shows first
 	acked     string // the completed outcome that somebody was told
@@ -61,7 +62,7 @@ func (w *world) changed(c *change) {
 	switch r.State {
 	case idempotent.StateInProgress:
 		c.by.owner, c.by.gen = r.Owner, len(w.generations)
-		g.rerun = g.rerun || r.Recovery == idempotent.Rerun
+		g.harmless = g.harmless || r.Recovery == idempotent.Rerun || w.dedupes()
 	case idempotent.StateRetryable:
 		g.retryable++
 	case idempotent.StateCompleted:
@@ -91,10 +92,6 @@ func (w *world) enter(a *actor) {
 	if a.gen == 0 {
 		return
 	}
-	w.generations[a.gen-1].entries++
-	if w.generations[a.gen-1].entries > 1 {
-		w.facts |= factSecondRun
-	}
 	for _, b := range w.actors {
 		if b != a && b.gen == a.gen && b.inHandler() {
 			w.facts |= factOverlap
@@ -102,10 +99,22 @@ func (w *world) enter(a *actor) {
 	}
 }
 
+// provide books that a is about to call the provider.
+func (w *world) provide(a *actor) {
+	w.provided = a
+	if a.gen == 0 {
+		return
+	}
+	g := &w.generations[a.gen-1]
+	if g.entries++; g.entries > 1 {
+		w.facts |= factSecondRun
+	}
+}
+
 // meet books what stood when the store first served a: an outcome that
 // somebody had been told is promised to it.
 func (w *world) meet(a *actor) {
-	if a.met || a.role == resolver {
+	if a.met || a.role == resolver || a.role == reaper {
 		return
 	}
 	a.met = true

@@ -67,6 +67,9 @@ func (c *call) describe() string {
 	case insert:
 		return "insert"
 	case replace:
+		if _, step := c.record.Step(stepName); step && c.record.State == idempotent.StateInProgress {
+			return "write of in_progress with its step"
+		}
 		return fmt.Sprintf("write of %s", c.record.State)
 	default:
 		return "read"

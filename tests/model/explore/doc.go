@@ -4,7 +4,7 @@
 //
 //	Scenario  who acts, how far the clock goes, how many faults may happen
 //	world     one key, its store, a provider, a clock, and the actors
-//	actor     a request or a resolver: a coroutine that rests at every call to
+//	actor     a request, a resolver or a reconciler: a coroutine that rests at every call to
 //	          the store and in its handler
 //	step      what may happen next: an actor goes on, a call is served, a
 //	          reply is lost, a process dies, an effect lands, time passes
@@ -18,6 +18,5 @@
 // nothing happened would be worth nothing.
 //
 // The invariants INV-1 to INV-12 of the design are asserted after every step.
-// INV-7 speaks of two keys and is asserted by the property tests; of INV-11
-// the part about attempts is here, steps of a handler are not.
+// INV-7 speaks of two keys and is asserted by the property tests.
 package explore

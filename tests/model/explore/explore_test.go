@@ -22,6 +22,8 @@ const (
 
 type clock = []time.Duration
 
+var leastOnce, mostOnce = idempotent.AtLeastOnce, idempotent.AtMostOnce
+
 // scenarios are the searches, and what each has to show.
 var scenarios = []struct {
 	name string
@@ -79,6 +81,21 @@ var scenarios = []struct {
 	{"rerun, redeployed as reconcile",
 		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Faults: 1, Redeployed: true},
 		factTakenOver | factLeaseLost},
+	{"reconcile, a reconciler",
+		Scenario{Attempts: 1, Reapers: 2, Clock: clock{WholeLease}, Faults: 1},
+		factMarkedUnknown | factLate | factRefused},
+	{"resume, a step",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed, fail}, Clock: clock{WholeLease}, Faults: 1},
+		factTakenOver | factStepDone | factStepReplayed | factLeaseLost | factCrashed | factSecondRun | factRetryable | factReplayed},
+	{"resume, a step and a reconciler",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{succeed, fail, refuse}, Reapers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1},
+		factReleased | factStepDone | factResolved | factRefused | factLate | factContradicted},
+	{"resume, a step that runs at most once",
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 2, Plans: []plan{succeed, fail}, Clock: clock{WholeLease}, Faults: 1},
+		factMarkedUnknown | factStepDone | factStepReplayed | factUnresolved | factTakenOver},
+	{"resume, at most once, a reconciler and a resolver",
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Plans: []plan{succeed, refuse, fail}, Reapers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1},
+		factMarkedUnknown | factReleased | factResolved},
 	{"two scopes",
 		Scenario{Attempts: 1, Neighbours: 1, Clock: clock{WholeLease}, Faults: 1},
 		factNeighbour},

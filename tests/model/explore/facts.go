@@ -48,6 +48,9 @@ const (
 	factPromised
 	factNeighbour
 	factLeftOpen
+	factStepDone
+	factStepReplayed
+	factReleased
 	factCount = iota
 )
 
@@ -58,7 +61,7 @@ var factNames = [factCount]string{
 	"own claim recognised", "own outcome recognised", "claim without reply", "write served late", "effect after its handler",
 	"write refused", "write met a completed record", "write met no record", "no time left", "evidence too early", "evidence came second",
 	"expired record replaced", "deleted", "second run", "two in their handlers", "came after an acknowledged outcome",
-	"neighbour ran", "left open",
+	"neighbour ran", "left open", "step done", "step replayed", "released by a reconciler",
 }
 
 // String returns the fact's name.
@@ -79,4 +82,6 @@ var factOf = map[idempotent.EventKind]facts{
 	idempotent.EventLeaseLost:        factLeaseLost,
 	idempotent.EventRetryable:        factRetryable,
 	idempotent.EventResolved:         factResolved,
+	idempotent.EventStepDone:         factStepDone,
+	idempotent.EventStepReplayed:     factStepReplayed,
 }

@@ -29,7 +29,7 @@ var invariants = []invariant{
 	{"INV-8", "only evidence or the owner leads out of unknown", factUnresolved, unknownAbsorbs},
 	{"INV-9", "every record is listed or expires, and in the end has an outcome", factLeftOpen, liveness},
 	{"INV-10", "a handler runs only under a claim that is known to be held", factUncertain, failClosed},
-	{"INV-11", "attempts count up, one by one", factTakenOver, monotone},
+	{"INV-11", "attempts count up one by one, a finished step is kept and not run again, and no outcome skips it", factStepReplayed, monotone},
 	{"INV-12", "nothing but a claim creates a record", factNoRecord, noResurrection},
 	{"FM48", "evidence of nothing is not believed while the lease is live", factTooEarly, notExecutedOfTheDead},
 	{"FM01", "nobody is refused because of his own record, or told as his own what is not", factClaimRecognised, trueAnswers},
@@ -78,7 +78,7 @@ func exclusion(w *world) string {
 func atMostOnce(w *world) string {
 	for i, g := range w.generations {
 		switch {
-		case g.rerun:
+		case g.harmless:
 		case g.effects > 1:
 			return fmt.Sprintf("the provider saw %d effects in generation %d of the record", g.effects, i+1)
 		case g.entries > 1+g.retryable:
@@ -108,7 +108,7 @@ func fencing(w *world) string {
 	case c.recurs:
 		return fmt.Sprintf("the write id of %s stood there before", c.by.name)
 	}
-	if c.after.State == idempotent.StateInProgress && !c.call.sent.Before(c.by.deadline) {
+	if claims(c) && !c.call.sent.Before(c.by.deadline) {
 		return fmt.Sprintf("%s claimed the record after its own deadline", c.by.name)
 	}
 	if c.before == nil {
@@ -123,15 +123,36 @@ func fencing(w *world) string {
 		}
 	case c.call.was != before.Version:
 		return fmt.Sprintf("%s replaced a version that it has not read", c.by.name)
-	case after.State == idempotent.StateInProgress: // a claim
-		if before.State != idempotent.StateRetryable && !(ended && before.Recovery == idempotent.Rerun) {
+	case claims(c):
+		if before.State != idempotent.StateRetryable && !(ended && runsAgain(before)) {
 			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
 		}
 	case c.by.owner == before.Owner, c.by.role == resolver:
-	case !ended || after.State != idempotent.StateUnknown || before.Recovery != idempotent.Reconcile: // a sweep
+	case after.State == idempotent.StateInProgress:
+		return fmt.Sprintf("%s wrote a step of somebody else's", c.by.name)
+	case ended && c.by.role == reaper && after.State == idempotent.StateRetryable && runsAgain(before):
+		w.facts |= factReleased
+	case !ended || after.State != idempotent.StateUnknown || runsAgain(before): // a sweep
 		return fmt.Sprintf("%s made somebody else's %s record %s", c.by.name, before.State, after.State)
 	}
 	return ""
+}
+
+// claims reports whether a write makes somebody the owner of the record; one
+// that leaves it in progress otherwise is a step of its owner's.
+func claims(c *change) bool {
+	return c.after.State == idempotent.StateInProgress && (c.before == nil || c.call.kind == insert || c.before.Owner != c.after.Owner)
+}
+
+// runsAgain reports whether the record may run again without evidence.
+func runsAgain(r *idempotent.Record) bool {
+	s, begun := r.Step(stepName)
+	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == idempotent.AtMostOnce)
+}
+
+// hadEffect reports whether the effect of the actor of that name has happened.
+func (w *world) hadEffect(name string) bool {
+	return slices.ContainsFunc(w.actors, func(a *actor) bool { return a.name == name && a.effect == landed })
 }
 
 func scopes(w *world) string {
@@ -170,7 +191,9 @@ func unknownAbsorbs(w *world) string {
 // not before its lease ends. The end of a schedule asks for the rest.
 func liveness(w *world) string {
 	if r := w.record; r != nil {
-		waits := r.State == idempotent.StateUnknown || r.State == idempotent.StateInProgress && r.Recovery == idempotent.Reconcile
+		waits := r.State == idempotent.StateUnknown ||
+			r.State == idempotent.StateInProgress && (r.Recovery != idempotent.Rerun || !runsAgain(r)) ||
+			r.State == idempotent.StateRetryable && r.Recovery == idempotent.Resume && len(r.Steps) > 0
 		if waits == r.Due.IsZero() || waits != r.Expires.IsZero() {
 			return fmt.Sprintf("the record is %s, due at %v, and expires at %v", r.State, r.Due, r.Expires)
 		}
@@ -189,26 +212,39 @@ func failClosed(w *world) string {
 	switch {
 	case a == nil || a.role == neighbour:
 		return ""
-	case a.gen == 0 || a.call.record.State != idempotent.StateInProgress || a.call.record.Owner != a.owner:
+	case a.gen == 0 || a.claim.record.State != idempotent.StateInProgress || a.claim.record.Owner != a.owner:
 		return fmt.Sprintf("%s entered its handler without a claim", a.name)
-	case a.reply.err != nil || a.reply.record != nil && !a.reply.own(&a.call):
-		return fmt.Sprintf("%s entered its handler though it was told that %s", a.name, a.reply.describe(&a.call))
+	case a.grant.err != nil || a.grant.record != nil && !a.grant.own(&a.claim):
+		return fmt.Sprintf("%s entered its handler though it was told that %s", a.name, a.grant.describe(&a.claim))
 	case !w.now.Before(a.deadline):
 		return fmt.Sprintf("%s entered its handler after its deadline", a.name)
 	}
 	return ""
 }
 
-// monotone: of recovery points, which are steps of a handler, there are none
-// here.
+// monotone: of recovery points, which are steps of a handler, there is one.
 func monotone(w *world) string {
+	if a := w.provided; a != nil && w.scenario.Step != nil {
+		if s, _ := a.claim.record.Step(stepName); s.Finished {
+			return fmt.Sprintf("%s runs a step again that was finished when it took the record over", a.name)
+		}
+	}
 	c := w.change
 	if c == nil || c.before == nil || c.after == nil || c.call.kind == insert {
 		return ""
 	}
 	want := c.before.Attempt
-	if c.after.State == idempotent.StateInProgress {
+	if claims(c) {
 		want++
+	}
+	done, _ := c.before.Step(stepName)
+	switch kept, _ := c.after.Step(stepName); {
+	case c.after.State == idempotent.StateCompleted:
+		if by := outcome(c.after); w.scenario.Step != nil && c.by.role != resolver && !w.hadEffect(by) {
+			return fmt.Sprintf("%s completed the record with %q, which nobody did", c.by.name, by)
+		}
+	case done.Finished && (!kept.Finished || string(kept.Result) != string(done.Result)):
+		return fmt.Sprintf("the write of %s forgot a finished step", c.by.name)
 	}
 	if c.after.Attempt != want {
 		return fmt.Sprintf("the write of %s made the attempt %d of %d", c.by.name, c.after.Attempt, c.before.Attempt)

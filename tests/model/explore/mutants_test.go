@@ -81,6 +81,27 @@ var mutants = []struct {
 	{"attempts are not counted",
 		Scenario{Attempts: 2, Store: keeping(func(r *idempotent.Record) { r.Attempt = 1 })},
 		[]string{"INV-11"}},
+	{"a takeover forgets the steps",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *idempotent.Record) {
+			if r.Attempt > 1 {
+				r.Steps = nil
+			}
+		})},
+		[]string{"INV-11"}},
+	{"a step that may run once is not marked",
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *idempotent.Record) {
+			if s, _ := r.Step(stepName); !s.Finished {
+				r.Steps = nil
+			}
+		})},
+		[]string{"INV-2"}},
+	{"an interrupted step runs again",
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) {
+			if s, _ := r.Step(stepName); !s.Finished {
+				r.Steps = nil
+			}
+		})},
+		[]string{"INV-2", "INV-5"}},
 	{"a resolver says 'not executed' of the living",
 		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Rash: true},
 		[]string{"INV-2"}},

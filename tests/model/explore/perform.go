@@ -13,7 +13,7 @@ func (w *world) perform(s step) {
 
 // do does one step.
 func (w *world) do(s step) {
-	w.change, w.entered, w.answered = nil, nil, nil
+	w.change, w.entered, w.provided, w.answered = nil, nil, nil, nil
 	if s.fault() {
 		w.faults++
 	}

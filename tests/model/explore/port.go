@@ -2,6 +2,8 @@ package explore
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -22,6 +24,23 @@ func (p port) Replace(_ context.Context, r idempotent.Record, was idempotent.Ver
 func (p port) Get(_ context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
 	return p.a.ask(call{kind: get, record: idempotent.Record{ID: id}})
 }
+
+// Due reads the record: the list has it, or not.
+func (p port) Due(_ context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
+	return func(yield func(idempotent.Record, error) bool) {
+		r, err := p.a.ask(call{kind: get, record: idempotent.Record{ID: keyID}})
+		switch {
+		case errors.Is(err, idempotent.ErrNoRecord):
+		case err != nil:
+			yield(idempotent.Record{}, err)
+		case !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before):
+			yield(*r, nil)
+		}
+	}
+}
+
+// Exhausted is never asked: nobody gives up here.
+func (p port) Exhausted(context.Context) iter.Seq2[idempotent.Record, error] { panic("not asked") }
 
 func (a *actor) ask(c call) (*idempotent.Record, error) {
 	if a.phase == dead {

@@ -21,10 +21,17 @@ func (w *world) land(a *actor) {
 		return
 	}
 	g := &w.generations[a.gen-1]
-	g.effects++
+	if !w.dedupes() || g.finder == "" {
+		g.effects++
+	}
 	if g.finder == "" {
 		g.finder = a.name
 	}
+}
+
+// dedupes reports whether the provider knows a downstream key again.
+func (w *world) dedupes() bool {
+	return w.scenario.Step != nil && *w.scenario.Step == idempotent.AtLeastOnce
 }
 
 // evidence is what the provider's ledger and the list of workers say.

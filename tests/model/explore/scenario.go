@@ -15,6 +15,11 @@ type Scenario struct {
 	Strangers  int // requests with another fingerprint under the same key
 	Neighbours int // requests with the same key in another scope
 	Resolvers  int // bring evidence, each once
+	Reapers    int // reconcile what is due, and ask nobody
+
+	// Step puts the effect of every handler into a step of this mode. The provider
+	// honours the downstream key of one that runs AtLeastOnce.
+	Step *idempotent.StepMode
 
 	Plans []plan
 

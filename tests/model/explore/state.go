@@ -40,7 +40,7 @@ func (w *world) encode(b []byte) []byte {
 		b = w.encodeCall(b, &f.call)
 	}
 	for _, g := range w.generations {
-		if g.rerun {
+		if g.harmless {
 			b = append(b, 'r')
 		} else {
 			b = append(b, byte(g.entries-g.retryable), byte(g.effects))
@@ -118,6 +118,12 @@ func (w *world) encodeRecord(b []byte, r *idempotent.Record) []byte {
 	}
 	b = append(b, owner)
 	b = moment(moment(b, r.LeaseEnd), r.Expires)
+	for _, s := range r.Steps {
+		b = append(b, s.Mode.Code()...)
+		if s.Finished {
+			b = text(append(b, 'f'), string(s.Result))
+		}
+	}
 	return text(text(b, r.Encoding), string(r.Result))
 }
 

@@ -108,7 +108,7 @@ func (a *actor) ownSteps(all []step, faults bool) []step {
 	add := func(what what) { all = append(all, step{what: what, actor: int8(a.index)}) }
 	switch a.phase {
 	case idle:
-		if a.role != resolver && a.role != sweeper && a.mayBegin() {
+		if !a.looks() && a.mayBegin() {
 			add(begin)
 		}
 	case waiting:
@@ -138,7 +138,7 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 	add := func(what what, p plan) { all = append(all, step{what, int8(a.index), p}) }
 	switch a.phase {
 	case idle:
-		if (a.role == resolver || a.role == sweeper) && a.mayBegin() {
+		if a.looks() && a.mayBegin() {
 			add(begin, 0)
 		}
 	case calling:
@@ -157,12 +157,15 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 	return all
 }
 
-// mayBegin says that a sweeper and a resolver only come where there is
+// looks reports whether an actor comes because of what it sees.
+func (a *actor) looks() bool { return a.role == resolver || a.role == sweeper || a.role == reaper }
+
+// mayBegin says that a sweeper, a reaper and a resolver only come where there is
 // something for them, and that of actors that differ in nothing but their name
 // the first begins first.
 func (a *actor) mayBegin() bool {
 	switch r := a.w.record; a.role {
-	case sweeper:
+	case sweeper, reaper:
 		if a.w.expired(r) || r.State != idempotent.StateInProgress || a.w.now.Before(r.LeaseEnd) {
 			return false
 		}

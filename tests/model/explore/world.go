@@ -67,7 +67,7 @@ func newWorld(s *Scenario, f *fibers) *world {
 	plans := s.Plans
 	switch {
 	case plans != nil:
-	case s.Recovery == idempotent.Rerun:
+	case s.Recovery != idempotent.Reconcile:
 		plans = []plan{succeed, fail, unsure} // fail is as good as refuse there
 	default:
 		plans = []plan{succeed, refuse, fail} // and as good as unsure here
@@ -83,6 +83,9 @@ func newWorld(s *Scenario, f *fibers) *world {
 	}
 	for i := range s.Neighbours {
 		w.add("N"+digit(i), neighbour, succeed)
+	}
+	for i := range s.Reapers {
+		w.add("Q"+digit(i), reaper)
 	}
 	for i := range s.Resolvers {
 		w.add("R"+digit(i), resolver)

@@ -1,0 +1,87 @@
+package boltstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// order returns which records a list has, in its order.
+func order(t *testing.T, list iter.Seq2[idempotent.Record, error]) (s string) {
+	t.Helper()
+	for r, err := range list {
+		if err != nil {
+			t.Fatal(err)
+		}
+		s += r.Ref
+	}
+	return s
+}
+
+// What is due first comes first, and of the same moment what was created first.
+func TestListOrder(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	for n, due := range []int{3, 1, 2, 1, 0} { // minutes; 0: never
+		for i, exhausted := range []bool{false, true} {
+			r := record(2*n+i, time.Time{})
+			r.State, r.Encoding, r.Result = idempotent.StateUnknown, "", nil
+			r.Ref, r.Exhausted = fmt.Sprint(n), exhausted
+			r.Created = at.Add(-time.Duration(n) * time.Second)
+			if due > 0 {
+				r.Due = at.Add(time.Duration(due) * time.Minute)
+			}
+			insert(t, s, r)
+		}
+	}
+	for want, list := range map[string]iter.Seq2[idempotent.Record, error]{
+		"3120": s.Due(t.Context(), at.Add(time.Hour)), "312": s.Due(t.Context(), at.Add(2*time.Minute)), "43120": s.Exhausted(t.Context()),
+	} {
+		if got := order(t, list); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A list whose context ends while it is read says so.
+func TestListEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	for n := range 3 {
+		insert(t, s, record(n, time.Time{}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	read, failed := 0, 0
+	for r, err := range s.All(ctx) {
+		if err != nil {
+			if failed++; r.ID != "" || !errors.Is(err, context.Canceled) {
+				t.Errorf("%q, %v", r.ID, err)
+			}
+			continue
+		}
+		read++
+		cancel()
+	}
+	if read != 1 || failed != 1 {
+		t.Errorf("%d records and %d errors", read, failed)
+	}
+}
+
+// A step without a time has none afterwards.
+func TestStepWithoutATime(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	r := record(1, time.Time{})
+	r.Steps = []idempotent.StepRecord{{Name: "a", Mode: idempotent.AtMostOnce, Attempt: 1}}
+	insert(t, s, r)
+	got, err := s.Get(t.Context(), r.ID)
+	if err != nil || len(got.Steps) != 1 || !got.Steps[0].At.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

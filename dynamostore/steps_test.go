@@ -1,0 +1,100 @@
+package dynamostore_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// stepped returns a record with a finished step and one that was begun.
+func stepped() idempotent.Record {
+	r := someRecord()
+	r.Steps = []idempotent.StepRecord{
+		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), Encoding: "json", Result: []byte("1")},
+		{Name: "inform", Attempt: 3},
+	}
+	return r
+}
+
+// Steps are kept as they are, with and without a result and a time, an empty
+// result among them.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	for _, change := range []func(*idempotent.Record){
+		func(*idempotent.Record) {},
+		func(r *idempotent.Record) { r.Steps[0].Result = []byte{} },
+		func(r *idempotent.Record) { r.Steps = nil },
+	} {
+		r := stepped()
+		change(&r)
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		got, err := s.Get(t.Context(), r.ID)
+		if err != nil || !reflect.DeepEqual(got.Steps, r.Steps) {
+			t.Errorf("got %+v, %v, want %+v", got.Steps, err, r.Steps)
+		}
+	}
+}
+
+// What could not be read again is not written.
+func TestSteps_Refused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*idempotent.StepRecord){
+		"no name":                      func(s *idempotent.StepRecord) { s.Name = "" },
+		"a mode that does not exist":   func(s *idempotent.StepRecord) { s.Mode = idempotent.AtMostOnce + 1 },
+		"a result without an encoding": func(s *idempotent.StepRecord) { s.Encoding = "" },
+		"an encoding without a result": func(s *idempotent.StepRecord) { s.Finished = false },
+	} {
+		fake := newFake()
+		r := stepped()
+		change(&r.Steps[0])
+		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "a step of the record") || len(fake.puts) != 0 {
+			t.Errorf("%s: %v after %d puts", name, err, len(fake.puts))
+		}
+	}
+}
+
+// A step that is damaged, or of a later version, fails closed.
+func TestSteps_Damaged(t *testing.T) {
+	t.Parallel()
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	within := func(change func(step item)) func(item) {
+		return func(it item) {
+			change(it["steps"].(*types.AttributeValueMemberM).Value["charge"].(*types.AttributeValueMemberM).Value)
+		}
+	}
+	for name, c := range map[string]struct {
+		damage func(it item)
+		says   string
+	}{
+		"no map":                    {func(it item) { it["steps"] = text("x") }, "steps"},
+		"something that is no step": {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
+		"no mode":                   {within(func(s item) { delete(s, "m") }), "m"},
+		"a mode of a later version": {within(func(s item) { s["m"] = text("X") }), "does not know"},
+		"no attempt":                {within(func(s item) { delete(s, "a") }), "a"},
+		"no result":                 {within(func(s item) { delete(s, "r") }), "without an encoding, or is missing"},
+		"no encoding":               {within(func(s item) { delete(s, "e") }), "without an encoding, or is missing"},
+		"a result that is text":     {within(func(s item) { s["r"] = text("x") }), "r"},
+		"also damaged elsewhere": {func(it item) {
+			delete(it, "st")
+			within(func(s item) { delete(s, "m") })(it)
+		}, "st"},
+	} {
+		fake := newFake()
+		s := newStore(t, fake)
+		r := stepped()
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		c.damage(fake.items[string(r.ID)])
+		if got, err := s.Get(t.Context(), r.ID); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, %v, want an error that says %q", name, got, err, c.says)
+		}
+	}
+}
