@@ -41,6 +41,9 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 			e.now = time.Now
 		}
 		e.opts.Retention, e.opts.unresolved = o.Retention, o.UnresolvedRetention
+		if e.opts.Logger == nil {
+			e.opts.Logger = o.Logger
+		}
 	})
 	if err == nil {
 		err = e.opts.validate(&e.source) // Guard may have shortened a retention

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"slices"
@@ -318,15 +319,18 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 	}
 }
 
-// The default log is the program's.
+// The default log is the guard's.
 func TestDefaultLogger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.Logger = nil }))
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.Logger = nil
+		o.Guard = func(g *idempotent.Options) { g.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil)) }
+	}))
 	w.on("o-1", returns(errBroken))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
-	if w.log() != "" {
-		t.Error("the line went to another log")
+	if !strings.Contains(w.log(), "item=m1") {
+		t.Errorf("the guard's log has no line:\n%s", w.log())
 	}
 }
 

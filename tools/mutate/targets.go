@@ -31,5 +31,8 @@ var targets = []target{
 		"chunk.go", "chunks_get.go", "chunks_put.go", // large results
 		"item.go", "decode.go", "retry.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
+	{module: ".", pkg: "lambdabatch", breaks: []string{
+		"engine.go", "message.go", "lanes.go", "handler.go", "options.go", "record.go",
+	}},
 	{module: "boltstore", pkg: ".", breaks: []string{"insert.go", "replace.go", "get.go", "purge.go", "record.go"}},
 }
