@@ -76,13 +76,16 @@ func (s *Store) list(ctx context.Context, prefix string, before time.Time, still
 	}
 }
 
+// dueCondition selects what is due in one partition of the index.
+const dueCondition = IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= :before"
+
 // listShard reads one partition of the index, page by page, and the records
 // that it names.
 func (s *Store) listShard(ctx context.Context, client Querier, shard string, before time.Time, found func(entry) bool) error {
 	in := &dynamodb.QueryInput{
 		TableName:              aws.String(s.table),
 		IndexName:              aws.String(IndexName),
-		KeyConditionExpression: aws.String(IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= :before"),
+		KeyConditionExpression: aws.String(dueCondition),
 		ProjectionExpression:   aws.String(PartitionKey),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":shard": text(shard), ":before": number(before.UnixMilli()),

@@ -40,6 +40,12 @@ type ScanProgress struct {
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
+// What a scan of the whole table lists: records, and those that are due.
+const (
+	scanCondition    = "attribute_exists(" + attrState + ")"
+	scanDueCondition = IndexSortKey + " <= :before"
+)
+
 // Scan lists every record of the table, expired ones included, in no order. It
 // reads the whole table, large results too, eventually consistently: half a
 // read unit for each 4 KB. It is for people and for rare jobs. The client given
@@ -48,13 +54,13 @@ type ScanProgress struct {
 // An entry with an error and an ID is a record that cannot be read; the list
 // goes on. One without an ID ends it.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, "attribute_exists("+attrState+")", nil, func(*idempotent.Record) bool { return true })
+	return s.scan(ctx, optFns, scanCondition, nil, func(*idempotent.Record) bool { return true })
 }
 
 // ScanDue is [Store.Due] for a table that has no index: it reads the whole
 // table, and costs what [Store.Scan] costs.
 func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, IndexSortKey+" <= :before", item{":before": number(before.UnixMilli())}, func(r *idempotent.Record) bool {
+	return s.scan(ctx, optFns, scanDueCondition, item{":before": number(before.UnixMilli())}, func(r *idempotent.Record) bool {
 		return isDue(r, before)
 	})
 }
