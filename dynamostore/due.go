@@ -76,7 +76,7 @@ func (s *Store) list(ctx context.Context, prefix string, before time.Time, still
 	}
 }
 
-// dueCondition selects what is due in one partition of the index.
+// dueCondition names the records of one partition of the index that are due.
 const dueCondition = IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= :before"
 
 // listShard reads one partition of the index, page by page, and the records

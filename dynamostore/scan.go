@@ -40,10 +40,12 @@ type ScanProgress struct {
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
-// What a scan of the whole table lists: records, and those that are due.
+// What the lists of a scan have in common with DynamoDB: the items that are
+// records, those that were due by then, and those that were given up.
 const (
-	scanCondition    = "attribute_exists(" + attrState + ")"
-	scanDueCondition = IndexSortKey + " <= :before"
+	recordCondition    = "attribute_exists(" + attrState + ")"
+	dueScanCondition   = IndexSortKey + " <= :before"
+	exhaustedCondition = "begins_with(" + IndexPartitionKey + ", :given)"
 )
 
 // Scan lists every record of the table, expired ones included, in no order. It
@@ -54,13 +56,13 @@ const (
 // An entry with an error and an ID is a record that cannot be read; the list
 // goes on. One without an ID ends it.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, scanCondition, nil, func(*idempotent.Record) bool { return true })
+	return s.scan(ctx, optFns, recordCondition, nil, func(*idempotent.Record) bool { return true })
 }
 
 // ScanDue is [Store.Due] for a table that has no index: it reads the whole
 // table, and costs what [Store.Scan] costs.
 func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, scanDueCondition, item{":before": number(before.UnixMilli())}, func(r *idempotent.Record) bool {
+	return s.scan(ctx, optFns, dueScanCondition, item{":before": number(before.UnixMilli())}, func(r *idempotent.Record) bool {
 		return isDue(r, before)
 	})
 }
@@ -88,7 +90,7 @@ func (s *ScanningStore) Due(ctx context.Context, before time.Time) iter.Seq2[ide
 // Exhausted lists the records that reconciliation has given up, by reading the
 // whole table.
 func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, s.optFns, "begins_with("+IndexPartitionKey+", :given)", item{":given": text(exhaustedPrefix)}, func(r *idempotent.Record) bool {
+	return s.scan(ctx, s.optFns, exhaustedCondition, item{":given": text(exhaustedPrefix)}, func(r *idempotent.Record) bool {
 		return r.Exhausted
 	})
 }
