@@ -101,6 +101,8 @@ type Options struct {
 	unresolved time.Duration // the guard's UnresolvedRetention
 }
 
+func (o *Options) change(f func(*Options)) { f(o) }
+
 func (o *Options) logger() *slog.Logger {
 	if o.Logger != nil {
 		return o.Logger

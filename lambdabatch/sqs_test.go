@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -78,19 +79,26 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// FM39: the same message twice in one batch, and two messages of one order.
+// FM39: the same message twice in one batch, and two messages of one order, also
+// where the second one could begin while the first one runs.
 func TestFM39_TwoCopiesInABatch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
-		w := newWorld(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
-		event := messages("o-1", "o-1", "o-1")
-		event.Records[1].MessageId = "m1"
-		wantIDs(t, w.send(h, event))
-		w.wantRuns("o-1")
-		if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
-			t.Errorf("%d were replayed, want 2", n)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.on("o-1", func(context.Context) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
+			event := messages("o-1", "o-1", "o-1")
+			event.Records[1].MessageId = "m1"
+			wantIDs(t, w.send(h, event))
+			w.wantRuns("o-1")
+			if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
+				t.Errorf("%d were replayed, want 2", n)
+			}
+		})
 	}
 }
 
@@ -179,6 +187,30 @@ func TestFM42_OutOfTime(t *testing.T) {
 	}
 }
 
+// That the time is up is said once, and not where nothing was left to do.
+func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for orders, want := range map[int]int{2: 0, 5: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(2)))
+			var ids []string
+			for i := range orders {
+				id := fmt.Sprintf("o-%d", i)
+				ids = append(ids, id)
+				w.on(id, func(context.Context) error {
+					time.Sleep(timeout + time.Duration(i)*time.Second)
+					return nil
+				})
+			}
+			w.send(h, messages(ids...))
+			if n := strings.Count(w.log(), "out of time"); n != want {
+				t.Errorf("of %d messages it is said %d times that the time is up, want %d:\n%s", orders, n, want, w.log())
+			}
+		})
+	}
+}
+
 // A message is begun as long as the reserve is left, to the nanosecond.
 func TestReserve(t *testing.T) {
 	t.Parallel()
@@ -209,6 +241,9 @@ func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	redriven.Records[0].MessageId = "another"
 	wantIDs(t, w.send(h, redriven), "another")
 	w.wantRuns("o-1")
+	if strings.Contains(w.log(), "panic") {
+		t.Errorf("the log tells of a panic:\n%s", w.log())
+	}
 
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
 	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil {
