@@ -25,7 +25,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 	}
 	e := &engine{source: s}
 	for _, f := range optFns {
-		f(&e.opts)
+		e.opts.change(f)
 	}
 	e.opts.setDefaults(&e.source)
 	if err := e.opts.validate(&e.source); err != nil {
@@ -41,6 +41,9 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 			e.now = time.Now
 		}
 		e.opts.Retention, e.opts.unresolved = o.Retention, o.UnresolvedRetention
+		if e.opts.Logger == nil {
+			e.opts.Logger = o.Logger
+		}
 	})
 	if err == nil {
 		err = e.opts.validate(&e.source) // Guard may have shortened a retention
@@ -110,7 +113,7 @@ func (e *engine) lane(m *message, i int) string {
 		return ""
 	case e.source.fifo, e.source.streams:
 		return m.record.Lane
-	case m.keyErr != nil || m.key.ID == "":
+	case m.key.ID == "": // nothing that it could be a copy of
 		return fmt.Sprintf("message\x00%d", i)
 	default:
 		return string(m.key.RecordID())
@@ -119,10 +122,7 @@ func (e *engine) lane(m *message, i int) string {
 
 // afterFailure keeps what must not overtake a failed message from running.
 func (e *engine) afterFailure(l *lanes, lane int) {
-	switch {
-	case e.source.fifo && !e.opts.PerGroup:
-		l.stop()
-	case e.source.fifo, e.source.streams:
+	if e.source.fifo || e.source.streams {
 		l.drop(lane)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -103,22 +104,24 @@ func TestFIFO_WithoutAGroup(t *testing.T) {
 // With concurrency, groups go on side by side and each in its order.
 func TestFIFO_GroupsSideBySide(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(3)))
-	var together sync.WaitGroup
-	together.Add(3)
-	for _, first := range []string{"o-1", "o-2", "o-4"} {
-		w.on(first, func(context.Context) error {
-			together.Done()
-			together.Wait() // hangs unless all three are under way
-			return nil
-		})
-	}
-	wantIDs(t, w.send(h, grouped("a", "b", "a", "c", "b", "a")))
-	at := func(id string) int { return slices.Index(w.runs, id) }
-	if len(w.runs) != 6 || at("o-1") > at("o-3") || at("o-3") > at("o-6") || at("o-2") > at("o-5") {
-		t.Errorf("the handler ran for %q", w.runs)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(perGroup, concurrency(3)))
+		var together sync.WaitGroup
+		together.Add(3)
+		for _, first := range []string{"o-1", "o-2", "o-4"} {
+			w.on(first, func(context.Context) error {
+				together.Done()
+				together.Wait() // nothing moves unless all three are under way
+				return nil
+			})
+		}
+		wantIDs(t, w.send(h, grouped("a", "b", "a", "c", "b", "a")))
+		at := func(id string) int { return slices.Index(w.runs, id) }
+		if len(w.runs) != 6 || at("o-1") > at("o-3") || at("o-3") > at("o-6") || at("o-2") > at("o-5") {
+			t.Errorf("the handler ran for %q", w.runs)
+		}
+	})
 }
 
 func TestSQSFIFO_RealEvent(t *testing.T) {

@@ -27,8 +27,7 @@ func newLanes(lane []string) *lanes {
 	for n, messages := range l.waiting {
 		l.idle = append(l.idle, head{messages[0], n})
 	}
-	heap.Init(&l.idle)
-	return l
+	return l // idle is in order, and so a heap
 }
 
 // next returns the earliest message whose lane is idle, and its lane, which is

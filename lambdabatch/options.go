@@ -95,11 +95,13 @@ type Options struct {
 	Guard func(*idempotent.Options)
 
 	// Logger gets a line for every message that failed, with its id and the
-	// error's type. Default: slog.Default at the time of the call.
+	// error's type. Default: the guard's.
 	Logger *slog.Logger
 
 	unresolved time.Duration // the guard's UnresolvedRetention
 }
+
+func (o *Options) change(f func(*Options)) { f(o) }
 
 func (o *Options) logger() *slog.Logger {
 	if o.Logger != nil {

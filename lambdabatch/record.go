@@ -52,8 +52,8 @@ var errNoField = errors.New("lambdabatch: the body has no string or number where
 func field(doc json.RawMessage, path []string) (string, error) {
 	for _, name := range path {
 		var object map[string]json.RawMessage
-		if json.Unmarshal(doc, &object) == nil && object[name] != nil {
-			doc = object[name]
+		if json.Unmarshal(doc, &object) == nil {
+			doc = object[name] // none: nothing can be read out of it
 			continue
 		}
 		var array []json.RawMessage

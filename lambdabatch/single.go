@@ -11,7 +11,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The KeyFuncs of sources that bring one event at a time, for idempotent.Wrap. A
+// The KeyFuncs of sources that bring one event at a time, for idempotent.Wrap.
+// Those of AWS bind what the sender said to the key, and not the envelope, which
+// may be another one when the source tries again. A
 // failure is the error that the wrapped handler returns: the source retries.
 // Keep outcomes for longer than it does: set [idempotent.Options.Retention] to
 // [EventBridgeRedelivery], [SNSRedelivery] or [AsyncRedelivery] at least. The
@@ -22,8 +24,15 @@ import (
 // detail.
 func EventBridge(operation string) idempotent.KeyFunc[events.EventBridgeEvent] {
 	return func(_ context.Context, e events.EventBridgeEvent) (idempotent.Key, error) {
-		return idempotent.Key{Operation: operation, Scope: e.AccountID + "/" + e.Source, ID: e.ID}, nil
+		return bound(idempotent.Key{Operation: operation, Scope: e.AccountID + "/" + e.Source, ID: e.ID}, e.DetailType, e.Detail)
 	}
+}
+
+// bound returns key with a fingerprint of content.
+func bound(key idempotent.Key, content ...any) (idempotent.Key, error) {
+	var err error
+	key.Fingerprint, err = idempotent.FingerprintOf(content)
+	return key, err
 }
 
 // errOneRecord is the mistake of an event that is no longer what its source
@@ -37,7 +46,7 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 			return idempotent.Key{}, errOneRecord
 		}
 		m := &e.Records[0].SNS
-		return idempotent.Key{Operation: operation, Scope: m.TopicArn, ID: m.MessageID}, nil
+		return bound(idempotent.Key{Operation: operation, Scope: m.TopicArn, ID: m.MessageID}, m.Subject, m.Message, m.MessageAttributes)
 	}
 }
 
@@ -54,11 +63,11 @@ func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 		if o.Key == "" || o.Sequencer == "" && o.VersionID == "" {
 			return idempotent.Key{Operation: operation, Scope: r.S3.Bucket.Name}, nil // no key: refused
 		}
-		return idempotent.Key{
+		return bound(idempotent.Key{
 			Operation: operation, Scope: r.S3.Bucket.Name,
 			// None of the parts but the object's key can hold a NUL.
 			ID: strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00"),
-		}, nil
+		}, o.ETag, o.Size)
 	}
 }
 

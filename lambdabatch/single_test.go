@@ -130,6 +130,54 @@ func TestStepFunctions(t *testing.T) {
 	refused(t, w, lambdabatch.StepFunctions("fulfil", names), idempotent.ErrNoKey, task{State: "Ship"}, task{Execution: in.Execution})
 }
 
+// When a source tries again its envelope may be another one; what the sender
+// said is bound to the key.
+func TestEnvelopesMayDiffer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	topic := func(change func(*events.SNSEntity)) events.SNSEvent {
+		e := load[events.SNSEvent](t, "sns.json")
+		change(&e.Records[0].SNS)
+		return e
+	}
+	object := func(change func(*events.S3EventRecord)) events.S3Event {
+		e := load[events.S3Event](t, "s3.json")
+		change(&e.Records[0])
+		return e
+	}
+	event := func(change func(*events.EventBridgeEvent)) events.EventBridgeEvent {
+		e := load[events.EventBridgeEvent](t, "eventbridge.json")
+		change(&e)
+		return e
+	}
+	again(t, w, lambdabatch.SNS("sns"), topic(func(*events.SNSEntity) {}), topic(func(m *events.SNSEntity) {
+		m.Signature, m.SigningCertURL, m.Timestamp = "another", "another", m.Timestamp.Add(1)
+	}))
+	again(t, w, lambdabatch.S3("s3"), object(func(*events.S3EventRecord) {}), object(func(r *events.S3EventRecord) {
+		r.EventTime, r.ResponseElements = r.EventTime.Add(1), nil
+	}))
+	again(t, w, lambdabatch.EventBridge("eb"), event(func(*events.EventBridgeEvent) {}), event(func(e *events.EventBridgeEvent) { e.Time = e.Time.Add(1) }))
+
+	refused(t, w, lambdabatch.SNS("sns"), idempotent.ErrMismatch,
+		topic(func(m *events.SNSEntity) { m.Message = "another" }), topic(func(m *events.SNSEntity) { m.Subject = "another" }), topic(func(m *events.SNSEntity) { m.MessageAttributes = nil }))
+	refused(t, w, lambdabatch.S3("s3"), idempotent.ErrMismatch,
+		object(func(r *events.S3EventRecord) { r.S3.Object.ETag = "another" }), object(func(r *events.S3EventRecord) { r.S3.Object.Size++ }))
+	refused(t, w, lambdabatch.EventBridge("eb"), idempotent.ErrMismatch,
+		event(func(e *events.EventBridgeEvent) { e.DetailType = "another" }))
+}
+
+// again sends the same event in two envelopes and wants one run.
+func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, second Req) {
+	t.Helper()
+	runs := 0
+	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
+	for _, req := range []Req{first, second} {
+		if got, err := h(w.invocation(), req); err != nil || got != 1 {
+			t.Errorf("got %d %v, want 1", got, err)
+		}
+	}
+}
+
 // The names of sources are not mixed up with each other.
 func TestSingleKeys(t *testing.T) {
 	t.Parallel()

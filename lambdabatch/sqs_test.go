@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -17,31 +18,36 @@ import (
 
 var errBroken = errors.New("the warehouse is closed: order o-2 of acme")
 
-// What becomes of a message, by what becomes of its record: once, and when it
-// comes again.
+const comesAgain, acknowledged = true, false
+
+// outcomes are what becomes of a message, by what its handler does: once, and
+// when it comes again. docs/batch.md has them as a table.
+var outcomes = []struct {
+	name     string
+	declared lambdabatch.Recovery
+	do       func(context.Context) error
+	first    bool // comes again
+	state    string
+	second   bool
+	runs     int
+}{
+	{"it succeeds", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
+	{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
+	{"Final deep inside", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
+	{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
+	{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
+	{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"Unknown, Rerun", lambdabatch.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"a panic, Reconcile", lambdabatch.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
+	{"a panic, Rerun", lambdabatch.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
+}
+
+// What becomes of a message by what becomes of its record, and that nothing of
+// it shows in the log.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	const comesAgain, acknowledged = true, false
-	for _, row := range []struct {
-		name     string
-		declared lambdabatch.Recovery
-		do       func(context.Context) error
-		first    bool // comes again
-		state    string
-		second   bool
-		runs     int
-	}{
-		{"it succeeds", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
-		{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
-		{"Final deep inside", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
-		{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
-		{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
-		{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
-		{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
-		{"Unknown, Rerun", lambdabatch.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
-		{"a panic, Reconcile", lambdabatch.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
-		{"a panic, Rerun", lambdabatch.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
-	} {
+	for _, row := range outcomes {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -73,19 +79,26 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// FM39: the same message twice in one batch, and two messages of one order.
+// FM39: the same message twice in one batch, and two messages of one order, also
+// where the second one could begin while the first one runs.
 func TestFM39_TwoCopiesInABatch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
-		w := newWorld(t)
-		h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
-		event := messages("o-1", "o-1", "o-1")
-		event.Records[1].MessageId = "m1"
-		wantIDs(t, w.send(h, event))
-		w.wantRuns("o-1")
-		if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
-			t.Errorf("%d were replayed, want 2", n)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.on("o-1", func(context.Context) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
+			event := messages("o-1", "o-1", "o-1")
+			event.Records[1].MessageId = "m1"
+			wantIDs(t, w.send(h, event))
+			w.wantRuns("o-1")
+			if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
+				t.Errorf("%d were replayed, want 2", n)
+			}
+		})
 	}
 }
 
@@ -174,6 +187,30 @@ func TestFM42_OutOfTime(t *testing.T) {
 	}
 }
 
+// That the time is up is said once, and not where nothing was left to do.
+func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for orders, want := range map[int]int{2: 0, 5: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(2)))
+			var ids []string
+			for i := range orders {
+				id := fmt.Sprintf("o-%d", i)
+				ids = append(ids, id)
+				w.on(id, func(context.Context) error {
+					time.Sleep(timeout + time.Duration(i)*time.Second)
+					return nil
+				})
+			}
+			w.send(h, messages(ids...))
+			if n := strings.Count(w.log(), "out of time"); n != want {
+				t.Errorf("of %d messages it is said %d times that the time is up, want %d:\n%s", orders, n, want, w.log())
+			}
+		})
+	}
+}
+
 // A message is begun as long as the reserve is left, to the nanosecond.
 func TestReserve(t *testing.T) {
 	t.Parallel()
@@ -204,6 +241,9 @@ func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	redriven.Records[0].MessageId = "another"
 	wantIDs(t, w.send(h, redriven), "another")
 	w.wantRuns("o-1")
+	if strings.Contains(w.log(), "panic") {
+		t.Errorf("the log tells of a panic:\n%s", w.log())
+	}
 
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
 	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil {

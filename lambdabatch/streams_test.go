@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -219,6 +220,9 @@ func TestDynamoDB_BrokenAttributes(t *testing.T) {
 			response, err := h(w.invocation(), event)
 			if err != nil || len(response.BatchItemFailures) != 1 || response.BatchItemFailures[0].ItemIdentifier != event.Records[1].Change.SequenceNumber || ran != 2 {
 				t.Errorf("got %+v %v after %d runs", response, err, ran)
+			}
+			if panics := name != "a number of text"; panics != strings.Contains(w.log(), "panic_type=") {
+				t.Errorf("the log tells of a panic: %t\n%s", !panics, w.log())
 			}
 		})
 	}

@@ -9,6 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/gowebpki/jcs v1.0.2
 	github.com/once-lambda/once v0.1.0
+	github.com/once-lambda/once/examples/order-queue v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	golang.org/x/mod v0.41.0
 )
@@ -41,3 +42,5 @@ require (
 replace github.com/once-lambda/once => ../
 
 replace github.com/once-lambda/once/boltstore => ../boltstore
+
+replace github.com/once-lambda/once/examples/order-queue => ../examples/order-queue
