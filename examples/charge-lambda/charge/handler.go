@@ -22,49 +22,63 @@ type HandlerFunc = func(context.Context, events.APIGatewayV2HTTPRequest) (events
 type handler struct {
 	provider *Client
 	render   func(lambdahttp.Problem) lambdahttp.Response // of the profile
-	create   HandlerFunc                                  // guarded
-	read     HandlerFunc                                  // too: a profile may refuse a key on GET
 }
 
 // New returns the function's handler. It keeps its records in guard and
 // charges at provider. The options come after the function's own, see
 // [Profile].
 func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) HandlerFunc {
+	h := newHandler(provider, &optFns)
+	create := lambdahttp.APIGatewayV2(guard, h.charge, optFns...)
+	read := lambdahttp.APIGatewayV2(guard, h.find, optFns...) // too: a profile may refuse a key on GET
+	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		switch route, refused := h.route(ev); route {
+		case http.MethodPost:
+			return create(ctx, ev)
+		case http.MethodGet:
+			return read(ctx, ev)
+		default:
+			return respond(refused)
+		}
+	}
+}
+
+// newHandler returns what all kinds of events are served by, and puts the
+// function's own options in front of the caller's.
+func newHandler(provider *Client, optFns *[]func(*lambdahttp.Options)) *handler {
 	h := &handler{provider: provider, render: lambdahttp.ProblemJSON}
-	optFns = append(withKeys(optFns), func(o *lambdahttp.Options) {
+	*optFns = append(withKeys(*optFns), func(o *lambdahttp.Options) {
 		if render := o.Profile.Render; render != nil {
 			h.render = render // so that all of the API's problems have one form
 		}
 	})
-	h.create = lambdahttp.APIGatewayV2(guard, h.charge, optFns...)
-	h.read = lambdahttp.APIGatewayV2(guard, h.find, optFns...)
-	return h.serve
+	return h
 }
 
-// serve finds the route. It does not go by the event's route key, so that one
-// route "$default" in front of the function is enough.
-func (h *handler) serve(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+// route returns the method of the route that ev takes, or the answer to one that
+// takes none. It does not go by the event's route key, so that one route
+// "$default" in front of the function is enough.
+func (h *handler) route(ev events.APIGatewayV2HTTPRequest) (method string, refused lambdahttp.Response) {
 	method, path := ev.RequestContext.HTTP.Method, strings.TrimPrefix(ev.RawPath, "/")
 	collection, id, isItem := strings.Cut(path, "/")
 	switch {
 	case collection != "charges" || isItem && (id == "" || strings.Contains(id, "/")):
-		return respond(h.problem(http.StatusNotFound, "not_found", "There is nothing at this path. Charges are at /charges."))
+		return "", h.problem(http.StatusNotFound, "not_found", "There is nothing at this path. Charges are at /charges.")
+	case isItem && method != http.MethodGet:
+		return "", h.notAllowed(http.MethodGet)
 	case isItem:
-		if method != http.MethodGet {
-			return h.notAllowed(http.MethodGet)
-		}
-		return h.read(ctx, ev)
+		return method, refused
 	case method != http.MethodPost:
-		return h.notAllowed(http.MethodPost)
+		return "", h.notAllowed(http.MethodPost)
 	}
 	if _, err := parseRequest(ev); err != nil {
-		return respond(h.problem(http.StatusBadRequest, "invalid_charge", err.Error()))
+		return "", h.problem(http.StatusBadRequest, "invalid_charge", err.Error())
 	}
-	return h.create(ctx, ev)
+	return method, refused
 }
 
-func (h *handler) notAllowed(allowed string) (events.APIGatewayV2HTTPResponse, error) {
+func (h *handler) notAllowed(allowed string) lambdahttp.Response {
 	r := h.problem(http.StatusMethodNotAllowed, "method_not_allowed", "This path only serves "+allowed+".")
 	r.Header.Set("Allow", allowed)
-	return respond(r)
+	return r
 }

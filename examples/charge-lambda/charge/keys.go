@@ -11,6 +11,9 @@ import (
 // it is part of every record's id: a renamed route must not forget what ran.
 const Operation = "POST /charges"
 
+// Namespace is that of the function's CloudWatch metrics.
+const Namespace = "Charges"
+
 // keys says how the API treats idempotency keys. The function and what is
 // published of it are made from it.
 func keys(o *lambdahttp.Options) {
@@ -35,6 +38,19 @@ func Profile(name string) (func(*lambdahttp.Options), error) {
 		return nil, fmt.Errorf("PROFILE is %q; it has to be ietf, stripe or uuid", name)
 	}
 	return func(o *lambdahttp.Options) { o.Profile = p }, nil
+}
+
+// Callers returns the option for whom CALLER says a key is valid: single, which is
+// the default, for all callers together, or api-key, for each API key of a REST
+// API apart.
+func Callers(name string) (func(*lambdahttp.Options), error) {
+	switch name {
+	case "", "single":
+		return func(*lambdahttp.Options) {}, nil
+	case "api-key":
+		return func(o *lambdahttp.Options) { o.Scope = lambdahttp.APIKeyID }, nil
+	}
+	return nil, fmt.Errorf("CALLER is %q; it has to be single or api-key", name)
 }
 
 // NewPolicy returns what clients of the function have to know about keys.

@@ -1,15 +1,17 @@
 // Command lambda is the charge example as a Lambda function: the bootstrap of
-// the runtime provided.al2023 behind an API Gateway HTTP API.
+// the runtime provided.al2023 behind an API Gateway or a function URL.
 //
 // Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL
 // the payment provider's address, PROFILE the dialect of the Idempotency-Key
-// header: ietf, stripe or uuid.
+// header: ietf, stripe or uuid; EVENTS where they come from: http, which is an HTTP
+// API or a function URL, or rest; CALLER for whom a key is valid: single or api-key.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
@@ -19,20 +21,22 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry/emf"
 )
 
 func main() {
-	h, err := newHandler(context.Background(), os.Getenv)
+	h, err := newHandler(context.Background(), os.Getenv, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "charge-lambda:", err)
 		os.Exit(1)
 	}
-	lambda.StartHandlerFunc(h)
+	lambda.Start(h)
 }
 
-// newHandler puts the function together. It calls no service: whether the
-// table fits is asked at deploy time, not at every cold start.
-func newHandler(ctx context.Context, getenv func(string) string) (charge.HandlerFunc, error) {
+// newHandler puts the function together. Metrics go to stdout, which Lambda sends
+// to CloudWatch Logs. It calls no service: whether the table fits is asked at
+// deploy time, not at every cold start.
+func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (lambda.Handler, error) {
 	table, providerURL := getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
 	switch {
 	case table == "":
@@ -41,6 +45,10 @@ func newHandler(ctx context.Context, getenv func(string) string) (charge.Handler
 		return nil, errors.New("PROVIDER_URL is not set; set it to the payment provider's address")
 	}
 	profile, err := charge.Profile(getenv("PROFILE"))
+	if err != nil {
+		return nil, err
+	}
+	callers, err := charge.Callers(getenv("CALLER"))
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +64,24 @@ func newHandler(ctx context.Context, getenv func(string) string) (charge.Handler
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := emf.New(stdout, charge.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
-		o.Observer = charge.LogEvents(logger)
+		o.Observer = idempotent.Observers(metrics, charge.LogEvents(logger))
 	})
 	if err != nil {
 		return nil, err
 	}
-	return charge.New(guard, client, profile), nil
+	switch events := getenv("EVENTS"); events {
+	case "", "http":
+		return lambda.NewHandler(emf.Flushed(metrics, charge.New(guard, client, profile, callers))), nil
+	case "rest":
+		return lambda.NewHandler(emf.Flushed(metrics, charge.NewREST(guard, client, profile, callers))), nil
+	default:
+		return nil, fmt.Errorf("EVENTS is %q; it has to be http, for an HTTP API or a function URL, or rest, for a REST API", events)
+	}
 }

@@ -1,10 +1,9 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
-
-	"github.com/aws/aws-lambda-go/lambda"
 )
 
 func TestNewHandler(t *testing.T) {
@@ -14,17 +13,20 @@ func TestNewHandler(t *testing.T) {
 		want string // in the error
 	}{
 		{nil, "ONCE_TABLE is not set"},
-		{map[string]string{"ONCE_TABLE": "t"}, "PROVIDER_URL is not set"},
-		{map[string]string{"ONCE_TABLE": "t", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
-		{map[string]string{"ONCE_TABLE": "t", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
+		{map[string]string{"ONCE_TABLE": "once-records"}, "PROVIDER_URL is not set"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "CALLER": "nobody"}, "single or api-key"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "sqs"}, "EVENTS is \"sqs\""},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "rest", "CALLER": "api-key"}, ""},
 	} {
-		h, err := newHandler(t.Context(), func(name string) string { return row.env[name] })
+		h, err := newHandler(t.Context(), func(name string) string { return row.env[name] }, io.Discard)
 		switch {
 		case row.want == "" && err != nil, row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
 			t.Errorf("%v: got error %v, want %q in it", row.env, err, row.want)
-		case row.want == "":
-			_ = lambda.NewHandler(h) // what lambda.StartHandlerFunc does with it
+		case row.want == "" && h == nil:
+			t.Errorf("%v: no handler", row.env)
 		}
 	}
 }

@@ -1,0 +1,47 @@
+package charge
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	reply := "[]"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got, want := r.FormValue("idempotency_key"), idempotent.DownstreamKeyFor(RecordIDOf("k")); got != want {
+			t.Errorf("asked for %q, want %q", got, want)
+		}
+		w.Write([]byte(reply))
+	}))
+	defer server.Close()
+	provider, err := NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	record := idempotent.Record{ID: RecordIDOf("k"), LeaseEnd: now.Add(-afterthought)}
+	resolve := Reconcile(provider, func() time.Time { return now })
+	want := func(what string, want idempotent.Resolution) {
+		t.Helper()
+		if got, err := resolve(t.Context(), record); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v", what, got, err)
+		}
+	}
+	want("nothing was charged", idempotent.ProvenNotExecuted())
+	record.LeaseEnd = record.LeaseEnd.Add(time.Second)
+	want("it may still be booked", idempotent.Later(time.Second))
+	reply = `[{"id":"ch_1","amount":1,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
+	want("charged", lambdahttp.Resolved(created(Charge{ID: "ch_1", Amount: 1, Currency: "usd", Customer: "cus_1", Status: "succeeded"})))
+	reply = `{}`
+	if got, err := resolve(t.Context(), record); err == nil || errors.Is(err, ErrNoCharge) {
+		t.Errorf("an answer that is none: got %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,48 @@
+package charge
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// RESTHandlerFunc is a Lambda handler for an API Gateway REST API. It is an alias
+// because lambda.StartHandlerFunc takes no defined type.
+type RESTHandlerFunc = func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
+
+// NewREST is [New] for an API Gateway REST API. The charges are the same: a key
+// that was used here is used there, as long as both know their callers alike.
+func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) RESTHandlerFunc {
+	h := newHandler(provider, &optFns)
+	rest := func(f HandlerFunc) RESTHandlerFunc {
+		return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+			r, err := f(ctx, fromREST(ev))
+			return events.APIGatewayProxyResponse{StatusCode: r.StatusCode, Headers: r.Headers, Body: r.Body, IsBase64Encoded: r.IsBase64Encoded}, err
+		}
+	}
+	create := lambdahttp.APIGatewayV1(guard, rest(h.charge), optFns...)
+	read := lambdahttp.APIGatewayV1(guard, rest(h.find), optFns...)
+	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+		switch route, refused := h.route(fromREST(ev)); {
+		case route == http.MethodPost:
+			return create(ctx, ev)
+		case route == http.MethodGet:
+			return read(ctx, ev)
+		default:
+			return rest(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+				return respond(refused)
+			})(ctx, ev)
+		}
+	}
+}
+
+// fromREST returns what this package reads of an event.
+func fromREST(ev events.APIGatewayProxyRequest) events.APIGatewayV2HTTPRequest {
+	r := events.APIGatewayV2HTTPRequest{RawPath: ev.Path, Headers: ev.Headers, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}
+	r.RequestContext.HTTP.Method = ev.HTTPMethod
+	return r
+}

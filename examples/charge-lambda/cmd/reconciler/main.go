@@ -1,0 +1,106 @@
+// Command reconciler is a Lambda function on a schedule: it settles charges whose
+// outcome nobody knows by asking the payment provider.
+//
+// Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL the
+// payment provider's address, ONCE_EXHAUSTED_QUEUE_URL the queue for the records
+// that it gives up.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry/emf"
+)
+
+func main() {
+	h, err := newHandler(context.Background(), os.Getenv, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "reconciler:", err)
+		os.Exit(1)
+	}
+	lambda.StartHandlerFunc(h)
+}
+
+type handlerFunc = func(context.Context, json.RawMessage) (idempotent.Report, error)
+
+// newHandler puts the function together. It calls no service.
+func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (handlerFunc, error) {
+	for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "ONCE_EXHAUSTED_QUEUE_URL"} {
+		if getenv(name) == "" {
+			return nil, fmt.Errorf("%s is not set", name)
+		}
+	}
+	provider, err := charge.NewClient(getenv("PROVIDER_URL"))
+	if err != nil {
+		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), getenv("ONCE_TABLE"))
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := emf.New(stdout, charge.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = logger
+		o.Observer = idempotent.Observers(metrics, idempotent.LogObserver(logger))
+	})
+	if err != nil {
+		return nil, err
+	}
+	queue := exhausted{sqs.NewFromConfig(cfg), getenv("ONCE_EXHAUSTED_QUEUE_URL")}
+	reconcile := idempotent.Reconciler(guard, idempotent.Resolvers{charge.Operation: charge.Reconcile(provider, time.Now)},
+		func(o *idempotent.ReconcileOptions) {
+			o.Operations = []string{charge.Operation}
+			o.OnExhausted = queue.put
+		})
+	return emf.Flushed(metrics, func(ctx context.Context, _ json.RawMessage) (idempotent.Report, error) {
+		report, err := reconcile(ctx)
+		metrics.Reconciled(report)
+		return report, err
+	}), nil
+}
+
+// exhausted is the queue of the records that were given up.
+type exhausted struct {
+	client *sqs.Client
+	url    string
+}
+
+// put sends what a person needs to find the record: nothing of the request or
+// its result.
+func (q exhausted) put(ctx context.Context, r idempotent.Record) error {
+	body, err := json.Marshal(map[string]any{
+		"record_id": r.ID, "operation": r.ID.Operation(), "created": r.Created, "attempts": r.ReconcileAttempts, "ref": r.Ref,
+		"downstream_key": idempotent.DownstreamKeyFor(r.ID),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = q.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: aws.String(q.url), MessageBody: aws.String(string(body))})
+	if err != nil {
+		return errors.Join(errors.New("reconciler: a record was not handed over"), err)
+	}
+	return nil
+}

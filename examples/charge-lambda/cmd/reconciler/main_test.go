@@ -1,0 +1,26 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestNewHandler(t *testing.T) {
+	t.Parallel()
+	good := map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "ONCE_EXHAUSTED_QUEUE_URL": "https://sqs.test/1/exhausted"}
+	for name, value := range map[string]string{"": "", "ONCE_TABLE": "", "PROVIDER_URL": "", "ONCE_EXHAUSTED_QUEUE_URL": "", "PROVIDER_URL ": "provider"} {
+		h, err := newHandler(t.Context(), func(asked string) string {
+			if strings.TrimSpace(name) == asked {
+				return value
+			}
+			return good[asked]
+		}, io.Discard)
+		switch {
+		case name == "" && (err != nil || h == nil):
+			t.Errorf("got %v", err)
+		case name != "" && (err == nil || !strings.Contains(err.Error(), strings.TrimSpace(name))):
+			t.Errorf("with %s=%q: got error %v, want one that names it", name, value, err)
+		}
+	}
+}
