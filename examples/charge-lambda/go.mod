@@ -30,3 +30,8 @@ require (
 	go.etcd.io/bbolt v1.5.0 // indirect
 	golang.org/x/sys v0.45.0 // indirect
 )
+
+replace (
+	github.com/once-lambda/once => ../../
+	github.com/once-lambda/once/boltstore => ../../boltstore
+)

@@ -1,0 +1,50 @@
+// Command charge-stack is the CDK app of the example. It reads the context
+// providerUrl, and optionally arch, orderTimeout and root.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
+
+	"github.com/once-lambda/once/infra/chargestack"
+)
+
+func main() {
+	defer jsii.Close()
+	app := awscdk.NewApp(nil)
+	if err := build(app); err != nil {
+		fmt.Fprintln(os.Stderr, "charge-stack:", err)
+		os.Exit(1)
+	}
+	app.Synth(nil)
+}
+
+func build(app awscdk.App) error {
+	get := func(name, otherwise string) string {
+		if value, ok := app.Node().TryGetContext(jsii.String(name)).(string); ok {
+			return value
+		}
+		return otherwise
+	}
+	props := chargestack.Props{Root: get("root", ".."), Arch: get("arch", ""), ProviderURL: get("providerUrl", "")}
+	if props.ProviderURL == "" {
+		return fmt.Errorf("the payment provider's address is missing; give it with -c providerUrl=https://…")
+	}
+	if props.Arch != "" && props.Arch != "arm64" && props.Arch != "amd64" {
+		return fmt.Errorf("arch is %q; it has to be arm64 or amd64", props.Arch)
+	}
+	if timeout := get("orderTimeout", ""); timeout != "" {
+		var err error
+		if props.OrderTimeout, err = strconv.ParseFloat(timeout, 64); err != nil || props.OrderTimeout < 1 || props.OrderTimeout > 900 {
+			return fmt.Errorf("orderTimeout is %q; it has to be a number of seconds from 1 to 900", timeout)
+		}
+	}
+	chargestack.New(app, get("stack", "ChargeStack"), props)
+	awscdk.Aspects_Of(app).Add(cdknag.NewAwsSolutionsChecks(nil), nil)
+	return nil
+}
