@@ -439,7 +439,7 @@ func TestReconcileWorkers(t *testing.T) {
 			return idempotent.Resolution{}, ctx.Err()
 		}
 		return idempotent.Resolved("x"), nil
-	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 2 })
+	}, func(o *idempotent.ReconcileOptions) { o.Concurrency, o.Timeout = 2, 2*time.Second })
 	if got := report.String(); got != "2 due, 2 completed" {
 		t.Errorf("two at once: %s", got)
 	}
