@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./examples/charge-lambda
+MODULES  := . ./boltstore ./cmd/once ./telemetry/otel ./examples/charge-lambda ./examples/order-queue
 PACKAGES := $(MODULES:%=%/...)
 BIN      := .cache/bin
 

@@ -109,7 +109,7 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Tim
 		err = &MismatchError{RecordID: a.id}
 		a.observe(ctx, EventMismatch, r, err)
 	case verdictIncomparable:
-		err = &ReplayUnavailableError{RecordID: a.id, Ref: r.Ref,
+		err = &ReplayUnavailableError{RecordID: a.id, Ref: r.Ref, Uncompared: true,
 			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), a.fp.Version())}
 		a.observe(ctx, EventReplayFailed, r, err)
 	case verdictUnresolved:

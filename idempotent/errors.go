@@ -134,6 +134,9 @@ type ReplayUnavailableError struct {
 	RecordID RecordID
 	Reason   string // for people: what is wrong with the stored result
 	Ref      string // what the handler set as resource reference, if anything
+	// Uncompared: the record's fingerprint is of another version, so that nobody
+	// can tell whether this is the request that was done, or whether it is done.
+	Uncompared bool
 }
 
 func (e *ReplayUnavailableError) Error() string {

@@ -53,6 +53,13 @@ func TestArrowsPointInward(t *testing.T) {
 		{".", root + "/idempotent/memstore", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/idempotent/idempotenttest", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
+		{".", root + "/lambdabatch", []string{root + "/lambdabatch", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
+		{".", root + "/telemetry/emf", []string{root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{".", root + "/telemetry/audit", []string{root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{"telemetry/otel", root + "/telemetry/otel", []string{
+			root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp,
+			"go.opentelemetry.io/otel", "go.opentelemetry.io/auto/sdk", "github.com/go-logr", "github.com/cespare/xxhash/v2",
+		}},
 		{".", root + "/dynamostore", []string{root + "/dynamostore", root + "/idempotent", root + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
 		{"boltstore", root + "/boltstore", []string{root + "/boltstore", root + "/idempotent", root + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
 		{"cmd/once", root + "/cmd/once", []string{
@@ -64,6 +71,17 @@ func TestArrowsPointInward(t *testing.T) {
 			if !standard(pkg) && !slices.ContainsFunc(rule.may, func(tree string) bool { return within(pkg, tree) }) {
 				t.Errorf("%s reaches %s", rule.pkg, pkg)
 			}
+		}
+	}
+}
+
+// Telemetry goes through OpenTelemetry's API: which SDK is behind it, and
+// whether any, is the program's decision.
+func TestNoSDKInTelemetry(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range deps(t, "telemetry/otel", root+"/telemetry/otel") {
+		if within(pkg, "go.opentelemetry.io/otel/sdk") {
+			t.Errorf("telemetry/otel reaches %s", pkg)
 		}
 	}
 }
@@ -98,7 +116,7 @@ func TestCoreReachesLittle(t *testing.T) {
 // the CDK.
 func TestNoTestLibraryOutsideTests(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{".", "boltstore", "cmd/once", "examples/charge-lambda"} {
+	for _, dir := range []string{".", "boltstore", "cmd/once", "telemetry/otel", "examples/charge-lambda", "examples/order-queue"} {
 		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 		cmd.Dir = engine.Root() + "/" + dir
 		out, err := cmd.Output()

@@ -29,10 +29,11 @@ func TestModulesInstall(t *testing.T) {
 	publish(t, proxy, "github.com/once-lambda/once", ".")
 	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
 	publish(t, proxy, "github.com/once-lambda/once/cmd/once", "cmd/once")
+	publish(t, proxy, "github.com/once-lambda/once/telemetry/otel", "telemetry/otel")
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
-		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n)\n")
+		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otel "+release+"\n)\n")
 	write(t, dir, "main.go", `package main
 
 import (
@@ -40,6 +41,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry/otel"
 )
 
 func main() {
@@ -48,7 +50,11 @@ func main() {
 		panic(err)
 	}
 	defer store.Close()
-	guard, err := idempotent.New(store)
+	facts, err := otel.New()
+	if err != nil {
+		panic(err)
+	}
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = facts })
 	fmt.Println(guard != nil, err)
 }
 `)
@@ -82,7 +88,7 @@ func main() {
 	}
 	// The rest of the root resolves too.
 	listed := command("go", "list", "-deps", "github.com/once-lambda/once/...")
-	for _, pkg := range []string{"dynamostore", "lambdahttp", "idempotent/memstore", "idempotent/idempotenttest"} {
+	for _, pkg := range []string{"dynamostore", "lambdahttp", "lambdabatch", "telemetry/emf", "telemetry/audit", "idempotent/memstore", "idempotent/idempotenttest"} {
 		if !strings.Contains(listed, "github.com/once-lambda/once/"+pkg+"\n") {
 			t.Errorf("%s does not resolve", pkg)
 		}

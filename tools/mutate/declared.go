@@ -49,6 +49,10 @@ var equivalents = map[string]string{
 	"dynamostore.Store.pause: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
 	"dynamostore.backoff: doublings < 32 has <=":                         "a base doubled so often is above every limit already",
 
+	"lambdabatch.order.Less: o[i].message < o[j].message has <=": "no two lanes begin with the same message",
+	"lambdabatch.Options.validate: o.Redelivery < 0 has <=":      "zero has become the default",
+	"lambdabatch.Options.validate: o.Reserve < 0 has <=":         "zero has become the default",
+
 	"boltstore.Store.Insert: err != nil is never true":                                       "every record encodes",
 	"boltstore.Store.Insert: err != nil is never true (2)":                                   "the count can be set in every writing transaction",
 	"boltstore.Store.Insert: err != nil && !errors.Is(err, errRefused) loses err != nil &&":  "without an error nothing is returned",
@@ -100,6 +104,14 @@ var endless = map[string]string{
 	"dynamostore.Store.scan: o.Segments < 1 || o.Segments > 1_000_000 loses || o.Segments > 1_000_000": "a million segments are asked",
 	"dynamostore.Store.scan: o.Segments > 1_000_000 is negated":                                        "a million segments are asked",
 	"dynamostore.Store.transact: err != nil is never true (2)":                                         "a conflict that does not pass is met for ever",
+
+	"lambdabatch.engine.run: defer func() { // also when the handler ends its goroutine mu.Lock() defer mu.Unlock() ... is gone": "no message is ever worked through",
+	"lambdabatch.engine.run: working-- is gone":           "no message is ever worked through",
+	"lambdabatch.engine.run: free.Signal() is not called": "nobody hears that a message is worked through",
+	"lambdabatch.engine.run: free.Wait() is not called":   "it keeps the lock while it waits",
+	"lambdabatch.engine.run: ok is always true":           "the first message is handed out for ever",
+	"lambdabatch.engine.run: working > 0 is always true":  "it waits with nothing under way",
+	"lambdabatch.engine.run: working > 0 has >=":          "it waits with nothing under way",
 
 	"boltstore.Store.Purge: last == nil is never true": "the end is looked for behind the end",
 	"boltstore.Store.Purge: last == nil is negated":    "the end is looked for behind the end",

@@ -36,5 +36,8 @@ var targets = []target{
 		"due.go", "gather.go", "shard.go", "scan.go", "delete.go", // lists, and what removes
 		"item.go", "decode.go", "retry.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
+	{module: ".", pkg: "lambdabatch", breaks: []string{
+		"engine.go", "message.go", "lanes.go", "handler.go", "options.go", "record.go",
+	}},
 	{module: "boltstore", pkg: ".", breaks: []string{"insert.go", "replace.go", "get.go", "delete.go", "due.go", "purge.go", "record.go", "steps.go"}},
 }

@@ -1,0 +1,78 @@
+// Command lambda is the order queue as a Lambda function: the bootstrap of the
+// runtime provided.al2023 behind an SQS queue, whose event source mapping has
+// ReportBatchItemFailures switched on.
+//
+// Environment: ONCE_TABLE is the DynamoDB table of the records, SHOP_TABLE that
+// of the shop, PROVIDER_URL the payment provider's address.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/order-queue/orders"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry/audit"
+	"github.com/once-lambda/once/telemetry/emf"
+)
+
+func main() {
+	h, err := newHandler(context.Background(), os.Getenv, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "order-queue:", err)
+		os.Exit(1)
+	}
+	lambda.StartHandlerFunc(h)
+}
+
+// newHandler puts the function together. Metrics and the audit go to stdout,
+// which Lambda sends to CloudWatch Logs. It calls no service.
+func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (orders.HandlerFunc, error) {
+	for _, name := range []string{"ONCE_TABLE", "SHOP_TABLE", "PROVIDER_URL"} {
+		if getenv(name) == "" {
+			return nil, fmt.Errorf("%s is not set", name)
+		}
+	}
+	payments, err := orders.NewProvider(getenv("PROVIDER_URL"))
+	if err != nil {
+		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), getenv("ONCE_TABLE"))
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := emf.New(stdout, "OrderQueue")
+	if err != nil {
+		return nil, err
+	}
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	guard, err := idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = logger
+		o.Observer = idempotent.Observers(metrics, audit.New(stdout), idempotent.LogObserver(logger))
+		o.RequestID = requestID
+	})
+	if err != nil {
+		return nil, err
+	}
+	return emf.Flushed(metrics, orders.New(guard, orders.Shop(getenv("SHOP_TABLE")), payments)), nil
+}
+
+// requestID names the invocation in events and records.
+func requestID(ctx context.Context) string {
+	if c, ok := lambdacontext.FromContext(ctx); ok {
+		return c.AwsRequestID
+	}
+	return ""
+}

@@ -1,0 +1,52 @@
+package orders
+
+import (
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// Shop is the shop's table, by its name: stock, orders, and an outbox that
+// somebody else empties. Its key is the string pk.
+type Shop string
+
+type item = map[string]types.AttributeValue
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+func number(n int) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
+}
+
+// takeFromStock is refused if there is too little of it.
+func (s Shop) takeFromStock(o Order) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: aws.String(string(s)), Key: item{"pk": text("stock#" + o.SKU)},
+		UpdateExpression:          aws.String("SET available = available - :n"),
+		ConditionExpression:       aws.String("available >= :n"),
+		ExpressionAttributeValues: item{":n": number(o.Quantity)},
+	}}
+}
+
+func (s Shop) giveBack(o Order) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: aws.String(string(s)), Key: item{"pk": text("stock#" + o.SKU)},
+		UpdateExpression:          aws.String("SET available = available + :n"),
+		ExpressionAttributeValues: item{":n": number(o.Quantity)},
+	}}
+}
+
+func (s Shop) order(o Order, c Charge) types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: aws.String(string(s)),
+		Item:      item{"pk": text("order#" + o.ID), "customer": text(o.Customer), "sku": text(o.SKU), "quantity": number(o.Quantity), "charge": text(c.ID)},
+	}}
+}
+
+// announcement is what the rest of the company hears of, if and only if the
+// order was written. Its key is the receiver's idempotency key.
+func (s Shop) announcement(o Order) types.TransactWriteItem {
+	return types.TransactWriteItem{Put: &types.Put{
+		TableName: aws.String(string(s)), Item: item{"pk": text("outbox#" + o.ID), "what": text("order-taken")},
+	}}
+}

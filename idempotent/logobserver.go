@@ -1,0 +1,68 @@
+package idempotent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+)
+
+// LogObserver returns an [Observer] that logs every fact: what needs a person's
+// attention as a warning or an error, the rest at debug level. Of an error it
+// logs the type only, because the handler's text may hold what must not be
+// logged. A nil logger is slog.Default.
+func LogObserver(l *slog.Logger) Observer {
+	return ObserverFunc(func(ctx context.Context, e Event) {
+		logger := l
+		if logger == nil {
+			logger = slog.Default()
+		}
+		level := levelOf(e.Kind)
+		if !logger.Enabled(ctx, level) {
+			return
+		}
+		attrs := []slog.Attr{slog.String("event", string(e.Kind)), slog.String("operation", e.Operation)}
+		for _, a := range []struct{ name, value string }{
+			{"key_hash", e.KeyHash}, {"request_id", e.RequestID}, {"reason", string(e.Reason)}, {"step", e.Step},
+		} {
+			if a.value != "" {
+				attrs = append(attrs, slog.String(a.name, a.value))
+			}
+		}
+		if e.Attempt > 0 {
+			attrs = append(attrs, slog.Int("attempt", e.Attempt), slog.String("recovery", e.Recovery.String()))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error_type", fmt.Sprintf("%T", e.Err)))
+		}
+		logger.LogAttrs(ctx, level, "idempotent: "+string(e.Kind), attrs...)
+	})
+}
+
+// Observers returns an [Observer] that tells each of these in turn. A nil one is
+// left out.
+func Observers(all ...Observer) Observer {
+	var told []Observer
+	for _, o := range all {
+		if o != nil {
+			told = append(told, o)
+		}
+	}
+	return ObserverFunc(func(ctx context.Context, e Event) {
+		for _, o := range told {
+			o.Observe(ctx, e)
+		}
+	})
+}
+
+// levelOf says how much a fact concerns people.
+func levelOf(kind EventKind) slog.Level {
+	switch kind {
+	case EventStoreError, EventCompletionFailed, EventContradicted, EventReconcileExhausted:
+		return slog.LevelError
+	case EventMismatch, EventMarkedUnknown, EventUnresolved, EventLateCompletion, EventLeaseLost,
+		EventReplayFailed, EventKeyMissing, EventReconcileFailed:
+		return slog.LevelWarn
+	default:
+		return slog.LevelDebug
+	}
+}

@@ -1,0 +1,79 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+func logOf(level slog.Level, events ...idempotent.Event) string {
+	var b bytes.Buffer
+	o := idempotent.LogObserver(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+	for _, e := range events {
+		o.Observe(context.Background(), e)
+	}
+	return b.String()
+}
+
+// A line has what the fact has, and of an error its type only.
+func TestLogObserver(t *testing.T) {
+	t.Parallel()
+	full := idempotent.Event{
+		Kind: idempotent.EventStoreError, Operation: "charge", KeyHash: "abc", RequestID: "r-1", Attempt: 2,
+		Recovery: idempotent.Rerun, Reason: idempotent.ReasonLeaseEnded, Step: "ship", Err: errors.New("the card is 4242"),
+	}
+	want := `level=ERROR msg="idempotent: store_error" event=store_error operation=charge key_hash=abc request_id=r-1 reason=` + string(idempotent.ReasonLeaseEnded) +
+		` step=ship attempt=2 recovery=rerun error_type=*errors.errorString` + "\n"
+	if got := logOf(slog.LevelInfo, full); got != want {
+		t.Errorf("it logged\n%swant\n%s", got, want)
+	}
+	bare := idempotent.Event{Kind: idempotent.EventKeyMissing, Operation: "charge"}
+	if got, want := logOf(slog.LevelInfo, bare), `level=WARN msg="idempotent: key_missing" event=key_missing operation=charge`+"\n"; got != want {
+		t.Errorf("it logged\n%swant\n%s", got, want)
+	}
+}
+
+// What needs nobody is at debug level.
+func TestLogObserver_Levels(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[idempotent.EventKind]string{
+		idempotent.EventReserved: "DEBUG", idempotent.EventReplayed: "DEBUG", idempotent.EventCompleted: "DEBUG", idempotent.EventInProgress: "DEBUG",
+		idempotent.EventTakenOver: "DEBUG", idempotent.EventRetryable: "DEBUG", idempotent.EventStepDone: "DEBUG", idempotent.EventResolved: "DEBUG",
+		idempotent.EventMismatch: "WARN", idempotent.EventMarkedUnknown: "WARN", idempotent.EventUnresolved: "WARN", idempotent.EventLateCompletion: "WARN",
+		idempotent.EventLeaseLost: "WARN", idempotent.EventReplayFailed: "WARN", idempotent.EventKeyMissing: "WARN", idempotent.EventReconcileFailed: "WARN",
+		idempotent.EventStoreError: "ERROR", idempotent.EventCompletionFailed: "ERROR", idempotent.EventContradicted: "ERROR", idempotent.EventReconcileExhausted: "ERROR",
+	} {
+		if got := logOf(slog.LevelDebug, idempotent.Event{Kind: kind}); !strings.HasPrefix(got, "level="+want+" ") {
+			t.Errorf("%s is logged as %q, want %s", kind, got, want)
+		}
+		if got := logOf(slog.LevelInfo, idempotent.Event{Kind: kind}); (got == "") != (want == "DEBUG") {
+			t.Errorf("%s: a log without debug lines has %q", kind, got)
+		}
+	}
+}
+
+// Every observer is told, in their order; nil ones are left out.
+func TestObservers(t *testing.T) {
+	t.Parallel()
+	var told []string
+	named := func(name string) idempotent.Observer {
+		return idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) { told = append(told, name+" "+string(e.Kind)) })
+	}
+	o := idempotent.Observers(named("a"), nil, named("b"))
+	o.Observe(t.Context(), idempotent.Event{Kind: idempotent.EventReserved})
+	if want := []string{"a reserved", "b reserved"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	idempotent.Observers().Observe(t.Context(), idempotent.Event{})
+}

@@ -1,0 +1,111 @@
+package lambdabatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// DynamoDB returns h for every record of a DynamoDB stream, once. What is said
+// of [Kinesis] holds here; the keys of the item are the partition. A handler
+// takes an events.DynamoDBEventRecord, or a [Change].
+func DynamoDB[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+	b := newBatch(g, source{name: "DynamoDB", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
+	return func(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+		ids, err := b.run(ctx, event.Records)
+		response := events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}
+		if len(ids) > 0 { // they are in the order of the shard
+			response.BatchItemFailures = append(response.BatchItemFailures, events.DynamoDBBatchItemFailure{ItemIdentifier: ids[0]})
+		}
+		return response, err
+	}
+}
+
+// Change is what happened to an item, with its images as JSON values: numbers
+// as numbers, sets as arrays, binaries in base64. What the stream's view type
+// leaves out is nil.
+type Change[Item any] struct {
+	EventName string `json:"eventName"` // INSERT, MODIFY or REMOVE
+	Keys      *Item  `json:"keys,omitempty"`
+	OldImage  *Item  `json:"oldImage,omitempty"`
+	NewImage  *Item  `json:"newImage,omitempty"`
+}
+
+func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Record) error {
+	*view = Record{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
+	change := Change[map[string]any]{EventName: r.EventName}
+	for _, image := range []struct {
+		from map[string]events.DynamoDBAttributeValue
+		to   **map[string]any
+	}{{r.Change.Keys, &change.Keys}, {r.Change.OldImage, &change.OldImage}, {r.Change.NewImage, &change.NewImage}} {
+		if image.from == nil {
+			continue
+		}
+		item := map[string]any{}
+		for name, v := range image.from {
+			var err error
+			if item[name], err = plain(v); err != nil {
+				return err
+			}
+		}
+		*image.to = &item
+	}
+	lane, err := json.Marshal(change.Keys)
+	if err != nil {
+		return err
+	}
+	view.Lane = string(lane)
+	view.Body, err = json.Marshal(change)
+	return err
+}
+
+// plain returns an attribute as what JSON encodes it to.
+func plain(v events.DynamoDBAttributeValue) (any, error) {
+	switch v.DataType() {
+	case events.DataTypeNull:
+		return nil, nil
+	case events.DataTypeBoolean:
+		return v.Boolean(), nil
+	case events.DataTypeString:
+		return v.String(), nil
+	case events.DataTypeNumber:
+		return json.Number(v.Number()), nil
+	case events.DataTypeBinary:
+		return v.Binary(), nil
+	case events.DataTypeStringSet:
+		return v.StringSet(), nil
+	case events.DataTypeBinarySet:
+		return v.BinarySet(), nil
+	case events.DataTypeNumberSet:
+		numbers := []json.Number{}
+		for _, n := range v.NumberSet() {
+			numbers = append(numbers, json.Number(n))
+		}
+		return numbers, nil
+	case events.DataTypeList:
+		list := []any{}
+		for _, e := range v.List() {
+			p, err := plain(e)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, p)
+		}
+		return list, nil
+	case events.DataTypeMap:
+		object := map[string]any{}
+		for name, e := range v.Map() {
+			p, err := plain(e)
+			if err != nil {
+				return nil, err
+			}
+			object[name] = p
+		}
+		return object, nil
+	}
+	return nil, fmt.Errorf("lambdabatch: an attribute of the record has a type that is none of DynamoDB's")
+}

@@ -1,0 +1,490 @@
+package lambdabatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// A program with a mistake in its options does not start, and is told which.
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	sqs := func(optFns ...func(*lambdabatch.Options)) { lambdabatch.SQS(w.guard, w.handle, w.options(optFns...)) }
+	guard := func(f func(*idempotent.Options)) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) { o.Guard = f }
+	}
+	for _, row := range []struct {
+		want  string // empty: it starts
+		build func()
+	}{
+		{"", func() { sqs() }},
+		{"wants a guard", func() { lambdabatch.SQS(nil, w.handle, w.options()) }},
+		{"wants a handler", func() { lambdabatch.SQS[order](w.guard, nil, w.options()) }},
+		{"Options.Operation", func() { sqs(func(o *lambdabatch.Options) { o.Operation = "" }) }},
+		{"Options.ID", func() { sqs(func(o *lambdabatch.Options) { o.ID = nil }) }},
+		{"Options.ID", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
+		{"", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
+		{"Options.Recovery", func() { sqs(recovery(0)) }},
+		{"Options.Recovery", func() { sqs(recovery(lambdabatch.Rerun + 1)) }},
+		{"", func() { sqs(recovery(lambdabatch.Reconcile)) }},
+		{"Options.Steps", func() { sqs(recovery(lambdabatch.Resume)) }},
+		{"Concurrency", func() { sqs(concurrency(-1)) }},
+		{"Reserve", func() { sqs(func(o *lambdabatch.Options) { o.Reserve = -1 }) }},
+		{"Redelivery", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = -1, 1 }) }},
+		{"Options.Retention", func() { sqs(func(o *lambdabatch.Options) { o.Retention = lambdabatch.SQSRedelivery - 1 }) }},
+		{"", func() { sqs(func(o *lambdabatch.Options) { o.Retention = lambdabatch.SQSRedelivery }) }},
+		{"Options.Retention", func() {
+			sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = 14*24*time.Hour, lambdabatch.SQSRedelivery })
+		}},
+		{"", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = time.Hour, time.Hour }) }},
+		{"Options.Retention", func() { sqs(guard(func(o *idempotent.Options) { o.Retention = time.Hour })) }},
+		{"UnresolvedRetention", func() {
+			sqs(guard(func(o *idempotent.Options) { o.UnresolvedRetention = lambdabatch.SQSRedelivery - 1 }))
+		}},
+		{"", func() { sqs(guard(func(o *idempotent.Options) { o.UnresolvedRetention = lambdabatch.SQSRedelivery })) }},
+		{"Options.PerGroup", func() { sqs(perGroup) }},
+		{"Options.PerGroup", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(perGroup)) }},
+		{"DefaultLease", func() { sqs(guard(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},
+		{"JSON pointer", func() { lambdabatch.Field("order_id") }},
+		{"message attribute", func() { lambdabatch.Attribute("") }},
+	} {
+		got := panicOf(row.build)
+		if (got == "") != (row.want == "") || !strings.Contains(got, row.want) {
+			t.Errorf("the program was told %q, want something about %q", got, row.want)
+		}
+	}
+}
+
+func panicOf(f func()) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprint(p)
+		}
+	}()
+	f()
+	return ""
+}
+
+// Outcomes are kept for as long as the source delivers again, by default.
+func TestRetentionFollowsTheSource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.clock.Advance(lambdabatch.SQSRedelivery - time.Minute)
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.wantRuns("o-1")
+	w.clock.Advance(2 * time.Minute)
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.wantRuns("o-1", "o-1")
+}
+
+// Whatever panics or ends its goroutine, it is that message's failure.
+func TestPanicsAreOneMessages(t *testing.T) {
+	t.Parallel()
+	isTwo := func(r *lambdabatch.Record) bool { return strings.Contains(string(r.Body), "o-2") }
+	for name, option := range map[string]func(*world) func(*lambdabatch.Options){
+		"ID": func(*world) func(*lambdabatch.Options) {
+			return func(o *lambdabatch.Options) {
+				field := o.ID
+				o.ID = func(ctx context.Context, r *lambdabatch.Record) (string, error) {
+					if isTwo(r) {
+						panic("ID")
+					}
+					return field(ctx, r)
+				}
+			}
+		},
+		"Scope": func(*world) func(*lambdabatch.Options) {
+			return func(o *lambdabatch.Options) {
+				o.Scope = func(_ context.Context, r *lambdabatch.Record) (string, error) {
+					if isTwo(r) {
+						panic("Scope")
+					}
+					return "all", nil
+				}
+			}
+		},
+		"Fingerprint": func(*world) func(*lambdabatch.Options) {
+			return func(o *lambdabatch.Options) {
+				o.Fingerprint = func(r *lambdabatch.Record) (idempotent.Fingerprint, error) {
+					if isTwo(r) {
+						panic("Fingerprint")
+					}
+					return idempotent.FingerprintBytes(r.Body), nil
+				}
+			}
+		},
+		"Decode": func(*world) func(*lambdabatch.Options) {
+			return func(o *lambdabatch.Options) {
+				o.Decode = func(body []byte, v any) error {
+					if strings.Contains(string(body), "o-2") {
+						panic("Decode")
+					}
+					v.(*order).ID = string(body[len(body)-5 : len(body)-2])
+					return nil
+				}
+			}
+		},
+		"handler": func(w *world) func(*lambdabatch.Options) {
+			w.on("o-2", func(context.Context) error { panic("handler") })
+			return func(*lambdabatch.Options) {}
+		},
+		"Goexit": func(w *world) func(*lambdabatch.Options) {
+			w.on("o-2", func(context.Context) error { runtime.Goexit(); return nil })
+			return func(*lambdabatch.Options) {}
+		},
+	} {
+		for _, n := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n), option(w)))
+				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
+				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
+					t.Errorf("the log tells of a panic: %t\n%s", told, w.log())
+				}
+			})
+		}
+	}
+}
+
+// The errors of the options' functions are one message's, too, and what fails
+// before the claim leaves no record.
+func TestErrorsBeforeTheClaim(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]func(*lambdabatch.Options){
+		"no id": func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") },
+		"ID": func(o *lambdabatch.Options) {
+			o.ID = func(context.Context, *lambdabatch.Record) (string, error) { return "x", errBroken }
+		},
+		"Scope": func(o *lambdabatch.Options) {
+			o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "x", errBroken }
+		},
+		"no scope": func(o *lambdabatch.Options) {
+			o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "", nil }
+		},
+		"Fingerprint": func(o *lambdabatch.Options) {
+			o.Fingerprint = func(*lambdabatch.Record) (idempotent.Fingerprint, error) {
+				return idempotent.FingerprintBytes(nil), errBroken
+			}
+		},
+		"Decode": func(o *lambdabatch.Options) { o.Decode = func([]byte, any) error { return errBroken } },
+	} {
+		w := newWorld(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(option))
+		wantIDs(t, w.send(h, messages("o-1")), "m1")
+		w.wantRuns()
+		if n := w.seen.Count(idempotent.EventReserved); n != 0 {
+			t.Errorf("%s: %d records were claimed", name, n)
+		}
+		if strings.Contains(w.log(), "acme") {
+			t.Errorf("%s: the log gives the error's text away:\n%s", name, w.log())
+		}
+		if is := strings.Contains(w.log(), "error_type=*lambdabatch.DecodeError"); is != (name == "Decode") {
+			t.Errorf("%s: the log:\n%s", name, w.log())
+		}
+	}
+	decode := &lambdabatch.DecodeError{Err: errBroken}
+	if !errors.Is(decode, errBroken) || strings.Contains(decode.Error(), "acme") {
+		t.Errorf("the error is %q", decode)
+	}
+}
+
+// A message that failed and has no id cannot be named: the whole batch comes
+// again. One that succeeded needs none.
+func TestMessagesWithoutAnID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	batch := messages("o-1", "o-2", "o-3")
+	batch.Records[1].MessageId = ""
+	wantIDs(t, w.send(h, batch))
+	w.on("o-4", returns(errBroken))
+	batch.Records[1].Body = `{"order_id":"o-4"}`
+	response, err := h(w.invocation(), batch)
+	var unnamed *lambdabatch.UnnamedError
+	if !errors.As(err, &unnamed) || unnamed.Index != 1 || !strings.Contains(err.Error(), "record 1") || len(response.BatchItemFailures) != 0 {
+		t.Errorf("got %+v %v, want an UnnamedError", response, err)
+	}
+}
+
+func TestEmptyBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options()), events.SQSEvent{}))
+	if response, err := lambdabatch.Kinesis(w.guard, w.handle, w.options())(w.invocation(), events.KinesisEvent{}); err != nil || response.BatchItemFailures == nil || len(response.BatchItemFailures) != 0 {
+		t.Errorf("got %+v %v", response, err)
+	}
+	if response, err := lambdabatch.DynamoDB(w.guard, w.handle, w.options())(w.invocation(), events.DynamoDBEvent{}); err != nil || response.BatchItemFailures == nil || len(response.BatchItemFailures) != 0 {
+		t.Errorf("got %+v %v", response, err)
+	}
+}
+
+// As many run side by side as the option says, and no more; by default one.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			limit := max(n, 1)
+			var (
+				mu       sync.Mutex
+				now, top int
+				full     = make(chan struct{})
+				once     sync.Once
+			)
+			h := lambdabatch.SQS(w.guard, func(context.Context, order) error {
+				mu.Lock()
+				now++
+				top = max(top, now)
+				if now == limit {
+					once.Do(func() { close(full) })
+				}
+				mu.Unlock()
+				<-full // nothing moves unless so many are under way
+				mu.Lock()
+				now--
+				mu.Unlock()
+				return nil
+			}, w.options(concurrency(n)))
+			var ids []string
+			for i := range 20 {
+				ids = append(ids, fmt.Sprintf("o-%d", i))
+			}
+			wantIDs(t, w.send(h, messages(ids...)))
+			if top != limit {
+				t.Errorf("%d ran side by side, want %d", top, limit)
+			}
+		})
+	}
+}
+
+// Messages without a key run side by side where they may run at all: none is
+// another one's copy.
+func TestConcurrency_WithoutAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var together sync.WaitGroup
+		together.Add(3)
+		h := lambdabatch.SQS(w.guard, func(context.Context, string) error {
+			together.Done()
+			together.Wait() // nothing moves unless all three are under way
+			return nil
+		}, w.options(concurrency(3), func(o *lambdabatch.Options) {
+			o.ID = lambdabatch.Attribute("order")
+			o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+		}))
+		wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")))
+	})
+}
+
+// A message whose key cannot be told is not one without a key.
+func TestPanicIsNoMissingKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.ID = func(context.Context, *lambdabatch.Record) (string, error) { panic("ID") }
+		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+	}))
+	wantIDs(t, w.send(h, messages("o-1")), "m1")
+	w.wantRuns()
+	if strings.Contains(w.log(), "error_type=*idempotent.") {
+		t.Errorf("the guard was asked:\n%s", w.log())
+	}
+}
+
+// A line of the log names the message and, where it is known, the key by its
+// hash. What goes well is not logged.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	wantIDs(t, w.send(h, messages("o-1")))
+	if w.log() != "" {
+		t.Errorf("what went well is logged:\n%s", w.log())
+	}
+	w.on("o-2", returns(errBroken))
+	hash := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-2"}.RecordID().KeyHash()
+	noScope := w.options(func(o *lambdabatch.Options) {
+		o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "", errBroken }
+	})
+	for _, c := range []struct {
+		option func(*lambdabatch.Options)
+		body   string
+		want   string
+	}{
+		{w.options(), `{"order_id":"o-2"}`, "operation=fulfil item=m1 key_hash=" + hash + " error_type=*errors.errorString\n"},
+		{w.options(), `{}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
+		{noScope, `{"order_id":"o-2"}`, "operation=fulfil item=m1 error_type=*errors.errorString\n"},
+		{w.options(func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") }), `{}`, "operation=fulfil item=m1 error_type=*idempotent.NoKeyError\n"},
+	} {
+		w.lines.Reset()
+		batch := messages("")
+		batch.Records[0].Body = c.body
+		wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, c.option), batch), "m1")
+		if !strings.HasSuffix(w.log(), c.want) {
+			t.Errorf("the log is\n%swant it to end with\n%s", w.log(), c.want)
+		}
+	}
+}
+
+// A guard without a logger of its own has the program's, and one without a clock
+// the machine's.
+func TestGuardsDefaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.Logger = nil
+		o.Guard = func(g *idempotent.Options) { g.Logger, g.Now = nil, nil }
+	}))
+	w.on("o-1", returns(errBroken))
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	response, err := h(ctx, messages("o-1", "o-2"))
+	wantIDs(t, failed(t, response, err), "m1")
+}
+
+// INV-1 with one guard for 64 invocations in one process, as on managed
+// instances (AWS_LAMBDA_MAX_CONCURRENCY): every order runs once.
+func TestManyInvocationsOneGuard(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		mu   sync.Mutex
+		runs = map[string]int{}
+	)
+	w := &world{t: t}
+	h := lambdabatch.SQS(guard, func(_ context.Context, o order) error {
+		mu.Lock()
+		defer mu.Unlock()
+		runs[o.ID]++
+		return nil
+	}, w.options(concurrency(4)))
+	const invocations, orders = 64, 40
+	var done sync.WaitGroup
+	for i := range invocations {
+		done.Go(func() {
+			var ids []string
+			for n := range 10 {
+				ids = append(ids, fmt.Sprintf("o-%d", (i*7+n)%orders))
+			}
+			event := messages(ids...)
+			for range 1000 { // what fails comes again
+				response, err := h(t.Context(), event)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				event.Records = slices.DeleteFunc(event.Records, func(m events.SQSMessage) bool {
+					return !slices.Contains(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: m.MessageId})
+				})
+				if len(event.Records) == 0 {
+					return
+				}
+				runtime.Gosched() // the others are at it
+			}
+			t.Error("messages come again for ever")
+		})
+	}
+	done.Wait()
+	if len(runs) != orders {
+		t.Errorf("%d orders ran, want %d", len(runs), orders)
+	}
+	for id, n := range runs {
+		if n != 1 {
+			t.Errorf("%s ran %d times", id, n)
+		}
+	}
+}
+
+// The default log is the guard's.
+func TestDefaultLogger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.Logger = nil
+		o.Guard = func(g *idempotent.Options) { g.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil)) }
+	}))
+	w.on("o-1", returns(errBroken))
+	wantIDs(t, w.send(h, messages("o-1")), "m1")
+	if !strings.Contains(w.log(), "item=m1") {
+		t.Errorf("the guard's log has no line:\n%s", w.log())
+	}
+}
+
+func TestFields(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ pointer, body, want string }{
+		{"/order_id", `{"order_id":"o-1"}`, "o-1"},
+		{"/order/id", `{"order":{"id":"o-1"}}`, "o-1"},
+		{"/orders/1/id", `{"orders":[{"id":"a"},{"id":"b"}]}`, "b"},
+		{"/orders/2", `{"orders":["a","b"]}`, ""},
+		{"/orders/-1", `{"orders":["a","b"]}`, ""},
+		{"/0", `["a"]`, "a"},
+		{"/a", `["x"]`, ""},
+		{"/0", `{"0":"a"}`, "a"},
+		{"/a~1b", `{"a/b":"x"}`, "x"},
+		{"/a~0b", `{"a~b":"x"}`, "x"},
+		{"/a~01", `{"a~1":"x"}`, "x"},
+		{"/", `{"":"x"}`, "x"},
+		{"/n", `{"n":9007199254740993}`, "9007199254740993"},
+		{"/n", `{"n":0}`, "0"},
+		{"/n", `{"n":""}`, ""},
+		{"/n", `{"n":null}`, ""},
+		{"/n", `{"n":true}`, ""},
+		{"/n", `{"n":{"a":1}}`, ""},
+		{"/n", `{"m":1}`, ""},
+		{"/n", `{"n":"x"`, ""},
+		{"/n", `"n"`, ""},
+		{"/n", ``, ""},
+	} {
+		got, err := lambdabatch.Field(row.pointer)(t.Context(), &lambdabatch.Record{Body: []byte(row.body)})
+		if got != row.want || (err == nil) != (row.want != "") {
+			t.Errorf("%s of %s is %q, %v; want %q", row.pointer, row.body, got, err, row.want)
+		}
+	}
+	r := &lambdabatch.Record{ItemID: "m1", Attributes: map[string]string{"order": "o-1"}}
+	if id, err := lambdabatch.ItemID(t.Context(), r); id != "m1" || err != nil {
+		t.Errorf("the item's id is %q, %v", id, err)
+	}
+	if id, err := lambdabatch.Attribute("order")(t.Context(), r); id != "o-1" || err != nil {
+		t.Errorf("the attribute is %q, %v", id, err)
+	}
+}
+
+// 10,000 messages of one order are one run, and 10,000 orders that many.
+func TestTenThousand(t *testing.T) {
+	t.Parallel()
+	for _, distinct := range []int{1, math.MaxInt} {
+		w := newWorld(t)
+		var ids []string
+		for i := range 10_000 {
+			ids = append(ids, fmt.Sprintf("o-%d", i%distinct))
+		}
+		wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(4))), messages(ids...)))
+		if want := min(distinct, 10_000); len(w.runs) != want {
+			t.Errorf("%d ran, want %d", len(w.runs), want)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package lambdabatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// newGuard returns a guard for the examples; in a function it is over a
+// dynamostore.Store.
+func newGuard() *idempotent.Guard {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		panic(err)
+	}
+	return guard
+}
+
+// The second message is a copy of the first, and the third one fails. When the
+// batch comes again nothing runs: under Reconcile the third one waits for
+// evidence.
+func ExampleSQS() {
+	guard := newGuard()
+	ship := func(_ context.Context, o order) error {
+		fmt.Println("shipping", o.ID)
+		if o.ID == "o-2" {
+			return errors.New("no reply from the warehouse")
+		}
+		return nil
+	}
+	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
+		o.Operation = "ship"
+		o.ID = lambdabatch.Field("/order_id")
+		o.Recovery = lambdabatch.Reconcile
+		o.Concurrency = 10
+	})
+	// lambda.StartHandlerFunc(handler)
+
+	batch := messages("o-1", "o-1")
+	again := messages("o-2")
+	fmt.Println(handler(context.Background(), batch))
+	fmt.Println(handler(context.Background(), again))
+	fmt.Println(handler(context.Background(), again))
+	// Output:
+	// shipping o-1
+	// {[]} <nil>
+	// shipping o-2
+	// {[{m1}]} <nil>
+	// {[{m1}]} <nil>
+}
+
+// An event of EventBridge comes alone; what fails is the returned error.
+func ExampleEventBridge() {
+	guard := newGuard()
+	onOrderPlaced := func(_ context.Context, e events.EventBridgeEvent) (struct{}, error) {
+		fmt.Println("shipping", string(e.Detail))
+		return struct{}{}, nil
+	}
+	handler := idempotent.Wrap(guard, lambdabatch.EventBridge("ship"), onOrderPlaced, func(o *idempotent.Options) {
+		o.Retention = lambdabatch.EventBridgeRedelivery
+	})
+
+	event := events.EventBridgeEvent{ID: "e-1", AccountID: "123456789012", Source: "shop", Detail: []byte(`"o-1"`)}
+	for range 2 {
+		if _, err := handler(context.Background(), event); err != nil {
+			panic(err)
+		}
+	}
+	// Output:
+	// shipping "o-1"
+}
+
+// people is a queue for people.
+type people struct{}
+
+func (people) Send(_ context.Context, message, record string) error {
+	fmt.Println("to people:", message)
+	return nil
+}
+
+func ExampleOptions_handOver() {
+	guard, desk := newGuard(), people{}
+	ship := func(context.Context, order) error { return errors.New("no reply from the warehouse") }
+	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
+		o.Operation, o.ID, o.Recovery = "ship", lambdabatch.Field("/order_id"), lambdabatch.Reconcile
+		o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
+			return desk.Send(ctx, string(r.Body), string(unresolved.RecordID))
+		}
+	})
+	for range 2 {
+		fmt.Println(handler(context.Background(), messages("o-1")))
+	}
+	// Output:
+	// {[{m1}]} <nil>
+	// to people: {"order_id":"o-1"}
+	// {[]} <nil>
+}

@@ -1,0 +1,4 @@
+package lambdabatch
+
+// DefaultReserve is the default of [Options.Reserve].
+const DefaultReserve = defaultReserve

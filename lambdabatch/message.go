@@ -1,0 +1,122 @@
+package lambdabatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// message is one message on its way.
+type message struct {
+	record Record
+	// open decodes the message and returns the call of the handler.
+	open   func() (func(context.Context) error, error)
+	key    idempotent.Key
+	keyErr error // why there is no key: the record cannot be looked at, or names none
+	failed bool
+}
+
+var (
+	errPanicked    = errors.New("lambdabatch: it panicked")
+	errNotRecorded = errors.New("lambdabatch: the message was worked on, and that could not be recorded")
+)
+
+// setKey computes the key of a message, but for its fingerprint. What is wrong
+// with it is said when its turn comes.
+func (e *engine) setKey(ctx context.Context, m *message) {
+	m.key.Operation = e.opts.Operation
+	if m.keyErr != nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			m.keyErr = errPanicked
+			e.panicked(ctx, m, p)
+		}
+	}()
+	if m.key.ID, m.keyErr = e.opts.ID(ctx, &m.record); m.keyErr == nil {
+		m.key.Scope, m.keyErr = e.opts.Scope(ctx, &m.record)
+	}
+}
+
+// one works on a message and reports whether it is done with. A panic is this
+// message's failure: the others keep their outcomes. The guard has recorded it.
+func (e *engine) one(ctx context.Context, m *message) (done bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.panicked(ctx, m, p)
+		}
+	}()
+	err := e.do(ctx, m)
+	if err == nil {
+		return true
+	}
+	e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: a message comes again",
+		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", err)))...)
+	return false
+}
+
+// do runs the handler once for the message's key. It returns nil if the message
+// is done with.
+func (e *engine) do(ctx context.Context, m *message) error {
+	if m.keyErr != nil {
+		return m.keyErr
+	}
+	var err error
+	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
+		return err
+	}
+	work, err := m.open() // before the claim: what cannot be read leaves no record
+	if err != nil {
+		return err
+	}
+	out, err := idempotent.DoOutcome(ctx, e.guard, m.key, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, work(ctx)
+	})
+	return e.settled(ctx, m, out, err)
+}
+
+// settled turns what came of a message into nil, if the source may forget it,
+// or into an error. As in package idempotent only the outermost error declares;
+// one about another record came out of the handler and says nothing of this one.
+func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome[struct{}], err error) error {
+	switch known := err.(type) {
+	case nil, *idempotent.FinalError:
+		if out.RecordID != "" && !out.Stored {
+			// There is no record that it is done, and the source is the last to know
+			// of it. What it may do when it comes again, the recovery says.
+			return errNotRecorded
+		}
+		return nil
+	case *idempotent.ReplayUnavailableError:
+		// It is done. Its result is missing, and nobody wants it here.
+		if known.RecordID == out.RecordID && !known.Uncompared {
+			return nil
+		}
+	case *idempotent.UnresolvedError:
+		// One with a cause is not unknown: other code can continue it.
+		if known.RecordID == out.RecordID && known.Err == nil && e.opts.HandOver != nil {
+			return e.opts.HandOver(ctx, &m.record, known)
+		}
+	}
+	return err
+}
+
+// panicked logs a panic, without its value: that may show what is in the
+// message.
+func (e *engine) panicked(ctx context.Context, m *message, p any) {
+	e.opts.logger().LogAttrs(ctx, slog.LevelError, "lambdabatch: a message panicked and comes again",
+		append(e.named(m), slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))...)
+}
+
+func (e *engine) named(m *message) []slog.Attr {
+	attrs := []slog.Attr{slog.String("operation", e.opts.Operation), slog.String("item", m.record.ItemID)}
+	if m.keyErr == nil && m.key.ID != "" {
+		attrs = append(attrs, slog.String("key_hash", m.key.RecordID().KeyHash()))
+	}
+	return attrs
+}

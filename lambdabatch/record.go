@@ -1,0 +1,89 @@
+package lambdabatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Record is what the rules see of a message, the same for every source. It must
+// not be changed, and is safe for concurrent use.
+type Record struct {
+	// ItemID names the message in the response: SQS's message id, a stream's
+	// sequence number.
+	ItemID string
+	// Source is the ARN of the queue or stream.
+	Source string
+	// Body is the message's payload: an SQS body, Kinesis data, the JSON of a
+	// DynamoDB stream record.
+	Body []byte
+	// Attributes are the string attributes that the sender set (SQS).
+	Attributes map[string]string
+	// Lane is what must not overtake itself: an SQS message group, a partition
+	// key. Empty where order means nothing.
+	Lane string
+	// Event points to the source's own record, for example to an
+	// events.SQSMessage.
+	Event any
+}
+
+// IDFunc returns the id of the unit of work that a message stands for. An empty
+// id is [idempotent.ErrNoKey] and fails the message, as an error does.
+type IDFunc func(ctx context.Context, r *Record) (string, error)
+
+// Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
+// pointer (RFC 6901) such as "/order/id". It has to be a string or a number.
+func Field(pointer string) IDFunc {
+	if !strings.HasPrefix(pointer, "/") {
+		panic(fmt.Sprintf("lambdabatch: Field wants a JSON pointer such as %q, got %q", "/order_id", pointer))
+	}
+	path := strings.Split(pointer[1:], "/")
+	for i, p := range path {
+		path[i] = strings.ReplaceAll(strings.ReplaceAll(p, "~1", "/"), "~0", "~")
+	}
+	return func(_ context.Context, r *Record) (string, error) { return field(r.Body, path) }
+}
+
+var errNoField = errors.New("lambdabatch: the body has no string or number where the key's field should be")
+
+func field(doc json.RawMessage, path []string) (string, error) {
+	for _, name := range path {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(doc, &object) == nil {
+			doc = object[name] // none: nothing can be read out of it
+			continue
+		}
+		var array []json.RawMessage
+		i, err := strconv.Atoi(name)
+		if err != nil || json.Unmarshal(doc, &array) != nil || i < 0 || i >= len(array) {
+			return "", errNoField
+		}
+		doc = array[i]
+	}
+	var text string
+	if json.Unmarshal(doc, &text) == nil && text != "" {
+		return text, nil
+	}
+	var number json.Number
+	if json.Unmarshal(doc, &number) == nil && number != "" {
+		return number.String(), nil
+	}
+	return "", errNoField
+}
+
+// Attribute returns the [IDFunc] that reads a message attribute.
+func Attribute(name string) IDFunc {
+	if name == "" {
+		panic("lambdabatch: Attribute wants the name of a message attribute")
+	}
+	return func(_ context.Context, r *Record) (string, error) { return r.Attributes[name], nil }
+}
+
+// ItemID is the [IDFunc] for the source's own id of the message. It is the
+// default for streams, whose sequence numbers stay. For a queue prefer a
+// business field: a sender that retries, and a redrive from a dead-letter
+// queue, give the same order a new message id.
+func ItemID(_ context.Context, r *Record) (string, error) { return r.ItemID, nil }

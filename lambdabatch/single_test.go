@@ -1,0 +1,188 @@
+package lambdabatch_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// task is what a state machine puts into the input.
+type task struct {
+	Execution string `json:"execution"`
+	State     string `json:"state"`
+	Input     order  `json:"input"`
+}
+
+func names(t task) (execution, state string) { return t.Execution, t.State }
+
+// twice wraps a handler, sends req twice and another one once, and wants two
+// runs.
+func twice[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], req, another Req, in ...context.Context) {
+	t.Helper()
+	ctx, other := w.invocation(), w.invocation()
+	if len(in) == 2 {
+		ctx, other = in[0], in[1]
+	}
+	runs := 0
+	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
+	for _, c := range []struct {
+		ctx  context.Context
+		req  Req
+		want int
+	}{{ctx, req, 1}, {ctx, req, 1}, {other, another, 2}} {
+		if got, err := h(c.ctx, c.req); err != nil || got != c.want {
+			t.Errorf("got %d %v, want %d", got, err, c.want)
+		}
+	}
+}
+
+// refused sends what has no key, or is not what its source promises.
+func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want error, reqs ...Req) {
+	t.Helper()
+	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) {
+		t.Error("the handler ran")
+		return 0, nil
+	})
+	for _, req := range reqs {
+		if _, err := h(w.invocation(), req); err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
+func TestEventBridge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := load[events.EventBridgeEvent](t, "eventbridge.json")
+	another := e
+	another.Source = "shop.returns" // ids are the sender's
+	twice(t, w, lambdabatch.EventBridge("fulfil"), e, another)
+	nameless := e
+	nameless.ID = ""
+	refused(t, w, lambdabatch.EventBridge("fulfil"), idempotent.ErrNoKey, nameless)
+	forged := e
+	forged.Detail = []byte(`{"order_id":"o-2"}`)
+	refused(t, w, lambdabatch.EventBridge("fulfil"), idempotent.ErrMismatch, forged)
+}
+
+func TestSNS(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e, another, nameless := load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json"), load[events.SNSEvent](t, "sns.json")
+	another.Records[0].SNS.TopicArn += "-returns"
+	twice(t, w, lambdabatch.SNS("fulfil"), e, another)
+	nameless.Records[0].SNS.MessageID = ""
+	refused(t, w, lambdabatch.SNS("fulfil"), idempotent.ErrNoKey, nameless)
+	refused(t, w, lambdabatch.SNS("fulfil"), nil, events.SNSEvent{}, events.SNSEvent{Records: append(e.Records, e.Records...)})
+}
+
+func TestS3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	object := func(change func(*events.S3EventRecord)) events.S3Event {
+		e := load[events.S3Event](t, "s3.json")
+		change(&e.Records[0])
+		return e
+	}
+	e := object(func(*events.S3EventRecord) {})
+	for name, change := range map[string]func(*events.S3EventRecord){
+		"later event":   func(r *events.S3EventRecord) { r.S3.Object.Sequencer += "1" },
+		"other version": func(r *events.S3EventRecord) { r.S3.Object.VersionID = "" },
+		"other object":  func(r *events.S3EventRecord) { r.S3.Object.Key += "x" },
+		"removed":       func(r *events.S3EventRecord) { r.EventName = "ObjectRemoved:Delete" },
+		"other bucket":  func(r *events.S3EventRecord) { r.S3.Bucket.Name += "x" },
+	} {
+		twice(t, w, lambdabatch.S3("fulfil "+name), e, object(change))
+	}
+	refused(t, w, lambdabatch.S3("fulfil"), idempotent.ErrNoKey,
+		object(func(r *events.S3EventRecord) { r.S3.Object.Key = "" }),
+		object(func(r *events.S3EventRecord) { r.S3.Object.Sequencer, r.S3.Object.VersionID = "", "" }))
+	refused(t, w, lambdabatch.S3("fulfil"), nil, events.S3Event{}, events.S3Event{Records: append(e.Records, e.Records...)})
+}
+
+func TestAsyncInvoke(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := load[order](t, "asyncinvoke.json")
+	in := func(id string) context.Context {
+		return lambdacontext.NewContext(w.invocation(), &lambdacontext.LambdaContext{AwsRequestID: id, InvokedFunctionArn: "arn:aws:lambda:eu-central-1:123456789012:function:fulfil"})
+	}
+	twice(t, w, lambdabatch.AsyncInvoke[order]("fulfil"), o, o, in("8476a536-e9f4-11e8-9739-2dfe598c3fcd"), in("another"))
+	refused(t, w, lambdabatch.AsyncInvoke[order]("fulfil"), nil, o) // not in a function
+}
+
+func TestStepFunctions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	in := load[task](t, "stepfunctions.json")
+	state, execution := in, in
+	state.State = "Ship"
+	execution.Execution += "2"
+	twice(t, w, lambdabatch.StepFunctions("fulfil", names), in, state)
+	twice(t, w, lambdabatch.StepFunctions("fulfil again", names), in, execution)
+	refused(t, w, lambdabatch.StepFunctions("fulfil", names), idempotent.ErrNoKey, task{State: "Ship"}, task{Execution: in.Execution})
+}
+
+// When a source tries again its envelope may be another one; what the sender
+// said is bound to the key.
+func TestEnvelopesMayDiffer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	topic := func(change func(*events.SNSEntity)) events.SNSEvent {
+		e := load[events.SNSEvent](t, "sns.json")
+		change(&e.Records[0].SNS)
+		return e
+	}
+	object := func(change func(*events.S3EventRecord)) events.S3Event {
+		e := load[events.S3Event](t, "s3.json")
+		change(&e.Records[0])
+		return e
+	}
+	event := func(change func(*events.EventBridgeEvent)) events.EventBridgeEvent {
+		e := load[events.EventBridgeEvent](t, "eventbridge.json")
+		change(&e)
+		return e
+	}
+	again(t, w, lambdabatch.SNS("sns"), topic(func(*events.SNSEntity) {}), topic(func(m *events.SNSEntity) {
+		m.Signature, m.SigningCertURL, m.Timestamp = "another", "another", m.Timestamp.Add(1)
+	}))
+	again(t, w, lambdabatch.S3("s3"), object(func(*events.S3EventRecord) {}), object(func(r *events.S3EventRecord) {
+		r.EventTime, r.ResponseElements = r.EventTime.Add(1), nil
+	}))
+	again(t, w, lambdabatch.EventBridge("eb"), event(func(*events.EventBridgeEvent) {}), event(func(e *events.EventBridgeEvent) { e.Time = e.Time.Add(1) }))
+
+	refused(t, w, lambdabatch.SNS("sns"), idempotent.ErrMismatch,
+		topic(func(m *events.SNSEntity) { m.Message = "another" }), topic(func(m *events.SNSEntity) { m.Subject = "another" }), topic(func(m *events.SNSEntity) { m.MessageAttributes = nil }))
+	refused(t, w, lambdabatch.S3("s3"), idempotent.ErrMismatch,
+		object(func(r *events.S3EventRecord) { r.S3.Object.ETag = "another" }), object(func(r *events.S3EventRecord) { r.S3.Object.Size++ }))
+	refused(t, w, lambdabatch.EventBridge("eb"), idempotent.ErrMismatch,
+		event(func(e *events.EventBridgeEvent) { e.DetailType = "another" }))
+}
+
+// again sends the same event in two envelopes and wants one run.
+func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, second Req) {
+	t.Helper()
+	runs := 0
+	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil })
+	for _, req := range []Req{first, second} {
+		if got, err := h(w.invocation(), req); err != nil || got != 1 {
+			t.Errorf("got %d %v, want 1", got, err)
+		}
+	}
+}
+
+// The names of sources are not mixed up with each other.
+func TestSingleKeys(t *testing.T) {
+	t.Parallel()
+	key, err := lambdabatch.S3("fulfil")(t.Context(), load[events.S3Event](t, "s3.json"))
+	if err != nil || key.Scope != "shop-orders" || strings.Count(key.ID, "\x00") != 3 || !strings.HasSuffix(key.ID, "\x00inbox/order+1.json") {
+		t.Errorf("got %+v %v", key, err)
+	}
+}

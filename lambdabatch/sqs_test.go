@@ -1,0 +1,437 @@
+package lambdabatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+var errBroken = errors.New("the warehouse is closed: order o-2 of acme")
+
+const comesAgain, acknowledged = true, false
+
+// outcomes are what becomes of a message, by what its handler does: once, and
+// when it comes again. docs/batch.md has them as a table.
+var outcomes = []struct {
+	name     string
+	declared lambdabatch.Recovery
+	do       func(context.Context) error
+	first    bool // comes again
+	state    string
+	second   bool
+	runs     int
+}{
+	{"it succeeds", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
+	{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
+	{"Final deep inside", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
+	{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
+	{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
+	{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"Unknown, Rerun", lambdabatch.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"a panic, Reconcile", lambdabatch.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
+	{"a panic, Rerun", lambdabatch.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
+}
+
+// What becomes of a message by what becomes of its record, and that nothing of
+// it shows in the log.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	for _, row := range outcomes {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.on("o-2", row.do)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(row.declared), func(o *lambdabatch.Options) { o.Steps = []string{"ship"} }))
+			for i, again := range []bool{row.first, row.second} {
+				want := []string{}
+				if again {
+					want = append(want, "m2")
+				}
+				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), want...)
+				if i == 0 {
+					w.wantState("o-2", row.state)
+				}
+			}
+			runs := 0
+			for _, id := range w.runs {
+				if id == "o-2" {
+					runs++
+				}
+			}
+			if runs != row.runs || len(w.runs) != row.runs+2 {
+				t.Errorf("the handler ran for %q, want o-2 %d times and the others once", w.runs, row.runs)
+			}
+			if log := w.log(); strings.Contains(log, "acme") || strings.Contains(log, "o-2") || row.first && !strings.Contains(log, "item=m2") {
+				t.Errorf("the log:\n%s\nwant a line about m2 that gives nothing away", log)
+			}
+		})
+	}
+}
+
+// FM39: the same message twice in one batch, and two messages of one order, also
+// where the second one could begin while the first one runs.
+func TestFM39_TwoCopiesInABatch(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.on("o-1", func(context.Context) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
+			event := messages("o-1", "o-1", "o-1")
+			event.Records[1].MessageId = "m1"
+			wantIDs(t, w.send(h, event))
+			w.wantRuns("o-1")
+			if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
+				t.Errorf("%d were replayed, want 2", n)
+			}
+		})
+	}
+}
+
+// FM39: of two copies the first fails. Its id is named once, and what the second
+// one does is a retry.
+func TestFM39_TheFirstCopyFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	event := messages("o-1", "o-1", "o-1")
+	event.Records[2].MessageId = "m1"
+	w.on("o-1", returns(errBroken))
+	wantIDs(t, w.send(h, event), "m1", "m2")
+	w.on("o-1", nil)
+	wantIDs(t, w.send(h, messages("o-1", "o-1")))
+	w.wantRuns("o-1", "o-1", "o-1", "o-1")
+}
+
+// FM40: a message comes again while the first invocation still works on it.
+func TestFM40_RedeliveryWhileRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	w.on("o-1", func(context.Context) error {
+		wantIDs(t, w.send(h, messages("o-1")), "m1")
+		return nil
+	})
+	wantIDs(t, w.send(h, messages("o-1")))
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.wantRuns("o-1")
+	if n := w.seen.Count(idempotent.EventInProgress); n != 1 {
+		t.Errorf("%d were refused as in progress, want 1", n)
+	}
+}
+
+// FM42: the function is killed in the middle of a batch. What was done stays
+// done, and the rest runs when the batch comes again.
+func TestFM42_KilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	killed := make(chan struct{})
+	w.on("o-3", func(context.Context) error {
+		close(killed)
+		select {} // the process is gone
+	})
+	batch := messages("o-1", "o-2", "o-3", "o-4")
+	go h(w.invocation(), batch)
+	<-killed
+	w.wantState("o-2", "completed")
+	w.on("o-3", nil)
+	wantIDs(t, w.send(h, batch), "m3") // its lease has not ended
+	w.clock.Advance(2 * timeout)
+	wantIDs(t, w.send(h, batch))
+	w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-3")
+}
+
+// FM42: the time runs out in the middle of a batch. What was not begun comes
+// again and leaves no record.
+func TestFM42_OutOfTime(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world, context.CancelFunc){
+		"below the reserve": func(w *world, _ context.CancelFunc) { w.clock.Advance(timeout - lambdabatch.DefaultReserve + 1) },
+		"cancelled":         func(_ *world, cancel context.CancelFunc) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options())
+			ctx, cancel := context.WithCancel(w.invocation())
+			defer cancel()
+			w.on("o-2", func(context.Context) error {
+				end(w, cancel)
+				return nil
+			})
+			batch := messages("o-1", "o-2", "o-3", "o-4")
+			response, err := h(ctx, batch)
+			wantIDs(t, failed(t, response, err), "m3", "m4")
+			w.wantState("o-3", "none")
+			if !strings.Contains(w.log(), "out of time") || !strings.Contains(w.log(), "messages=2") {
+				t.Errorf("the log does not tell of two messages that were out of time:\n%s", w.log())
+			}
+			wantIDs(t, w.send(h, batch))
+			w.wantRuns("o-1", "o-2", "o-3", "o-4")
+		})
+	}
+}
+
+// That the time is up is said once, and not where nothing was left to do.
+func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for orders, want := range map[int]int{2: 0, 5: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(2)))
+			var ids []string
+			for i := range orders {
+				id := fmt.Sprintf("o-%d", i)
+				ids = append(ids, id)
+				w.on(id, func(context.Context) error {
+					time.Sleep(timeout + time.Duration(i)*time.Second)
+					return nil
+				})
+			}
+			w.send(h, messages(ids...))
+			if n := strings.Count(w.log(), "out of time"); n != want {
+				t.Errorf("of %d messages it is said %d times that the time is up, want %d:\n%s", orders, n, want, w.log())
+			}
+		})
+	}
+}
+
+// A message is begun as long as the reserve is left, to the nanosecond.
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	frozen := w.clock.Now()
+	begin := func(reserve func(*lambdabatch.Options)) []string {
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(reserve, func(o *lambdabatch.Options) {
+			o.Guard = func(g *idempotent.Options) { g.Now = func() time.Time { return frozen } }
+		}))
+		ctx, cancel := context.WithDeadline(t.Context(), frozen.Add(5*time.Second))
+		defer cancel()
+		response, err := h(ctx, messages("o-1"))
+		return failed(t, response, err)
+	}
+	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5*time.Second + 1 }), "m1")
+	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5 * time.Second }))
+}
+
+// FM67: a message whose record is unknown comes back from the dead-letter queue,
+// with another id. The business key is the same, so it is still not run.
+func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile)))
+	w.on("o-1", returns(errBroken))
+	wantIDs(t, w.send(h, messages("o-1")), "m1")
+	redriven := messages("o-1")
+	redriven.Records[0].MessageId = "another"
+	wantIDs(t, w.send(h, redriven), "another")
+	w.wantRuns("o-1")
+	if strings.Contains(w.log(), "panic") {
+		t.Errorf("the log tells of a panic:\n%s", w.log())
+	}
+
+	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
+	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, w.send(h, redriven)) // whatever the resolver's value is
+	w.wantRuns("o-1")
+}
+
+// FM67: and one that is handed over is acknowledged, while its record waits.
+func TestFM67_HandOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		handOver func(context.Context) error
+		again    []string
+	}{
+		"it takes it":   {returns(nil), nil},
+		"it fails":      {returns(errBroken), []string{"m1"}},
+		"it panics":     {func(context.Context) error { panic("no") }, []string{"m1"}},
+		"it says Final": {returns(idempotent.Final("a", "b")), []string{"m1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var handed []string
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile), func(o *lambdabatch.Options) {
+				o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
+					handed = append(handed, r.ItemID+" "+unresolved.RecordID.Operation()+" "+r.Event.(*events.SQSMessage).Body)
+					return c.handOver(ctx)
+				}
+			}))
+			w.on("o-1", returns(errBroken))
+			wantIDs(t, w.send(h, messages("o-1", "o-2")), "m1")
+			if handed != nil {
+				t.Errorf("the run that failed handed over %q", handed)
+			}
+			wantIDs(t, w.send(h, messages("o-1", "o-2")), c.again...)
+			if len(handed) != 1 || handed[0] != `m1 fulfil {"order_id":"o-1"}` {
+				t.Errorf("handed over: %q", handed)
+			}
+			w.wantRuns("o-1", "o-2")
+			w.wantState("o-1", "unknown")
+		})
+	}
+}
+
+// What is unknown inside a handler is not this message's record: it is not
+// handed over, and a result that is missing inside is not one that is done.
+func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
+	t.Parallel()
+	for name, inner := range map[string]error{
+		"unresolved":         &idempotent.UnresolvedError{RecordID: "charge#x"},
+		"replay unavailable": &idempotent.ReplayUnavailableError{RecordID: "charge#x"},
+	} {
+		w := newWorld(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+				t.Errorf("%s: it was handed over", name)
+				return nil
+			}
+		}))
+		w.on("o-1", returns(inner))
+		wantIDs(t, w.send(h, messages("o-1")), "m1")
+		w.wantState("o-1", "retryable")
+	}
+}
+
+// A record that other code could continue is not unknown: its message waits for
+// the deployment.
+func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	steps := func(name string) func(*lambdabatch.Options) {
+		return func(o *lambdabatch.Options) {
+			o.Recovery, o.Steps = lambdabatch.Resume, []string{name}
+			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+				t.Error("it was handed over")
+				return nil
+			}
+		}
+	}
+	w.on("o-1", func(ctx context.Context) error {
+		if _, err := idempotent.Step(ctx, "ship", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return err
+		}
+		return errBroken
+	})
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(steps("ship"))), messages("o-1")), "m1")
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(steps("send"))), messages("o-1")), "m1")
+	w.wantRuns("o-1")
+}
+
+// INV-13: a message that was worked on and could not be recorded as done comes
+// again; one whose record is completed and whose result is lost does not.
+func TestINV13_AcknowledgedByTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]error{"success": nil, "Final": idempotent.Final("sold_out", "Sold out.")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options())
+			w.on("o-1", returns(outcome))
+			w.fault = idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostRequest)
+			wantIDs(t, w.send(h, messages("o-1")), "m1")
+			w.wantState("o-1", "in_progress")
+			w.fault = idempotenttest.On(idempotenttest.OpInsert, idempotenttest.LostRequest)
+			wantIDs(t, w.send(h, messages("o-1")), "m1")
+			w.fault = nil
+			w.clock.Advance(2 * timeout)
+			wantIDs(t, w.send(h, messages("o-1")))
+			w.wantRuns("o-1", "o-1")
+			w.wantState("o-1", "completed")
+		})
+	}
+	t.Run("omitted", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+			o.Guard = func(g *idempotent.Options) { g.Codec = mute{} }
+		}))
+		wantIDs(t, w.send(h, messages("o-1")), "m1")
+		w.wantState("o-1", "completed")
+		wantIDs(t, w.send(h, messages("o-1")))
+		w.wantRuns("o-1")
+	})
+}
+
+// mute is a codec that encodes nothing.
+type mute struct{}
+
+func (mute) Name() string               { return "mute" }
+func (mute) Encode(any) ([]byte, error) { return nil, errBroken }
+func (mute) Decode([]byte, any) error   { return errBroken }
+
+// A record of which nobody can tell whether it is this message's is not done.
+func TestUncomparedComesAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	wantIDs(t, w.send(h, messages("o-1")))
+	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
+	r, err := w.store.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := r.Version
+	r.Fingerprint[0]++ // its version
+	r.Version[0]++
+	if _, err := w.store.Replace(t.Context(), *r, was); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, w.send(h, messages("o-1")), "m1")
+}
+
+// Without a guard's protection the handler's word is all there is.
+func TestDisabled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
+		o.Guard = func(g *idempotent.Options) { g.Disabled = true }
+	}))
+	w.on("o-2", returns(errBroken))
+	w.on("o-3", returns(idempotent.Final("a", "b")))
+	wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
+	w.wantState("o-1", "none")
+}
+
+// Every event of testdata: two messages of one order, in other words.
+func TestSQS_RealEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	event := load[events.SQSEvent](t, "sqs.json")
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	wantIDs(t, w.send(h, event))
+	w.wantRuns("o-1", "o-2")
+	event.Records[2].Body = `{"order_id":"o-1","amount":1}`
+	wantIDs(t, w.send(h, event), event.Records[2].MessageId) // a mismatch
+	w.wantRuns("o-1", "o-2")
+
+	tenants := map[string]int{}
+	raw := lambdabatch.SQS(w.guard, func(_ context.Context, m events.SQSMessage) error {
+		tenants[*m.MessageAttributes["tenant"].StringValue]++
+		return nil
+	}, w.options(func(o *lambdabatch.Options) {
+		o.Operation, o.ID = "by tenant", lambdabatch.Attribute("tenant")
+	}))
+	wantIDs(t, w.send(raw, event), event.Records[2].MessageId) // it has none
+	if len(tenants) != 2 || tenants["acme"] != 1 || tenants["zeta"] != 1 {
+		t.Errorf("the handler saw %v", tenants)
+	}
+}

@@ -1,0 +1,261 @@
+package lambdabatch_test
+
+import (
+	"context"
+	"encoding/base64"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// stream is a source with a checkpoint, the same for both.
+type stream struct {
+	name string
+	// send delivers a batch of the orders o-1 … in partitions of these names, and
+	// returns the checkpoints.
+	send func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string
+}
+
+var streams = []stream{
+	{"Kinesis", func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
+		h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
+		var event events.KinesisEvent
+		for i, p := range partitions {
+			event.Records = append(event.Records, events.KinesisEventRecord{EventSourceArn: "arn:stream", Kinesis: events.KinesisRecord{
+				SequenceNumber: sequence(i), PartitionKey: p, Data: []byte(`{"order_id":"` + orderID(i) + `"}`),
+			}})
+		}
+		response, err := h(w.invocation(), event)
+		if err != nil || response.BatchItemFailures == nil {
+			t.Fatalf("got %+v %v", response, err)
+		}
+		ids := []string{}
+		for _, f := range response.BatchItemFailures {
+			ids = append(ids, f.ItemIdentifier)
+		}
+		return ids
+	}},
+	{"DynamoDB", func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string {
+		h := lambdabatch.DynamoDB(w.guard, func(ctx context.Context, c lambdabatch.Change[order]) error { return w.handle(ctx, *c.NewImage) },
+			w.options(func(o *lambdabatch.Options) { o.ID = nil }, options(optFns)))
+		var event events.DynamoDBEvent
+		for i, p := range partitions {
+			event.Records = append(event.Records, events.DynamoDBEventRecord{EventSourceArn: "arn:stream", EventName: "INSERT", Change: events.DynamoDBStreamRecord{
+				SequenceNumber: sequence(i),
+				Keys:           map[string]events.DynamoDBAttributeValue{"pk": events.NewStringAttribute(p)},
+				NewImage:       map[string]events.DynamoDBAttributeValue{"order_id": events.NewStringAttribute(orderID(i))},
+			}})
+		}
+		response, err := h(w.invocation(), event)
+		if err != nil || response.BatchItemFailures == nil {
+			t.Fatalf("got %+v %v", response, err)
+		}
+		ids := []string{}
+		for _, f := range response.BatchItemFailures {
+			ids = append(ids, f.ItemIdentifier)
+		}
+		return ids
+	}},
+}
+
+func options(optFns []func(*lambdabatch.Options)) func(*lambdabatch.Options) {
+	return func(o *lambdabatch.Options) {
+		for _, f := range optFns {
+			f(o)
+		}
+	}
+}
+
+func sequence(i int) string { return string(rune('A' + i)) }
+func orderID(i int) string  { return "o-" + string(rune('1'+i)) }
+
+func onEachStream(t *testing.T, f func(*testing.T, stream)) {
+	for _, s := range streams {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, s)
+		})
+	}
+}
+
+// FM43: record 3 of 8 fails and the others succeed. The checkpoint is 3; when the
+// shard comes again from there, what had succeeded behind it is replayed.
+func TestFM43_Checkpoint(t *testing.T) {
+	t.Parallel()
+	onEachStream(t, func(t *testing.T, s stream) {
+		w := newWorld(t)
+		partitions := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		w.on("o-3", returns(errBroken))
+		w.on("o-6", returns(errBroken)) // a later failure is not the checkpoint
+		wantIDs(t, s.send(t, w, partitions), "C")
+		w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-5", "o-6", "o-7", "o-8")
+		w.on("o-3", nil)
+		wantIDs(t, s.send(t, w, partitions), "F")
+		w.on("o-6", nil)
+		wantIDs(t, s.send(t, w, partitions))
+		w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-5", "o-6", "o-7", "o-8", "o-3", "o-6", "o-6")
+	})
+}
+
+// FM43: what is behind a failed record of its own partition is not run.
+func TestFM43_PartitionsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 4} {
+		onEachStream(t, func(t *testing.T, s stream) {
+			w := newWorld(t)
+			w.on("o-2", returns(errBroken))
+			wantIDs(t, s.send(t, w, []string{"a", "b", "a", "b", "a"}, concurrency(n)), "B")
+			slices.Sort(w.runs)
+			w.wantRuns("o-1", "o-2", "o-3", "o-5")
+		})
+	}
+}
+
+// A record that is not reached is a checkpoint too.
+func TestStreams_OutOfTime(t *testing.T) {
+	t.Parallel()
+	onEachStream(t, func(t *testing.T, s stream) {
+		w := newWorld(t)
+		w.on("o-2", func(context.Context) error {
+			w.clock.Advance(timeout)
+			return nil
+		})
+		wantIDs(t, s.send(t, w, []string{"a", "b", "c", "d"}), "C")
+		w.wantRuns("o-1", "o-2")
+	})
+}
+
+// FM43 with the event as it comes: ten records, the third fails.
+func TestKinesis_RealEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	event := load[events.KinesisEvent](t, "kinesis.json")
+	h := lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
+	w.on("o-3", returns(errBroken))
+	for _, want := range []string{event.Records[2].Kinesis.SequenceNumber, ""} {
+		response, err := h(w.invocation(), event)
+		got := ""
+		for _, f := range response.BatchItemFailures {
+			got += f.ItemIdentifier
+		}
+		if err != nil || got != want {
+			t.Errorf("the checkpoint is %q (%v), want %q", got, err, want)
+		}
+		w.on("o-3", nil)
+	}
+	if len(w.runs) != 11 {
+		t.Errorf("the handler ran for %q, want each order once and o-3 twice", w.runs)
+	}
+}
+
+// item is an item of DynamoDB with every type there is.
+type item struct {
+	PK      string   `json:"pk"`
+	Version int64    `json:"version"`
+	Paid    bool     `json:"paid"`
+	Note    *string  `json:"note"`
+	Seal    []byte   `json:"seal"`
+	Tags    []string `json:"tags"`
+	Sizes   []float64
+	Seals   [][]byte
+	Lines   []any
+	Address struct{ City string }
+}
+
+// The images come as values, with exact numbers.
+func TestDynamoDB_RealEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	event := load[events.DynamoDBEvent](t, "dynamodb.json")
+	var changes []lambdabatch.Change[item]
+	h := lambdabatch.DynamoDB(w.guard, func(_ context.Context, c lambdabatch.Change[item]) error {
+		changes = append(changes, c)
+		return nil
+	}, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
+	for range 2 {
+		if response, err := h(w.invocation(), event); err != nil || len(response.BatchItemFailures) != 0 {
+			t.Fatalf("got %+v %v", response, err)
+		}
+	}
+	if len(changes) != 3 {
+		t.Fatalf("the handler ran %d times, want once for each record", len(changes))
+	}
+	full := item{
+		PK: "o-1", Version: 9007199254740993, Paid: true, Seal: []byte{0, 1, 2}, Tags: []string{"gift", "new"}, Sizes: []float64{1, 2.5},
+		Seals: [][]byte{{0, 1, 2}}, Lines: []any{map[string]any{"sku": "a", "count": 2.0}, "end"}, Address: struct{ City string }{"Köln"},
+	}
+	insert, modify, remove := changes[0], changes[1], changes[2]
+	if insert.EventName != "INSERT" || insert.OldImage != nil || !reflect.DeepEqual(*insert.NewImage, full) || insert.Keys.PK != "o-1" {
+		t.Errorf("the new item came as %+v", insert.NewImage)
+	}
+	if modify.EventName != "MODIFY" || modify.OldImage.Version != 1 || modify.NewImage.Version != 2 {
+		t.Errorf("the change came as %+v", modify)
+	}
+	if remove.EventName != "REMOVE" || remove.NewImage != nil || remove.OldImage.PK != "o-2" {
+		t.Errorf("the removal came as %+v", remove)
+	}
+}
+
+// What is no attribute of DynamoDB is that record's failure.
+func TestDynamoDB_BrokenAttributes(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]events.DynamoDBAttributeValue{
+		"no value":         {},
+		"nested":           events.NewListAttribute([]events.DynamoDBAttributeValue{{}}),
+		"in a map":         events.NewMapAttribute(map[string]events.DynamoDBAttributeValue{"a": {}}),
+		"a number of text": events.NewNumberAttribute("many"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ran := 0
+			h := lambdabatch.DynamoDB(w.guard, func(context.Context, events.DynamoDBEventRecord) error { ran++; return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil }))
+			event := load[events.DynamoDBEvent](t, "dynamodb.json")
+			event.Records[1].Change.NewImage["broken"] = broken
+			response, err := h(w.invocation(), event)
+			if err != nil || len(response.BatchItemFailures) != 1 || response.BatchItemFailures[0].ItemIdentifier != event.Records[1].Change.SequenceNumber || ran != 2 {
+				t.Errorf("got %+v %v after %d runs", response, err, ran)
+			}
+			if panics := name != "a number of text"; panics != strings.Contains(w.log(), "panic_type=") {
+				t.Errorf("the log tells of a panic: %t\n%s", !panics, w.log())
+			}
+		})
+	}
+}
+
+// A body that is no JSON is bound by its bytes, and given as it is.
+func TestKinesis_Bytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var got []string
+	event := load[events.KinesisEvent](t, "kinesis.json")
+	event.Records = event.Records[:1]
+	event.Records[0].Kinesis.Data = []byte{0xff, 0x00}
+	for range 2 {
+		for _, h := range []func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error){
+			lambdabatch.Kinesis(w.guard, func(_ context.Context, b []byte) error {
+				got = append(got, base64.StdEncoding.EncodeToString(b))
+				return nil
+			}, w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "bytes" })),
+			lambdabatch.Kinesis(w.guard, func(_ context.Context, s string) error { got = append(got, s); return nil },
+				w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "text" })),
+		} {
+			if response, err := h(w.invocation(), event); err != nil || len(response.BatchItemFailures) != 0 {
+				t.Errorf("got %+v %v", response, err)
+			}
+		}
+	}
+	if !slices.Equal(got, []string{"/wA=", "\xff\x00"}) {
+		t.Errorf("the handlers got %q", got)
+	}
+	event.Records[0].Kinesis.Data = []byte{0xff, 0x01}
+	h := lambdabatch.Kinesis(w.guard, func(context.Context, []byte) error { return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "bytes" }))
+	if response, _ := h(w.invocation(), event); len(response.BatchItemFailures) != 1 {
+		t.Error("other bytes under the same number are no mismatch")
+	}
+}

@@ -1,0 +1,212 @@
+package lambdabatch_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// timeout is that of the function in these tests.
+const timeout = 30 * time.Second
+
+// order is the message.
+type order struct {
+	ID     string `json:"order_id"`
+	Amount int    `json:"amount,omitempty"`
+}
+
+// world is a guard over a store that fails on demand, with a clock, and a
+// handler that is told what to do with each order.
+type world struct {
+	t     *testing.T
+	clock idempotenttest.Clock
+	seen  idempotenttest.Recorder
+	store idempotent.Store
+	guard *idempotent.Guard
+
+	mu    sync.Mutex
+	runs  []string                               // the orders that ran, in turn
+	plan  map[string]func(context.Context) error // by order; nil: it succeeds
+	lines bytes.Buffer                           // the log
+	fault func(idempotenttest.Call) idempotenttest.Fault
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, plan: map[string]func(context.Context) error{}}
+	faults := idempotenttest.Faults{Plan: func(c idempotenttest.Call) idempotenttest.Fault {
+		if w.fault == nil {
+			return idempotenttest.NoFault
+		}
+		return w.fault(c)
+	}}
+	w.store = memstore.New()
+	guard, err := idempotent.New(faults.Store(w.store), func(o *idempotent.Options) {
+		o.Now, o.Observer, o.Logger = w.clock.Now, &w.seen, slog.New(slog.DiscardHandler)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.guard = guard
+	return w
+}
+
+// handle is the handler.
+func (w *world) handle(ctx context.Context, o order) error {
+	w.mu.Lock()
+	w.runs = append(w.runs, o.ID)
+	do := w.plan[o.ID]
+	w.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do(ctx)
+}
+
+// on says what becomes of an order from now on.
+func (w *world) on(id string, do func(context.Context) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plan[id] = do
+}
+
+func returns(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
+// options are those that the tests have in common.
+func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
+	return func(o *lambdabatch.Options) {
+		o.Operation, o.ID, o.Recovery = "fulfil", lambdabatch.Field("/order_id"), lambdabatch.Rerun
+		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
+		for _, f := range optFns {
+			f(o)
+		}
+	}
+}
+
+type lockedWriter struct{ w *world }
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.lines.Write(p)
+}
+
+func (w *world) log() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lines.String()
+}
+
+func recovery(r lambdabatch.Recovery) func(*lambdabatch.Options) {
+	return func(o *lambdabatch.Options) { o.Recovery = r }
+}
+
+func concurrency(n int) func(*lambdabatch.Options) {
+	return func(o *lambdabatch.Options) { o.Concurrency = n }
+}
+
+// invocation is a context with the function's time.
+func (w *world) invocation() context.Context { return w.clock.Invocation(w.t.Context(), timeout) }
+
+// wantRuns fails the test unless these orders ran, in this order.
+func (w *world) wantRuns(want ...string) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.runs, want) {
+		w.t.Errorf("the handler ran for %q, want %q", w.runs, want)
+	}
+}
+
+// state returns the state of an order's record.
+func (w *world) state(source, id string) string {
+	w.t.Helper()
+	r, err := w.store.Get(w.t.Context(), idempotent.Key{Operation: "fulfil", Scope: source, ID: id}.RecordID())
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return "none"
+	case err != nil:
+		w.t.Fatal(err)
+	}
+	return r.State.String()
+}
+
+func (w *world) wantState(id, want string) {
+	w.t.Helper()
+	if got := w.state(queue, id); got != want {
+		w.t.Errorf("the record of %s is %s, want %s", id, got, want)
+	}
+}
+
+func load[T any](t testing.TB, file string) (event T) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &event); err != nil {
+		t.Fatal(err)
+	}
+	return event
+}
+
+const queue = "arn:aws:sqs:eu-central-1:123456789012:orders"
+
+// messages returns an event of a queue with a message for each order, named m1,
+// m2 and so on.
+func messages(orders ...string) (event events.SQSEvent) {
+	for i, id := range orders {
+		event.Records = append(event.Records, events.SQSMessage{
+			MessageId: fmt.Sprintf("m%d", i+1), Body: `{"order_id":"` + id + `"}`, EventSourceARN: queue,
+		})
+	}
+	return event
+}
+
+// failed returns the ids that a response of a queue names.
+func failed(t testing.TB, response events.SQSEventResponse, err error) []string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.BatchItemFailures == nil {
+		t.Error("the response has no list of failures; null acknowledges everything only by accident")
+	}
+	ids := []string{}
+	for _, f := range response.BatchItemFailures {
+		ids = append(ids, f.ItemIdentifier)
+	}
+	return ids
+}
+
+// send delivers event once.
+func (w *world) send(h func(context.Context, events.SQSEvent) (events.SQSEventResponse, error), event events.SQSEvent) []string {
+	w.t.Helper()
+	response, err := h(w.invocation(), event)
+	return failed(w.t, response, err)
+}
+
+func wantIDs(t testing.TB, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("these come again: %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,100 @@
+// Package audit writes one JSON line for every operation that was settled: what
+// was done, when, and how it came out. The table of idempotency keys is not an
+// audit log: its records expire.
+//
+//	settled := audit.New(os.Stdout)
+//	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = settled })
+//
+// A line holds no key, no payload and no result: the key's hash and the request
+// id are enough to find the rest in your own records.
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Line is one line.
+type Line struct {
+	Time      time.Time `json:"time"`
+	Operation string    `json:"operation"`
+	KeyHash   string    `json:"key_hash"`
+	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, contradicted, lease_lost, exhausted
+	Reason    string    `json:"reason,omitempty"`
+	Recovery  string    `json:"recovery"`
+	Attempt   int       `json:"attempt"`
+	RequestID string    `json:"request_id,omitempty"`
+}
+
+// outcomes are the facts that settle an operation, or say something against
+// what was settled.
+var outcomes = map[idempotent.EventKind]string{
+	idempotent.EventCompleted:          "completed",
+	idempotent.EventLateCompletion:     "completed",
+	idempotent.EventRetryable:          "retryable",
+	idempotent.EventMarkedUnknown:      "unknown",
+	idempotent.EventResolved:           "resolved",
+	idempotent.EventContradicted:       "contradicted",
+	idempotent.EventLeaseLost:          "lease_lost",
+	idempotent.EventReconcileExhausted: "exhausted",
+}
+
+// Observer writes lines. Make one with [New]; it is safe for concurrent use.
+type Observer struct {
+	failed func(error)
+
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Options are given to [New]. The zero value of each field is its documented
+// default.
+type Options struct {
+	// Failed is told that a line could not be written. The operation itself is
+	// settled all the same. Default: nobody.
+	Failed func(error)
+}
+
+// New returns an observer that writes to w, a line at a time.
+func New(w io.Writer, optFns ...func(*Options)) *Observer {
+	if w == nil {
+		panic("audit: New wants a writer, got nil")
+	}
+	o := Options{Failed: func(error) {}}
+	for _, f := range optFns {
+		f(&o)
+	}
+	return &Observer{w: w, failed: o.Failed}
+}
+
+// Observe writes a line if e settles an operation.
+func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
+	outcome, settles := outcomes[e.Kind]
+	if !settles {
+		return
+	}
+	line, err := json.Marshal(Line{
+		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason),
+		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
+	})
+	if err == nil {
+		err = o.write(append(line, '\n'))
+	}
+	if err != nil {
+		o.failed(err)
+	}
+}
+
+func (o *Observer) write(line []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock() // also when the writer panics
+	_, err := o.w.Write(line)
+	return err
+}
+
+var _ idempotent.Observer = (*Observer)(nil)

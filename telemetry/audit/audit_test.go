@@ -1,0 +1,162 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/telemetry/audit"
+)
+
+func read(t *testing.T, w *bytes.Buffer) (all []audit.Line) {
+	t.Helper()
+	for line := range bytes.Lines(w.Bytes()) {
+		d := json.NewDecoder(bytes.NewReader(line))
+		d.DisallowUnknownFields()
+		var l audit.Line
+		if err := d.Decode(&l); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// One line for each operation that was settled, through its whole life, and none
+// for what settles nothing.
+func TestOneLineForEachSettledOperation(t *testing.T) {
+	t.Parallel()
+	var (
+		w     bytes.Buffer
+		clock idempotenttest.Clock
+	)
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer, o.Now, o.Logger = audit.New(&w), clock.Now, slog.New(slog.DiscardHandler)
+		o.RequestID = func(context.Context) string { return "r-1" }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(id string) idempotent.Key {
+		return idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes([]byte("secret payload"))}
+	}
+	do := func(id string, err error) {
+		idempotent.Do(clock.Invocation(t.Context(), time.Minute), guard, key(id), func(context.Context) (string, error) { return "secret result", err })
+	}
+	do("order-1", nil)
+	do("order-1", nil) // a replay
+	do("order-2", idempotent.NotExecuted(errors.New("secret error")))
+	do("order-2", nil) // a takeover
+	do("order-3", errors.New("secret error"))
+	do("order-3", nil) // unresolved
+	do("order-4", idempotent.Final("declined", "secret message"))
+	if err := guard.Resolve(t.Context(), key("order-3").RecordID(), idempotent.Resolved("secret result")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range read(t, &w) {
+		if l.Time.IsZero() || l.Operation != "charge" || len(l.KeyHash) != 12 || l.Recovery != "reconcile" || l.Outcome != "resolved" && l.RequestID != "r-1" {
+			t.Errorf("a line lacks something: %+v", l)
+		}
+		order := slices.IndexFunc([]string{"order-1", "order-2", "order-3", "order-4"}, func(id string) bool { return key(id).RecordID().KeyHash() == l.KeyHash })
+		got = append(got, fmt.Sprintf("%d %s %s %d", order+1, l.Outcome, l.Reason, l.Attempt))
+	}
+	want := []string{
+		"1 completed result 1", "2 retryable not_executed 1", "2 completed result 2", "3 unknown handler_error 1", "4 completed final 1", "3 resolved resolved 1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the lines:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if strings.Contains(w.String(), "secret") || strings.Contains(w.String(), "order-") {
+		t.Errorf("a line gives something away:\n%s", &w)
+	}
+}
+
+// What settles an operation, by the kind of fact.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[idempotent.EventKind]string{
+		idempotent.EventCompleted: "completed", idempotent.EventLateCompletion: "completed", idempotent.EventRetryable: "retryable",
+		idempotent.EventMarkedUnknown: "unknown", idempotent.EventResolved: "resolved", idempotent.EventContradicted: "contradicted",
+		idempotent.EventLeaseLost: "lease_lost", idempotent.EventReconcileExhausted: "exhausted",
+		idempotent.EventReserved: "", idempotent.EventTakenOver: "", idempotent.EventReplayed: "", idempotent.EventStepDone: "",
+		idempotent.EventStoreError: "", idempotent.EventReconcileScheduled: "", idempotent.EventCompletionFailed: "",
+	} {
+		var w bytes.Buffer
+		audit.New(&w).Observe(t.Context(), idempotent.Event{Kind: kind})
+		got := ""
+		for _, l := range read(t, &w) {
+			got += l.Outcome
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", kind, got, want)
+		}
+	}
+}
+
+// broken is a writer that fails, or panics.
+type broken struct{ panics bool }
+
+var errFull = errors.New("the disk is full")
+
+func (b broken) Write([]byte) (int, error) {
+	if b.panics {
+		panic("broken")
+	}
+	return 0, errFull
+}
+
+func TestWriterFails(t *testing.T) {
+	t.Parallel()
+	settled := idempotent.Event{Kind: idempotent.EventCompleted}
+	var told error
+	o := audit.New(broken{}, func(o *audit.Options) { o.Failed = func(err error) { told = err } })
+	o.Observe(t.Context(), settled)
+	if !errors.Is(told, errFull) {
+		t.Errorf("Failed was told %v", told)
+	}
+	audit.New(broken{}).Observe(t.Context(), settled) // nobody listens
+	o = audit.New(broken{panics: true})
+	for range 2 { // hangs if the lock is held
+		func() {
+			defer func() { recover() }()
+			o.Observe(t.Context(), settled)
+		}()
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an observer without a writer was made")
+		}
+	}()
+	audit.New(nil)
+}
+
+// Lines of many invocations do not run into each other.
+func TestManyInvocations(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := audit.New(&w)
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 20 {
+				o.Observe(t.Context(), idempotent.Event{Kind: idempotent.EventCompleted, Operation: "charge"})
+			}
+		})
+	}
+	all.Wait()
+	if n := len(read(t, &w)); n != 64*20 {
+		t.Errorf("%d lines, want %d", n, 64*20)
+	}
+}

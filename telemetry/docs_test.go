@@ -1,0 +1,79 @@
+package telemetry_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of the documents")
+
+// meanings returns what package idempotent says of each kind of fact.
+func meanings(t *testing.T) map[idempotent.EventKind]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[idempotent.EventKind]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Comment != nil && len(spec.Values) == 1 {
+			name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[idempotent.EventKind(name)] = strings.TrimSpace(spec.Comment.Text())
+		}
+		return true
+	})
+	return all
+}
+
+// The table of metrics in docs/observe.md is that of the code.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	says := meanings(t)
+	var table strings.Builder
+	table.WriteString("| metric | the fact | |\n| --- | --- | --- |\n")
+	for _, m := range telemetry.Metrics() {
+		if says[m.Kind] == "" {
+			t.Errorf("nothing is said of %s", m.Kind)
+		}
+		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", m.Name, m.Kind, says[m.Kind])
+	}
+	const file, begin, end = "../docs/observe.md", "<!-- metrics -->\n", "<!-- /metrics -->\n"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok || !ok2:
+		t.Fatalf("%s has no %q and %q", file, begin, end)
+	case got == table.String():
+	case *update:
+		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s has another table than the code; write it with go test ./telemetry -run TestDocs -update\n%s", file, &table)
+	}
+	// What the page alarms on exists.
+	for _, name := range []string{
+		"store.error", "reconcile.exhausted", "complete.contradicted", "zombie_key", "complete.failed", "complete.lease_lost", "complete.late", "reserve.key_misuse", "reserve.replay",
+	} {
+		if !strings.Contains(table.String(), "`api.idempotency."+name+".count`") {
+			t.Errorf("there is no metric %s to alarm on", name)
+		}
+	}
+}

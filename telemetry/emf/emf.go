@@ -1,0 +1,241 @@
+// Package emf counts the facts of package idempotent in CloudWatch's embedded
+// metric format: log lines that CloudWatch turns into metrics, without a call
+// and without an agent (CloudWatch user guide, "Specification: Embedded metric
+// format").
+//
+//	metrics, err := emf.New(os.Stdout, "Charges")
+//	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
+//	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
+//
+// Facts are added up and written when an invocation ends: one line for each
+// operation that had any. The names are in package telemetry.
+package emf
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
+)
+
+// maxOperations bounds how many operations are counted apart: each is a metric
+// of its own, and paid for. Facts of further ones are counted as "other".
+const maxOperations = 100
+
+const (
+	other = "other" // the operation of those that are one too many
+	all   = "all"   // and of what is about all of them
+)
+
+// Observer counts facts. Make one with [New]; it is safe for concurrent use.
+type Observer struct {
+	w   io.Writer
+	now func() time.Time
+
+	mu         sync.Mutex
+	operations map[string]*counts
+	order      []*counts // as they were met
+	line       []byte    // used again for every line
+	before     []byte    // what stands before the names of the metrics
+}
+
+// counts are the facts of one operation since the last flush.
+type counts struct {
+	operation []byte // as a JSON string
+	facts     [metricCount]uint32
+	oldest    time.Duration // -1: not told
+	any       bool
+}
+
+// metricCount is room for all metrics; with fewer the program would not start.
+const metricCount = 32
+
+// fragments are what is written of each metric: where it is declared, and the
+// member that holds its value.
+var fragments = func() (f [metricCount]struct{ declared, member string }) {
+	for i, m := range telemetry.Metrics() {
+		f[i].declared = `{"Name":"` + m.Name + `","Unit":"Count"}`
+		f[i].member = `,"` + m.Name + `":`
+	}
+	return f
+}()
+
+// Options are given to [New]. The zero value of each field is its documented
+// default.
+type Options struct {
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// New returns an observer that writes to w, in a function usually os.Stdout,
+// which Lambda sends to CloudWatch Logs. The namespace is that of the metrics,
+// of 1 to 255 printable ASCII characters (CloudWatch API reference,
+// PutMetricData).
+func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, error) {
+	if w == nil {
+		return nil, errors.New("emf: New wants a writer, got nil; os.Stdout is usual")
+	}
+	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
+		return nil, errors.New("emf: the namespace has to be 1 to 255 printable ASCII characters, and begin neither with ':' nor with AWS/")
+	}
+	o := Options{Now: time.Now}
+	for _, f := range optFns {
+		f(&o)
+	}
+	e := &Observer{w: w, now: o.Now, operations: map[string]*counts{}}
+	e.before = append(quote([]byte(`,"CloudWatchMetrics":[{"Namespace":`), namespace), `,"Dimensions":[["operation"]],"Metrics":[`...)
+	return e, nil
+}
+
+// Observe counts e.
+func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
+	i := telemetry.Index(e.Kind)
+	if i < 0 {
+		return // of a later version
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.of(e.Operation)
+	c.facts[i]++
+	c.any = true
+}
+
+// Reconciled tells how old the oldest record is that still waits for evidence,
+// as a metric of the operation "all". Call it with every report.
+func (o *Observer) Reconciled(r idempotent.Report) {
+	age := time.Duration(0)
+	if !r.Oldest.IsZero() {
+		age = max(o.now().Sub(r.Oldest), 0)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.of(all)
+	c.oldest, c.any = age, true
+}
+
+// of returns the counts of an operation. It is called with the lock.
+func (o *Observer) of(operation string) *counts {
+	c := o.operations[operation]
+	switch {
+	case c != nil:
+		return c
+	case len(o.operations) >= maxOperations && operation != other && operation != all:
+		return o.of(other)
+	}
+	c = &counts{operation: quote(nil, dimension(operation)), oldest: -1}
+	o.operations[operation] = c
+	o.order = append(o.order, c)
+	return c
+}
+
+// Flush writes what was counted since the last time, a line for each operation,
+// and returns the writer's error. What could not be written is lost: a metric
+// is not worth an invocation.
+func (o *Observer) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var failed error
+	for _, c := range o.order {
+		if !c.any {
+			continue
+		}
+		o.line = c.append(o.line[:0], o.before, o.now())
+		if _, err := o.w.Write(o.line); err != nil {
+			failed = err
+		}
+		c.facts, c.oldest, c.any = [metricCount]uint32{}, -1, false
+	}
+	return failed
+}
+
+// append appends one line.
+func (c *counts) append(line, before []byte, now time.Time) []byte {
+	line = append(line, `{"_aws":{"Timestamp":`...)
+	line = strconv.AppendInt(line, now.UnixMilli(), 10)
+	line = append(line, before...)
+	comma := false
+	for i, n := range c.facts {
+		if n > 0 {
+			line = separated(line, comma, fragments[i].declared)
+			comma = true
+		}
+	}
+	if c.oldest >= 0 {
+		line = separated(line, comma, `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"}`)
+	}
+	line = append(line, `]}]},"operation":`...)
+	line = append(line, c.operation...)
+	for i, n := range c.facts {
+		if n > 0 {
+			line = append(line, fragments[i].member...)
+			line = strconv.AppendUint(line, uint64(n), 10)
+		}
+	}
+	if c.oldest >= 0 {
+		line = append(line, `,"`+telemetry.OldestUnresolved+`":`...)
+		line = strconv.AppendFloat(line, c.oldest.Seconds(), 'f', 3, 64)
+	}
+	return append(line, "}\n"...)
+}
+
+// dimension returns an operation as the value of a dimension, which is printable
+// ASCII, not blank, and does not begin with a colon (CloudWatch API reference,
+// Dimension): CloudWatch drops the metric otherwise.
+func dimension(operation string) string {
+	if strings.TrimSpace(operation) == "" {
+		return other
+	}
+	var b strings.Builder
+	for i, r := range operation {
+		if unprintable(r) || i == 0 && r == ':' {
+			b.WriteString(url.QueryEscape(string(r)))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
+
+func separated(line []byte, comma bool, s string) []byte {
+	if comma {
+		line = append(line, ',')
+	}
+	return append(line, s...)
+}
+
+// quote appends s, which is printable ASCII, as a JSON string.
+func quote(line []byte, s string) []byte {
+	line = append(line, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			line = append(line, '\\')
+		}
+		line = append(line, s[i])
+	}
+	return append(line, '"')
+}
+
+// Flushed returns h, after each call of which o is flushed, also when it fails
+// or panics. A failure to write is logged.
+func Flushed[Req, Resp any](o *Observer, h func(context.Context, Req) (Resp, error)) func(context.Context, Req) (Resp, error) {
+	return func(ctx context.Context, req Req) (Resp, error) {
+		defer func() {
+			if err := o.Flush(); err != nil {
+				slog.Default().LogAttrs(ctx, slog.LevelWarn, "emf: metrics were lost", slog.Any("error", err))
+			}
+		}()
+		return h(ctx, req)
+	}
+}
+
+var _ idempotent.Observer = (*Observer)(nil)

@@ -1,0 +1,318 @@
+package emf_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/telemetry"
+	"github.com/once-lambda/once/telemetry/emf"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func atNoon(o *emf.Options) { o.Now = func() time.Time { return noon } }
+
+func newObserver(t testing.TB, w *bytes.Buffer) *emf.Observer {
+	t.Helper()
+	o, err := emf.New(w, "Charges", atNoon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func tell(o *emf.Observer, operation string, kinds ...idempotent.EventKind) {
+	for _, kind := range kinds {
+		o.Observe(context.Background(), idempotent.Event{Kind: kind, Operation: operation, KeyHash: "secret", RequestID: "secret", Err: errors.New("secret")})
+	}
+}
+
+// lines parses what was written.
+func lines(t testing.TB, w *bytes.Buffer) (all []map[string]any) {
+	t.Helper()
+	for line := range bytes.Lines(w.Bytes()) {
+		var m map[string]any
+		if err := json.Unmarshal(line, &m); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// One line for each operation, with what was counted and nothing else.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := newObserver(t, &w)
+	tell(o, "charge", idempotent.EventReserved, idempotent.EventCompleted, idempotent.EventReserved)
+	tell(o, "refund", idempotent.EventStoreError)
+	tell(o, "refund", "of a later version")
+	if w.Len() != 0 {
+		t.Error("it wrote before it was flushed")
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
+		`{"Name":"api.idempotency.reserve.created.count","Unit":"Count"},{"Name":"api.idempotency.complete.count","Unit":"Count"}]}]},` +
+		`"operation":"charge","api.idempotency.reserve.created.count":2,"api.idempotency.complete.count":1}` + "\n" +
+		`{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
+		`{"Name":"api.idempotency.store.error.count","Unit":"Count"}]}]},"operation":"refund","api.idempotency.store.error.count":1}` + "\n"
+	if w.String() != want {
+		t.Errorf("it wrote\n%swant\n%s", &w, want)
+	}
+	w.Reset()
+	if err := o.Flush(); err != nil || w.Len() != 0 {
+		t.Errorf("without facts it wrote %q, %v", &w, err)
+	}
+	tell(o, "charge", idempotent.EventReserved)
+	o.Flush()
+	if got := lines(t, &w); len(got) != 1 || got[0]["api.idempotency.reserve.created.count"] != 1.0 {
+		t.Errorf("the next flush counted the first one's facts: %v", got)
+	}
+}
+
+// Dimensions are bounded: operations that are too many count as "other", and
+// nothing of a fact but its operation is written.
+func TestDimensionsAreBounded(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := newObserver(t, &w)
+	for i := range 1000 {
+		tell(o, fmt.Sprintf("operation %d", i), idempotent.EventReserved)
+	}
+	o.Reconciled(idempotent.Report{})
+	tell(o, "other", idempotent.EventReserved)
+	o.Flush()
+	got := lines(t, &w)
+	values := map[string]float64{}
+	for _, l := range got {
+		n, _ := l["api.idempotency.reserve.created.count"].(float64)
+		values[l["operation"].(string)] = n
+	}
+	if len(got) != 102 || values["operation 99"] != 1 || values["other"] != 901 {
+		t.Errorf("%d lines, %v for other", len(got), values["other"])
+	}
+	if _, told := values["all"]; !told {
+		t.Error("the age of the oldest record is nowhere")
+	}
+	if strings.Contains(w.String(), "secret") {
+		t.Error("it gives a key's hash, a request or an error away")
+	}
+}
+
+// What CloudWatch would drop is written so that it does not.
+func TestOperationsAsDimensions(t *testing.T) {
+	t.Parallel()
+	for operation, want := range map[string]string{
+		"POST /charges":      "POST /charges",
+		"POST /charges/ä":    "POST /charges/%C3%A4",
+		`say "hi" \ there`:   `say "hi" \ there`,
+		":charge:":           "%3Acharge:",
+		"":                   "other",
+		"  ":                 "other",
+		"two\nlines\x00\x7f": "two%0Alines%00%7F",
+		"broken \xff":        "broken %EF%BF%BD",
+		"<&>'":               "<&>'",
+	} {
+		var w bytes.Buffer
+		o := newObserver(t, &w)
+		tell(o, operation, idempotent.EventReserved)
+		o.Flush()
+		if got := lines(t, &w); len(got) != 1 || got[0]["operation"] != want {
+			t.Errorf("%q is %v, want %q", operation, got, want)
+		}
+	}
+}
+
+func TestReconciled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		oldest time.Time
+		want   float64
+	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
+		var w bytes.Buffer
+		o := newObserver(t, &w)
+		o.Reconciled(idempotent.Report{Oldest: c.oldest})
+		tell(o, "all", idempotent.EventReserved)
+		o.Flush()
+		got := lines(t, &w)
+		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.OldestUnresolved] != c.want {
+			t.Errorf("%s: got %v, want %v", c.oldest, got, c.want)
+		}
+		if !strings.Contains(w.String(), `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"}`) {
+			t.Errorf("it is not declared: %s", &w)
+		}
+		w.Reset()
+		tell(o, "all", idempotent.EventReserved)
+		o.Flush()
+		if strings.Contains(w.String(), telemetry.OldestUnresolved) {
+			t.Error("the age is told again")
+		}
+	}
+}
+
+func TestNewIsChecked(t *testing.T) {
+	t.Parallel()
+	for _, namespace := range []string{"", ":Charges", "AWS/Charges", "Chärges", "Char\nges", strings.Repeat("x", 256)} {
+		if o, err := emf.New(&bytes.Buffer{}, namespace); o != nil || err == nil || !strings.Contains(err.Error(), "namespace") {
+			t.Errorf("%q: got %v %v", namespace, o, err)
+		}
+	}
+	if o, err := emf.New(nil, "Charges"); o != nil || err == nil || !strings.Contains(err.Error(), "writer") {
+		t.Errorf("got %v %v", o, err)
+	}
+	if _, err := emf.New(&bytes.Buffer{}, strings.Repeat("x", 255)); err != nil {
+		t.Error(err)
+	}
+	var w bytes.Buffer
+	o, err := emf.New(&w, `Shop "A"/Charges`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell(o, "charge", idempotent.EventReserved)
+	before := time.Now().UnixMilli()
+	o.Flush()
+	aws := lines(t, &w)[0]["_aws"].(map[string]any)
+	if got := aws["CloudWatchMetrics"].([]any)[0].(map[string]any)["Namespace"]; got != `Shop "A"/Charges` {
+		t.Errorf("the namespace is %q", got)
+	}
+	if at := int64(aws["Timestamp"].(float64)); at < before || at > time.Now().UnixMilli() {
+		t.Errorf("the time is %d", at)
+	}
+}
+
+// failing is a writer that fails, or panics.
+type failing struct{ panics bool }
+
+func (f failing) Write([]byte) (int, error) {
+	if f.panics {
+		panic("broken pipe")
+	}
+	return 0, errors.New("broken pipe")
+}
+
+// Flushed writes when an invocation ends, however it ends, and never changes its
+// answer.
+func TestFlushed(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := newObserver(t, &w)
+	guard, err := idempotent.New(memstore.New(), func(g *idempotent.Options) { g.Observer, g.Logger = o, slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := emf.Flushed(o, idempotent.Wrap(guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return idempotent.Global, id }),
+		func(_ context.Context, id string) (string, error) {
+			switch id {
+			case "fails":
+				return "", errors.New("no")
+			case "panics":
+				panic("no")
+			}
+			return id, nil
+		}))
+	for _, c := range []struct {
+		id   string
+		want []string
+	}{
+		{"ok", []string{"api.idempotency.complete.count", "api.idempotency.reserve.created.count"}},
+		{"ok", []string{"api.idempotency.reserve.replay.count"}},
+		{"fails", []string{"api.idempotency.reserve.created.count", "api.idempotency.zombie_key.count"}},
+		{"panics", []string{"api.idempotency.reserve.created.count", "api.idempotency.zombie_key.count"}},
+	} {
+		w.Reset()
+		func() {
+			defer func() { recover() }()
+			if got, err := h(t.Context(), c.id); c.id == "ok" && (got != "ok" || err != nil) {
+				t.Errorf("got %q %v", got, err)
+			}
+		}()
+		got := lines(t, &w)
+		if len(got) != 1 {
+			t.Fatalf("%s: %d lines", c.id, len(got))
+		}
+		delete(got[0], "_aws")
+		delete(got[0], "operation")
+		if names := slices.Sorted(maps.Keys(got[0])); !slices.Equal(names, c.want) {
+			t.Errorf("%s: counted %q, want %q", c.id, names, c.want)
+		}
+	}
+}
+
+// What cannot be written is lost, and the invocation is not.
+func TestWriterFails(t *testing.T) {
+	t.Parallel()
+	o, err := emf.New(failing{}, "Charges")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell(o, "charge", idempotent.EventReserved)
+	if got, err := emf.Flushed(o, func(context.Context, int) (int, error) { return 7, nil })(t.Context(), 1); got != 7 || err != nil {
+		t.Errorf("got %d %v", got, err)
+	}
+	if err := o.Flush(); err != nil {
+		t.Errorf("what was lost was written again: %v", err)
+	}
+	tell(o, "charge", idempotent.EventReserved)
+	if err := o.Flush(); err == nil {
+		t.Error("the writer's error is lost")
+	}
+	broken, err := emf.New(failing{panics: true}, "Charges")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell(broken, "charge", idempotent.EventReserved)
+	func() {
+		defer func() { recover() }()
+		broken.Flush()
+	}()
+	tell(broken, "charge", idempotent.EventReserved) // hangs if the lock is held
+}
+
+// Nothing is lost when many invocations share one observer.
+func TestManyInvocations(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := newObserver(t, &w)
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 100 {
+				tell(o, "charge", idempotent.EventReserved)
+			}
+			o.Flush()
+		})
+	}
+	all.Wait()
+	o.Flush()
+	sum := 0.0
+	for _, l := range lines(t, &w) {
+		sum += l["api.idempotency.reserve.created.count"].(float64)
+	}
+	if sum != 6400 {
+		t.Errorf("%v were counted, want 6400", sum)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	o := newObserver(b, &bytes.Buffer{})
+	e := idempotent.Event{Kind: idempotent.EventReconcileExhausted, Operation: "charge"}
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Observe(b.Context(), e)
+	}
+}

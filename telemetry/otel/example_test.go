@@ -1,0 +1,44 @@
+package otel_test
+
+import (
+	"context"
+	"fmt"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/telemetry/otel"
+)
+
+func ExampleHandler() {
+	charge := func(_ context.Context, order string) (string, error) { return "ch_1", nil }
+	facts, err := otel.New() // with the global providers
+	if err != nil {
+		panic(err)
+	}
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = facts })
+	if err != nil {
+		panic(err)
+	}
+	byOrder := idempotent.KeyFrom("charge", func(order string) (scope, id string) { return idempotent.Global, order })
+	handler := otel.Handler(facts, "charge", idempotent.Wrap(guard, byOrder, charge)) // for lambda.Start
+	fmt.Println(handler(context.Background(), "o-1"))
+	// Output: ch_1 <nil>
+}
+
+func ExampleMessage() {
+	ship := func(_ context.Context, order string) error {
+		fmt.Println("shipping", order)
+		return nil
+	}
+	facts, err := otel.New()
+	if err != nil {
+		panic(err)
+	}
+	work := otel.Message(facts, "orders", ship, semconv.MessagingSystemAWSSQS) // for lambdabatch.SQS
+	fmt.Println(work(context.Background(), "o-1"))
+	// Output:
+	// shipping o-1
+	// <nil>
+}

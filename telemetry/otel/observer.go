@@ -1,0 +1,155 @@
+package otel
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	api "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/once-lambda/once/telemetry/otel"
+
+// Attributes that OpenTelemetry has no name for.
+const (
+	OperationKey = attribute.Key("once.operation")
+	KeyHashKey   = attribute.Key("once.key_hash")
+	AttemptKey   = attribute.Key("once.attempt")
+	RecoveryKey  = attribute.Key("once.recovery")
+	ReasonKey    = attribute.Key("once.reason")
+	StepKey      = attribute.Key("once.step")
+)
+
+// maxOperations bounds how many operations are told apart: each is a series of
+// its own in every counter. Further ones are "other".
+const maxOperations = 100
+
+// Observer counts facts, and puts them on the span of their context. Make one
+// with [New]; it is safe for concurrent use.
+type Observer struct {
+	tracer   trace.Tracer
+	counters []metric.Int64Counter // as in telemetry.Metrics
+	oldest   metric.Float64Gauge
+	now      func() time.Time
+
+	mu         sync.RWMutex
+	operations map[string]metric.MeasurementOption
+}
+
+// Options are given to [New]. The zero value of each field is its documented
+// default.
+type Options struct {
+	// MeterProvider and TracerProvider are where things go. Default: the global
+	// ones, at the time of the call.
+	MeterProvider  metric.MeterProvider
+	TracerProvider trace.TracerProvider
+
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// New returns an observer. The error is the provider's, about an instrument.
+func New(optFns ...func(*Options)) (*Observer, error) {
+	var opts Options
+	for _, f := range optFns {
+		f(&opts)
+	}
+	if opts.MeterProvider == nil {
+		opts.MeterProvider = api.GetMeterProvider()
+	}
+	if opts.TracerProvider == nil {
+		opts.TracerProvider = api.GetTracerProvider()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	o := &Observer{
+		tracer: opts.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		now:    opts.Now, operations: map[string]metric.MeasurementOption{},
+	}
+	meter := opts.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	for _, m := range telemetry.Metrics() {
+		c, err := meter.Int64Counter(m.Name, metric.WithUnit("{fact}"), metric.WithDescription("Facts of the kind "+string(m.Kind)+"."))
+		if err != nil {
+			return nil, fmt.Errorf("otel: %w", err)
+		}
+		o.counters = append(o.counters, c)
+	}
+	var err error
+	o.oldest, err = meter.Float64Gauge(telemetry.OldestUnresolved, metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest record that waits for evidence."))
+	if err != nil {
+		return nil, fmt.Errorf("otel: %w", err)
+	}
+	return o, nil
+}
+
+// Observe counts e, and puts it on the span of ctx if that is recorded.
+func (o *Observer) Observe(ctx context.Context, e idempotent.Event) {
+	i := telemetry.Index(e.Kind)
+	if i < 0 {
+		return // of a later version
+	}
+	o.counters[i].Add(ctx, 1, o.of(e.Operation))
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("idempotent."+string(e.Kind), trace.WithTimestamp(e.Time), trace.WithAttributes(attributes(e)...))
+	}
+}
+
+// Reconciled tells how old the oldest record is that still waits for evidence.
+// Call it with every report.
+func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
+	age := time.Duration(0)
+	if !r.Oldest.IsZero() {
+		age = max(o.now().Sub(r.Oldest), 0)
+	}
+	o.oldest.Record(ctx, age.Seconds())
+}
+
+// of returns an operation as the attribute of a counter.
+func (o *Observer) of(operation string) metric.MeasurementOption {
+	o.mu.RLock()
+	known, ok := o.operations[operation]
+	o.mu.RUnlock()
+	if ok {
+		return known
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.operations) >= maxOperations {
+		return metric.WithAttributeSet(attribute.NewSet(OperationKey.String("other")))
+	}
+	known = metric.WithAttributeSet(attribute.NewSet(OperationKey.String(operation)))
+	o.operations[operation] = known
+	return known
+}
+
+// attributes returns what of e is told on a span: of an error its type.
+func attributes(e idempotent.Event) []attribute.KeyValue {
+	all := []attribute.KeyValue{OperationKey.String(e.Operation)}
+	for _, a := range []attribute.KeyValue{
+		KeyHashKey.String(e.KeyHash), ReasonKey.String(string(e.Reason)), StepKey.String(e.Step), semconv.FaaSInvocationID(e.RequestID),
+	} {
+		if a.Value.AsString() != "" {
+			all = append(all, a)
+		}
+	}
+	if e.Attempt > 0 {
+		all = append(all, AttemptKey.Int(e.Attempt), RecoveryKey.String(e.Recovery.String()))
+	}
+	if e.Err != nil {
+		all = append(all, semconv.ErrorTypeKey.String(fmt.Sprintf("%T", e.Err)))
+	}
+	return all
+}
+
+var _ idempotent.Observer = (*Observer)(nil)

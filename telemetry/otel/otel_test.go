@@ -1,0 +1,271 @@
+package otel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/telemetry"
+	"github.com/once-lambda/once/telemetry/otel"
+)
+
+// lab is an observer with the SDK behind it.
+type lab struct {
+	t        *testing.T
+	reader   *metric.ManualReader
+	spans    *tracetest.SpanRecorder
+	observer *otel.Observer
+	guard    *idempotent.Guard
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{t: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	var err error
+	l.observer, err = otel.New(func(o *otel.Options) {
+		o.MeterProvider = metric.NewMeterProvider(metric.WithReader(l.reader))
+		o.TracerProvider = trace.NewTracerProvider(trace.WithSpanProcessor(l.spans))
+		o.Now = func() time.Time { return time.UnixMilli(100_000) }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.guard, err = idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer, o.Logger = l.observer, slog.New(slog.DiscardHandler)
+		o.RequestID = func(context.Context) string { return "r-1" }
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// charge is a guarded handler in a span.
+func (l *lab) charge(h func(context.Context, string) (string, error)) func(context.Context, string) (string, error) {
+	return otel.Handler(l.observer, "charge", idempotent.Wrap(l.guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), h))
+}
+
+// counts returns the counters by name, and by the operation in it.
+func (l *lab) counts() (counts map[string]map[string]int64, gauge []float64) {
+	l.t.Helper()
+	var got metricdata.ResourceMetrics
+	if err := l.reader.Collect(l.t.Context(), &got); err != nil {
+		l.t.Fatal(err)
+	}
+	counts = map[string]map[string]int64{}
+	for _, s := range got.ScopeMetrics {
+		for _, m := range s.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				if !data.IsMonotonic || m.Unit != "{fact}" || m.Description == "" {
+					l.t.Errorf("%s is %+v", m.Name, m)
+				}
+				counts[m.Name] = map[string]int64{}
+				for _, p := range data.DataPoints {
+					if p.Attributes.Len() != 1 {
+						l.t.Errorf("%s has the attributes %v", m.Name, p.Attributes)
+					}
+					operation, _ := p.Attributes.Value(otel.OperationKey)
+					counts[m.Name][operation.AsString()] += p.Value
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					gauge = append(gauge, p.Value)
+				}
+			}
+		}
+	}
+	return counts, gauge
+}
+
+func texts(all []attribute.KeyValue) (s []string) {
+	for _, a := range all {
+		s = append(s, string(a.Key)+"="+a.Value.String())
+	}
+	return s
+}
+
+// A request is a span with its facts on it, and they are counted.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	failure := errors.New("the card is secret")
+	h := l.charge(func(_ context.Context, id string) (string, error) {
+		if id == "o-2" {
+			return "", failure
+		}
+		return "ch_1", nil
+	})
+	for _, id := range []string{"o-1", "o-1", "o-2"} {
+		got, err := h(t.Context(), id)
+		if id == "o-1" && (got != "ch_1" || err != nil) || id == "o-2" && err != failure {
+			t.Errorf("got %q %v", got, err)
+		}
+	}
+	var got []string
+	for _, s := range l.spans.Ended() {
+		line := fmt.Sprint(s.Name(), " ", s.Status().Code, s.Status().Description, " ", texts(s.Attributes()), ":")
+		for _, e := range s.Events() {
+			line += " " + e.Name
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"charge Unset []: idempotent.reserved idempotent.completed",
+		"charge Unset []: idempotent.replayed",
+		"charge Error [error.type=*errors.errorString]: idempotent.reserved idempotent.marked_unknown",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the spans:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	hash := idempotent.Key{Operation: "charge", Scope: "acme", ID: "o-2"}.RecordID().KeyHash()
+	last := l.spans.Ended()[2].Events()[1]
+	attrs := texts(last.Attributes)
+	if wanted := []string{"once.operation=charge", "once.key_hash=" + hash, "once.reason=handler_error", "faas.invocation_id=r-1", "once.attempt=1", "once.recovery=reconcile", "error.type=*errors.errorString"}; !slices.Equal(attrs, wanted) {
+		t.Errorf("the fact has %q, want %q", attrs, wanted)
+	}
+	if last.Time.IsZero() || strings.Contains(fmt.Sprint(l.spans.Ended()), "secret") {
+		t.Error("a fact has no time, or something is given away")
+	}
+	counts, _ := l.counts()
+	for name, n := range map[string]int64{"reserve.created": 2, "reserve.replay": 1, "complete": 1, "zombie_key": 1} {
+		if c := counts["api.idempotency."+name+".count"]["charge"]; c != n {
+			t.Errorf("%s is %d, want %d", name, c, n)
+		}
+	}
+}
+
+// A panic ends the span and goes on.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	func() {
+		defer func() {
+			if p := recover(); p != "secret" {
+				t.Errorf("the panic is %v", p)
+			}
+		}()
+		l.charge(func(context.Context, string) (string, error) { panic("secret") })(t.Context(), "o-1")
+	}()
+	if ended := l.spans.Ended(); len(ended) != 1 || ended[0].Status().Code != codes.Error || !slices.Equal(texts(ended[0].Attributes()), []string{"error.type=panic"}) {
+		t.Errorf("the spans: %+v", ended)
+	}
+}
+
+// A message is a span of a consumer, with its record.
+func TestMessage(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	key := idempotent.Key{Operation: "fulfil", Scope: "queue", ID: "o-1", Fingerprint: idempotent.FingerprintBytes(nil)}
+	work := otel.Message(l.observer, "orders", func(context.Context, string) error { return idempotent.NotExecuted(errors.New("closed")) }, semconv.MessagingSystemAWSSQS)
+	for range 2 {
+		_, err := idempotent.Do(t.Context(), l.guard, key, func(ctx context.Context) (int, error) { return 0, work(ctx, "o-1") })
+		if err == nil {
+			t.Error("the error is lost")
+		}
+	}
+	ended := l.spans.Ended()
+	if len(ended) != 2 || ended[1].Name() != "process orders" || ended[1].SpanKind() != oteltrace.SpanKindConsumer || ended[1].Status().Code != codes.Error {
+		t.Fatalf("the spans: %+v", ended)
+	}
+	want := []string{
+		"messaging.operation.type=process", "messaging.operation.name=process", "messaging.system=aws_sqs",
+		"once.operation=fulfil", "once.key_hash=" + key.RecordID().KeyHash(), "once.attempt=2", "error.type=" + fmt.Sprintf("%T", idempotent.NotExecuted(errors.New("x"))),
+	}
+	if got := texts(ended[1].Attributes()); !slices.Equal(got, want) {
+		t.Errorf("the attributes:\n%q\nwant\n%q", got, want)
+	}
+	if err := otel.Message(l.observer, "orders", func(context.Context, int) error { return nil })(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	if s := l.spans.Ended()[2]; s.Status().Code != codes.Unset || len(s.Attributes()) != 2 {
+		t.Errorf("the span of a message that is not guarded: %+v", s)
+	}
+}
+
+// Every kind of fact is counted, and one of a later version is left out.
+func TestEveryFact(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	for _, m := range telemetry.Metrics() {
+		l.observer.Observe(t.Context(), idempotent.Event{Kind: m.Kind, Operation: "charge", Step: "ship"})
+	}
+	l.observer.Observe(t.Context(), idempotent.Event{Kind: "of a later version", Operation: "charge"})
+	counts, _ := l.counts()
+	if len(counts) != len(telemetry.Metrics()) {
+		t.Errorf("%d counters, want %d", len(counts), len(telemetry.Metrics()))
+	}
+	for name, by := range counts {
+		if by["charge"] != 1 {
+			t.Errorf("%s is %v", name, by)
+		}
+	}
+}
+
+// Operations that are too many count as "other".
+func TestOperationsAreBounded(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 200 {
+				l.observer.Observe(context.Background(), idempotent.Event{Kind: idempotent.EventReserved, Operation: fmt.Sprint(i)})
+			}
+		})
+	}
+	all.Wait()
+	counts, _ := l.counts()
+	by := counts["api.idempotency.reserve.created.count"]
+	if len(by) != 101 || by["other"] != 800 {
+		t.Errorf("%d operations, %d others; want 101 and 800", len(by), by["other"])
+	}
+}
+
+func TestReconciled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		oldest time.Time
+		want   float64
+	}{{time.Time{}, 0}, {time.UnixMilli(10_000), 90}, {time.UnixMilli(100_001), 0}} {
+		l := newLab(t)
+		l.observer.Reconciled(t.Context(), idempotent.Report{Oldest: c.oldest})
+		if _, gauge := l.counts(); !slices.Equal(gauge, []float64{c.want}) {
+			t.Errorf("%s: got %v, want %v", c.oldest, gauge, c.want)
+		}
+	}
+}
+
+// Without a provider everything works and nothing is recorded.
+func TestWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	o, err := otel.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Reconciled(t.Context(), idempotent.Report{})
+	h := otel.Handler(o, "charge", func(ctx context.Context, id int) (int, error) {
+		o.Observe(ctx, idempotent.Event{Kind: idempotent.EventReserved})
+		return id, nil
+	})
+	if got, err := h(t.Context(), 7); got != 7 || err != nil {
+		t.Errorf("got %d %v", got, err)
+	}
+}

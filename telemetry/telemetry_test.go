@@ -1,0 +1,82 @@
+package telemetry_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
+)
+
+// kinds returns every kind of fact, as package idempotent declares them.
+func kinds(t *testing.T) (all []idempotent.EventKind) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "EventKind" {
+				name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, idempotent.EventKind(name))
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// Every kind of fact has one metric, and no two share a name.
+func TestEveryFactHasAMetric(t *testing.T) {
+	t.Parallel()
+	all := kinds(t)
+	metrics := telemetry.Metrics()
+	if len(all) < 20 || len(metrics) != len(all) {
+		t.Errorf("%d kinds of fact and %d metrics", len(all), len(metrics))
+	}
+	for _, kind := range all {
+		if i := telemetry.Index(kind); i < 0 || metrics[i].Kind != kind {
+			t.Errorf("%s has no metric", kind)
+		}
+	}
+	if i := telemetry.Index("of a later version"); i != -1 {
+		t.Errorf("an unknown kind has place %d", i)
+	}
+	wellFormed := regexp.MustCompile(`^api\.idempotency(\.[a-z_]+)+\.count$`)
+	seen := map[string]bool{}
+	for _, m := range metrics {
+		if seen[m.Name] || !wellFormed.MatchString(m.Name) {
+			t.Errorf("%s is no name, or is used twice", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	metrics[0].Name = "changed"
+	if telemetry.Metrics()[0].Name == "changed" {
+		t.Error("a caller can change the names")
+	}
+}
+
+// The names of the first design stand: dashboards are built on them.
+func TestNamesStand(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, m := range telemetry.Metrics() {
+		names[m.Name] = true
+	}
+	for _, want := range []string{
+		"reserve.created", "reserve.replay", "reserve.in_progress", "reserve.key_misuse", "reserve.failed_retry", "reserve.unknown",
+		"store.error", "zombie_key", "ttl_pruned", "reconcile.scheduled", "reconcile.resolved", "reconcile.failed",
+	} {
+		if !names["api.idempotency."+want+".count"] {
+			t.Errorf("there is no metric api.idempotency.%s.count", want)
+		}
+	}
+}

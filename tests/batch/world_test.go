@@ -1,0 +1,297 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+const timeout = 30 * time.Second
+
+// ending is what a handler does in one run.
+type ending string
+
+const (
+	succeeds    ending = "succeeds"
+	failsBefore ending = "fails before the effect"
+	failsAfter  ending = "fails after the effect"
+	notExecuted ending = "not executed"
+	final       ending = "final"
+	unknown     ending = "unknown"
+	panics      ending = "panics"
+	exits       ending = "ends its goroutine"
+	diesBefore  ending = "the process dies before the effect"
+	diesAfter   ending = "the process dies after the effect"
+	slow        ending = "takes all the time"
+)
+
+var endings = []ending{succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow}
+
+// world is a source, a function that works on it, and the book of what happened.
+type world struct {
+	t      *rapid.T
+	source source
+	// byOrder: the key is the order's. Otherwise it is the record's number, and
+	// two records about one order are two pieces of work.
+	byOrder  bool
+	declared lambdabatch.Recovery
+	clock    idempotenttest.Clock
+	store    idempotent.Store
+	faults   idempotenttest.Faults
+	handle   handler
+	all      []*sent
+
+	mu         sync.Mutex
+	script     map[string]ending          // of this invocation, by order
+	batch      []*sent                    // of this invocation
+	dead       bool                       // the process of this invocation
+	broken     []string                   // what was seen that must not be
+	effects    map[string]int             // by piece of work
+	keys       map[string]map[string]bool // downstream keys, by piece of work
+	entries    map[string]int
+	retryable  map[string]int // records that were settled as retryable, by record
+	handedOver map[string]bool
+	handsOver  bool
+	running    map[string]int // by group
+	seen       *tally
+}
+
+var errBroken = errors.New("broken")
+
+// mortal is a store as a process sees it that may die: then nothing gets
+// through any more.
+type mortal struct {
+	idempotent.Store
+	w *world
+}
+
+func (m mortal) alive() error {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	if m.w.dead {
+		return errors.New("the process is dead")
+	}
+	return nil
+}
+
+func (m mortal) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	return m.Store.Insert(ctx, r, now)
+}
+
+func (m mortal) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	current, err := m.Store.Replace(ctx, r, was)
+	if err == nil && current == nil && r.State == idempotent.StateRetryable {
+		m.w.mu.Lock()
+		defer m.w.mu.Unlock()
+		m.w.retryable[string(r.ID)]++
+	}
+	return current, err
+}
+
+func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+	if err := m.alive(); err != nil {
+		return nil, err
+	}
+	return m.Store.Get(ctx, id)
+}
+
+func newWorld(t *rapid.T, s source, seen *tally) *world {
+	w := &world{
+		t: t, source: s, seen: seen, store: memstore.New(),
+		declared:  rapid.SampledFrom([]lambdabatch.Recovery{lambdabatch.Reconcile, lambdabatch.Resume, lambdabatch.Rerun}).Draw(t, "recovery"),
+		handsOver: rapid.Bool().Draw(t, "hands over"),
+		effects:   map[string]int{}, keys: map[string]map[string]bool{}, entries: map[string]int{}, retryable: map[string]int{},
+		handedOver: map[string]bool{}, running: map[string]int{},
+	}
+	var option lambdabatch.Options
+	option.ID = lambdabatch.Field("/order_id")
+	s.option(&option)
+	w.byOrder = option.ID != nil
+	w.handle = s.build(w.guard(w.faults.Store(mortal{w.store, w})), w.work, func(o *lambdabatch.Options) {
+		*o = option
+		o.Operation, o.Recovery, o.Steps = "fulfil", w.declared, []string{"effect"}
+		o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency")
+		o.Logger = slog.New(slog.DiscardHandler)
+		o.Fingerprint = func(*lambdabatch.Record) (idempotent.Fingerprint, error) {
+			return idempotent.FingerprintBytes(nil), nil
+		}
+		if w.handsOver {
+			o.HandOver = func(_ context.Context, _ *lambdabatch.Record, u *idempotent.UnresolvedError) error {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.handedOver[string(u.RecordID)] = true
+				return nil
+			}
+		}
+	})
+	groups := rapid.IntRange(1, 3).Draw(t, "groups")
+	for i := range rapid.IntRange(1, 12).Draw(t, "sent") {
+		about := i
+		if i > 0 && rapid.IntRange(0, 5).Draw(t, "again") == 0 {
+			about = rapid.IntRange(0, i-1).Draw(t, "about")
+		}
+		w.all = append(w.all, &sent{id: "m" + letter(i), about: "o" + letter(about), group: letter(rapid.IntRange(0, groups-1).Draw(t, "group"))})
+	}
+	return w
+}
+
+func letter(i int) string { return string(rune('A' + i)) }
+
+func (w *world) guard(s idempotent.Store) *idempotent.Guard {
+	g, err := idempotent.New(s, func(o *idempotent.Options) {
+		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
+		o.Observer = idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
+			w.seen.add("event "+string(e.Kind), 1)
+		})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+// key is the key of a message's piece of work.
+func (w *world) key(m *sent) idempotent.RecordID {
+	id := m.about
+	if !w.byOrder {
+		id = m.id
+	}
+	return idempotent.Key{Operation: "fulfil", Scope: arn, ID: id}.RecordID()
+}
+
+// record returns the record of a message, or nil.
+func (w *world) record(m *sent) *idempotent.Record {
+	r, err := w.store.Get(context.Background(), w.key(m))
+	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// done reports whether a message may be forgotten: its record is completed, or
+// it is unknown and somebody took it.
+func (w *world) done(m *sent) bool {
+	r := w.record(m)
+	return r != nil && (r.State == idempotent.StateCompleted || r.State == idempotent.StateUnknown && w.handedOver[string(r.ID)])
+}
+
+// work is the handler.
+func (w *world) work(ctx context.Context, o order) error {
+	execution, _ := idempotent.FromContext(ctx)
+	id := string(execution.RecordID())
+	w.mu.Lock()
+	m := w.enters(id, o)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.running[m.group]--
+	}()
+	runtime.Gosched() // let the others in
+	do := w.script[o.ID]
+	effect := func() error {
+		_, err := idempotent.Step(ctx, "effect", func(ctx context.Context) (bool, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.effects[id]++
+			if w.keys[id] == nil {
+				w.keys[id] = map[string]bool{}
+			}
+			w.keys[id][idempotent.DownstreamKey(ctx)] = true
+			return true, nil
+		})
+		return err
+	}
+	switch do {
+	case failsBefore:
+		return errBroken
+	case notExecuted:
+		return idempotent.NotExecuted(errBroken)
+	case final:
+		return idempotent.Final("sold_out", "Sold out.")
+	case diesBefore:
+		w.dies()
+		return errBroken
+	}
+	if err := effect(); err != nil {
+		return err
+	}
+	switch do {
+	case failsAfter:
+		return errBroken
+	case unknown:
+		return idempotent.Unknown(errBroken)
+	case panics:
+		panic("broken")
+	case exits:
+		runtime.Goexit()
+	case diesAfter:
+		w.dies()
+		return errBroken
+	case slow:
+		w.clock.Advance(timeout)
+	}
+	return nil
+}
+
+func (w *world) dies() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = true
+}
+
+// enters notes that a handler runs, and judges whether it may.
+func (w *world) enters(id string, o order) *sent {
+	w.entries[id]++
+	w.seen.add("entries", 1)
+	var m *sent
+	at := -1
+	for i, b := range w.batch {
+		if b.id == o.Message {
+			m, at = b, i
+			break
+		}
+	}
+	if m == nil || string(w.key(m)) != id {
+		w.breaks("a message ran that is not in the batch: " + o.ID)
+		return &sent{}
+	}
+	if !w.source.ordered {
+		return m
+	}
+	for _, before := range w.batch[:at] {
+		if (before.group == m.group || w.source.together) && !w.done(before) {
+			w.breaks(m.id + " ran before " + before.id + " was done")
+		}
+	}
+	for _, before := range w.all {
+		if before == m {
+			break
+		}
+		if before.group == m.group && !before.acknowledged && !w.done(before) {
+			w.breaks(m.id + " of group " + m.group + " overtook " + before.id)
+		}
+	}
+	if w.running[m.group]++; w.running[m.group] > 1 {
+		w.breaks("two of group " + m.group + " run side by side")
+	}
+	return m
+}
+
+func (w *world) breaks(what string) { w.broken = append(w.broken, what) }

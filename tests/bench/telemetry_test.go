@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/telemetry"
+	"github.com/once-lambda/once/telemetry/emf"
+)
+
+func newMetrics(tb testing.TB) *emf.Observer {
+	tb.Helper()
+	o, err := emf.New(io.Discard, "Charges")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return o
+}
+
+// usual are the facts of an invocation; all is every kind there is.
+var usual = []idempotent.EventKind{idempotent.EventReserved, idempotent.EventStepDone, idempotent.EventCompleted}
+
+func all() (kinds []idempotent.EventKind) {
+	for _, m := range telemetry.Metrics() {
+		kinds = append(kinds, m.Kind)
+	}
+	return kinds
+}
+
+func tell(o idempotent.Observer, kinds []idempotent.EventKind) {
+	for _, kind := range kinds {
+		o.Observe(context.Background(), idempotent.Event{Kind: kind, Operation: "charge"})
+	}
+}
+
+// flush is the facts of an invocation and the flush at its end.
+func flush(o *emf.Observer, kinds []idempotent.EventKind) {
+	tell(o, kinds)
+	if err := o.Flush(); err != nil {
+		panic(err)
+	}
+}
+
+// replayer returns a call that brings a stored outcome back, with this observer:
+// one fact.
+func replayer(tb testing.TB, observer idempotent.Observer) func() {
+	tb.Helper()
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = observer })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx := tb.Context()
+	key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "o-1", Fingerprint: idempotent.FingerprintBytes([]byte("request"))}
+	return func() {
+		if _, err := idempotent.Do(ctx, guard, key, func(context.Context) (int, error) { return 1, nil }); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func nobody(context.Context, idempotent.Event) {}
+
+func BenchmarkObserver(b *testing.B) {
+	o := newMetrics(b)
+	kinds := all()
+	for name, op := range map[string]func(){
+		"replay/unobserved": replayer(b, nil),
+		"replay/observed":   replayer(b, idempotent.ObserverFunc(nobody)),
+		"emf/fact":          func() { tell(o, usual[:1]) },
+		"emf/usual":         func() { flush(o, usual) },
+		"emf/all":           func() { flush(o, kinds) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				op()
+			}
+		})
+	}
+}
+
+// each returns what one call of each of the ops takes: the quickest of some
+// turns, which they take by turns, because what disturbs a measurement only ever
+// adds to it.
+func each(ops ...func()) []time.Duration {
+	const turns, n = 50, 1000
+	best := slices.Repeat([]time.Duration{1 << 62}, len(ops))
+	for range turns {
+		for i, op := range ops {
+			start := time.Now()
+			for range n {
+				op()
+			}
+			best[i] = min(best[i], time.Since(start)/n)
+		}
+	}
+	return best
+}

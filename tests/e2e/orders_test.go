@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/order-queue/orders"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// till is a payment provider that honours keys, with a ledger to count effects
+// in.
+type till struct {
+	mu      sync.Mutex
+	charges map[string]orders.Charge // by key
+	asked   int
+	during  func() error // a charge that is being made; may end the process
+	after   func()
+}
+
+func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	if p.during != nil {
+		if err := p.during(); err != nil {
+			return orders.Charge{}, err
+		}
+	}
+	c, known := p.charges[key]
+	if !known {
+		c = orders.Charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1)}
+		if customer == "c-broke" {
+			c = orders.Charge{Declined: true}
+		}
+		p.charges[key] = c
+	}
+	if p.after != nil {
+		p.after()
+	}
+	return c, nil
+}
+
+// mortalWire is what a function has of the network: after its end nothing gets
+// through.
+type mortalWire struct {
+	mu     sync.Mutex
+	calls  int
+	dead   bool
+	before int // it dies before this call is sent
+	after  int // and after this one's reply
+}
+
+var errDead = errors.New("the process is dead")
+
+func (p *mortalWire) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	p.calls++
+	n := p.calls
+	p.dead = p.dead || n == p.before
+	dead := p.dead
+	p.mu.Unlock()
+	if dead {
+		return nil, errDead
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if n == p.after {
+		if err == nil {
+			resp.Body.Close()
+		}
+		p.kill()
+		return nil, errDead
+	}
+	return resp, err
+}
+
+func (p *mortalWire) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = true
+}
+
+// orderShop is the example with its tables, provider and clock.
+type orderShop struct {
+	t        *testing.T
+	cfg      aws.Config
+	records  string
+	table    string
+	sku      string
+	clock    idempotenttest.Clock
+	payments till
+}
+
+func newOrderShop(t *testing.T, available int) *orderShop {
+	t.Helper()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &orderShop{t: t, cfg: engine.Config(endpoint), records: tableName(), table: tableName(), sku: rand.Text()}
+	s.payments.charges = map[string]orders.Charge{}
+	store, err := dynamostore.New(dynamostore.NewClient(s.cfg), s.records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.CreateTable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := dynamodb.NewFromConfig(s.cfg)
+	if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("pk"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("pk"), KeyType: types.KeyTypeHash}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{
+		"pk": &types.AttributeValueMemberS{Value: "stock#" + s.sku}, "available": &types.AttributeValueMemberN{Value: fmt.Sprint(available)},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// deliver sends messages to a function in a process of its own, and returns
+// those that come again. A dead process answers nobody: all of them do.
+func (s *orderShop) deliver(p *mortalWire, messages ...events.SQSMessage) (again []events.SQSMessage) {
+	s.t.Helper()
+	store, err := dynamostore.New(dynamostore.NewClient(s.cfg, func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: p} }), s.records)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Now, o.Logger = s.clock.Now, slog.New(slog.DiscardHandler) })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	h := orders.New(guard, orders.Shop(s.table), &s.payments)
+	response, err := h(s.clock.Invocation(s.t.Context(), 30*time.Second), events.SQSEvent{Records: messages})
+	if p.dead {
+		return messages
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, m := range messages {
+		if slices.Contains(response.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: m.MessageId}) {
+			again = append(again, m)
+		}
+	}
+	return again
+}
+
+// message is an order for two, at the queue.
+func (s *orderShop) message(id, order, customer string) events.SQSMessage {
+	return events.SQSMessage{
+		MessageId: id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
+		Body: fmt.Sprintf(`{"order_id":%q,"customer":%q,"sku":%q,"quantity":2,"amount":1250}`, order, customer, s.sku),
+	}
+}
+
+// has returns an item of the shop.
+func (s *orderShop) has(pk string) map[string]types.AttributeValue {
+	s.t.Helper()
+	out, err := dynamodb.NewFromConfig(s.cfg).GetItem(s.t.Context(), &dynamodb.GetItemInput{
+		TableName: &s.table, Key: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: pk}}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out.Item
+}
+
+// want fails the test unless so many are available, so many charges are in the
+// ledger, and these orders are written and announced, and no others of those.
+func (s *orderShop) want(available, charges int, taken []string, others ...string) {
+	s.t.Helper()
+	if n := s.has("stock#" + s.sku)["available"].(*types.AttributeValueMemberN).Value; n != fmt.Sprint(available) {
+		s.t.Errorf("%s are available, want %d", n, available)
+	}
+	made := 0
+	for _, c := range s.payments.charges {
+		if !c.Declined {
+			made++
+		}
+	}
+	if made != charges {
+		s.t.Errorf("the ledger has %d charges, want %d: %v", made, charges, s.payments.charges)
+	}
+	for _, id := range append(taken, others...) {
+		want := slices.Contains(taken, id)
+		for _, pk := range []string{"order#" + id, "outbox#" + id} {
+			if got := s.has(pk) != nil; got != want {
+				s.t.Errorf("%s is there: %t, want %t", pk, got, want)
+			}
+		}
+	}
+}
+
+func (s *orderShop) wantAgain(again []events.SQSMessage, want ...string) {
+	s.t.Helper()
+	ids := []string{}
+	for _, m := range again {
+		ids = append(ids, m.MessageId)
+	}
+	if !slices.Equal(ids, want) {
+		s.t.Errorf("these come again: %q, want %q", ids, want)
+	}
+}
+
+// Orders are taken once: two copies in a batch, a redelivery, a customer who
+// cannot pay, too many, and a message that is none.
+func TestOrderQueue(t *testing.T) {
+	t.Parallel()
+	s := newOrderShop(t, 5)
+	batch := []events.SQSMessage{
+		s.message("m1", "o-1", "c-1"), s.message("m2", "o-1", "c-1"), s.message("m3", "o-2", "c-broke"), s.message("m4", "o-3", ""),
+	}
+	for range 2 {
+		s.wantAgain(s.deliver(&mortalWire{}, batch...), "m4")
+		s.want(3, 1, []string{"o-1"}, "o-2", "o-3")
+	}
+	s.wantAgain(s.deliver(&mortalWire{}, s.message("m5", "o-4", "c-1")))
+	s.want(1, 2, []string{"o-1", "o-4"})
+	s.wantAgain(s.deliver(&mortalWire{}, s.message("m6", "o-5", "c-1"))) // sold out
+	s.want(1, 2, []string{"o-1", "o-4"}, "o-5")
+}
+
+// The process dies before and after every call to the database, and before and
+// after the charge. The message comes again, and the order is taken once.
+func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
+	t.Parallel()
+	s := newOrderShop(t, 100)
+	deaths := map[string]func(*mortalWire){
+		"before the charge": func(p *mortalWire) {
+			s.payments.during = func() error {
+				p.kill()
+				return errDead
+			}
+		},
+		"after the charge": func(p *mortalWire) { s.payments.after = p.kill },
+	}
+	const calls = 4 // the claim, the goods, the charge's result, the order
+	for n := 1; n <= calls; n++ {
+		deaths[fmt.Sprintf("before call %d", n)] = func(p *mortalWire) { p.before = n }
+		deaths[fmt.Sprintf("after call %d", n)] = func(p *mortalWire) { p.after = n }
+	}
+	var taken []string
+	asked := 0
+	for name, dies := range deaths {
+		order := fmt.Sprintf("o-%d", len(taken)+1)
+		m := s.message("m1", order, "c-1")
+		p := &mortalWire{}
+		dies(p)
+		s.deliver(p, m)
+		if !p.dead {
+			t.Fatalf("%s: the process lives", name)
+		}
+		s.payments.during, s.payments.after = nil, nil
+		claimed := name != "before call 1"
+		if again := s.deliver(&mortalWire{}, m); claimed && name != "after call 4" {
+			s.wantAgain(again, "m1") // the lease has not ended
+		}
+		s.clock.Advance(time.Minute)
+		s.wantAgain(s.deliver(&mortalWire{}, m))
+		s.wantAgain(s.deliver(&mortalWire{}, m))
+		taken = append(taken, order)
+		s.want(100-2*len(taken), len(taken), taken)
+		t.Logf("%s: the provider was asked %d times", name, s.payments.asked-asked)
+		asked = s.payments.asked
+		if t.Failed() {
+			t.Fatalf("after a death %s", name)
+		}
+	}
+	if asked <= len(taken) {
+		t.Errorf("the provider was asked %d times for %d orders: no charge was repeated", asked, len(taken))
+	}
+}
