@@ -57,6 +57,7 @@ func TestListEndsWithItsContext(t *testing.T) {
 		insert(t, s, record(n, time.Time{}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	read, failed := 0, 0
 	for r, err := range s.All(ctx) {
 		if err != nil {

@@ -428,6 +428,21 @@ func TestReconcileWorkers(t *testing.T) {
 	if got := report.String(); got != "20 due, 20 completed" {
 		t.Errorf("the report: %s", got)
 	}
+	// Two at once meet each other.
+	s.unknowns(t, 2)
+	meeting := make(chan struct{})
+	report = s.reconcile(t, func(ctx context.Context, _ idempotent.Record) (idempotent.Resolution, error) {
+		select {
+		case meeting <- struct{}{}:
+		case <-meeting:
+		case <-ctx.Done():
+			return idempotent.Resolution{}, ctx.Err()
+		}
+		return idempotent.Resolved("x"), nil
+	}, func(o *idempotent.ReconcileOptions) { o.Concurrency, o.Timeout = 2, 2*time.Second })
+	if got := report.String(); got != "2 due, 2 completed" {
+		t.Errorf("two at once: %s", got)
+	}
 }
 
 // The scheduled function fails if the list does, or every record, and not

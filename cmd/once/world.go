@@ -13,7 +13,7 @@ import (
 // world is what a command meets outside of itself.
 type world struct {
 	stdin          io.Reader
-	stdout, stderr io.Writer
+	stdout, stderr io.Writer // programs write to stderr side by side
 	getenv         func(string) string
 	now            func() time.Time
 

@@ -97,7 +97,7 @@ func (l *lab) counts() (counts map[string]map[string]int64, gauge []float64) {
 
 func texts(all []attribute.KeyValue) (s []string) {
 	for _, a := range all {
-		s = append(s, string(a.Key)+"="+a.Value.Emit())
+		s = append(s, string(a.Key)+"="+a.Value.String())
 	}
 	return s
 }

@@ -108,7 +108,7 @@ func TestBatchSideBySide(t *testing.T) {
 	const (
 		away  = 20 * time.Millisecond
 		limit = 1.5
-		turns = 11
+		turns = 15
 		tries = 5
 	)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -145,11 +145,9 @@ func TestBatchSideBySide(t *testing.T) {
 		for range turns {
 			one, ten = append(one, take(1)), append(ten, take(10))
 		}
-		slices.Sort(one)
-		slices.Sort(ten)
-		a, b := one[turns/2], ten[turns/2]
+		a, b := slices.Min(one), slices.Min(ten) // what disturbs a turn only adds to it
 		ratio := float64(b) / float64(a)
-		t.Logf("measurement %d of at most %d: one message %s, ten %s: %.2f times, the limit is %.1f; medians of %d", attempt+1, tries, a, b, ratio, limit, turns)
+		t.Logf("measurement %d of at most %d: one message %s, ten %s: %.2f times, the limit is %.1f; the quickest of %d turns", attempt+1, tries, a, b, ratio, limit, turns)
 		if a < 2*away {
 			t.Fatalf("one message took %s: the engine is not %s away", a, away)
 		}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,17 +84,20 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// each returns what one call of op takes: the quickest of some turns, because
-// what disturbs a measurement only ever adds to it.
-func each(op func()) time.Duration {
-	const turns, n = 25, 2000
-	best := time.Duration(1 << 62)
+// each returns what one call of each of the ops takes: the quickest of some
+// turns, which they take by turns, because what disturbs a measurement only ever
+// adds to it.
+func each(ops ...func()) []time.Duration {
+	const turns, n = 50, 1000
+	best := slices.Repeat([]time.Duration{1 << 62}, len(ops))
 	for range turns {
-		start := time.Now()
-		for range n {
-			op()
+		for i, op := range ops {
+			start := time.Now()
+			for range n {
+				op()
+			}
+			best[i] = min(best[i], time.Since(start)/n)
 		}
-		best = min(best, time.Since(start)/n)
 	}
 	return best
 }

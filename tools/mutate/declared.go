@@ -26,6 +26,8 @@ var equivalents = map[string]string{
 	"idempotent.Execution.doubt: e.sealed is never true":                                        "only a race gets there: sealed between the step's write and this",
 	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":           "every record has an id",
 	"idempotent.reconciler.unresolved: record.Created.Before(p.Oldest) includes the equal time": "sets the value that it has",
+	"idempotent.Execution.checkpoint: current is not set to foreign(current, next.Version)":     "its own write is met again, and the step is done in it",
+	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                         "one at a time also on another goroutine, which only the explorer's coroutines notice",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
 	"idempotent.StepRecord.Decode: err == nil is always true":                                   "what was not unpacked does not decode",
 	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",

@@ -191,9 +191,12 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 	a.entered, a.claim, a.grant = true, a.call, a.reply
 	a.told = a.w.encodeRecord(append(a.told[:0], 'h'), &a.call.record)
 	a.w.enter(a)
-	if mode := a.w.scenario.Step; mode != nil {
+	switch mode := a.w.scenario.Step; {
+	case mode != nil:
 		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.Mode = *mode })
-	} else {
+	case a.w.scenario.Commit:
+		value, err = a.commit(ctx)
+	default:
 		value, err = a.provide(ctx)
 	}
 	if a.phase == dead {
@@ -223,6 +226,13 @@ func (a *actor) provide(context.Context) (string, error) {
 	default:
 		return "", errFailed
 	}
+}
+
+// commit completes the record in one transaction with the effect.
+func (a *actor) commit(ctx context.Context) (string, error) {
+	a.w.provide(a)
+	e, _ := idempotent.FromContext(ctx)
+	return a.name, e.Commit(ctx, a.name, port{a}.transact)
 }
 
 func (a *actor) resolve() {

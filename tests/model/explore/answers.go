@@ -90,7 +90,7 @@ func trueAnswers(w *world) string {
 		if r := w.record; r != nil && r.Owner == a.owner && r.State == idempotent.StateInProgress {
 			return fmt.Sprintf("%s lost its lease, and nobody has touched its record", a.name)
 		}
-	case errors.Is(a.err, idempotent.ErrLeaseLost) && met.Owner == a.owner && met.State != idempotent.StateCompleted:
+	case errors.Is(a.err, idempotent.ErrLeaseLost) && met != nil && met.Owner == a.owner && met.State != idempotent.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
 	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner:
 		return fmt.Sprintf("%s was refused because of its own record", a.name)

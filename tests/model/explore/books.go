@@ -78,7 +78,7 @@ func (w *world) refused(c *call, r reply) {
 	case c.record.ID != keyID:
 	case errors.Is(r.err, idempotent.ErrNoRecord):
 		w.facts |= factNoRecord
-	case c.kind == replace && r.record != nil && !r.own(c):
+	case c.kind != insert && r.record != nil && !r.own(c):
 		w.facts |= factRefused
 		if r.record.State == idempotent.StateCompleted {
 			w.facts |= factMetCompleted

@@ -66,6 +66,8 @@ func (c *call) describe() string {
 	switch c.kind {
 	case insert:
 		return "insert"
+	case commit:
+		return fmt.Sprintf("transaction that makes the record %s", c.record.State)
 	case replace:
 		if _, step := c.record.Step(stepName); step && c.record.State == idempotent.StateInProgress {
 			return "write of in_progress with its step"

@@ -51,6 +51,7 @@ const (
 	factStepDone
 	factStepReplayed
 	factReleased
+	factCommitted
 	factCount = iota
 )
 
@@ -62,6 +63,7 @@ var factNames = [factCount]string{
 	"write refused", "write met a completed record", "write met no record", "no time left", "evidence too early", "evidence came second",
 	"expired record replaced", "deleted", "second run", "two in their handlers", "came after an acknowledged outcome",
 	"neighbour ran", "left open", "step done", "step replayed", "released by a reconciler",
+	"committed",
 }
 
 // String returns the fact's name.

@@ -108,6 +108,9 @@ var mutants = []struct {
 	{"a handler says 'not executed' after its effect",
 		Scenario{Attempts: 1, Plans: []plan{lie}},
 		[]string{"INV-2"}},
+	{"a transaction has its effect although its record is refused",
+		Scenario{Recovery: idempotent.Rerun, Commit: true, Attempts: 2, Clock: clock{WholeLease}, Torn: true},
+		[]string{"INV-2"}},
 }
 
 // The search finds each broken clause, names the invariant and shows a short

@@ -25,6 +25,12 @@ func (p port) Get(_ context.Context, id idempotent.RecordID) (*idempotent.Record
 	return p.a.ask(call{kind: get, record: idempotent.Record{ID: id}})
 }
 
+// transact is an [idempotent.Transaction]: the record and the handler's effect,
+// or neither.
+func (p port) transact(_ context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return p.a.ask(call{kind: commit, record: r, was: was})
+}
+
 // Due reads the record: the list has it, or not.
 func (p port) Due(_ context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
 	return func(yield func(idempotent.Record, error) bool) {
@@ -71,6 +77,7 @@ type method byte
 const (
 	insert method = iota
 	replace
+	commit // a replace, and the effect of its sender
 	get
 )
 

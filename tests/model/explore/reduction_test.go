@@ -101,6 +101,7 @@ func TestTurnsLoseNothing(t *testing.T) {
 		{"two resolvers", Scenario{Attempts: 1, Resolvers: 2, Clock: clock{PastDeadline, PastLease}}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{WholeLease, PastRetention}}},
 		{"rerun, a sweeper", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Faults: 1}},
+		{"commit", Scenario{Commit: true, Attempts: 2, Clock: clock{WholeLease}, Faults: 1}},
 		{"rerun, two attempts", Scenario{Recovery: idempotent.Rerun, Attempts: 2, Clock: clock{PastRetention}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -21,6 +21,10 @@ type Scenario struct {
 	// honours the downstream key of one that runs AtLeastOnce.
 	Step *idempotent.StepMode
 
+	// Commit puts the effect of every handler into the transaction that completes
+	// its record.
+	Commit bool
+
 	Plans []plan
 
 	// Clock is by how much the clock moves on, at any moments in this order.
@@ -38,6 +42,8 @@ type Scenario struct {
 
 	// Store breaks the store.
 	Store func(idempotent.Store) idempotent.Store
+	// Torn lets a transaction have its effect although its record is refused.
+	Torn bool
 	// Rash lets a resolver say "not executed" of a worker that is alive.
 	Rash bool
 	// Ask names the invariants that are asked. Default: all.

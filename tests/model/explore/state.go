@@ -40,9 +40,12 @@ func (w *world) encode(b []byte) []byte {
 		b = w.encodeCall(b, &f.call)
 	}
 	for _, g := range w.generations {
-		if g.harmless {
+		switch {
+		case g.harmless && w.scenario.Commit:
+			b = append(b, 'r', byte(g.effects))
+		case g.harmless:
 			b = append(b, 'r')
-		} else {
+		default:
 			b = append(b, byte(g.entries-g.retryable), byte(g.effects))
 		}
 		b = text(text(b, g.acked), g.finder)

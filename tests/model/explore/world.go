@@ -124,7 +124,7 @@ func (w *world) serve(a *actor, c *call) reply {
 	switch c.kind {
 	case insert:
 		r.record, r.err = w.store.Insert(ctx, c.record, c.now)
-	case replace:
+	case replace, commit:
 		r.record, r.err = w.store.Replace(ctx, c.record, c.was)
 	default:
 		r.record, r.err = w.store.Get(ctx, c.record.ID)
@@ -134,8 +134,15 @@ func (w *world) serve(a *actor, c *call) reply {
 	w.record, _ = w.kept.Get(ctx, keyID)
 	if version(before) != version(w.record) {
 		w.changed(&change{by: a, call: c, before: before, after: w.record})
+		if c.kind == commit {
+			w.facts |= factCommitted
+			w.land(a)
+		}
 	} else {
 		w.refused(c, r)
+		if c.kind == commit && w.scenario.Torn {
+			w.land(a)
+		}
 	}
 	return r
 }
