@@ -6,6 +6,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -56,6 +57,9 @@ type IdempotencyAlarms struct {
 
 // NewIdempotencyAlarms creates the alarms.
 func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *IdempotencyAlarmsProps) *IdempotencyAlarms {
+	if props == nil {
+		props = &IdempotencyAlarmsProps{}
+	}
 	a := &IdempotencyAlarms{Construct: constructs.NewConstruct(scope, id), action: props.Action}
 	m := metricsOf(a.Construct, props.Namespace, props.Operations)
 	for _, operation := range m.operations {
@@ -74,7 +78,23 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	}
 	a.add("OldestUnknown", m.oldest(), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
 		"An unknown outcome is not settled for too long. See what the resolver says of it (once list --due), and whether the reconciler runs.")
-	table := props.Table.Table
+	if props.Table == nil {
+		refuse(a.Construct, "Table is not set; it is the one whose throttles are watched")
+	} else {
+		a.throttles(props.Table.Table)
+	}
+	if props.DeadLetterQueues != nil {
+		for i, queue := range *props.DeadLetterQueues {
+			a.add(fmt.Sprintf("DeadLetters%d", i), queue.MetricApproximateNumberOfMessagesVisible(&awscloudwatch.MetricOptions{
+				Statistic: awscloudwatch.Stats_MAXIMUM(), Period: aMinute(),
+			}), 0, 1, "Messages were given up and wait for a person in "+*queue.Node().Path()+".")
+		}
+	}
+	return a
+}
+
+// throttles adds the alarms for the table and its index.
+func (a *IdempotencyAlarms) throttles(table awsdynamodb.TableV2) {
 	for _, throttled := range []struct {
 		id         string
 		dimensions map[string]*string
@@ -87,14 +107,6 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 			DimensionsMap: &throttled.dimensions, Statistic: awscloudwatch.Stats_SUM(), Period: aMinute(),
 		}), 0, 3, "DynamoDB throttles writes of records. Look for one hot key, or a burst that the table has not seen before.")
 	}
-	if props.DeadLetterQueues != nil {
-		for i, queue := range *props.DeadLetterQueues {
-			a.add(fmt.Sprintf("DeadLetters%d", i), queue.MetricApproximateNumberOfMessagesVisible(&awscloudwatch.MetricOptions{
-				Statistic: awscloudwatch.Stats_MAXIMUM(), Period: aMinute(),
-			}), 0, 1, "Messages were given up and wait for a person in "+*queue.Node().Path()+".")
-		}
-	}
-	return a
 }
 
 // add creates an alarm for a metric that is above a threshold for so many

@@ -84,11 +84,41 @@ func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	}
 }
 
+// What is missing is named, and does not end the program.
 func TestWhatIsMissingIsRefused(t *testing.T) {
-	stack := newStack(t)
-	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{Table: table})
-	wantRefusals(t, stack, "Namespace is not set", "Operations are not set")
+	for _, row := range []struct {
+		name string
+		make func(awscdk.Stack, *string)
+		want []string
+	}{
+		{"alarms", func(s awscdk.Stack, id *string) { infra.NewIdempotencyAlarms(s, id, nil) },
+			[]string{"Namespace is not set", "Operations are not set", "Table is not set"}},
+		{"operations", func(s awscdk.Stack, id *string) {
+			infra.NewIdempotencyAlarms(s, id, &infra.IdempotencyAlarmsProps{
+				Namespace: jsii.String("Charges"), Operations: &[]*string{nil, jsii.String("charge"), jsii.String("charge")}, Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
+			})
+		}, []string{"one of Operations has no name", `"charge" is twice in Operations`}},
+		{"dashboard", func(s awscdk.Stack, id *string) { infra.NewIdempotencyDashboard(s, id, nil) },
+			[]string{"Namespace is not set", "Operations are not set"}},
+		{"reconciler", func(s awscdk.Stack, id *string) {
+			r := infra.NewReconciler(s, id, nil)
+			r.Exhausted.MetricApproximateNumberOfMessagesVisible(nil) // what is used before the synthesis is there
+		}, []string{"Function is not set", "Table is not set"}},
+		{"reconciler, too often", func(s awscdk.Stack, id *string) {
+			infra.NewReconciler(s, id, &infra.ReconcilerProps{
+				Function: newFunction(s, "Function", 60), Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
+				Every: awscdk.Duration_Seconds(jsii.Number(90)),
+			})
+		}, []string{"Every is 1m30s and has to be whole minutes"}},
+		{"queue source", func(s awscdk.Stack, id *string) { infra.NewQueueSource(s, id, nil) },
+			[]string{"Function is not set", "Queue is not set"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStack(t)
+			row.make(stack, jsii.String("Subject"))
+			wantRefusals(t, stack, row.want...)
+		})
+	}
 }
 
 func TestReconciler(t *testing.T) {

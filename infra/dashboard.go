@@ -34,6 +34,9 @@ type IdempotencyDashboard struct {
 
 // NewIdempotencyDashboard creates the dashboard.
 func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *IdempotencyDashboardProps) *IdempotencyDashboard {
+	if props == nil {
+		props = &IdempotencyDashboardProps{}
+	}
 	d := &IdempotencyDashboard{Construct: constructs.NewConstruct(scope, id)}
 	m := metricsOf(d.Construct, props.Namespace, props.Operations)
 	d.Dashboard = awscloudwatch.NewDashboard(d.Construct, jsii.String("Dashboard"), &awscloudwatch.DashboardProps{DashboardName: props.DashboardName})

@@ -26,19 +26,25 @@ type metrics struct {
 
 // metricsOf reads what was given, and says on scope what is missing.
 func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
-	m := metrics{}
-	if namespace != nil {
+	m := metrics{namespace: "not-set"} // so that what is missing is the one thing said of it
+	if namespace != nil && *namespace != "" {
 		m.namespace = *namespace
+	} else {
+		refuse(scope, "Namespace is not set; it is what the functions give to emf.New")
 	}
 	if operations != nil {
 		for _, o := range *operations {
-			m.operations = append(m.operations, *o)
+			switch {
+			case o == nil || *o == "":
+				refuse(scope, "one of Operations has no name; leave it out")
+			case slices.Contains(m.operations, *o):
+				refuse(scope, fmt.Sprintf("%q is twice in Operations; leave one out", *o))
+			default:
+				m.operations = append(m.operations, *o)
+			}
 		}
 	}
-	if m.namespace == "" {
-		refuse(scope, "Namespace is not set; it is what the functions give to emf.New")
-	}
-	if len(m.operations) == 0 || slices.Contains(m.operations, "") {
+	if len(m.operations) == 0 {
 		refuse(scope, "Operations are not set; they are the names that the functions give to their operations, and a record id begins with")
 	}
 	return m

@@ -1,6 +1,9 @@
 package infra
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
@@ -41,9 +44,25 @@ type Reconciler struct {
 // NewReconciler creates the schedule and the queues, and grants the function
 // what it needs. Runs that overlap do no harm: every write is conditional.
 func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProps) *Reconciler {
+	if props == nil {
+		props = &ReconcilerProps{}
+	}
 	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function}
 	r.Exhausted = deadLetters(r.Construct, "Exhausted")
 	r.Undelivered = deadLetters(r.Construct, "Undelivered")
+	if props.Function == nil {
+		refuse(r.Construct, "Function is not set; it is the one that runs idempotent.Reconciler")
+	}
+	if props.Table == nil {
+		refuse(r.Construct, "Table is not set; it is the one that is reconciled")
+	}
+	if every := duration(props.Every, time.Minute); every < time.Minute || every%time.Minute != 0 {
+		refuse(r.Construct, fmt.Sprintf("Every is %v and has to be whole minutes: EventBridge knows nothing in between", inWords(every)))
+		return r
+	}
+	if props.Function == nil || props.Table == nil {
+		return r
+	}
 	props.Table.GrantReconciler(props.Function)
 	r.Exhausted.GrantSendMessages(props.Function)
 	props.Function.AddEnvironment(jsii.String(ExhaustedVariable), r.Exhausted.QueueUrl(), nil)

@@ -46,7 +46,19 @@ type QueueSource struct{ constructs.Construct }
 // time-out (and the batching window on top), outcomes that are forgotten while
 // the queue may still deliver, a queue without a dead-letter queue.
 func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourceProps) *QueueSource {
+	if props == nil {
+		props = &QueueSourceProps{}
+	}
 	s := &QueueSource{constructs.NewConstruct(scope, id)}
+	if props.Function == nil {
+		refuse(s.Construct, "Function is not set; it is the one that takes the messages, with a handler of lambdabatch")
+	}
+	if props.Queue == nil {
+		refuse(s.Construct, "Queue is not set; it is the one that brings the messages")
+	}
+	if props.Function == nil || props.Queue == nil {
+		return s
+	}
 	source := awslambdaeventsources.SqsEventSourceProps{}
 	if props.Source != nil {
 		source = *props.Source

@@ -55,8 +55,9 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 		props = &IdempotencyTableProps{}
 	}
 	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), key: props.EncryptionKey}
+	replicas := t.replicas(props)
 	encryption := awsdynamodb.TableEncryptionV2_DynamoOwnedKey()
-	if props.EncryptionKey != nil {
+	if t.encrypts(props) {
 		encryption = awsdynamodb.TableEncryptionV2_CustomerManagedKey(props.EncryptionKey, nil)
 	}
 	removal := props.RemovalPolicy
@@ -77,7 +78,7 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 		Encryption:             encryption,
 		DeletionProtection:     orTrue(props.DeletionProtection),
 		RemovalPolicy:          removal,
-		Replicas:               props.Replicas,
+		Replicas:               replicas,
 		MultiRegionConsistency: consistency,
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
 			PointInTimeRecoveryEnabled: orTrue(props.PointInTimeRecovery),
@@ -90,6 +91,40 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 		}},
 	})
 	return t
+}
+
+// replicas returns the copies in other regions, or none where the CDK would
+// stop with an error of its own.
+func (t *IdempotencyTable) replicas(props *IdempotencyTableProps) *[]*awsdynamodb.ReplicaTableProps {
+	if props.Replicas == nil || len(*props.Replicas) == 0 {
+		return nil
+	}
+	if t.knowsNoRegion() {
+		refuse(t.Construct, "Replicas are set and the stack names no region, so nobody knows which one the table itself is in; set Env of the stack")
+		return nil
+	}
+	awscdk.Annotations_Of(t.Construct).AddWarningV2(jsii.String("once:replicas"), jsii.String(
+		"each region judges conditions on its own copy, so two regions that get the same key run it twice; send the requests of a key to one region"))
+	return props.Replicas
+}
+
+// encrypts reports whether the customer's key can be used.
+func (t *IdempotencyTable) encrypts(props *IdempotencyTableProps) bool {
+	switch {
+	case props.EncryptionKey == nil:
+		return false
+	case t.knowsNoRegion():
+		refuse(t.Construct, "EncryptionKey is set and the stack names no region, which the table's replica of it needs; set Env of the stack")
+		return false
+	case props.Replicas != nil && len(*props.Replicas) > 0:
+		refuse(t.Construct, "EncryptionKey and Replicas are set, and a key is of one region; leave EncryptionKey out, or make a table for each region")
+		return false
+	}
+	return true
+}
+
+func (t *IdempotencyTable) knowsNoRegion() bool {
+	return *awscdk.Token_IsUnresolved(awscdk.Stack_Of(t.Construct).Region())
 }
 
 func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribute {

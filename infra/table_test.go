@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -72,15 +73,46 @@ func TestTableInOtherRegions(t *testing.T) {
 		t.Errorf("%d regions: %v", len(got), got)
 	}
 	wantRefusals(t, stack)
+	said := *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_StringLikeRegexp(jsii.String("send the requests of a key to one region")))
+	if len(said) != 1 {
+		t.Errorf("%d warnings of two regions", len(said))
+	}
 }
 
-// FM50: a table with strong consistency across regions knows no time to live.
-func TestStrongConsistencyIsRefused(t *testing.T) {
-	stack := newStack(t)
-	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
-		MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
-	})
-	wantRefusals(t, stack, "neither time to live nor transactions")
+// Where CloudFormation or the CDK would fail later, or the store could not work.
+func TestTablesThatAreRefused(t *testing.T) {
+	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
+	key := func(s awscdk.Stack) awskms.IKey { return awskms.NewKey(s, jsii.String("Key"), nil) }
+	for _, row := range []struct {
+		name, region string
+		props        func(awscdk.Stack) *infra.IdempotencyTableProps
+		want         string
+	}{
+		{"strong consistency", "eu-central-1", func(awscdk.Stack) *infra.IdempotencyTableProps {
+			return &infra.IdempotencyTableProps{Replicas: replicas, MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
+		}, "neither time to live nor transactions"},
+		{"strong consistency, in one region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
+			return &infra.IdempotencyTableProps{MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
+		}, "neither time to live nor transactions"},
+		{"replicas of nowhere", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
+			return &infra.IdempotencyTableProps{Replicas: replicas}
+		}, "Replicas are set and the stack names no region"},
+		{"a key of nowhere", "", func(s awscdk.Stack) *infra.IdempotencyTableProps {
+			return &infra.IdempotencyTableProps{EncryptionKey: key(s)}
+		}, "EncryptionKey is set and the stack names no region"},
+		{"a key and replicas", "eu-central-1", func(s awscdk.Stack) *infra.IdempotencyTableProps {
+			return &infra.IdempotencyTableProps{EncryptionKey: key(s), Replicas: replicas}
+		}, "EncryptionKey and Replicas are set"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStack(t)
+			if row.region != "" {
+				stack = newStackIn(t, row.region)
+			}
+			infra.NewIdempotencyTable(stack, jsii.String("Records"), row.props(stack))
+			wantRefusals(t, stack, row.want)
+		})
+	}
 }
 
 // The roles may do what the store does, on this table, and nothing else.

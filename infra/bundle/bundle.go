@@ -32,7 +32,8 @@ func Build(ctx context.Context, dir, pkg, arch string) ([]byte, error) {
 		"-tags", "lambda.norpc", // what only the runtime go1.x needed
 		"-ldflags", "-s -w -buildid=", "-o", bootstrap, pkg)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch,
+		"GOFLAGS=", "GOEXPERIMENT=", "GOARM64=v8.0", "GOAMD64=v1") // nor of its settings
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("bundle: %s for %s: %w\n%s", pkg, arch, err, said)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/infra/bundle"
 )
 
 // Props are given to [New]. The zero value of each field is its documented
@@ -81,7 +82,7 @@ func New(scope constructs.Construct, id string, props Props) awscdk.Stack {
 }
 
 // function creates a function from its bundle, with a log group of its own.
-func (s *stack) function(id, bundle string, timeout float64, env map[string]string) awslambda.Function {
+func (s *stack) function(id, program string, timeout float64, env map[string]string) awslambda.Function {
 	architecture := awslambda.Architecture_ARM_64()
 	if s.props.Arch == "amd64" {
 		architecture = awslambda.Architecture_X86_64()
@@ -106,7 +107,7 @@ func (s *stack) function(id, bundle string, timeout float64, env map[string]stri
 		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
 		Architecture: architecture,
 		Handler:      jsii.String("bootstrap"),
-		Code:         awslambda.Code_FromAsset(jsii.String(filepath.Join(s.props.Root, BundlePath(bundle, s.props.Arch))), nil),
+		Code:         awslambda.Code_FromAsset(jsii.String(filepath.Join(s.props.Root, bundle.Path(program, s.props.Arch))), nil),
 		Timeout:      awscdk.Duration_Seconds(jsii.Number(timeout)),
 		MemorySize:   jsii.Number(256),
 		Environment:  &variables,

@@ -22,8 +22,8 @@ func newStack(t *testing.T) awscdk.Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range chargestack.Functions {
-		path := filepath.Join(root, chargestack.BundlePath(f.Name, "arm64"))
+	for _, f := range bundle.Functions {
+		path := filepath.Join(root, bundle.Path(f.Name, "arm64"))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}

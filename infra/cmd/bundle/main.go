@@ -16,7 +16,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/once-lambda/once/infra/bundle"
-	"github.com/once-lambda/once/infra/chargestack"
 )
 
 func main() {
@@ -32,13 +31,13 @@ func main() {
 func run(ctx context.Context, root string, architectures []string) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "FUNCTION\tPROCESSOR\tZIPPED\tSHA-256")
-	for _, function := range chargestack.Functions {
+	for _, function := range bundle.Functions {
 		for _, arch := range architectures {
 			archive, err := bundle.Build(ctx, root, function.Package, arch)
 			if err != nil {
 				return err
 			}
-			path := filepath.Join(root, chargestack.BundlePath(function.Name, arch))
+			path := filepath.Join(root, bundle.Path(function.Name, arch))
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				return err
 			}
