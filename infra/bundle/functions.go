@@ -1,0 +1,21 @@
+package bundle
+
+import "path"
+
+// Function is a program of the examples.
+type Function struct {
+	Name    string
+	Package string // from the root of the repository
+}
+
+// Functions are those that the charge stack deploys.
+var Functions = []Function{
+	{"charge", "./examples/charge-lambda/cmd/lambda"},
+	{"reconciler", "./examples/charge-lambda/cmd/reconciler"},
+	{"orders", "./examples/order-queue/cmd/lambda"},
+}
+
+// Path is where a function's archive lies, from the root of the repository.
+func Path(name, arch string) string {
+	return path.Join(".cache/bundles", name+"-"+arch+".zip")
+}
