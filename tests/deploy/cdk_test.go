@@ -1,0 +1,159 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/once-lambda/once/infra/bundle"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// stubbornArchive is the function of these tests.
+var stubbornArchive []byte
+
+// build builds the functions for this machine's processor.
+func build(ctx context.Context) (err error) {
+	if err := command(ctx, "infra", os.Environ(), "go", "run", "./cmd/bundle", "-arch", runtime.GOARCH); err != nil {
+		return err
+	}
+	stubbornArchive, err = bundle.Build(ctx, filepath.Join(engine.Root(), "tests"), "./deploy/functions/stubborn", runtime.GOARCH)
+	return err
+}
+
+const (
+	account   = "000000000000"
+	region    = "us-east-1"
+	stackName = "ChargeStack"
+	// orderTimeout is that of the function behind the queue, in seconds. The queue
+	// hides messages for six times as long.
+	orderTimeout = 2
+)
+
+// cdk is the CDK's command line, the one for LocalStack.
+type cdk struct {
+	endpoint, scratch, program string
+	env                        []string
+}
+
+// newCDK installs it with npm, as infra's lock says, once.
+func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
+	home, err := installCDK(ctx)
+	if err != nil {
+		return nil, err
+	}
+	modules := filepath.Join(home, "node_modules")
+	c := &cdk{endpoint: endpoint, scratch: scratch, program: filepath.Join(modules, ".bin", "cdklocal")}
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "AWS_") { // nobody's account
+			c.env = append(c.env, variable)
+		}
+	}
+	c.env = append(c.env, "NODE_PATH="+modules, "PATH="+filepath.Join(modules, ".bin")+":"+os.Getenv("PATH"),
+		"AWS_ENDPOINT_URL="+endpoint, "AWS_ENDPOINT_URL_S3="+endpoint, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
+		"AWS_REGION="+region, "AWS_DEFAULT_REGION="+region, "CDK_DEFAULT_ACCOUNT="+account, "CDK_DEFAULT_REGION="+region,
+		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
+		"CI=true", "CDK_HOME="+scratch, "CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=1",
+		// Major versions of Node whose age is not to be complained of.
+		"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=18,20")
+	return c, nil
+}
+
+func installCDK(ctx context.Context) (home string, err error) {
+	cache := filepath.Join(engine.Root(), ".cache")
+	hash := sha256.New()
+	files := map[string][]byte{}
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		if files[name], err = os.ReadFile(filepath.Join(engine.Root(), "infra", name)); err != nil {
+			return "", err
+		}
+		hash.Write(files[name])
+	}
+	home = filepath.Join(cache, fmt.Sprintf("cdk-%.6x", hash.Sum(nil)))
+	if _, err := os.Stat(home); err == nil {
+		return home, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	// Elsewhere first: an installation that was cut short is none.
+	part, err := os.MkdirTemp(cache, "cdk-part-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(part)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(part, name), text, 0o644); err != nil {
+			return "", err
+		}
+	}
+	if err := command(ctx, ".", os.Environ(), "npm", "ci", "--no-audit", "--no-fund", "--prefix", part); err != nil {
+		return "", err
+	}
+	if err := os.Rename(part, home); err != nil {
+		if _, missing := os.Stat(home); missing != nil { // else somebody was faster
+			return "", err
+		}
+	}
+	return home, nil
+}
+
+// bootstrap makes what the CDK needs in an account. No app is needed for it.
+func (c *cdk) bootstrap(ctx context.Context) error {
+	return command(ctx, c.scratch, c.env, c.program, "bootstrap", "--no-notices", "aws://"+account+"/"+region)
+}
+
+// template is where the synthesised stack is.
+func (c *cdk) template() string {
+	return filepath.Join(c.scratch, "cdk.out", stackName+".template.json")
+}
+
+// deploy deploys the stack, whose functions charge at the provider's address, and
+// returns its outputs.
+func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[string]string, err error) {
+	file := filepath.Join(c.scratch, "outputs.json")
+	err = command(ctx, "infra", c.env, c.program, "deploy", "--no-notices", "--require-approval", "never",
+		"--output", filepath.Join(c.scratch, "cdk.out"), "--outputs-file", file,
+		"-c", "stack="+stackName, "-c", "arch="+runtime.GOARCH, "-c", "providerUrl="+providerURL,
+		"-c", fmt.Sprintf("orderTimeout=%d", orderTimeout))
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var stacks map[string]map[string]string
+	if err := json.Unmarshal(text, &stacks); err != nil {
+		return nil, err
+	}
+	return stacks[stackName], nil
+}
+
+// command runs a program in a folder, from the repository's root. All that it
+// started ends with it, and what it said is in the error.
+func command(ctx context.Context, dir string, env []string, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	if cmd.Dir = dir; !filepath.IsAbs(dir) {
+		cmd.Dir = filepath.Join(engine.Root(), dir)
+	}
+	cmd.Env = env
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, &said)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newCustomer returns one that no other test has.
+func newCustomer() string { return "cus_" + strings.ToLower(rand.Text()) }
+
+func onDoors(t *testing.T, f func(t *testing.T, d door)) {
+	t.Parallel()
+	for _, d := range []door{byFunctionURL(), byREST(0)} {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, d)
+		})
+	}
+}
+
+// A charge is made once, whoever repeats it, and another request does not get its
+// answer.
+func TestCharge(t *testing.T) {
+	onDoors(t, func(t *testing.T, d door) {
+		customer, key := newCustomer(), rand.Text()
+		first := d.post(t, key, aCharge(customer))
+		if first.status != http.StatusCreated || first.replayed() {
+			t.Fatalf("got %v, want a charge", first)
+		}
+		wantReplay(t, d.post(t, key, aCharge(customer)), first)
+		wantReplay(t, d.post(t, key, ` { "customer":"`+customer+`", "currency":"usd", "amount":4.2e3 } `), first)
+		wantProblem(t, d.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+		wantCharges(t, customer, 1)
+		second := d.post(t, rand.Text(), aCharge(customer))
+		if second.status != http.StatusCreated || second.body == first.body {
+			t.Errorf("got %v for a new key, want a charge of its own", second)
+		}
+		wantCharges(t, customer, 2)
+	})
+}
+
+// Requests that are wrong charge nobody and leave nothing behind.
+func TestBadRequests(t *testing.T) {
+	onDoors(t, func(t *testing.T, d door) {
+		customer, key := newCustomer(), rand.Text()
+		wantProblem(t, d.post(t, "", aCharge(customer)), http.StatusBadRequest, "missing-key")
+		wantProblem(t, d.post(t, "short", aCharge(customer)), http.StatusBadRequest, "invalid-key")
+		for _, body := range []string{`{"amount":`, `{"amount":0,"currency":"usd","customer":"` + customer + `"}`, `{"amount":1}`} {
+			if r := d.post(t, key, body); r.status != http.StatusBadRequest {
+				t.Errorf("got %v for %s, want 400", r, body)
+			}
+		}
+		wantCharges(t, customer, 0)
+		if r := d.post(t, key, aCharge(customer)); r.status != http.StatusCreated {
+			t.Errorf("got %v, want a charge: the refused requests had no outcome", r)
+		}
+		wantCharges(t, customer, 1)
+	})
+}
+
+// While the first request runs, the second is told so, and another request that
+// its key is taken.
+func TestFM05_RequestsAtTheSameTime(t *testing.T) {
+	onDoors(t, func(t *testing.T, d door) {
+		customer, key := newCustomer(), rand.Text()
+		release := pay.hold(t, customer)
+		running := make(chan reply, 1)
+		go func() { running <- d.post(t, key, aCharge(customer)) }()
+		eventually(t, 20*time.Second, "the charge is booked", func() bool { return pay.times(customer) == 1 })
+		again := d.post(t, key, aCharge(customer))
+		wantProblem(t, again, http.StatusConflict, "in-progress")
+		if s, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || s < 1 {
+			t.Errorf("409 with Retry-After %q", again.header.Get("Retry-After"))
+		}
+		wantProblem(t, d.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+		release()
+		first := <-running
+		if first.status != http.StatusCreated {
+			t.Fatalf("got %v, want a charge", first)
+		}
+		wantReplay(t, d.post(t, key, aCharge(customer)), first)
+		wantCharges(t, customer, 1)
+		if asked := pay.times(customer); asked != 1 {
+			t.Errorf("the provider was asked %d times, want once", asked)
+		}
+	})
+}
+
+// Two tenants with the same key and the same request: two charges, and each gets
+// its own; a third one without an API key gets none.
+func TestINV07_TenantsApart(t *testing.T) {
+	t.Parallel()
+	customer, key := newCustomer(), rand.Text()
+	first := map[int]reply{}
+	for tenant := range stack.tenants {
+		r := byREST(tenant).post(t, key, aCharge(customer))
+		if r.status != http.StatusCreated || r.replayed() {
+			t.Fatalf("tenant %d got %v, want a charge", tenant, r)
+		}
+		first[tenant] = r
+	}
+	if first[0].body == first[1].body {
+		t.Errorf("both tenants got %v", first[0])
+	}
+	for tenant := range stack.tenants {
+		wantReplay(t, byREST(tenant).post(t, key, aCharge(customer)), first[tenant])
+	}
+	// What one tenant asks under the key is nothing to the other.
+	other := byREST(1)
+	wantProblem(t, other.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
+	wantCharges(t, customer, 2)
+
+	for _, apiKey := range []string{"", "not-a-key-of-anybody"} {
+		stranger := door{url: byREST(0).url, apiKey: apiKey}
+		if r := stranger.post(t, key, aCharge(customer)); r.status != http.StatusForbidden || strings.Contains(r.body, "ch_") {
+			t.Errorf("got %v with API key %q, want 403", r, apiKey)
+		}
+	}
+	wantCharges(t, customer, 2)
+}

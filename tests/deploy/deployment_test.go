@@ -1,0 +1,166 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// deployment is the stack as it is there.
+type deployment struct {
+	cdk      *cdk
+	cfg      aws.Config
+	lambda   *lambda.Client
+	sqs      *sqs.Client
+	dynamodb *dynamodb.Client
+
+	records, shop          string // tables
+	orders, deadOrders     string // queues' URLs
+	rest, functionURL      *url.URL
+	tenants                []string // API keys
+	runtimeEndpoint        string   // what functions reach LocalStack by
+	reconciler, chargesURL string   // functions' names
+	ordersFunction         string
+}
+
+func deploy(ctx context.Context, c *cdk, providerURL string) (*deployment, error) {
+	outputs, err := c.deploy(ctx, providerURL)
+	if err != nil {
+		return nil, err
+	}
+	cfg := engine.Config(c.endpoint)
+	d := &deployment{
+		cdk: c, cfg: cfg, lambda: lambda.NewFromConfig(cfg), sqs: sqs.NewFromConfig(cfg), dynamodb: dynamostore.NewClient(cfg),
+		records: outputs["RecordsTable"], shop: outputs["ShopTable"], orders: outputs["OrderQueueURL"], deadOrders: outputs["DeadOrdersURL"],
+	}
+	if d.rest, err = url.Parse(outputs["APIURL"]); err != nil {
+		return nil, err
+	}
+	if d.functionURL, err = url.Parse(outputs["FunctionURL"]); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"TenantAKey", "TenantBKey"} {
+		key, err := d.apiKey(ctx, outputs[name])
+		if err != nil {
+			return nil, err
+		}
+		d.tenants = append(d.tenants, key)
+	}
+	return d, d.findFunctions(ctx)
+}
+
+// apiKey returns what a client of the REST API sends.
+func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.cdk.endpoint+"/apikeys/"+id+"?includeValue=true", nil)
+	if err != nil {
+		return "", err
+	}
+	// LocalStack sends a request to the service that it was signed for.
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+region+"/apigateway/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	var key struct{ Value string }
+	if err != nil || json.Unmarshal(text, &key) != nil || key.Value == "" {
+		return "", fmt.Errorf("the API key %q has no value: %s", id, text)
+	}
+	return key.Value, nil
+}
+
+func (d *deployment) findFunctions(ctx context.Context) error {
+	pages := lambda.NewListFunctionsPaginator(d.lambda, &lambda.ListFunctionsInput{})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, f := range page.Functions {
+			for id, name := range map[string]*string{"ReconcilerFunction": &d.reconciler, "ChargesURL": &d.chargesURL, "Orders": &d.ordersFunction} {
+				if strings.HasPrefix(*f.FunctionName, stackName+"-"+id) {
+					*name = *f.FunctionName
+				}
+			}
+		}
+	}
+	if d.reconciler == "" || d.chargesURL == "" || d.ordersFunction == "" {
+		return fmt.Errorf("the stack's functions are not there: %+v", d)
+	}
+	return nil
+}
+
+// configuration returns that of a function.
+func (d *deployment) configuration(t *testing.T, function string) *lambda.GetFunctionConfigurationOutput {
+	t.Helper()
+	c, err := d.lambda.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &function})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// create creates a function beside the stack's, with the role and the environment
+// of the one behind the function URL, and some more variables.
+func (d *deployment) create(t *testing.T, name string, archive []byte, timeout int32, env map[string]string) {
+	t.Helper()
+	model := d.configuration(t, d.chargesURL)
+	for variable, value := range model.Environment.Variables {
+		if _, ours := env[variable]; !ours {
+			env[variable] = value
+		}
+	}
+	_, err := d.lambda.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
+		FunctionName: &name, Role: model.Role, Runtime: model.Runtime, Architectures: model.Architectures, Handler: model.Handler,
+		Code: &types.FunctionCode{ZipFile: archive}, Timeout: &timeout, Environment: &types.Environment{Variables: env},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := d.lambda.DeleteFunction(context.Background(), &lambda.DeleteFunctionInput{FunctionName: &name}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// invoke calls a function and waits for its answer. An error of the function's
+// is its type.
+func (d *deployment) invoke(t *testing.T, function string, payload []byte) (answer []byte, functionError string) {
+	t.Helper()
+	out, err := d.lambda.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, Payload: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.FunctionError == nil {
+		return out.Payload, ""
+	}
+	var failure struct{ ErrorType string }
+	if err := json.Unmarshal(out.Payload, &failure); err != nil {
+		t.Fatalf("%v: %s", err, out.Payload)
+	}
+	return out.Payload, failure.ErrorType
+}
+
+// reconcile runs the reconciler once, besides its schedule.
+func (d *deployment) reconcile(t *testing.T) {
+	t.Helper()
+	if answer, failure := d.invoke(t, d.reconciler, []byte("{}")); failure != "" {
+		t.Errorf("the reconciler failed: %s", answer)
+	}
+}

@@ -1,0 +1,71 @@
+package deploy
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// family knows the processes that come of this one by a variable in their
+// environment. Functions do not inherit it; they are known by their LocalStack's.
+type family struct{ mark string }
+
+func newFamily() (family, error) {
+	token := rand.Text()
+	return family{"ONCE_DEPLOY_TEST=" + token}, os.Setenv("ONCE_DEPLOY_TEST", token)
+}
+
+// waitForEnd returns what still runs when the patience is over.
+func (f family) waitForEnd(patience time.Duration) (left []string) {
+	instances := map[string]bool{}
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		left = nil
+		for pid, env := range environments() {
+			run := env["ONCE_LOCALSTACK_RUN"]
+			switch mine := "ONCE_DEPLOY_TEST="+env["ONCE_DEPLOY_TEST"] == f.mark; {
+			case pid == os.Getpid():
+			case mine, instances[run] && run != "":
+				instances[run] = true
+				command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				left = append(left, string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
+			}
+		}
+		if left == nil || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
+// functions returns the processes that run a Lambda function of our LocalStack.
+func functions(name string) (pids []int) {
+	for pid, env := range environments() {
+		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" && env["AWS_ENDPOINT_URL"] == stack.runtimeEndpoint {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// environments returns those of all processes that we may look into.
+func environments() map[int]map[string]string {
+	all := map[int]map[string]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		text, readErr := os.ReadFile(file)
+		if err != nil || readErr != nil {
+			continue // it has ended
+		}
+		env := map[string]string{}
+		for _, variable := range bytes.Split(text, []byte{0}) {
+			name, value, _ := bytes.Cut(variable, []byte("="))
+			env[string(name)] = string(value)
+		}
+		all[pid] = env
+	}
+	return all
+}

@@ -1,0 +1,90 @@
+// Command stubborn is the charge example as a Lambda function, except that what
+// it calls the payment provider with does not heed contexts: it goes on past the
+// time-out, or takes the process down.
+//
+// Environment: that of the charge example, and ENDING is what happens once the
+// provider has answered: sleep, which is cut short by Lambda at the time-out, or
+// kill; or before, which is a kill before the provider is asked. OPERATION is that
+// of the records, RECOVERY their promise, reconcile or rerun; with KEYLESS the
+// provider gets a new key every time, so that its ledger counts the runs.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+func main() {
+	h, err := newHandler()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stubborn:", err)
+		os.Exit(1)
+	}
+	lambda.Start(h)
+}
+
+func newHandler() (charge.HandlerFunc, error) {
+	recovery, ok := map[string]idempotent.Recovery{"reconcile": idempotent.Reconcile, "rerun": idempotent.Rerun}[os.Getenv("RECOVERY")]
+	if !ok {
+		return nil, fmt.Errorf("RECOVERY is %q", os.Getenv("RECOVERY"))
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"))
+	if err != nil {
+		return nil, err
+	}
+	guard, err := idempotent.New(store)
+	if err != nil {
+		return nil, err
+	}
+	// The client of the example uses it; the AWS SDK has one of its own.
+	http.DefaultTransport = stubborn{http.DefaultTransport}
+	provider, err := charge.NewClient(os.Getenv("PROVIDER_URL"))
+	if err != nil {
+		return nil, err
+	}
+	return charge.New(guard, provider, func(o *lambdahttp.Options) {
+		o.Operation = func(*lambdahttp.Request) string { return os.Getenv("OPERATION") }
+		o.Guard = func(o *idempotent.Options) { o.Recovery = recovery }
+	}), nil
+}
+
+// stubborn sends requests, and does not come back from them.
+type stubborn struct{ http.RoundTripper }
+
+func (s stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(context.WithoutCancel(r.Context()))
+	if os.Getenv("KEYLESS") != "" {
+		r.Header.Set("Idempotency-Key", rand.Text())
+	}
+	ending := os.Getenv("ENDING")
+	if ending == "before" {
+		kill()
+	}
+	resp, err := s.RoundTripper.RoundTrip(r)
+	if ending == "kill" {
+		kill()
+	}
+	time.Sleep(time.Hour)
+	return resp, err
+}
+
+// kill is what the kernel does to a process that wants too much memory: nothing
+// of it runs any more.
+func kill() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }

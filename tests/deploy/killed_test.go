@@ -1,0 +1,241 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// How a run of the stubborn function ends, and what its caller is told.
+const (
+	sleep  = "sleep"  // past the time-out
+	kill   = "kill"   // after the effect
+	before = "before" // a kill before the effect
+)
+
+var told = map[string]string{sleep: "Sandbox.Timedout", kill: "Runtime.ExitError", before: "Runtime.ExitError"}
+
+// stubborn is a function that never comes back from the payment provider.
+type stubborn struct{ name, ending string }
+
+func newStubborn(t *testing.T, ending string, env map[string]string) stubborn {
+	t.Helper()
+	s := stubborn{"stubborn-" + strings.ToLower(rand.Text()), ending}
+	env["ENDING"] = ending
+	stack.create(t, s.name, stubbornArchive, 2, env)
+	return s
+}
+
+// post sends a request to it, as its function URL would. A run that Lambda ended
+// has no answer.
+func (s stubborn) post(t *testing.T, key, body string) (r reply, killed bool) {
+	t.Helper()
+	event := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "$default", RawPath: "/charges", Body: body,
+		Headers: map[string]string{"content-type": "application/json", "idempotency-key": strconv.Quote(key)}}
+	event.RequestContext.HTTP.Method, event.RequestContext.HTTP.Path = http.MethodPost, "/charges"
+	payload, err := json.Marshal(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, failure := stack.invoke(t, s.name, payload)
+	if failure == told[s.ending] {
+		return r, true
+	}
+	var response events.APIGatewayV2HTTPResponse
+	if err := json.Unmarshal(answer, &response); err != nil || failure != "" {
+		t.Fatalf("got %q %s, want an answer or %s", failure, answer, told[s.ending])
+	}
+	return reply{response.StatusCode, nil, response.Body}, false
+}
+
+// wantKilled sends a request whose run Lambda has to end.
+func (s stubborn) wantKilled(t *testing.T, key, body string) {
+	t.Helper()
+	if r, killed := s.post(t, key, body); !killed {
+		t.Fatalf("got %v, want %s", r, told[s.ending])
+	}
+}
+
+// afterLease returns the first answer that does not say that the work goes on.
+func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bool) {
+	t.Helper()
+	waited := 0
+	eventually(t, 30*time.Second, "the lease has ended", func() bool {
+		r, killed = s.post(t, key, body)
+		if r.is(http.StatusConflict, "in-progress") {
+			waited++
+			return false
+		}
+		return true
+	})
+	if waited == 0 {
+		t.Error("the lease was over before Lambda's time-out and the margin were")
+	}
+	return r, killed
+}
+
+// The worker is killed at the time-out, or dies, after its effect and before the
+// record of it. Under Reconcile nobody does it again.
+func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
+	onEndings(t, func(t *testing.T, ending string) {
+		s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": "stubborn-reconcile", "KEYLESS": "yes"})
+		customer, key := newCustomer(), rand.Text()
+		s.wantKilled(t, key, aCharge(customer))
+		wantCharges(t, customer, 1)
+		r, killed := s.afterLease(t, key, aCharge(customer))
+		if killed {
+			t.Fatal("it ran again")
+		}
+		wantProblem(t, r, http.StatusConflict, "outcome-unknown")
+		r, _ = s.post(t, key, aCharge(customer))
+		wantProblem(t, r, http.StatusConflict, "outcome-unknown")
+		wantCharges(t, customer, 1)
+	})
+}
+
+// The same under Rerun, which says that doing it again is harmless: it is done
+// again, after the lease.
+func TestFM10_KilledAfterTheEffectRerun(t *testing.T) {
+	onEndings(t, func(t *testing.T, ending string) {
+		s := newStubborn(t, ending, map[string]string{"RECOVERY": "rerun", "OPERATION": "stubborn-rerun", "KEYLESS": "yes"})
+		customer, key := newCustomer(), rand.Text()
+		s.wantKilled(t, key, aCharge(customer))
+		wantCharges(t, customer, 1)
+		if r, killed := s.afterLease(t, key, aCharge(customer)); !killed {
+			t.Fatalf("got %v, want it to run again", r)
+		}
+		wantCharges(t, customer, 2)
+	})
+}
+
+func onEndings(t *testing.T, f func(t *testing.T, ending string)) {
+	t.Parallel()
+	for _, ending := range []string{sleep, kill} {
+		t.Run(ending, func(t *testing.T) {
+			t.Parallel()
+			f(t, ending)
+		})
+	}
+}
+
+// aKilledCharge returns the key of a charge of the stack's own operation, whose
+// worker has just been killed.
+func aKilledCharge(t *testing.T, ending, customer string) (key string) {
+	t.Helper()
+	s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": charge.Operation})
+	key = rand.Text()
+	s.wantKilled(t, key, aCharge(customer))
+	return key
+}
+
+// The same with a provider that knows keys, and the stack's reconciler, which asks
+// it on its schedule: the client that keeps asking gets its charge.
+func TestFM10_TheReconcilerFindsTheEffect(t *testing.T) {
+	onEndings(t, func(t *testing.T, ending string) {
+		customer := newCustomer()
+		key := aKilledCharge(t, ending, customer)
+		answers := map[string]int{}
+		var last reply
+		eventually(t, 3*time.Minute, "the charge is settled", func() bool {
+			last = byFunctionURL().post(t, key, aCharge(customer))
+			switch {
+			case last.is(http.StatusConflict, "in-progress"):
+				answers["in progress"]++
+			case last.is(http.StatusConflict, "outcome-unknown"):
+				answers["unknown"]++
+			default:
+				return true
+			}
+			return false
+		})
+		t.Logf("before it was settled: %v", answers)
+		booked := pay.charges(t, customer)
+		if len(booked) != 1 || pay.times(customer) != 1 {
+			t.Fatalf("%d charges, asked for %d times, want one", len(booked), pay.times(customer))
+		}
+		if last.status != http.StatusCreated || !last.replayed() || !strings.Contains(last.body, booked[0].ID) {
+			t.Errorf("got %v, want the replay of charge %s", last, booked[0].ID)
+		}
+		if answers["in progress"] == 0 {
+			t.Error("the lease was over before Lambda's time-out and the margin were")
+		}
+		wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
+	})
+}
+
+// The worker dies before the effect. The reconciler finds none, and the client's
+// retry is the first charge.
+func TestFM11_KilledBeforeTheEffect(t *testing.T) {
+	t.Parallel()
+	customer := newCustomer()
+	key := aKilledCharge(t, before, customer)
+	wantCharges(t, customer, 0)
+	var last reply
+	eventually(t, 3*time.Minute, "the charge is made", func() bool {
+		stack.reconcile(t)
+		last = byFunctionURL().post(t, key, aCharge(customer))
+		return last.status != http.StatusConflict
+	})
+	if last.status != http.StatusCreated || last.replayed() {
+		t.Errorf("got %v, want a charge", last)
+	}
+	wantCharges(t, customer, 1)
+	wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
+	wantCharges(t, customer, 1)
+}
+
+// A record about which the provider says nothing, as often as it is asked, is
+// handed to people, and stays as it is.
+func TestINV09_TheReconcilerGivesUp(t *testing.T) {
+	t.Parallel()
+	customer := newCustomer()
+	key := aKilledCharge(t, kill, customer)
+	id := charge.RecordIDOf(key)
+	pay.hush(idempotent.DownstreamKeyFor(id))
+	// Of the ten attempts, whose pauses are an hour in the end, nine have been.
+	_, err := stack.dynamodb.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+		TableName: &stack.records, Key: recordKey(id),
+		UpdateExpression: aws.String("SET rc = :nine"), ConditionExpression: aws.String("attribute_exists(pk)"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":nine": number(9)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := stack.configuration(t, stack.reconciler).Environment.Variables["ONCE_EXHAUSTED_QUEUE_URL"]
+	var handed struct {
+		Record string `json:"record_id"`
+		Key    string `json:"downstream_key"`
+	}
+	eventually(t, 3*time.Minute, "the record is in the queue", func() bool {
+		stack.reconcile(t)
+		out, err := stack.sqs.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queue, WaitTimeSeconds: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Messages) == 0 {
+			return false
+		}
+		if err := json.Unmarshal([]byte(*out.Messages[0].Body), &handed); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	})
+	if handed.Record != string(id) || handed.Key != idempotent.DownstreamKeyFor(id) {
+		t.Errorf("got %+v, want the record %s", handed, id)
+	}
+	wantProblem(t, byFunctionURL().post(t, key, aCharge(customer)), http.StatusConflict, "outcome-unknown")
+	wantCharges(t, customer, 1)
+}

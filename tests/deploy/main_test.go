@@ -1,0 +1,96 @@
+// Package deploy deploys the charge stack of infra with the CDK to LocalStack and
+// tries it as its clients would, on real Lambda processes: they are killed at
+// their time-outs, crash, and are replaced while requests run. What happened is
+// counted in the payment provider's ledger, which is in this process.
+package deploy
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// What all tests share. Their keys and customers never meet.
+var (
+	pay   *bank
+	stack *deployment
+)
+
+// patience bounds the whole of bringing the stack up, downloads included.
+const patience = 10 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	children, err := newFamily()
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if left := children.waitForEnd(20 * time.Second); left != nil && err == nil {
+			err = fmt.Errorf("processes were left behind: %q", left)
+		}
+	}()
+	scratch, err := os.MkdirTemp("", "once-deploy")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(scratch)
+	pay, err = newBank(scratch)
+	if err != nil {
+		return 0, err
+	}
+	defer pay.close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	prepared := make(chan error, 1)
+	began := time.Now()
+	note := func(what string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), what) }
+	go func() { prepared <- build(ctx); note("functions built") }()
+	endpoint, stop, err := engine.LocalStack()
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	note("LocalStack is up")
+	cdk, err := newCDK(ctx, scratch, endpoint)
+	if err != nil {
+		return 0, err
+	}
+	note("CDK installed")
+	if err := cdk.bootstrap(ctx); err != nil {
+		return 0, err
+	}
+	note("bootstrapped")
+	if err := <-prepared; err != nil {
+		return 0, err
+	}
+	stack, err = deploy(ctx, cdk, pay.address("v1"))
+	if err != nil {
+		return 0, err
+	}
+	note("deployed")
+	// These tests wait more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "24"); err != nil {
+		return 0, err
+	}
+	code = m.Run()
+	note("tested")
+	return code, nil
+}

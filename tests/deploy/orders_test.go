@@ -1,0 +1,263 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/once-lambda/once/examples/charge-lambda/provider"
+)
+
+// What becomes of an order the first time.
+const (
+	fine     = "fine"
+	crashed  = "crashed"  // the process dies after the customer was charged
+	stalled  = "stalled"  // it stops there, and is killed at the time-out
+	answered = "answered" // the charge is booked, and every answer is lost until the provider is mended
+	declined = "declined" // the customer cannot pay
+)
+
+type order struct {
+	ID       string `json:"order_id"`
+	Customer string `json:"customer"`
+	SKU      string `json:"sku"`
+	Quantity int    `json:"quantity"`
+	Amount   int    `json:"amount"`
+	fate     string
+}
+
+// shift is the orders of the test, and what was done to them.
+type shift struct {
+	sku    string
+	orders []order
+	poison int
+	kills  atomic.Int32 // processes that were killed, and those that were stopped
+	stops  atomic.Int32
+	mended atomic.Bool
+}
+
+const stock = 10_000
+
+// 100 messages, some of them twice, some poisoned, while processes crash, stall
+// and lose answers: every order is taken once, and the poison ends in the
+// dead-letter queue. A redrive of that doubles nothing and loses nothing.
+func TestFM42_Orders(t *testing.T) {
+	t.Parallel()
+	s := &shift{sku: "sku-" + rand.Text()}
+	for _, queue := range []string{stack.orders, stack.deadOrders} { // an earlier run's
+		if _, err := stack.sqs.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: &queue}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.putStock(t)
+	messages := s.messages()
+	s.send(t, stack.orders, messages...)
+
+	fates := map[string]int{}
+	for _, o := range s.orders {
+		fates[o.fate]++
+	}
+	eventually(t, 4*time.Minute, "the queue is empty and the dead-letter queue has what nobody can take", func() bool {
+		return depth(t, stack.orders) == 0 && depth(t, stack.deadOrders) >= s.poison+fates[answered]
+	})
+	dead := depth(t, stack.deadOrders)
+	t.Logf("%d messages: %d orders, some twice, %v, and %d poisoned; %d processes killed, %d stopped; %d messages in the dead-letter queue",
+		len(messages), len(s.orders), fates, s.poison, s.kills.Load(), s.stops.Load(), dead)
+	if int(s.kills.Load()) < fates[crashed] || int(s.stops.Load()) < fates[stalled] {
+		t.Errorf("%d processes killed and %d stopped, want at least %d and %d", s.kills.Load(), s.stops.Load(), fates[crashed], fates[stalled])
+	}
+	for _, o := range s.orders {
+		if o.fate == answered && s.taken(t, o) {
+			t.Errorf("order %s was taken without the provider's answer", o.ID)
+		}
+	}
+
+	// The provider is mended and people send everything again, with an order that
+	// was taken already.
+	s.mended.Store(true)
+	s.send(t, stack.deadOrders, messages[0])
+	s.redrive(t)
+	eventually(t, 4*time.Minute, "every order is taken, and only the poison is left", func() bool {
+		if depth(t, stack.orders) != 0 || depth(t, stack.deadOrders) != s.poison {
+			return false
+		}
+		for _, o := range s.orders {
+			if o.fate != declined && !s.taken(t, o) {
+				return false
+			}
+		}
+		return true
+	})
+	s.wantBooks(t)
+}
+
+// messages makes the orders, sets their fates, and returns their messages.
+func (s *shift) messages() (list []string) {
+	for i := range 76 {
+		o := order{ID: "order-" + rand.Text(), Customer: newCustomer(), SKU: s.sku, Quantity: 1 + i%3, Amount: 100 + i, fate: fine}
+		switch i % 20 {
+		case 3:
+			o.fate = crashed
+			pay.after(o.Customer, once(func() { s.kills.Add(signalAll(stack.ordersFunction, syscall.SIGKILL)) }))
+		case 9:
+			o.fate = stalled
+			pay.after(o.Customer, once(func() { s.stops.Add(signalAll(stack.ordersFunction, syscall.SIGSTOP)) }))
+		case 14:
+			o.fate = declined
+			o.Customer = provider.CustomerDeclined
+		case 19:
+			o.fate = answered
+			pay.after(o.Customer, func(int) bool { return s.mended.Load() })
+		}
+		s.orders = append(s.orders, o)
+		text, _ := json.Marshal(o)
+		list = append(list, string(text))
+	}
+	list = append(list, list[:20]...) // of every fate
+	poison := []string{
+		`{"order_id":`,
+		`{}`,
+		`{"order_id":"` + rand.Text() + `"}`,
+		`{"order_id":"` + rand.Text() + `","customer":"cus_1","sku":"` + s.sku + `","quantity":-1,"amount":1}`,
+	}
+	s.poison = len(poison)
+	return append(list, poison...)
+}
+
+// once returns what a customer's first charge brings with it.
+func once(f func()) afterwards {
+	return func(times int) bool {
+		if times == 1 {
+			f()
+		}
+		return true
+	}
+}
+
+// signalAll sends a signal to all processes of a function.
+func signalAll(function string, signal syscall.Signal) (n int32) {
+	for _, pid := range functions(function) {
+		if syscall.Kill(pid, signal) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shift) send(t *testing.T, queue string, messages ...string) {
+	t.Helper()
+	for batch := range slices.Chunk(messages, 10) {
+		var entries []types.SendMessageBatchRequestEntry
+		for i, body := range batch {
+			entries = append(entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(body)})
+		}
+		out, err := stack.sqs.SendMessageBatch(t.Context(), &sqs.SendMessageBatchInput{QueueUrl: &queue, Entries: entries})
+		if err != nil || len(out.Failed) > 0 {
+			t.Fatalf("sending failed: %v %+v", err, out)
+		}
+	}
+}
+
+// depth is how many messages a queue has, those in somebody's hands included.
+func depth(t *testing.T, queue string) (n int) {
+	t.Helper()
+	out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{
+		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range out.Attributes {
+		count, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += count
+	}
+	return n
+}
+
+// redrive moves all messages of the dead-letter queue back.
+func (s *shift) redrive(t *testing.T) {
+	t.Helper()
+	out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
+		QueueUrl: &stack.deadOrders, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arn := out.Attributes[string(types.QueueAttributeNameQueueArn)]
+	if _, err := stack.sqs.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: &arn}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the dead-letter queue is empty", func() bool { return depth(t, stack.deadOrders) == 0 })
+}
+
+func (s *shift) putStock(t *testing.T) {
+	t.Helper()
+	_, err := stack.dynamodb.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &stack.shop, Item: map[string]dynamodbtypes.AttributeValue{
+		"pk": &dynamodbtypes.AttributeValueMemberS{Value: "stock#" + s.sku}, "available": number(stock),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inShop returns an item of the shop's table, or nil.
+func (s *shift) inShop(t *testing.T, pk string) map[string]dynamodbtypes.AttributeValue {
+	t.Helper()
+	out, err := stack.dynamodb.GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: &stack.shop, ConsistentRead: aws.Bool(true),
+		Key: map[string]dynamodbtypes.AttributeValue{"pk": &dynamodbtypes.AttributeValueMemberS{Value: pk}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Item
+}
+
+func (s *shift) taken(t *testing.T, o order) bool {
+	t.Helper()
+	return s.inShop(t, "order#"+o.ID) != nil
+}
+
+// wantBooks compares the shop's books, the outbox and the provider's ledger with
+// the orders.
+func (s *shift) wantBooks(t *testing.T) {
+	t.Helper()
+	left := stock
+	for _, o := range s.orders {
+		booked := pay.charges(t, o.Customer)
+		item := s.inShop(t, "order#"+o.ID)
+		announced := s.inShop(t, "outbox#"+o.ID) != nil
+		if o.fate == declined {
+			if len(booked) != 0 || item != nil || announced {
+				t.Errorf("declined order %s: %d charges, taken %v, announced %v", o.ID, len(booked), item != nil, announced)
+			}
+			continue
+		}
+		left -= o.Quantity
+		if len(booked) != 1 || item == nil || !announced {
+			t.Errorf("order %s (%s): %d charges, taken %v, announced %v; want one of each", o.ID, o.fate, len(booked), item != nil, announced)
+			continue
+		}
+		if charge, _ := item["charge"].(*dynamodbtypes.AttributeValueMemberS); charge == nil || charge.Value != booked[0].ID || booked[0].Amount != int64(o.Amount) {
+			t.Errorf("order %s has charge %v, want %s of %d", o.ID, item["charge"], booked[0].ID, o.Amount)
+		}
+	}
+	if available, _ := s.inShop(t, "stock#"+s.sku)["available"].(*dynamodbtypes.AttributeValueMemberN); available == nil || available.Value != strconv.Itoa(left) {
+		t.Errorf("there are %+v left of %d, want %d", available, stock, left)
+	}
+}

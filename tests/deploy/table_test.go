@@ -1,0 +1,124 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The table is what was declared.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	store, err := dynamostore.New(stack.dynamodb, stack.records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Check(t.Context()); err != nil { // keys, index, time to live
+		t.Error(err)
+	}
+	table, err := stack.dynamodb.DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &stack.records})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !aws.ToBool(table.Table.DeletionProtectionEnabled) {
+		t.Error("the table may be deleted")
+	}
+	if mode := table.Table.BillingModeSummary; mode == nil || mode.BillingMode != types.BillingModePayPerRequest {
+		t.Errorf("the table is billed as %+v, want by request", mode)
+	}
+	if _, err := stack.dynamodb.DeleteTable(t.Context(), &dynamodb.DeleteTableInput{TableName: &stack.records}); err == nil {
+		t.Error("the table was deleted")
+	}
+	backups, err := stack.dynamodb.DescribeContinuousBackups(t.Context(), &dynamodb.DescribeContinuousBackupsInput{TableName: &stack.records})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pitr := backups.ContinuousBackupsDescription.PointInTimeRecoveryDescription; pitr == nil || pitr.PointInTimeRecoveryStatus != types.PointInTimeRecoveryStatusEnabled {
+		t.Errorf("point-in-time recovery is %+v, want it on", pitr)
+	}
+}
+
+// A record is deleted once its time to live is over, and others stay. Its key is a
+// new one then.
+func TestExpiredRecordsAreRemoved(t *testing.T) {
+	t.Parallel()
+	customer, expired, kept := newCustomer(), rand.Text(), rand.Text()
+	first := map[string]reply{}
+	for _, key := range []string{expired, kept} {
+		first[key] = byFunctionURL().post(t, key, aCharge(customer))
+		if first[key].status != http.StatusCreated {
+			t.Fatalf("got %v, want a charge", first[key])
+		}
+	}
+	// Its retention was over an hour and a second ago.
+	over := time.Now().Add(-time.Second)
+	id := recordKey(charge.RecordIDOf(expired))
+	_, err := stack.dynamodb.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+		TableName: &stack.records, Key: id,
+		UpdateExpression:         aws.String("SET #ttl = :ttl, #exp = :exp"),
+		ConditionExpression:      aws.String("attribute_exists(pk) AND attribute_exists(#ttl)"),
+		ExpressionAttributeNames: map[string]string{"#ttl": dynamostore.TTLAttribute, "#exp": "exp"},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":ttl": number(over.Unix()), ":exp": number(over.Add(-time.Hour).UnixMilli()),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed := removeExpired(t); removed == 0 {
+		t.Error("nothing was removed")
+	}
+	item, err := stack.dynamodb.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &stack.records, Key: id, ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(item.Item) != 0 {
+		t.Errorf("the record is still there: %v", item.Item)
+	}
+	wantReplay(t, byFunctionURL().post(t, kept, aCharge(customer)), first[kept])
+	if r := byFunctionURL().post(t, expired, aCharge(newCustomer())); r.status != http.StatusCreated || r.replayed() {
+		t.Errorf("got %v for the key and another request, want a charge", r)
+	}
+	wantCharges(t, customer, 2)
+}
+
+func recordKey(id idempotent.RecordID) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: string(id)}}
+}
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+// removeExpired does at once what DynamoDB does within days, and returns how many
+// items it removed.
+func removeExpired(t *testing.T) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, stack.cdk.endpoint+"/_aws/dynamodb/expired", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	var removed struct{ ExpiredItems int }
+	if err != nil || json.Unmarshal(text, &removed) != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return removed.ExpiredItems
+}
