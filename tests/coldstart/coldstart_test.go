@@ -1,0 +1,186 @@
+//go:build !race
+
+// The race detector is not in what is measured, but beside it.
+
+// Package coldstart holds how much larger the toolkit makes a function, and how
+// much later it is ready.
+package coldstart
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/infra/bundle"
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// The limits of what the toolkit adds to a function.
+const (
+	sizeLimit  = 600_000 // bytes of the archive
+	startLimit = 5 * time.Millisecond
+)
+
+const (
+	bare   = "./tests/coldstart/bare"
+	once   = "./tests/coldstart/once"
+	charge = "./examples/charge-lambda/cmd/lambda" // which has telemetry besides
+)
+
+func archive(t *testing.T, pkg, arch string) []byte {
+	t.Helper()
+	zipped, err := bundle.Build(t.Context(), engine.Root(), pkg, arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zipped
+}
+
+func TestSize(t *testing.T) {
+	for _, arch := range bundle.Architectures {
+		without, with := len(archive(t, bare, arch)), len(archive(t, once, arch))
+		t.Logf("%s: %.2f MB against %.2f MB, %.2f MB more; the limit is %.2f", arch,
+			float64(with)/1e6, float64(without)/1e6, float64(with-without)/1e6, sizeLimit/1e6)
+		if with-without > sizeLimit {
+			t.Errorf("%s: %d bytes more", arch, with-without)
+		}
+		if with <= without {
+			t.Errorf("%s: nothing was measured", arch)
+		}
+	}
+}
+
+const (
+	starts   = 41 // of each
+	attempts = 3  // at medians below the limit
+)
+
+// From the start of the process until the function asks for its first event:
+// what Lambda's log calls its init duration.
+func TestStart(t *testing.T) {
+	programs := []string{bare, once, charge}
+	bootstraps := make([]string, len(programs))
+	for i, pkg := range programs {
+		bootstraps[i] = unpack(t, archive(t, pkg, runtime.GOARCH))
+		start(t, bootstraps[i]) // it is in the page cache from here on
+	}
+	for i := range attempts {
+		medians := interleaved(t, bootstraps)
+		within := true
+		for j := 1; j < len(programs); j++ {
+			more := medians[j] - medians[0]
+			t.Logf("measurement %d of at most %d: %s is ready after %s, %s after %s: %s more; the limit is %s; medians of %d starts",
+				i+1, attempts, programs[j], medians[j], bare, medians[0], more, startLimit, starts)
+			within = within && more <= startLimit
+		}
+		if within {
+			return
+		}
+	}
+	t.Errorf("above the limit in each of %d measurements", attempts)
+}
+
+// interleaved starts the programs in turn, each turn beginning with another one,
+// and returns their medians.
+func interleaved(t *testing.T, bootstraps []string) []time.Duration {
+	t.Helper()
+	took := make([][]time.Duration, len(bootstraps))
+	for turn := range starts {
+		for i := range bootstraps {
+			i = (i + turn) % len(bootstraps)
+			took[i] = append(took[i], start(t, bootstraps[i]))
+		}
+	}
+	medians := make([]time.Duration, len(bootstraps))
+	for i, durations := range took {
+		slices.Sort(durations)
+		medians[i] = durations[len(durations)/2].Round(10 * time.Microsecond)
+	}
+	return medians
+}
+
+func unpack(t *testing.T, zipped []byte) string {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(zipped), int64(len(zipped)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := r.Open("bootstrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	code, err := io.ReadAll(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bootstrap")
+	if err := os.WriteFile(path, code, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// start starts a bootstrap, gives it one event, which is no charge, and ends it.
+// It returns how long it took until the bootstrap asked for the event.
+func start(t *testing.T, bootstrap string) time.Duration {
+	t.Helper()
+	asked, answered := make(chan time.Time, 1), make(chan string, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- time.Now():
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "request-1")
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli()))
+			fmt.Fprint(w, `{"version": "2.0", "rawPath": "/charges", "headers": {"idempotency-key": "\"key-1\""},
+				"requestContext": {"http": {"method": "POST", "path": "/charges"}}, "body": "not a charge"}`)
+		default: // there is one event, and the process will be ended
+			<-r.Context().Done()
+		}
+	})
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/request-1/response", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		answered <- string(body)
+		w.WriteHeader(http.StatusAccepted)
+	})
+	api := httptest.NewServer(mux)
+	defer api.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bootstrap)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.Env = []string{
+		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(api.URL, "http://"), "AWS_LAMBDA_FUNCTION_NAME=charge", "_HANDLER=bootstrap",
+		"AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
+		"ONCE_TABLE=records", "PROVIDER_URL=http://127.0.0.1:1",
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var body string
+	select {
+	case body = <-answered:
+	case <-ctx.Done():
+	}
+	cancel()
+	cmd.Wait()
+	if !strings.Contains(body, `"statusCode":400`) {
+		t.Fatalf("it answered %q\n%s", body, &stderr)
+	}
+	return (<-asked).Sub(began)
+}
