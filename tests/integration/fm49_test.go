@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// worldwide is a global table with eventual consistency: a table stands for each
+// region, and the test is the replication.
+type worldwide struct {
+	t       *testing.T
+	db      database
+	tables  []string
+	guards  []*idempotent.Guard
+	effects map[string]int // by key
+}
+
+func newWorldwide(t *testing.T, db database, regions int) *worldwide {
+	t.Helper()
+	w := &worldwide{t: t, db: db, effects: map[string]int{}}
+	for range regions {
+		store, table := newTable(t, db)
+		if err := store.CreateTable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		guard, err := idempotent.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.tables, w.guards = append(w.tables, table), append(w.guards, guard)
+	}
+	return w
+}
+
+// request sends a request for a key to a region. Its handler says which effect
+// it had.
+func (w *worldwide) request(region int, k idempotent.Key) (string, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	return idempotent.Do(ctx, w.guards[region], k, func(context.Context) (string, error) {
+		w.effects[k.ID]++
+		return fmt.Sprintf("effect %d, region %d", w.effects[k.ID], region), nil
+	})
+}
+
+// replicate brings what was written in a region to another. Of two writes of a
+// record the last one wins, which here is the one of the region that it comes from.
+func (w *worldwide) replicate(from, to int) {
+	w.t.Helper()
+	page, err := w.db.client().Scan(w.t.Context(), &dynamodb.ScanInput{TableName: &w.tables[from]})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(page.Items) == 0 || page.LastEvaluatedKey != nil {
+		w.t.Fatalf("%d records to replicate, and more: %v", len(page.Items), page.LastEvaluatedKey != nil)
+	}
+	for _, item := range page.Items {
+		if _, err := w.db.client().PutItem(w.t.Context(), &dynamodb.PutItemInput{TableName: &w.tables[to], Item: item}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// Two regions that get the same key before either hears of the other both run
+// it, and of the two outcomes one is lost.
+func TestFM49_TwoRegionsWinOneKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) {
+		w, k := newWorldwide(t, db, 2), newKey()
+		first, err1 := w.request(0, k)
+		second, err2 := w.request(1, k)
+		if err1 != nil || err2 != nil || w.effects[k.ID] != 2 || first == second {
+			t.Fatalf("%q (%v) and %q (%v) after %d effects, want two effects", first, err1, second, err2, w.effects[k.ID])
+		}
+		w.replicate(1, 0)
+		again, err := w.request(0, k)
+		if err != nil || again != second || w.effects[k.ID] != 2 {
+			t.Errorf("the first region's client is told %q (%v), want what the second one did: %q", again, err, second)
+		}
+	})
+}
+
+// Once the record has arrived, the other region knows: it replays, and refuses
+// while the work is going on.
+func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) {
+		w, k := newWorldwide(t, db, 2), newKey()
+		_, err := idempotent.Do(t.Context(), w.guards[0], k, func(context.Context) (string, error) {
+			w.replicate(0, 1)
+			if _, err := w.request(1, k); !errors.Is(err, idempotent.ErrInProgress) {
+				t.Errorf("while the first region runs it, the second says %v", err)
+			}
+			w.effects[k.ID]++
+			return "the effect", nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.replicate(0, 1)
+		if got, err := w.request(1, k); err != nil || got != "the effect" || w.effects[k.ID] != 1 {
+			t.Errorf("the second region says %q (%v) after %d effects, want the replay", got, err, w.effects[k.ID])
+		}
+	})
+}
+
+// home is the one region that the requests of a key are sent to.
+func home(k idempotent.Key, regions int) int {
+	h := fnv.New32a()
+	h.Write([]byte(k.RecordID()))
+	return int(h.Sum32() % uint32(regions))
+}
+
+// With one region per key there is one effect, wherever a request comes in and
+// however late the replication is.
+func TestFM49_OneRegionPerKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) {
+		w := newWorldwide(t, db, 2)
+		const keys = 24
+		served := make([]int, 2)
+		for range keys {
+			k := newKey()
+			var outcomes []string
+			for range w.guards { // a request comes in at each region, and is sent on
+				served[home(k, len(w.guards))]++
+				got, err := w.request(home(k, len(w.guards)), k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				outcomes = append(outcomes, got)
+			}
+			if w.effects[k.ID] != 1 || outcomes[0] != outcomes[1] {
+				t.Errorf("%d effects, and outcomes %q", w.effects[k.ID], outcomes)
+			}
+		}
+		t.Logf("%d keys, requests by region %v", keys, served)
+		if served[0] == 0 || served[1] == 0 {
+			t.Errorf("all requests went to one region: %v", served)
+		}
+	})
+}
