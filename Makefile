@@ -24,8 +24,9 @@ demo: ## Kill an order at every step of it, and see what is left (needs Java)
 test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost
 
 .PHONY: test-unit
-test-unit: ## Race tests of the packages, without engines
+test-unit: ## Race tests of the packages, without engines; infra without the race detector
 	go test -race $(PACKAGES)
+	go test ./infra/...
 	cd tools && GOWORK=off go test ./...
 
 .PHONY: fuzz test-fuzz
@@ -56,9 +57,10 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
 
 .PHONY: test-cost
-test-cost: ## Limits of processor time and time, without the race detector
+test-cost: ## Limits of time, processor time, sizes and cold starts, without the race detector
 	go test -count=1 -run '^TestLimits$$' ./lambdahttp
 	go test -count=1 ./tests/bench
+	go test -count=1 ./tests/coldstart
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack
@@ -68,8 +70,8 @@ test-localstack: ## Tests of the scripts that start LocalStack
 lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
-	go vet $(PACKAGES) ./tests/...
-	$(BIN)/staticcheck $(PACKAGES) ./tests/...
+	go vet $(PACKAGES) ./infra/... ./tests/...
+	$(BIN)/staticcheck $(PACKAGES) ./infra/... ./tests/...
 	cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(BIN)/staticcheck ./...
 
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -89,6 +91,14 @@ BENCH_COUNT ?= 6
 bench: ## Comparisons (on stderr), then benchmarks for benchstat (BENCH_COUNT)
 	@go test -count=1 -v ./tests/bench >&2
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
+
+.PHONY: bundles deploy destroy
+bundles: ## Build the functions for Lambda, arm64 and x86_64, and say how large they are
+	@cd infra && go run ./cmd/bundle
+deploy: ## Deploy the charge stack to your AWS account (PROVIDER_URL, ARGS)
+	@infra/deploy deploy $(ARGS)
+destroy: ## Destroy it; its tables stay (ARGS)
+	@infra/deploy destroy $(ARGS)
 
 .PHONY: up down
 up: ## Start LocalStack and print its address

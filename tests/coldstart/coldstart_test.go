@@ -1,9 +1,8 @@
 //go:build !race
 
-// The race detector is not in what is measured, but beside it.
+// The race detector would slow down this side of the Runtime API, so these limits
+// are held without it.
 
-// Package coldstart holds how much larger the toolkit makes a function, and how
-// much later it is ready.
 package coldstart
 
 import (

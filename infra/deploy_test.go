@@ -1,0 +1,94 @@
+package infra_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stand writes a program that stands for another one.
+func stand(t *testing.T, dir, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What deploys to an account says what it lacks before it begins, and else builds
+// the bundles, installs the CDK as locked, once, and runs it. Nothing of it is
+// the real one here.
+func TestDeploy(t *testing.T) {
+	const url, key = "PROVIDER_URL=https://payments.example.com/v1", "AWS_ACCESS_KEY_ID=test"
+	for _, row := range []struct {
+		name, args string
+		env        []string
+		without    string // a tool
+		want       string // in what it says
+		ran        string // by the stand-ins, line by line
+	}{
+		{name: "no verb", env: []string{url, key}, want: "say deploy or destroy"},
+		{name: "no provider", args: "deploy", env: []string{key}, want: "PROVIDER_URL is '': set it"},
+		{name: "no address", args: "deploy", env: []string{key, "PROVIDER_URL=payments"}, want: "PROVIDER_URL is 'payments': set it"},
+		{name: "no credentials", args: "deploy", env: []string{url}, want: "there are no AWS credentials: set AWS_PROFILE"},
+		{name: "no credentials to destroy with", args: "destroy", want: "there are no AWS credentials"},
+		{name: "no npm", args: "deploy", env: []string{url, key}, without: "npm", want: "npm is missing"},
+		{name: "deploy", args: "deploy --require-approval never", env: []string{url, key},
+			ran: "npm ci\ngo run ./cmd/bundle\ncdk deploy -c providerUrl=https://payments.example.com/v1 --require-approval never\n"},
+		{name: "destroy", args: "destroy", env: []string{"AWS_PROFILE=acme"},
+			ran: "npm ci\ngo run ./cmd/bundle\ncdk destroy -c providerUrl=https://destroyed.invalid\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir, bin := t.TempDir(), t.TempDir()
+			log := filepath.Join(dir, "ran")
+			stand(t, bin, "go", `echo "go $*" >>`+log)
+			stand(t, bin, "node", "")
+			stand(t, bin, "npm", `echo "npm $1" >>`+log+`
+while [ "$1" != --prefix ]; do shift; done
+mkdir -p "$2/node_modules/.bin" && printf '#!/bin/sh\necho "cdk $*" >>`+log+`\n' >"$2/node_modules/.bin/cdk" && chmod +x "$2/node_modules/.bin/cdk"`)
+			path := bin + ":/usr/bin:/bin"
+			if row.without != "" { // a PATH with nothing but what the script needs
+				os.Remove(filepath.Join(bin, row.without))
+				for _, tool := range []string{"bash", "dirname"} {
+					found, err := exec.LookPath(tool)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := os.Symlink(found, filepath.Join(bin, tool)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				path = bin
+			}
+			run := func() string {
+				cmd := exec.Command("./deploy", strings.Fields(row.args)...)
+				cmd.Env = append(row.env, "HOME="+dir, "ONCE_CACHE="+filepath.Join(dir, "cache"), "PATH="+path)
+				said, err := cmd.CombinedOutput()
+				if failed := err != nil; failed != (row.want != "") {
+					t.Fatalf("%v: %s", err, said)
+				}
+				return string(said)
+			}
+			if said := run(); !strings.Contains(said, row.want) {
+				t.Errorf("it says %q, want %q", said, row.want)
+			}
+			ran, err := os.ReadFile(log)
+			if err != nil && row.ran != "" {
+				t.Fatal(err)
+			}
+			if string(ran) != row.ran {
+				t.Errorf("it ran\n%swant\n%s", ran, row.ran)
+			}
+			if row.ran != "" { // it is installed now
+				run()
+				if again, err := os.ReadFile(log); err != nil || strings.Count(string(again), "npm ci") != 1 || strings.Count(string(again), "cdk ") != 2 {
+					t.Errorf("the second time it ran (%v)\n%s", err, again)
+				}
+			}
+			if parts, _ := filepath.Glob(filepath.Join(dir, "cache", "cdk-part-*")); len(parts) != 0 {
+				t.Errorf("it leaves %v", parts)
+			}
+		})
+	}
+}
