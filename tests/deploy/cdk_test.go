@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -18,26 +19,33 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// stubbornArchive is the function of these tests.
-var stubbornArchive []byte
+// What the tests deploy besides the stack: the function of these tests, and
+// another build of the stack's own.
+var stubbornArchive, chargeArchive []byte
 
 // build builds the functions for this machine's processor.
 func build(ctx context.Context) (err error) {
 	if err := command(ctx, "infra", os.Environ(), "go", "run", "./cmd/bundle", "-arch", runtime.GOARCH); err != nil {
 		return err
 	}
-	stubbornArchive, err = bundle.Build(ctx, filepath.Join(engine.Root(), "tests"), "./deploy/functions/stubborn", runtime.GOARCH)
+	if stubbornArchive, err = bundle.Build(ctx, filepath.Join(engine.Root(), "tests"), "./deploy/functions/stubborn", runtime.GOARCH); err != nil {
+		return err
+	}
+	chargeArchive, err = bundle.Build(ctx, engine.Root(), "./examples/charge-lambda/cmd/lambda", runtime.GOARCH)
 	return err
 }
 
 const (
-	account   = "000000000000"
-	region    = "us-east-1"
-	stackName = "ChargeStack"
+	account = "000000000000"
+	region  = "us-east-1"
 	// orderTimeout is that of the function behind the queue, in seconds. The queue
 	// hides messages for six times as long.
 	orderTimeout = 2
 )
+
+// stackName is a new one each time: LocalStack cannot update a stack that has a
+// stage of an API, and loses the stage.
+var stackName = "Charge" + rand.Text()[:8]
 
 // cdk is the CDK's command line, the one for LocalStack.
 type cdk struct {

@@ -40,10 +40,11 @@ func (f family) waitForEnd(patience time.Duration) (left []string) {
 	}
 }
 
-// functions returns the processes that run a Lambda function of our LocalStack.
+// functions returns the processes that run a Lambda function, whose name nobody
+// else has.
 func functions(name string) (pids []int) {
 	for pid, env := range environments() {
-		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" && env["AWS_ENDPOINT_URL"] == stack.runtimeEndpoint {
+		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" {
 			pids = append(pids, pid)
 		}
 	}

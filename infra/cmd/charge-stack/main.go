@@ -15,13 +15,34 @@ import (
 )
 
 func main() {
-	defer jsii.Close()
-	app := awscdk.NewApp(nil)
-	if err := build(app); err != nil {
+	err := synth()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "charge-stack:", err)
+	}
+	end()
+	if err != nil {
 		os.Exit(1)
 	}
+}
+
+func synth() error {
+	app := awscdk.NewApp(nil)
+	if err := build(app); err != nil {
+		return err
+	}
 	app.Synth(nil)
+	return nil
+}
+
+// end ends the CDK's process and waits for it. The jsii runtime does so in two
+// places at once, and the one that comes second says "exited abnormally: waitid:
+// no child processes" (process.go, ensureStarted and Close), so from here on
+// nobody hears what it says.
+func end() {
+	if silence, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		os.Stderr = silence
+	}
+	jsii.Close()
 }
 
 func build(app awscdk.App) error {

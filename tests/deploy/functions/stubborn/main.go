@@ -15,9 +15,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
@@ -53,16 +55,21 @@ func newHandler() (charge.HandlerFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client of the example uses it; the AWS SDK has one of its own.
-	http.DefaultTransport = stubborn{http.DefaultTransport}
 	provider, err := charge.NewClient(os.Getenv("PROVIDER_URL"))
 	if err != nil {
 		return nil, err
 	}
-	return charge.New(guard, provider, func(o *lambdahttp.Options) {
+	h := charge.New(guard, provider, func(o *lambdahttp.Options) {
 		o.Operation = func(*lambdahttp.Request) string { return os.Getenv("OPERATION") }
 		o.Guard = func(o *idempotent.Options) { o.Recovery = recovery }
-	}), nil
+	})
+	// The example's client uses the default transport; the AWS SDK and Lambda's
+	// runtime have their own by the time of the first event.
+	turn := sync.OnceFunc(func() { http.DefaultTransport = stubborn{http.DefaultTransport} })
+	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		turn()
+		return h(ctx, ev)
+	}, nil
 }
 
 // stubborn sends requests, and does not come back from them.

@@ -1,0 +1,125 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// traffic is clients that charge one customer after the other and repeat every
+// request until it has its outcome.
+type traffic struct {
+	enough chan struct{} // closed by stop
+	stop   func()
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	paid    []payment
+	refused map[int]int // answers that were no outcome, by status
+}
+
+// payment is a request with its outcome.
+type payment struct {
+	door          door
+	customer, key string
+	outcome       reply
+}
+
+func (tr *traffic) start(t *testing.T, doors ...door) {
+	for _, d := range doors {
+		tr.wg.Go(func() {
+			for {
+				select {
+				case <-tr.enough:
+					return
+				default:
+					tr.pay(t, d)
+				}
+			}
+		})
+	}
+}
+
+func (tr *traffic) pay(t *testing.T, d door) {
+	p := payment{door: d, customer: newCustomer(), key: rand.Text()}
+	pay.after(p.customer, func(int) bool {
+		time.Sleep(100 * time.Millisecond) // the work, which something may come into
+		return true
+	})
+	if !tr.try(t, &p) {
+		tr.wg.Go(func() { tr.insist(t, &p) }) // and others go on
+	}
+}
+
+// try sends the request once, and reports whether that was the last time.
+func (tr *traffic) try(t *testing.T, p *payment) (over bool) {
+	p.outcome = p.door.post(t, p.key, aCharge(p.customer))
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	switch s := p.outcome.status; {
+	case s == http.StatusCreated:
+		tr.paid = append(tr.paid, *p)
+		return true
+	case s >= 400 && s < 500 && s != http.StatusConflict && s != http.StatusTooManyRequests:
+		t.Errorf("%s: got %v", p.door.name, p.outcome)
+		tr.stop() // one of these says it all
+		return true
+	default:
+		tr.refused[s]++
+		return false
+	}
+}
+
+func (tr *traffic) insist(t *testing.T, p *payment) {
+	for deadline := time.Now().Add(5 * time.Minute); !tr.try(t, p); time.Sleep(500 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%s: no outcome for %s: %v", p.door.name, p.key, p.outcome)
+			return
+		}
+	}
+}
+
+func (tr *traffic) count() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(tr.paid)
+}
+
+// The functions get new code and a new configuration while requests run, as a
+// deployment of the stack does it; LocalStack ends the old ones at once, with what
+// they were doing. No charge is made twice, and no client is left without its
+// outcome.
+func TestRedeployUnderTraffic(t *testing.T) {
+	tr := &traffic{enough: make(chan struct{}), refused: map[int]int{}}
+	tr.stop = sync.OnceFunc(func() { close(tr.enough) })
+	tr.start(t, byFunctionURL(), byREST(0), byREST(1))
+	defer tr.wg.Wait()
+	defer tr.stop()
+	eventually(t, time.Minute, "there is traffic", func() bool { return tr.count() >= 20 })
+	for _, function := range []string{stack.chargesURL, stack.chargesREST, stack.chargesURL, stack.chargesREST} {
+		stack.redeploy(t, function, pay.address("v2"))
+		more := tr.count() + 10
+		eventually(t, time.Minute, "the traffic goes on", func() bool { return tr.count() >= more })
+	}
+	tr.stop()
+	// What was cut off has to wait for the reconciler.
+	t.Parallel()
+	tr.wg.Wait()
+
+	t.Logf("%d charges, %d requests by the old functions and %d by the new; not yet an outcome, by status: %v",
+		len(tr.paid), pay.times("v1"), pay.times("v2"), tr.refused)
+	if old, replaced := pay.times("v1"), pay.times("v2"); old < 20 || replaced < 20 {
+		t.Errorf("%d requests by the old functions and %d by the new, want 20 of each", old, replaced)
+	}
+	if cut := tr.refused[http.StatusBadGateway] + tr.refused[http.StatusInternalServerError]; cut == 0 {
+		t.Error("nothing was cut off")
+	}
+	for _, p := range tr.paid {
+		wantCharges(t, p.customer, 1)
+		if r := p.door.post(t, p.key, aCharge(p.customer)); r.status != p.outcome.status || r.body != p.outcome.body || !r.replayed() {
+			t.Errorf("%s: got %v, want the replay of %v", p.door.name, r, p.outcome)
+		}
+	}
+}
