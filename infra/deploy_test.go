@@ -28,7 +28,7 @@ func TestDeploy(t *testing.T) {
 		want       string // in what it says
 		ran        string // by the stand-ins, line by line
 	}{
-		{name: "no verb", env: []string{url, key}, want: "say deploy or destroy"},
+		{name: "no verb", env: []string{url, key}, want: "say deploy, destroy or bootstrap"},
 		{name: "no provider", args: "deploy", env: []string{key}, want: "PROVIDER_URL is '': set it"},
 		{name: "no address", args: "deploy", env: []string{key, "PROVIDER_URL=payments"}, want: "PROVIDER_URL is 'payments': set it"},
 		{name: "no credentials", args: "deploy", env: []string{url}, want: "there are no AWS credentials: set AWS_PROFILE"},
@@ -37,7 +37,8 @@ func TestDeploy(t *testing.T) {
 		{name: "deploy", args: "deploy --require-approval never", env: []string{url, key},
 			ran: "npm ci\ngo run ./cmd/bundle\ncdk deploy -c providerUrl=https://payments.example.com/v1 --require-approval never\n"},
 		{name: "destroy", args: "destroy", env: []string{"AWS_PROFILE=acme"},
-			ran: "npm ci\ngo run ./cmd/bundle\ncdk destroy -c providerUrl=https://destroyed.invalid\n"},
+			ran: "npm ci\ngo run ./cmd/bundle\ncdk destroy -c providerUrl=https://none.invalid\n"},
+		{name: "bootstrap", args: "bootstrap", env: []string{key}, ran: "npm ci\ngo run ./cmd/bundle\ncdk bootstrap -c providerUrl=https://none.invalid\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir, bin := t.TempDir(), t.TempDir()

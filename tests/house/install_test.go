@@ -30,10 +30,12 @@ func TestModulesInstall(t *testing.T) {
 	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
 	publish(t, proxy, "github.com/once-lambda/once/cmd/once", "cmd/once")
 	publish(t, proxy, "github.com/once-lambda/once/telemetry/otel", "telemetry/otel")
+	publish(t, proxy, "github.com/once-lambda/once/infra", "infra")
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
-		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otel "+release+"\n)\n")
+		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otel "+release+
+		"\n\tgithub.com/once-lambda/once/infra "+release+"\n)\n")
 	write(t, dir, "main.go", `package main
 
 import (
@@ -85,6 +87,11 @@ func main() {
 	command("go", "install", "github.com/once-lambda/once/cmd/once@"+release)
 	if got := command(filepath.Join(bin, "once"), "--version"); got != "once "+release+"\n" {
 		t.Errorf("the command line says it is %q", got)
+	}
+	// infra resolves with the CDK. To compile that takes minutes, which go.work
+	// spends on the same sources.
+	if listed := command("go", "list", "-deps", "github.com/once-lambda/once/infra/..."); !strings.Contains(listed, "\n"+awsCDK+"/awscdk/v2\n") {
+		t.Errorf("infra does not resolve: %s", listed)
 	}
 	// The rest of the root resolves too.
 	listed := command("go", "list", "-deps", "github.com/once-lambda/once/...")
