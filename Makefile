@@ -21,7 +21,7 @@ demo: ## Kill an order at every step of it, and see what is left (needs Java)
 	@exec $(BIN)/charge-demo localstack/dynamodb-local
 
 .PHONY: test
-test: lint test-unit test-fuzz cover test-localstack test-integration test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, cost
+test: lint test-unit test-fuzz cover test-localstack test-integration e2e test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, deployment, cost
 
 .PHONY: test-unit
 test-unit: ## Race tests of the packages, without engines; infra without the race detector
@@ -54,7 +54,11 @@ model-mutants: ## Break the model clause by clause; TLC must notice (ARGS: claus
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
-	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m ./tests/...
+	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart)
+
+.PHONY: e2e
+e2e: ## Deploy the charge stack with the CDK, to LocalStack, and try it (needs Node)
+	go test -count=1 -timeout 20m ./tests/deploy
 
 .PHONY: test-cost
 test-cost: ## Limits of time, processor time, sizes and cold starts, without the race detector

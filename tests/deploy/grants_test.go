@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -104,7 +105,8 @@ func (r *recorder) guard(t *testing.T, optFns ...func(*idempotent.Options)) *ide
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := idempotent.New(store, optFns...)
+	quiet := func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }
+	g, err := idempotent.New(store, append(optFns, quiet)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +143,14 @@ func (r *recorder) note(operation string, in any) {
 	}
 }
 
-// large is more than a record holds.
-func large() string { return strings.Repeat(rand.Text(), 1000) }
+// large is more than a record holds, and does not compress.
+func large() string {
+	var b strings.Builder
+	for range 1000 {
+		b.WriteString(rand.Text())
+	}
+	return b.String()
+}
 
 // walkHandler goes the ways of a request.
 func walkHandler(t *testing.T, r *recorder) {

@@ -192,14 +192,16 @@ func depth(t *testing.T, queue string) (n int) {
 // redrive moves all messages of the dead-letter queue back.
 func (s *shift) redrive(t *testing.T) {
 	t.Helper()
-	out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
-		QueueUrl: &stack.deadOrders, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
-	})
-	if err != nil {
-		t.Fatal(err)
+	arn := func(queue string) *string {
+		out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
+			QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return aws.String(out.Attributes[string(types.QueueAttributeNameQueueArn)])
 	}
-	arn := out.Attributes[string(types.QueueAttributeNameQueueArn)]
-	if _, err := stack.sqs.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: &arn}); err != nil {
+	if _, err := stack.sqs.StartMessageMoveTask(t.Context(), &sqs.StartMessageMoveTaskInput{SourceArn: arn(stack.deadOrders), DestinationArn: arn(stack.orders)}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, time.Minute, "the dead-letter queue is empty", func() bool { return depth(t, stack.deadOrders) == 0 })
