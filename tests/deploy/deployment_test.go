@@ -34,7 +34,6 @@ type deployment struct {
 	orders, deadOrders string // queues' URLs
 	rest, functionURL  *url.URL
 	tenants            []string // API keys
-	runtimeEndpoint    string   // what functions reach LocalStack by
 
 	chargesURL, chargesREST, reconciler, ordersFunction string // functions' names
 }
