@@ -12,29 +12,39 @@ import (
 
 // family knows the processes that come of this one by a variable in their
 // environment. Functions do not inherit it; they are known by their LocalStack's.
-type family struct{ mark string }
+type family struct {
+	mark string
+	runs map[string]bool // of our LocalStack
+}
 
 func newFamily() (family, error) {
-	token := rand.Text()
-	return family{"ONCE_DEPLOY_TEST=" + token}, os.Setenv("ONCE_DEPLOY_TEST", token)
+	f := family{rand.Text(), map[string]bool{}}
+	return f, os.Setenv("ONCE_DEPLOY_TEST", f.mark)
+}
+
+// members returns the processes that are there, as they were called.
+func (f family) members() map[int]string {
+	all := environments()
+	mine := func(pid int) bool { return pid != os.Getpid() && all[pid]["ONCE_DEPLOY_TEST"] == f.mark }
+	for pid, env := range all {
+		if run := env["ONCE_LOCALSTACK_RUN"]; run != "" && mine(pid) {
+			f.runs[run] = true
+		}
+	}
+	found := map[int]string{}
+	for pid, env := range all {
+		if mine(pid) || f.runs[env["ONCE_LOCALSTACK_RUN"]] {
+			command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			found[pid] = string(bytes.ReplaceAll(command, []byte{0}, []byte{' '}))
+		}
+	}
+	return found
 }
 
 // waitForEnd returns what still runs when the patience is over.
-func (f family) waitForEnd(patience time.Duration) (left []string) {
-	instances := map[string]bool{}
+func (f family) waitForEnd(patience time.Duration) (left map[int]string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		left = nil
-		for pid, env := range environments() {
-			run := env["ONCE_LOCALSTACK_RUN"]
-			switch mine := "ONCE_DEPLOY_TEST="+env["ONCE_DEPLOY_TEST"] == f.mark; {
-			case pid == os.Getpid():
-			case mine, instances[run] && run != "":
-				instances[run] = true
-				command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-				left = append(left, string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
-			}
-		}
-		if left == nil || time.Now().After(deadline) {
+		if left = f.members(); len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
 	}

@@ -6,9 +6,12 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +20,9 @@ import (
 
 // What all tests share. Their keys and customers never meet.
 var (
-	pay   *bank
-	stack *deployment
+	pay      *bank
+	stack    *deployment
+	children family
 )
 
 // patience bounds the whole of bringing the stack up, downloads included.
@@ -36,13 +40,12 @@ func run(m *testing.M) int {
 }
 
 func runAll(m *testing.M) (code int, err error) {
-	children, err := newFamily()
-	if err != nil {
+	if children, err = newFamily(); err != nil {
 		return 0, err
 	}
 	defer func() {
-		if left := children.waitForEnd(20 * time.Second); left != nil && err == nil {
-			err = fmt.Errorf("processes were left behind: %q", left)
+		if left := children.waitForEnd(20 * time.Second); len(left) > 0 && err == nil {
+			err = fmt.Errorf("processes were left behind: %q", slices.Sorted(maps.Values(left)))
 		}
 	}()
 	scratch, err := os.MkdirTemp("", "once-deploy")
@@ -85,6 +88,9 @@ func runAll(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	note("deployed")
+	if len(children.members()) == 0 && os.Getenv("LOCALSTACK_ENDPOINT") == "" {
+		return 0, errors.New("not even LocalStack is seen among the processes")
+	}
 	// These tests wait more than they work.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "24"); err != nil {
