@@ -58,7 +58,7 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 
 .PHONY: e2e
 e2e: ## Deploy the charge stack with the CDK, to LocalStack, and try it (needs Node)
-	go test -count=1 -timeout 20m ./tests/deploy
+	go test -count=1 -timeout 25m ./tests/deploy
 
 .PHONY: test-cost
 test-cost: ## Limits of time, processor time, sizes and cold starts, without the race detector

@@ -26,7 +26,7 @@ var (
 )
 
 // patience bounds the whole of bringing the stack up, downloads included.
-const patience = 10 * time.Minute
+const patience = 15 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
