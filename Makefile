@@ -8,7 +8,7 @@ BIN      := .cache/bin
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
 run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
