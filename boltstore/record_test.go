@@ -90,8 +90,10 @@ func TestMalformedRecord(t *testing.T) {
 		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
 		"ref":   {nil, 1},
 		"rid":   {nil, 1},
+		"x":     {nil, secret, false, 1},
 		"steps": {nil, secret, 1, []any{}, map[string]any{}, // none are not written
 			map[string]any{"a": secret},
+			map[string]any{"a": map[string]any{"a": secret, "m": "L"}},           // no number
 			map[string]any{"a": map[string]any{"a": 1}},                          // no mode
 			map[string]any{"a": map[string]any{"a": 1, "m": secret}},             // of a later version
 			map[string]any{"": map[string]any{"a": 1, "m": "L"}},                 // no name

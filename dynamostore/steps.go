@@ -71,7 +71,7 @@ func (d *decoder) steps() (steps []idempotent.StepRecord) {
 		if s.Finished != (s.Result != nil) {
 			inner.fail(stepResult, "is there without an encoding, or is missing")
 		}
-		if inner.err != nil && d.err == nil {
+		if d.err == nil {
 			d.err = inner.err
 		}
 		steps = append(steps, s)

@@ -250,3 +250,54 @@ func TestPanicIsToldWithoutItsText(t *testing.T) {
 		t.Errorf("got event %+v", last)
 	}
 }
+
+// A takeover begins anew: what reconciliation had given up is listed as due again.
+func TestTakeoverOfTheExhausted(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.holds(t, key, idempotent.Record{State: idempotent.StateRetryable, Recovery: idempotent.Resume, Exhausted: true, ReconcileAttempts: 10})
+	g, _ := newGuardOver(t, s)
+	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
+		if r := s.record(t, key); r.Exhausted || r.ReconcileAttempts != 0 || r.Due.IsZero() {
+			t.Errorf("while it runs: exhausted %t after %d attempts, due %v", r.Exhausted, r.ReconcileAttempts, r.Due)
+		}
+		return "", nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody looks at what was given up before a person does, whenever it was due.
+func TestUnresolvedAndExhausted(t *testing.T) {
+	t.Parallel()
+	for exhausted, want := range map[bool]time.Duration{false: time.Hour, true: time.Minute} {
+		s, key, at := watch(), newKey(), now()
+		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Due: at.Add(time.Hour), Exhausted: exhausted})
+		g, _ := newGuardOver(t, s, fixed(at))
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+		var unresolved *idempotent.UnresolvedError
+		if !errors.As(err, &unresolved) || unresolved.RetryAfter != want {
+			t.Errorf("exhausted %t: got %v, want it to be tried again after %s", exhausted, err, want)
+		}
+	}
+}
+
+// A finished step keeps a record in the list of the due under Resume alone.
+func TestRetryableWithStepsUnderRerun(t *testing.T) {
+	t.Parallel()
+	for recovery, due := range map[idempotent.Recovery]bool{idempotent.Rerun: false, idempotent.Resume: true} {
+		s, key := watch(), newKey()
+		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Recovery, o.Steps = recovery, []string{"charge"} })
+		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			if _, err := idempotent.Step(ctx, "charge", charged); err != nil {
+				t.Error(err)
+			}
+			return "", errors.New("later")
+		})
+		r := s.record(t, key)
+		if err == nil || r.State != idempotent.StateRetryable || len(r.Steps) != 1 || r.Due.IsZero() == due || r.Expires.IsZero() != due {
+			t.Errorf("%s: error %v, and the record is %s with %d steps, due %v, expires %v", recovery, err, r.State, len(r.Steps), r.Due, r.Expires)
+		}
+	}
+}

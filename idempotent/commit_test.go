@@ -352,3 +352,38 @@ func TestCommitLargeResult(t *testing.T) {
 		t.Errorf("a retry gets error %v and %d numbers", err, len(again))
 	}
 }
+
+// A panic after a commit changes nothing of it, and is told.
+func TestPanicAfterCommit(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	g, events := newGuardOver(t, s)
+	func() {
+		defer func() { recover() }()
+		idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			e, _ := idempotent.FromContext(ctx)
+			if err := e.Commit(ctx, "ch_1", s.Store.Replace); err != nil {
+				t.Error(err)
+			}
+			panic("afterwards")
+		})
+	}()
+	if r := s.record(t, key); r.State != idempotent.StateCompleted || events.Count(idempotent.EventContradicted) != 1 {
+		t.Errorf("the record is %s, and the events are %v", r.State, events.Kinds())
+	}
+	wantCalls(t, s, "insert") // the transaction is not the guard's
+}
+
+// What was committed is stored, and the outcome says so.
+func TestCommitIsStored(t *testing.T) {
+	t.Parallel()
+	s := watch()
+	g, _ := newGuardOver(t, s)
+	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return "ch_1", e.Commit(ctx, "ch_1", s.Store.Replace)
+	})
+	if err != nil || !out.Stored || out.Replayed || out.Value != "ch_1" {
+		t.Errorf("got %+v, %v", out, err)
+	}
+}

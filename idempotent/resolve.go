@@ -78,7 +78,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 // settleByEvidence writes what the evidence makes of the record, which may have
 // changed since it was read.
 func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outcome) (err error) {
-	o, id := &g.opts, current.ID
+	id := current.ID
 	about, version := current.Owner, newVersion()
 	for range maxResolveRounds {
 		next, done, err := g.judgeResolution(ctx, current, about, want, version)
@@ -96,7 +96,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outc
 			return g.resolveFailed(ctx, id, "replace", err)
 		}
 		if met == nil {
-			o.observe(ctx, EventResolved, id.Operation(), &next, nil)
+			g.opts.observe(ctx, EventResolved, id.Operation(), &next, nil)
 			return nil
 		}
 		current = met

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,30 @@ func TestTooEarlySaysHowLong(t *testing.T) {
 		var busy *idempotent.InProgressError
 		if !errors.As(err, &busy) || busy.RetryAfter != row.want {
 			t.Errorf("%s: got error %#v, want to wait %s", name, err, row.want)
+		}
+	}
+}
+
+// Evidence that nothing happened drops the steps that were begun, keeps those
+// that are finished, and the record is due as long as there are any.
+func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
+	t.Parallel()
+	finished := idempotent.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}
+	begun := idempotent.StepRecord{Name: "inform", Mode: idempotent.AtMostOnce}
+	for _, row := range []struct{ before, after []idempotent.StepRecord }{
+		{[]idempotent.StepRecord{finished, begun}, []idempotent.StepRecord{finished}},
+		{[]idempotent.StepRecord{begun}, nil},
+	} {
+		s, key := watch(), newKey()
+		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Recovery: idempotent.Resume, Steps: row.before})
+		g, _ := newGuardOver(t, s)
+		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
+			t.Fatal(err)
+		}
+		r := s.record(t, key)
+		same := slices.EqualFunc(r.Steps, row.after, func(a, b idempotent.StepRecord) bool { return a.Name == b.Name && a.Finished == b.Finished })
+		if listed := len(row.after) > 0; r.State != idempotent.StateRetryable || !same || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
+			t.Errorf("the record is %s with %v, due %v, expires %v", r.State, r.Steps, r.Due, r.Expires)
 		}
 	}
 }

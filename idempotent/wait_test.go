@@ -83,3 +83,68 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 		}
 	})
 }
+
+// Who has waited until its own time was over is told what it waited for, if that
+// is an answer, and takes nothing over any more.
+func TestWaitedUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for state, want := range map[idempotent.State]error{
+			idempotent.StateCompleted:  nil,
+			idempotent.StateInProgress: idempotent.ErrInProgress,
+			idempotent.StateRetryable:  idempotent.ErrNoTime,
+			idempotent.StateUnknown:    idempotent.ErrNoTime,
+		} {
+			const whole = 10 * time.Second
+			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+			s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+			s.get = func() (*idempotent.Record, error) {
+				clock.Advance(whole)
+				return s.change(t, key, func(r *idempotent.Record) {
+					r.State, r.Encoding, r.Result = state, "json", []byte(`"ch_1"`)
+				}), nil
+			}
+			g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
+			out, err := idempotent.DoOutcome(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
+			if !errors.Is(err, want) || out.Replayed != (want == nil) {
+				t.Errorf("%s: got %+v and %v, want %v", state, out, err, want)
+			}
+		}
+	})
+}
+
+// Whose twin's record has gone by then has waited for nothing.
+func TestWaitedForNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const whole = 10 * time.Second
+		s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+		s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+		s.get = func() (*idempotent.Record, error) {
+			clock.Advance(whole)
+			return nil, idempotent.ErrNoRecord
+		}
+		g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
+		if _, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrNoTime) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Who comes when its time is over is told nothing, also if its outcome is in the
+// cache.
+func TestTooLateForTheCache(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now, o.CacheEntries = clock.Now, 10 })
+		for _, want := range []struct {
+			left time.Duration
+			err  error
+		}{{time.Minute, nil}, {time.Minute, nil}, {0, idempotent.ErrNoTime}} {
+			if _, err := idempotent.Do(clock.Invocation(t.Context(), want.left), g, key, charged); !errors.Is(err, want.err) {
+				t.Errorf("%s left: got %v, want %v", want.left, err, want.err)
+			}
+		}
+	})
+}

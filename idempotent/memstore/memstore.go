@@ -3,7 +3,6 @@
 package memstore
 
 import (
-	"bytes"
 	"context"
 	"iter"
 	"slices"
@@ -50,8 +49,8 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		return old.Clone(), nil
 	}
 	s.sweep(now)
-	kept := own(r)
-	s.records[r.ID] = &kept
+	mine := &r
+	s.records[r.ID] = mine.Clone()
 	return nil, nil
 }
 
@@ -69,18 +68,9 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	case old.Version != was:
 		return old.Clone(), nil
 	}
-	*old = own(r) // in place: nobody outside was ever given old itself
+	mine := &r
+	*old = *mine.Clone() // in place: nobody outside was ever given old itself
 	return nil, nil
-}
-
-// own returns the record that was handed over, sharing no memory with its
-// owner.
-func own(r idempotent.Record) idempotent.Record {
-	if r.Steps == nil {
-		r.Result = bytes.Clone(r.Result)
-		return r
-	}
-	return *r.Clone()
 }
 
 // Get returns the record, expired or not.

@@ -55,7 +55,8 @@ func TestFM57_KillAtEveryBarrier(t *testing.T) {
 		kills int
 	)
 	for _, r := range runs {
-		fates[r] = &fate{after: map[string]int{}, final: map[string]int{}}
+		f := &fate{after: map[string]int{}, final: map[string]int{}}
+		fates[r] = f
 		for range perRun {
 			slots <- struct{}{}
 			wg.Go(func() {
@@ -68,7 +69,6 @@ func TestFM57_KillAtEveryBarrier(t *testing.T) {
 					return
 				}
 				kills++
-				f := fates[r]
 				f.killed++
 				f.after[after]++
 				f.final[final]++

@@ -32,6 +32,8 @@ var equivalents = map[string]string{
 	"idempotent.StepRecord.Decode: err == nil is always true":                                   "what was not unpacked does not decode",
 	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",
 
+	"idempotent.Guard.judgeResolution: want.state == StateRetryable is always true": "a completed record has no steps",
+
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
 	"dynamostore.Store.transact: err != nil is never true":                                 "the client looks at the context too",
@@ -83,6 +85,7 @@ var endless = map[string]string{
 	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":                                                     "what is over the bound is never dropped",
 	"idempotent.attempt.claim: round < maxClaimRounds is always true":                                                 "a record that changes at every look is looked at for ever",
 	"idempotent.attempt.claim: round++ is gone":                                                                       "a record that changes at every look is looked at for ever",
+	"idempotent.attempt.claim: now is not set to a.opts.now()":                                                        "patience never ends",
 	"idempotent.attempt.claim: !again is never true":                                                                  "patience never ends",
 	"idempotent.attempt.claim: !again is not negated":                                                                 "patience never ends",
 	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never free again",
@@ -97,6 +100,7 @@ var endless = map[string]string{
 	"dynamostore.Store.listShard: len(out.LastEvaluatedKey) == 0 is never true":                        "the last page is asked for again and again",
 	"dynamostore.Store.listShard: len(out.LastEvaluatedKey) == 0 is negated":                           "the last page is asked for again and again",
 	"dynamostore.Store.listShard: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":             "the first page is asked for again and again",
+	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is negated":                         "the last page is asked for again and again",
 	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is never true":                      "the last page is asked for again and again",
 	"dynamostore.Store.scanSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":           "the first page is asked for again and again",
 	"dynamostore.gather: close(numbers) is not called":                                                 "a producer waits for another number",

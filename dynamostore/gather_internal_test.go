@@ -1,0 +1,24 @@
+package dynamostore
+
+import (
+	"context"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Whoever has enough is given nothing more, however much producers still find.
+func TestGather_Enough(t *testing.T) {
+	t.Parallel()
+	given := 0
+	gather(t.Context(), 8, 8, func(idempotent.Record, error) bool { given++; return false },
+		func(_ context.Context, _ int, found func(entry) bool) error {
+			for range 100 {
+				found(entry{record: idempotent.Record{ID: "charge#1"}})
+			}
+			return nil
+		})
+	if given != 1 {
+		t.Errorf("%d records were given", given)
+	}
+}

@@ -1,0 +1,32 @@
+package memstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// What has been due for longest comes first: a run that is out of time has done
+// what was most urgent.
+func TestDueListsTheOldestFirst(t *testing.T) {
+	t.Parallel()
+	s, at := memstore.New(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, n := range []int{3, 1, 4, 0, 2, 6, 5, 7} {
+		r := idempotent.Record{ID: idempotent.RecordID(string(rune('a' + n))), State: idempotent.StateUnknown, Due: at.Add(time.Duration(n) * time.Minute)}
+		if _, err := s.Insert(t.Context(), r, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := ""
+	for r, err := range s.Due(t.Context(), at.Add(6*time.Minute)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(r.ID)
+	}
+	if got != "abcdefg" {
+		t.Errorf("listed %s", got)
+	}
+}
