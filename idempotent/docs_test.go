@@ -3,9 +3,10 @@ package idempotent
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/internal/doctest"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -30,27 +31,5 @@ func TestDecisionTable(t *testing.T) {
 	for _, row := range decisions {
 		fmt.Fprintf(&table, "| %s | %s |\n", row.meets, answers[row.want])
 	}
-	const file, begin, end = "../docs/concepts.md", "<!-- decide -->\n", "<!-- /decide -->\n"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(data), begin)
-	if !ok {
-		t.Fatalf("%s has no %q", file, begin)
-	}
-	got, after, ok := strings.Cut(rest, end)
-	if !ok {
-		t.Fatalf("%s has no %q", file, end)
-	}
-	if got == table.String() {
-		return
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	t.Errorf("%s has another decision table than the tests; write it with go test ./idempotent -run TestDecisionTable -update\n%s", file, &table)
+	doctest.Part(t, "../docs/concepts.md", "decide", table.String(), *update)
 }

@@ -3,10 +3,10 @@ package lambdabatch_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -23,22 +23,5 @@ func TestDocs(t *testing.T) {
 		name, _, _ := strings.Cut(row.name, ", "+recoveries[row.declared])
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s | %s | %d |\n", name, recoveries[row.declared], says[row.first], row.state, says[row.second], row.runs)
 	}
-	const file, begin, end = "../docs/batch.md", "<!-- outcomes -->\n", "<!-- /outcomes -->\n"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(data), begin)
-	got, after, ok2 := strings.Cut(rest, end)
-	switch {
-	case !ok || !ok2:
-		t.Fatalf("%s has no %q and %q", file, begin, end)
-	case got == table.String():
-	case *update:
-		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s has another table than the tests; write it with go test ./lambdabatch -run TestDocs -update\n%s", file, &table)
-	}
+	doctest.Part(t, "../docs/batch.md", "outcomes", table.String(), *update)
 }

@@ -6,12 +6,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -50,24 +50,7 @@ func TestDocs(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", m.Name, m.Kind, says[m.Kind])
 	}
-	const file, begin, end = "../docs/observe.md", "<!-- metrics -->\n", "<!-- /metrics -->\n"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(data), begin)
-	got, after, ok2 := strings.Cut(rest, end)
-	switch {
-	case !ok || !ok2:
-		t.Fatalf("%s has no %q and %q", file, begin, end)
-	case got == table.String():
-	case *update:
-		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s has another table than the code; write it with go test ./telemetry -run TestDocs -update\n%s", file, &table)
-	}
+	doctest.Part(t, "../docs/observe.md", "metrics", table.String(), *update)
 	// What the page alarms on exists.
 	for _, name := range []string{
 		"store.error", "reconcile.exhausted", "complete.contradicted", "zombie_key", "complete.failed", "complete.lease_lost", "complete.late", "reserve.key_misuse", "reserve.replay",

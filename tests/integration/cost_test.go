@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	mathrand "math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -324,7 +324,7 @@ func TestCost(t *testing.T) {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %d | %g | %g | %g | %.3f |\n", p.request, declared(p.declared), took.calls, took.writes, took.indexes, took.reads, took.dollars())
 	}
-	compareWithDocument(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String())
+	doctest.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
 }
 
 func declared(r []idempotent.Recovery) string {
@@ -332,28 +332,4 @@ func declared(r []idempotent.Recovery) string {
 		return "either"
 	}
 	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume"}[r[0]])
-}
-
-// compareWithDocument compares the part of the document between the marks of
-// that name with want, or writes it.
-func compareWithDocument(t *testing.T, file, mark, want string) {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->\n"
-	before, rest, found := strings.Cut(string(data), begin)
-	got, after, closed := strings.Cut(rest, end)
-	switch {
-	case !found || !closed:
-		t.Fatalf("%s has no %q and %q", file, begin, end)
-	case got == want:
-	case *update:
-		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s says\n%sand the engine\n%swrite it with go test ./tests/integration -run %s -update", file, got, want, t.Name())
-	}
 }
