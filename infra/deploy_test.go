@@ -64,7 +64,7 @@ mkdir -p "$2/node_modules/.bin" && printf '#!/bin/sh\necho "cdk $*" >>`+log+`\n'
 			}
 			run := func() string {
 				cmd := exec.Command("./deploy", strings.Fields(row.args)...)
-				cmd.Env = append(row.env, "HOME="+dir, "ONCE_CACHE="+filepath.Join(dir, "cache"), "PATH="+path)
+				cmd.Env = append(row.env, "AWS_EC2_METADATA_DISABLED=true", "HOME="+dir, "ONCE_CACHE="+filepath.Join(dir, "cache"), "PATH="+path)
 				said, err := cmd.CombinedOutput()
 				if failed := err != nil; failed != (row.want != "") {
 					t.Fatalf("%v: %s", err, said)

@@ -153,6 +153,15 @@ is_port() { [[ $1 =~ ^[1-9][0-9]{0,4}$ ]] && (($1 < 65536)); }
 
 port_taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
+# Prints a port below those that the kernel gives away by itself.
+free_port() {
+  local port
+  while true; do
+    port=$((20000 + RANDOM % 12000))
+    port_taken "$port" || { echo "$port" && return; }
+  done
+}
+
 # healthy URL: does LocalStack with DynamoDB answer there?
 healthy() {
   curl -fsS --noproxy '*' --max-time 5 "$1/_localstack/health" 2>/dev/null |

@@ -10,6 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdabatch"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // INV-13: random batches of every source, outcomes, dying processes, lost
@@ -23,15 +24,15 @@ func TestINV13_BatchAccounting(t *testing.T) {
 	for _, s := range sources {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally{}
+			seen := &tally.Tally{}
 			for range 10 {
 				rapid.Check(t, func(rt *rapid.T) { account(newWorld(rt, s, seen)) })
 			}
 			t.Log(seen)
-			seen.least(t, 500, "stories", "acknowledged", "came again", "entries", "event replayed")
-			seen.least(t, 50, "died", "faults", "event retryable", "event marked_unknown", "handed over", "resolved", "not executed")
+			seen.Least(t, 500, "stories", "acknowledged", "came again", "entries", "event replayed")
+			seen.Least(t, 50, "died", "faults", "event retryable", "event marked_unknown", "handed over", "resolved", "not executed")
 			if !s.ordered {
-				seen.least(t, 500, "fault-free and exact")
+				seen.Least(t, 500, "fault-free and exact")
 			}
 		})
 	}
@@ -40,7 +41,7 @@ func TestINV13_BatchAccounting(t *testing.T) {
 // account tells one story: some rounds of trouble, then rounds without, until
 // everything is acknowledged.
 func account(w *world) {
-	w.seen.add("stories", 1)
+	w.seen.Add("stories", 1)
 	for range rapid.IntRange(1, 8).Draw(w.t, "rounds of trouble") {
 		if len(w.waiting()) == 0 {
 			break
@@ -106,7 +107,7 @@ func (w *world) round(trouble bool) {
 	w.batch = batch
 	before := faultsOf(&w.faults)
 	ids, err := w.handle(w.clock.Invocation(context.Background(), timeout), batch)
-	w.seen.add("faults", faultsOf(&w.faults)-before)
+	w.seen.Add("faults", faultsOf(&w.faults)-before)
 	for _, what := range w.broken {
 		w.t.Fatal(what)
 	}
@@ -114,7 +115,7 @@ func (w *world) round(trouble bool) {
 		w.t.Fatal(err)
 	}
 	if w.dead { // nobody gets to see the answer
-		w.seen.add("died", 1)
+		w.seen.Add("died", 1)
 		return
 	}
 	for i, id := range ids {
@@ -123,18 +124,18 @@ func (w *world) round(trouble bool) {
 		}
 	}
 	failed := w.source.failed(batch, ids)
-	w.seen.add("came again", len(failed))
+	w.seen.Add("came again", len(failed))
 	for _, m := range batch {
 		if slices.Contains(failed, m) || m.acknowledged {
 			continue
 		}
 		m.acknowledged = true
-		w.seen.add("acknowledged", 1)
+		w.seen.Add("acknowledged", 1)
 		if !w.done(m) {
 			w.t.Fatalf("%s is acknowledged and its record is %v", m.id, w.record(m))
 		}
 		if w.record(m).State == idempotent.StateUnknown {
-			w.seen.add("handed over", 1)
+			w.seen.Add("handed over", 1)
 		}
 	}
 	// The other way round: without faults, of a queue without order and with each
@@ -147,7 +148,7 @@ func (w *world) round(trouble bool) {
 			w.t.Fatalf("%s comes again and its record is completed", m.id)
 		}
 	}
-	w.seen.add("fault-free and exact", 1)
+	w.seen.Add("fault-free and exact", 1)
 }
 
 func faultsOf(f *idempotenttest.Faults) (n int) {
@@ -184,11 +185,11 @@ func (w *world) reconcile() {
 			}
 			evidence = idempotent.ProvenNotExecuted()
 			w.retryable[string(r.ID)]++
-			w.seen.add("not executed", 1)
+			w.seen.Add("not executed", 1)
 		}
 		if err := g.Resolve(context.Background(), r.ID, evidence); err != nil {
 			w.t.Fatal(err)
 		}
-		w.seen.add("resolved", 1)
+		w.seen.Add("resolved", 1)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 const timeout = 30 * time.Second
@@ -63,7 +64,7 @@ type world struct {
 	handedOver map[string]bool
 	handsOver  bool
 	running    map[string]int // by group
-	seen       *tally
+	seen       *tally.Tally
 }
 
 var errBroken = errors.New("broken")
@@ -111,7 +112,7 @@ func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Re
 	return m.Store.Get(ctx, id)
 }
 
-func newWorld(t *rapid.T, s source, seen *tally) *world {
+func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 	w := &world{
 		t: t, source: s, seen: seen, store: memstore.New(),
 		declared:  rapid.SampledFrom([]lambdabatch.Recovery{lambdabatch.Reconcile, lambdabatch.Resume, lambdabatch.Rerun}).Draw(t, "recovery"),
@@ -157,7 +158,7 @@ func (w *world) guard(s idempotent.Store) *idempotent.Guard {
 	g, err := idempotent.New(s, func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
 		o.Observer = idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
-			w.seen.add("event "+string(e.Kind), 1)
+			w.seen.Add("event "+string(e.Kind), 1)
 		})
 	})
 	if err != nil {
@@ -259,7 +260,7 @@ func (w *world) dies() {
 // enters notes that a handler runs, and judges whether it may.
 func (w *world) enters(id string, o order) *sent {
 	w.entries[id]++
-	w.seen.add("entries", 1)
+	w.seen.Add("entries", 1)
 	var m *sent
 	at := -1
 	for i, b := range w.batch {

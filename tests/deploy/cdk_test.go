@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -53,20 +52,21 @@ type cdk struct {
 	env                        []string
 }
 
-// newCDK installs it with npm, as infra's lock says, once.
+// newCDK installs it, as infra's lock says, once.
 func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
-	home, err := installCDK(ctx)
+	said, err := output(ctx, "infra", os.Environ(), "./install-cdk")
 	if err != nil {
 		return nil, err
 	}
-	modules := filepath.Join(home, "node_modules")
-	c := &cdk{endpoint: endpoint, scratch: scratch, program: filepath.Join(modules, ".bin", "cdklocal")}
+	programs := strings.TrimSpace(said)
+	modules := filepath.Dir(programs)
+	c := &cdk{endpoint: endpoint, scratch: scratch, program: filepath.Join(programs, "cdklocal")}
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "AWS_") { // nobody's account
 			c.env = append(c.env, variable)
 		}
 	}
-	c.env = append(c.env, "NODE_PATH="+modules, "PATH="+filepath.Join(modules, ".bin")+":"+os.Getenv("PATH"),
+	c.env = append(c.env, "NODE_PATH="+modules, "PATH="+programs+":"+os.Getenv("PATH"),
 		"AWS_ENDPOINT_URL="+endpoint, "AWS_ENDPOINT_URL_S3="+endpoint, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
 		"AWS_REGION="+region, "AWS_DEFAULT_REGION="+region, "CDK_DEFAULT_ACCOUNT="+account, "CDK_DEFAULT_REGION="+region,
 		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
@@ -74,45 +74,6 @@ func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
 		// Major versions of Node whose age is not to be complained of.
 		"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=18,20")
 	return c, nil
-}
-
-func installCDK(ctx context.Context) (home string, err error) {
-	cache := filepath.Join(engine.Root(), ".cache")
-	hash := sha256.New()
-	files := map[string][]byte{}
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		if files[name], err = os.ReadFile(filepath.Join(engine.Root(), "infra", name)); err != nil {
-			return "", err
-		}
-		hash.Write(files[name])
-	}
-	home = filepath.Join(cache, fmt.Sprintf("cdk-%.6x", hash.Sum(nil)))
-	if _, err := os.Stat(home); err == nil {
-		return home, nil
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	// Elsewhere first: an installation that was cut short is none.
-	part, err := os.MkdirTemp(cache, "cdk-part-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(part)
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(part, name), text, 0o644); err != nil {
-			return "", err
-		}
-	}
-	if err := command(ctx, ".", os.Environ(), "npm", "ci", "--no-audit", "--no-fund", "--prefix", part); err != nil {
-		return "", err
-	}
-	if err := os.Rename(part, home); err != nil {
-		if _, missing := os.Stat(home); missing != nil { // else somebody was faster
-			return "", err
-		}
-	}
-	return home, nil
 }
 
 // bootstrap makes what the CDK needs in an account. No app is needed for it.
@@ -150,18 +111,24 @@ func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[strin
 // command runs a program in a folder, from the repository's root. All that it
 // started ends with it, and what it said is in the error.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) error {
+	_, err := output(ctx, dir, env, name, args...)
+	return err
+}
+
+// output is command and returns what the program printed on its standard output.
+func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	if cmd.Dir = dir; !filepath.IsAbs(dir) {
 		cmd.Dir = filepath.Join(engine.Root(), dir)
 	}
 	cmd.Env = env
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var printed, complained bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &complained
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, &said)
+		return "", fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(name), strings.Join(args, " "), err, &printed, &complained)
 	}
-	return nil
+	return printed.String(), nil
 }

@@ -3,19 +3,18 @@
 package engine
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -39,18 +38,14 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 	if endpoint := os.Getenv("DYNAMODB_ENDPOINT"); endpoint != "" {
 		return endpoint, func() {}, nil
 	}
-	script := filepath.Join(Root(), "localstack", "dynamodb-local")
-	if err := run(exec.Command(script, "--install-only")); err != nil {
-		return "", nil, err
-	}
-	port, err := freePort()
+	// It ends when its standard input does: also when this process is killed and
+	// cannot say goodbye.
+	cmd := exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"))
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return "", nil, err
 	}
-	// The shell ends the engine when its standard input does: also when this
-	// process is killed and cannot say goodbye.
-	cmd := exec.Command("sh", "-c", `"$0" --port "$1" </dev/null & engine=$!; cat >/dev/null; kill $engine; wait $engine`, script, strconv.Itoa(port))
-	stdin, err := cmd.StdinPipe()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", nil, err
 	}
@@ -63,12 +58,14 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 		stdin.Close()
 		cmd.Wait()
 	}
-	endpoint = fmt.Sprintf("http://127.0.0.1:%d", port)
-	if err := answers(endpoint, time.Minute); err != nil {
+	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Signal(syscall.SIGTERM) })
+	defer timer.Stop()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("DynamoDB Local did not start: %w\n%s", err, &stderr)
+		return "", nil, fmt.Errorf("DynamoDB Local did not start:\n%s", &stderr)
 	}
-	return endpoint, stop, nil
+	return strings.TrimSpace(line), stop, nil
 }
 
 // LocalStack returns the address of LocalStack: the one that
@@ -138,21 +135,4 @@ func freePort() (int, error) {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// answers waits until an HTTP server answers, whatever it says.
-func answers(endpoint string, patience time.Duration) error {
-	client := http.Client{Timeout: time.Second}
-	deadline := time.Now().Add(patience)
-	for {
-		resp, err := client.Get(endpoint)
-		if err == nil {
-			io.Copy(io.Discard, resp.Body)
-			return resp.Body.Close()
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(errors.New("no answer"), err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }

@@ -9,24 +9,25 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // Keys that are cut from one text in different places, or told apart by a
 // single letter, never share a record: INV-7, and the collisions of FM52.
 func TestINV7_DifferentKeysNeverMeet(t *testing.T) {
 	t.Parallel()
-	seen := &tally{}
+	seen := &tally.Tally{}
 	for range 40 {
 		rapid.Check(t, func(rt *rapid.T) { neverMeet(rt, seen) })
 	}
 	t.Log(seen)
-	seen.least(t, 10, "different", "different, but joined alike", "equal")
+	seen.Least(t, 10, "different", "different, but joined alike", "equal")
 }
 
 // letters are few, and full of what people join with.
 var letters = []string{"a", "b", "1", "|", "#", "/", ":", ".", "%7C", "\"", "A", "\u00e9", "e\u0301", " ", "\x00"}
 
-func neverMeet(rt *rapid.T, seen *tally) {
+func neverMeet(rt *rapid.T, seen *tally.Tally) {
 	word := rapid.SliceOfN(rapid.SampledFrom(letters), 3, 6)
 	first := word.Draw(rt, "letters")
 	second := first
@@ -36,12 +37,12 @@ func neverMeet(rt *rapid.T, seen *tally) {
 	a, b := cut(rt, first), cut(rt, second)
 	switch {
 	case a == b:
-		seen.add("equal", 1)
+		seen.Add("equal", 1)
 	case joined(a) == joined(b):
-		seen.add("different, but joined alike", 1)
+		seen.Add("different, but joined alike", 1)
 		fallthrough
 	default:
-		seen.add("different", 1)
+		seen.Add("different", 1)
 	}
 	if (a.RecordID() == b.RecordID()) != (a == b) {
 		rt.Fatalf("%q and %q have the records %s and %s", a, b, a.RecordID(), b.RecordID())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // clients are goroutines that call a store with few keys. Each inserts, reads,
@@ -19,14 +20,14 @@ type clients struct {
 	load
 	store idempotent.Store
 	mark  string
-	seen  *tally
+	seen  *tally.Tally
 
 	stamps   stamps
 	versions atomic.Int64
 	last     [][]int // by client and key: the version that it saw
 }
 
-func newClients(s idempotent.Store, l load, seen *tally) *clients {
+func newClients(s idempotent.Store, l load, seen *tally.Tally) *clients {
 	c := &clients{load: l, store: network{s}, mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
 	for i := range c.last {
 		c.last[i] = make([]int, l.keys)
@@ -50,16 +51,16 @@ func (c *clients) step(client int, r *rand.Rand, key int, h *history) {
 	for range sender.overtaken {
 		h.add(client, in, from, storeReply{}, to)
 	}
-	c.seen.add("lost replies", sender.lost)
-	c.seen.add("overtaken", len(sender.overtaken))
+	c.seen.Add("lost replies", sender.lost)
+	c.seen.Add("overtaken", len(sender.overtaken))
 	switch {
 	case in.kind == "get":
-		c.seen.add("get", 1)
+		c.seen.Add("get", 1)
 	case out == storeReply{}:
-		c.seen.add(in.kind+" done", 1)
+		c.seen.Add(in.kind+" done", 1)
 		*last = in.slot.Version
 	default:
-		c.seen.add(in.kind+" refused", 1)
+		c.seen.Add(in.kind+" refused", 1)
 	}
 	if out.met != 0 {
 		*last = out.met

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // crowd is many goroutines that share one guard and few keys. Now and then one
@@ -19,7 +20,7 @@ type crowd struct {
 	load
 	guard *idempotent.Guard
 	mark  string
-	seen  *tally
+	seen  *tally.Tally
 
 	clock  *jumpingClock
 	stamps stamps
@@ -41,7 +42,7 @@ var crowdPolicy = model.Policy{
 	ReconcileAfter: time.Minute.Milliseconds(),
 }
 
-func newCrowd(t testing.TB, store idempotent.Store, l load, cached int, seen *tally) *crowd {
+func newCrowd(t testing.TB, store idempotent.Store, l load, cached int, seen *tally.Tally) *crowd {
 	t.Helper()
 	c := &crowd{load: l, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
 	g, err := idempotent.New(withChunksOf(store, network{store}), func(o *idempotent.Options) {

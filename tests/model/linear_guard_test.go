@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // A guarded request is two operations on its key: the claim, which ends when
@@ -146,7 +147,7 @@ func TestFM51_GuardIsLinearizable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally{}
+			seen := &tally.Tally{}
 			c.load.searchAll(t, ofKey, c.want, func(round int) []*history {
 				crowd := newCrowd(t, c.open(t), c.load, c.cached, seen)
 				histories := crowd.run(round)
@@ -156,8 +157,8 @@ func TestFM51_GuardIsLinearizable(t *testing.T) {
 				return histories
 			})
 			t.Log(seen)
-			seen.least(t, 1, c.facts...)
-			seen.most(t, c.want/50, "gave up") // about these less is known
+			seen.Least(t, 1, c.facts...)
+			seen.Most(t, c.want/50, "gave up") // about these less is known
 		})
 	}
 }

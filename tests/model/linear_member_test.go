@@ -76,7 +76,7 @@ func (m *member) request() {
 
 // watch is told what the observer is told, and when.
 func (m *member) watch(e idempotent.Event) {
-	m.seen.add("event "+string(e.Kind), 1)
+	m.seen.Add("event "+string(e.Kind), 1)
 	switch e.Kind {
 	case idempotent.EventReserved, idempotent.EventTakenOver:
 		now := m.instant()
@@ -118,7 +118,7 @@ func (m *member) giveEvidence() {
 	to := m.instant()
 	out := m.reply(resolved(err))
 	if out.stale = m.first.owner != m.stood.owner; out.stale {
-		m.seen.add("stale evidence", 1)
+		m.seen.Add("stale evidence", 1)
 	}
 	out.gaveUp = errors.Is(err, idempotent.ErrStore)
 	m.note(in, m.from, out, to)
@@ -139,13 +139,13 @@ func (m *member) note(in guardCall, from instant, out guardReply, to instant) {
 		}
 		m.history.add(m.client, in, from.stamp, guardReply{overtaken: true, trace: trace{asked: true, wrote: true, stood: stood}}, to.stamp)
 	}
-	m.seen.add("overtaken", len(m.overtaken))
-	m.seen.add("lost replies", m.lost)
+	m.seen.Add("overtaken", len(m.overtaken))
+	m.seen.Add("lost replies", m.lost)
 	m.overtaken, m.lost = nil, 0
 	if out.gaveUp {
-		m.seen.add("gave up", 1)
+		m.seen.Add("gave up", 1)
 	} else {
-		m.seen.add(in.kind+" "+string(out.Verdict), 1)
+		m.seen.Add(in.kind+" "+string(out.Verdict), 1)
 	}
 
 	// What changed nothing and says nothing of the record fits in anywhere.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // storeCall is one call to a store, storeReply what it said. Versions are small
@@ -90,12 +91,12 @@ func TestStoresAreLinearizable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			seen := &tally{}
+			seen := &tally.Tally{}
 			c.load.searchAll(t, ofSlot, c.want, func(round int) []*history {
 				return newClients(c.open(t), c.load, seen).run(round)
 			})
 			t.Log(seen)
-			seen.least(t, c.want/100, "insert done", "insert refused", "replace done", "replace refused", "get", "lost replies")
+			seen.Least(t, c.want/100, "insert done", "insert refused", "replace done", "replace refused", "get", "lost replies")
 		})
 	}
 }

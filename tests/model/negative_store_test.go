@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model/broken"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // brokenStores are the stores that no test of this package may accept, and by
@@ -42,7 +43,7 @@ func TestBrokenStoresFailThePropertyTest(t *testing.T) {
 			t.Parallel()
 			found := &verdict{name: t.Name()}
 			for range 40 {
-				if found.of(behavesAsTheModel(newMemory, b.breaks, &tally{})) {
+				if found.of(behavesAsTheModel(newMemory, b.breaks, &tally.Tally{})) {
 					break
 				}
 			}
@@ -70,7 +71,7 @@ func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			few.wantsNoOrder(t, ofSlot, func(round int) []*history {
-				return newClients(b.breaks(newMemory()), few, &tally{}).run(round)
+				return newClients(b.breaks(newMemory()), few, &tally.Tally{}).run(round)
 			})
 		})
 	}
@@ -87,7 +88,7 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			few.wantsNoOrder(t, ofKey, func(round int) []*history {
-				return newCrowd(t, b.breaks(newMemory()), few, 0, &tally{}).run(round)
+				return newCrowd(t, b.breaks(newMemory()), few, 0, &tally.Tally{}).run(round)
 			})
 		})
 	}
@@ -98,7 +99,7 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 func TestBrokenStoreBreaksExclusion(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
-	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &tally{})
+	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &tally.Tally{})
 	c.run(0)
 	if len(c.wrong) == 0 {
 		t.Error("nobody entered a handler during the lease of another")

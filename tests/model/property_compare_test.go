@@ -27,9 +27,9 @@ func (m *machine) same(rt *rapid.T, what string, got, want model.Answer, err err
 		rt.Logf("%s: %v", what, err)
 		rt.Fatalf("%s was told\n%+v, the model says\n%+v", what, got, want)
 	}
-	m.seen.add("told "+string(want.Verdict), 1)
+	m.seen.Add("told "+string(want.Verdict), 1)
 	for event := range strings.FieldsSeq(want.Events) {
-		m.seen.add("event "+event, 1)
+		m.seen.Add("event "+event, 1)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // machine sends random operations to a guard and to the model, and compares.
@@ -20,7 +21,7 @@ type machine struct {
 	subjects [2]*subject
 	values   int
 	steps    int
-	seen     *tally
+	seen     *tally.Tally
 }
 
 // subject is one key and what the model says about it.
@@ -51,7 +52,7 @@ var rivals = [][2]struct{ scope, id string }{
 	{{idempotent.Global, "b"}, {"a", "b"}},
 }
 
-func newMachine(rt *rapid.T, store idempotent.Store, seenAs over, seen *tally) *machine {
+func newMachine(rt *rapid.T, store idempotent.Store, seenAs over, seen *tally.Tally) *machine {
 	hours := func(name string, choices ...int64) int64 {
 		return rapid.SampledFrom(choices).Draw(rt, name) * time.Hour.Milliseconds()
 	}
@@ -80,9 +81,9 @@ func (m *machine) end() {
 			r.crash()
 		}
 	}
-	m.seen.add("sequences", 1)
-	m.seen.add("operations", m.steps)
-	m.seen.add("lost replies", m.lost)
+	m.seen.Add("sequences", 1)
+	m.seen.Add("operations", m.steps)
+	m.seen.Add("lost replies", m.lost)
 }
 
 func (s *subject) key(fingerprint int) idempotent.Key {
@@ -171,7 +172,7 @@ func (m *machine) finish(rt *rapid.T) {
 func (m *machine) crash(rt *rapid.T) {
 	_, r := m.pick(rt)
 	r.crash()
-	m.seen.add("crash", 1)
+	m.seen.Add("crash", 1)
 }
 
 // pick takes a suspended run.
@@ -243,5 +244,5 @@ func (m *machine) delete(rt *rapid.T) {
 	s := expired[rapid.IntRange(0, len(expired)-1).Draw(rt, "expired")]
 	m.store.delete(s.key(1).RecordID())
 	s.model = model.Key{}
-	m.seen.add("delete", 1)
+	m.seen.Add("delete", 1)
 }

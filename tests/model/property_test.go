@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/tally"
 )
 
 // Random sequences of operations on two keys that look alike, to a guard over
@@ -39,13 +40,13 @@ func TestINV7_GuardBehavesAsTheModelOfEachKey(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			open, seen := c.open(t), &tally{}
+			open, seen := c.open(t), &tally.Tally{}
 			for range c.rounds {
 				rapid.Check(t, behavesAsTheModel(open, itself, seen))
 			}
 			t.Log(seen)
-			seen.least(t, c.rounds*sequences(), "sequences")
-			seen.least(t, 1, c.facts...)
+			seen.Least(t, c.rounds*sequences(), "sequences")
+			seen.Least(t, 1, c.facts...)
 		})
 	}
 }
@@ -58,7 +59,7 @@ func always(s idempotent.Store) func() idempotent.Store {
 // where the time of the whole test runs out.
 func sequences() int { return flag.Lookup("rapid.checks").Value.(flag.Getter).Get().(int) }
 
-func behavesAsTheModel(open func() idempotent.Store, seenAs over, seen *tally) func(*rapid.T) {
+func behavesAsTheModel(open func() idempotent.Store, seenAs over, seen *tally.Tally) func(*rapid.T) {
 	return func(rt *rapid.T) {
 		m := newMachine(rt, open(), seenAs, seen)
 		rt.Cleanup(m.end)

@@ -12,6 +12,7 @@ import (
 	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
 
 	"github.com/once-lambda/once/infra/chargestack"
+	"github.com/once-lambda/once/infra/internal/node"
 )
 
 func main() {
@@ -19,7 +20,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "charge-stack:", err)
 	}
-	end()
+	node.End()
 	if err != nil {
 		os.Exit(1)
 	}
@@ -32,17 +33,6 @@ func synth() error {
 	}
 	app.Synth(nil)
 	return nil
-}
-
-// end ends the CDK's process and waits for it. The jsii runtime does so in two
-// places at once, and the one that comes second says "exited abnormally: waitid:
-// no child processes" (process.go, ensureStarted and Close), so from here on
-// nobody hears what it says.
-func end() {
-	if silence, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
-		os.Stderr = silence
-	}
-	jsii.Close()
 }
 
 func build(app awscdk.App) error {

@@ -110,3 +110,15 @@ func (d *demo) send(ctx context.Context, f flow, number string) (answer reply, e
 	}
 	return answer, json.Unmarshal(out, &answer)
 }
+
+// wait takes d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
