@@ -3,6 +3,9 @@
 LocalStack 4.8 takes no more than the port of an IPv4 address in GATEWAY_LISTEN and listens on every interface; what
 it serves checks no credentials. It also goes on without a port when the port is taken, which would leave its caller
 talking to whoever took it. So the endpoint is replaced by one that does neither.
+
+It keeps the objects of S3 in one folder of /tmp, whichever instance they belong to, and leaves them there. So that
+folder is replaced by one of the instance.
 """
 
 import os
@@ -35,5 +38,8 @@ class LoopbackEndpoint(endpoints.TCP4ServerEndpoint):
 endpoints.TCP4ServerEndpoint = LoopbackEndpoint
 
 from localstack.runtime.main import main  # noqa: E402 (after the replacement above)
+from localstack.services.s3 import provider  # noqa: E402
+
+provider.DEFAULT_S3_TMP_DIR = os.path.join(os.environ["TMP"], "s3")
 
 main()
