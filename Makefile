@@ -24,9 +24,9 @@ demo: ## Kill an order at every step of it, and see what is left (needs Java)
 test: lint test-unit test-fuzz cover test-localstack test-integration e2e test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, deployment, cost
 
 .PHONY: test-unit
-test-unit: ## Race tests of the packages, without engines; infra without the race detector
+test-unit: ## Race tests of the packages, without engines; infra and the explorer without the race detector
 	go test -race $(PACKAGES)
-	go test ./infra/...
+	go test ./infra/... ./tests/model/explore
 	cd tools && GOWORK=off go test ./...
 
 .PHONY: fuzz test-fuzz
@@ -54,7 +54,7 @@ model-mutants: ## Break the model clause by clause; TLC must notice (ARGS: claus
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
-	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart)
+	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart -e /model/explore)
 
 .PHONY: e2e
 e2e: ## Deploy the charge stack with the CDK, to LocalStack, and try it (needs Node)
