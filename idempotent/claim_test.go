@@ -91,8 +91,8 @@ func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 	}
 }
 
-// An ended lease is marked and refused in two calls: what was written need not
-// be read.
+// F82: an ended lease is marked and refused in two calls: what was written need
+// not be read.
 func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -108,7 +108,7 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	}
 }
 
-// Every refusal is told, with the error that the caller gets.
+// F81: every refusal is told, with the error that the caller gets.
 func TestRefusalsAreObserved(t *testing.T) {
 	t.Parallel()
 	for want, standing := range map[idempotent.EventKind]idempotent.Record{

@@ -156,8 +156,8 @@ func TestFM42_KilledInTheMiddle(t *testing.T) {
 	w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-3")
 }
 
-// FM42: the time runs out in the middle of a batch. What was not begun comes
-// again and leaves no record.
+// G10, FM42: the time runs out in the middle of a batch. What was not begun
+// comes again and leaves no record.
 func TestFM42_OutOfTime(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world, context.CancelFunc){
