@@ -115,9 +115,13 @@ func TestRefusalsAreObserved(t *testing.T) {
 		idempotent.EventInProgress: {State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)},
 		idempotent.EventUnresolved: {State: idempotent.StateUnknown},
 		idempotent.EventStoreError: {State: 9},
+		idempotent.EventMismatch:   {State: idempotent.StateCompleted},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, standing)
+		if want == idempotent.EventMismatch {
+			key.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
+		}
 		g, events := newGuardOver(t, s)
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		if got := events.Events(); len(got) != 1 || got[0].Kind != want || err == nil || got[0].Err != err {

@@ -63,7 +63,7 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// Every metric that is watched is one that the functions print.
+// G12: every metric that is watched is one that the functions print.
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack := watched(t)
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))

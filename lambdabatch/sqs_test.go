@@ -411,7 +411,7 @@ func TestDisabled(t *testing.T) {
 	w.wantState("o-1", "none")
 }
 
-// Every event of testdata: two messages of one order, in other words.
+// F02: every event of testdata: two messages of one order, in other words.
 func TestSQS_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
