@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
+// F34, F90: what has expired goes, and nothing else.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")

@@ -63,7 +63,9 @@ func fixture() idempotenttest.Fixture {
 	}
 }
 
-func TestConformance(t *testing.T)  { idempotenttest.RunStore(t, fixture()) }
+func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture()) }
+
+// G13: a store in one file keeps what a guard over it promises.
 func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture()) }
 
 func TestFailureModesUnderFaults(t *testing.T) {

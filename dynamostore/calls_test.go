@@ -17,6 +17,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
+// F30, F90: one conditional write claims a key: whoever comes second is refused
+// by the table.
 func TestInsert_SendsTheCondition(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -27,6 +29,7 @@ func TestInsert_SendsTheCondition(t *testing.T) {
 	wantPut(t, fake, "attribute_not_exists(pk) OR exp <= :now", item{":now": &types.AttributeValueMemberN{Value: "1700000000123"}})
 }
 
+// G01: nothing is written but over the version that was read.
 func TestReplace_SendsTheCondition(t *testing.T) {
 	t.Parallel()
 	fake := newFake()

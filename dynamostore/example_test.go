@@ -70,8 +70,7 @@ func ExampleStore_Check() {
 	//   - its time to live is off; switch it on for attribute "ttl", or expired records are kept and paid for ever
 }
 
-// An order, its outbox message and the outcome of the request in one
-// transaction.
+// An order and the outcome of the request in one transaction.
 func ExampleCommit() {
 	place := func(ctx context.Context, o Order) (Receipt, error) {
 		receipt := Receipt{Charge: "ch_1"}
@@ -107,7 +106,8 @@ func ExampleCommit() {
 	// 2 items written
 }
 
-// A step whose message is in the outbox if and only if the step is recorded.
+// F46: a step whose message is in the outbox if and only if the step is
+// recorded.
 func ExampleCommitStep() {
 	client := &transactions{fakeDynamoDB: newFake()}
 	store, err := dynamostore.New(client, "idempotency")

@@ -422,6 +422,7 @@ func TestItem_ForeignExtra(t *testing.T) {
 	}
 }
 
+// F34: the time to live is behind the expiry, and never before it.
 func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
 	t.Parallel()
 	for expires, want := range map[int64]float64{

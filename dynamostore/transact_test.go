@@ -46,8 +46,8 @@ func order(id string, more ...string) types.TransactWriteItem {
 	}}
 }
 
-// The request: item 0 is the record, on the version that was read, and the token
-// is the id of the write.
+// F45: item 0 of the request is the record, on the version that was read, and
+// the token is the id of the write.
 func TestCommit_Request(t *testing.T) {
 	t.Parallel()
 	fake, key := newFake(), aKey()

@@ -28,8 +28,8 @@ func (s *watched) do(t *testing.T, key idempotent.Key, h func(context.Context) (
 	return idempotent.Do(t.Context(), g, key, h)
 }
 
-// One write for an AtLeastOnce step, two for one that runs AtMostOnce, none for
-// what is replayed; and each is the owner's own.
+// G01: one write for an AtLeastOnce step, two for one that runs AtMostOnce,
+// none for what is replayed; and each is the owner's own.
 func TestStepWrites(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -91,8 +91,8 @@ func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 	}
 }
 
-// An ended lease is marked and refused in two calls: what was written need not
-// be read.
+// F82: an ended lease is marked and refused in two calls: what was written need
+// not be read.
 func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -108,16 +108,20 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	}
 }
 
-// Every refusal is told, with the error that the caller gets.
+// F81: every refusal is told, with the error that the caller gets.
 func TestRefusalsAreObserved(t *testing.T) {
 	t.Parallel()
 	for want, standing := range map[idempotent.EventKind]idempotent.Record{
 		idempotent.EventInProgress: {State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)},
 		idempotent.EventUnresolved: {State: idempotent.StateUnknown},
 		idempotent.EventStoreError: {State: 9},
+		idempotent.EventMismatch:   {State: idempotent.StateCompleted},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, standing)
+		if want == idempotent.EventMismatch {
+			key.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
+		}
 		g, events := newGuardOver(t, s)
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		if got := events.Events(); len(got) != 1 || got[0].Kind != want || err == nil || got[0].Err != err {

@@ -51,6 +51,7 @@ var decisions = []struct {
 	{"a state that this code does not know", Record{State: StateUnknown + 1}, verdictUnreadable},
 }
 
+// F31, F32, F33, F36, F42: the table of decisions.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	check := func(name string, r Record, want verdict) {
@@ -78,7 +79,7 @@ func TestDecide(t *testing.T) {
 	check("Reconcile, its step done", Record{State: StateInProgress, LeaseEnd: ended, Steps: doneStep}, verdictMarkUnknown)
 }
 
-// What comes before the state comes before every state.
+// F24: what comes before the state comes before every state.
 func TestDecideBeforeTheState(t *testing.T) {
 	t.Parallel()
 	for _, state := range allStates {
@@ -198,7 +199,8 @@ func TestDecideResolution(t *testing.T) {
 	}
 }
 
-// What reconciliation makes of a record that was listed, in every state.
+// F40, G03: what reconciliation makes of a record that was listed, in every
+// state.
 func TestDecideSweep(t *testing.T) {
 	t.Parallel()
 	due := at.Add(-time.Hour)
@@ -285,6 +287,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
+// F35: a lease ends a margin after the deadline, or after DefaultLease.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	o, err := Options{}.with(nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// What a handler's error makes of the record, by recovery, and whether the key
-// runs again.
+// F31, F32, F33, F38, F39, G03: what a handler's error makes of the record, by
+// recovery, and whether the key runs again.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("plain")
@@ -120,6 +120,8 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
+// F44: a handler has a deadline before the deadline, and a key for its provider
+// that is its record's alone.
 func TestHandlerContext(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -305,8 +307,8 @@ type panics struct{ raw }
 
 func (panics) Encode(any) ([]byte, error) { panic("encode") }
 
-// A result that cannot be stored does not fail the caller, and its replay says
-// so instead of running again.
+// G09: a result that cannot be stored does not fail the caller, and its replay
+// says so instead of running again.
 func TestResultOmitted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -515,7 +517,7 @@ func TestOutcomeContention(t *testing.T) {
 	}
 }
 
-// Every store failure before the handler fails closed.
+// F80: every store failure before the handler fails closed.
 func TestStoreErrors(t *testing.T) {
 	t.Parallel()
 	down := errors.New("store down")

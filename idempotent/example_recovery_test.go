@@ -50,8 +50,8 @@ func ExampleStep() {
 	// {ch_1} <nil>
 }
 
-// A scheduled function that asks the provider what became of the charges whose
-// handlers were never heard of again.
+// G02: a scheduled function that asks the provider what became of the charges
+// whose handlers were never heard of again.
 func ExampleReconciler() {
 	provider := books{}
 	resolvers := idempotent.Resolvers{
@@ -95,8 +95,8 @@ func ExampleReconciler() {
 	// {ch_1} <nil>
 }
 
-// A provider's webhook names the record, because the charge was sent with its
-// id as metadata. It may come before the handler returns.
+// F41, G02: a provider's webhook names the record, because the charge was sent
+// with its id as metadata. It may come before the handler returns.
 func ExampleGuard_Resolve_webhook() {
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
 	if err != nil {

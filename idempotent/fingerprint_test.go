@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Golden fingerprints: a change here turns every running retry into a
+// G06: golden fingerprints: a change here turns every running retry into a
 // mismatch; it needs a new fingerprint version.
 func TestFingerprintGolden(t *testing.T) {
 	t.Parallel()
@@ -40,8 +40,8 @@ func TestFingerprintGolden(t *testing.T) {
 	}
 }
 
-// FM53: equal where the meaning is equal, and never silently equal where it
-// is not.
+// F21, G06, FM53: equal where the meaning is equal, and never silently equal
+// where it is not.
 func TestFM53_Fingerprints(t *testing.T) {
 	t.Parallel()
 	of := func(doc string) idempotent.Fingerprint {

@@ -28,7 +28,7 @@ const (
 // record and, in some, a client sends the request again. Every call of the store
 // is a crossing at which a seeded traffic light says who goes first. In each of
 // the interleavings there is one truth: whoever is told a result is told the
-// same one, also by a retry afterwards.
+// same one, also by a retry afterwards. INV-14: what each is about happens often.
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
 	later, nothing, found := idempotent.Later(0), idempotent.ProvenNotExecuted(), idempotent.Resolved("by the resolver")

@@ -9,7 +9,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Golden ids: a change here loses every record that was written before it.
+// F11: golden ids: a change here loses every record that was written before it.
 func TestRecordID(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -39,8 +39,8 @@ func TestRecordID(t *testing.T) {
 	}
 }
 
-// FM52: no choice of operation, scope and id is mistaken for another one, and
-// nothing is normalised behind the caller's back.
+// F23, FM52: no choice of operation, scope and id is mistaken for another one,
+// and nothing is normalised behind the caller's back.
 func TestFM52_KeysNeverCollide(t *testing.T) {
 	t.Parallel()
 	seen := map[idempotent.RecordID]idempotent.Key{}
@@ -99,6 +99,7 @@ func TestParseRecordIDRefuses(t *testing.T) {
 	}
 }
 
+// G08: a key without its operation, scope, id or fingerprint is refused.
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)

@@ -204,8 +204,8 @@ func TestFM46_TwoReconcilers(t *testing.T) {
 	}
 }
 
-// A resolver that never knows is asked ever less often, and in the end the
-// record is handed over and leaves the list.
+// F41, G02: a resolver that never knows is asked ever less often, and in the
+// end the record is handed over and leaves the list.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -365,8 +365,8 @@ func TestReconcileOptions(t *testing.T) {
 	}
 }
 
-// A registry asks the resolver of the operation, and a record without one is
-// not lost from sight.
+// F41: a registry asks the resolver of the operation, and a record without one
+// is not lost from sight.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -398,7 +398,8 @@ func TestReconciler(t *testing.T) {
 	}
 }
 
-// A sweep does what follows from ended leases and asks nobody, however often.
+// F40, F82: a sweep does what follows from ended leases and asks nobody,
+// however often.
 func TestReconcileSweepOnly(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -423,6 +424,9 @@ func TestReconcileSweepOnly(t *testing.T) {
 			continue
 		}
 		s.clock.Advance(time.Hour)
+	}
+	if n := s.events.Count(idempotent.EventMarkedUnknown); n != 1 {
+		t.Errorf("%d events of a record that became unknown, want 1", n)
 	}
 	r := record(t, s, key)
 	if r.State != idempotent.StateUnknown || r.ReconcileAttempts != 0 || r.Exhausted {

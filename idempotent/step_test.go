@@ -34,8 +34,8 @@ func record(t *testing.T, s idempotent.Store, key idempotent.Key) *idempotent.Re
 	return r
 }
 
-// The second attempt gets the first one's finished step back and runs the one
-// that failed, with the downstream keys of the first.
+// F37, F43, F44: the second attempt gets the first one's finished step back and
+// runs the one that failed, with the downstream keys of the first.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -102,7 +102,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// What a step leaves behind, by its mode and how it ended.
+// G04: what a step leaves behind, by its mode and how it ended.
 func TestStepOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -54,7 +54,7 @@ func TestWaitingLooksEverLessOften(t *testing.T) {
 	})
 }
 
-// Patience ends with the time that the handler would have.
+// F52: patience ends with the time that the handler would have.
 func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

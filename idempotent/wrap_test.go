@@ -31,6 +31,8 @@ type chargeResponse struct {
 
 var byOrder = idempotent.KeyFrom("charge", func(r chargeRequest) (scope, id string) { return r.Merchant, r.OrderID })
 
+// F02, F20, G06: a key is made of what the event holds, and bound to all of the
+// event unless the program says to what.
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	g, events := newGuard(t)
@@ -188,6 +190,7 @@ func (nothing) Name() string               { return "nothing" }
 func (nothing) Encode(any) ([]byte, error) { return nil, nil }
 func (nothing) Decode([]byte, any) error   { return nil }
 
+// G08: who cannot be given a key is refused, and shares no record.
 func TestWrapKeyErrors(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no order in the message")
@@ -209,7 +212,7 @@ func TestWrapKeyErrors(t *testing.T) {
 	}
 }
 
-// A fingerprint of the caller's own is not computed again.
+// F22: a fingerprint of the caller's own is not computed again.
 func TestWrapOwnFingerprint(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -224,6 +227,8 @@ func TestWrapOwnFingerprint(t *testing.T) {
 	}
 }
 
+// G08: without a guard, and without a key where that is allowed, every request
+// runs and none shares a record.
 func TestUnguarded(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]func(*idempotent.Options){

@@ -32,6 +32,8 @@ func watched(t *testing.T) awscdk.Stack {
 	return stack
 }
 
+// G12: everything that somebody should hear of has an alarm that says what it
+// is.
 func TestAlarms(t *testing.T) {
 	stack := watched(t)
 	wantRefusals(t, stack)
@@ -61,7 +63,7 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// Every metric that is watched is one that the functions print.
+// G12: every metric that is watched is one that the functions print.
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack := watched(t)
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
@@ -121,6 +123,7 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 	}
 }
 
+// F41: the reconciler runs once a minute, and what it gives up goes to a queue.
 func TestReconciler(t *testing.T) {
 	stack := watched(t)
 	rule := resources(t, stack, "AWS::Events::Rule")[0]

@@ -16,7 +16,7 @@ func seconds(d time.Duration) awscdk.Duration {
 	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
 }
 
-// What cannot work is refused, with what to change.
+// G12: what cannot work is refused, with what to change.
 func TestQueueSource(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, row := range []struct {

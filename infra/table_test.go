@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/infra"
 )
 
+// G12: the table that is declared, with its index, protected and retained.
 func TestTable(t *testing.T) {
 	stack := newStack(t)
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
@@ -115,7 +116,7 @@ func TestTablesThatAreRefused(t *testing.T) {
 	}
 }
 
-// The roles may do what the store does, on this table, and nothing else.
+// G12: the roles may do what the store does, on this table, and nothing else.
 func TestGrants(t *testing.T) {
 	const handler = `{"Action": ["dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"],
 		"Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}}`

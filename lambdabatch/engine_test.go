@@ -433,6 +433,7 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
+// F02: a field of the body is the key.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ pointer, body, want string }{

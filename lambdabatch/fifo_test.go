@@ -30,7 +30,7 @@ func grouped(groups ...string) (event events.SQSEvent) {
 
 func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
 
-// FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another.
+// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another.
 func TestFM41_FIFO(t *testing.T) {
 	t.Parallel()
 	batch := grouped("a", "a", "a", "b")

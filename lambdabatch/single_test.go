@@ -57,6 +57,7 @@ func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want 
 	}
 }
 
+// F02: the event's own id is the key.
 func TestEventBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -156,8 +156,8 @@ func TestFM42_KilledInTheMiddle(t *testing.T) {
 	w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-3")
 }
 
-// FM42: the time runs out in the middle of a batch. What was not begun comes
-// again and leaves no record.
+// G10, FM42: the time runs out in the middle of a batch. What was not begun
+// comes again and leaves no record.
 func TestFM42_OutOfTime(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world, context.CancelFunc){
@@ -411,7 +411,7 @@ func TestDisabled(t *testing.T) {
 	w.wantState("o-1", "none")
 }
 
-// Every event of testdata: two messages of one order, in other words.
+// F02: every event of testdata: two messages of one order, in other words.
 func TestSQS_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

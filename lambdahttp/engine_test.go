@@ -127,6 +127,7 @@ func TestUndeliverableResponses(t *testing.T) {
 	})
 }
 
+// F60: whatever the bytes of a body are, a replay has the same.
 func TestBodiesReplayByteForByte(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {

@@ -32,9 +32,9 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
-// Two header lines are two values where the event shows them, also if they are
-// equal, and a list elsewhere. An Application Load Balancer without multi-value
-// headers shows one, and nobody can know.
+// F04: two header lines are two values where the event shows them, also if they
+// are equal, and a list elsewhere. An Application Load Balancer without
+// multi-value headers shows one, and nobody can know.
 func TestHTTP06TwoHeaderLines(t *testing.T) {
 	t.Parallel()
 	a, b := `"`+keyA+`"`, `"`+keyB+`"`

@@ -10,6 +10,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
+// F20, F21, F23: method, path, query and body are one fingerprint, and no part
+// runs into the next.
 func TestFM53Fingerprints(t *testing.T) {
 	t.Parallel()
 	zip := func(s string) string {
@@ -93,8 +95,8 @@ func TestFM53Fingerprints(t *testing.T) {
 	}
 }
 
-// Which requests are the same is the rule's to say; that the endpoint is the
-// same is not.
+// F21, F22: which requests are the same is the rule's to say; that the endpoint
+// is the same is not.
 func TestFM53FingerprintRules(t *testing.T) {
 	t.Parallel()
 	typed := func(media, body string) func(*request) {

@@ -14,6 +14,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
+// F61: the headers that describe what was made are replayed, and not those of
+// one exchange.
 func TestFM54ReplayedHeaders(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {

@@ -56,6 +56,8 @@ var profileKeys = []struct {
 	{"not UTF-8", "\xff", "", ""},
 }
 
+// F03, F05, F06, F07: what is a key, and what is none, in each profile but
+// IETF's.
 func TestProfileKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range profileKeys {
@@ -107,6 +109,8 @@ var published = func() map[string]*regexp.Regexp {
 	return patterns
 }()
 
+// F05, F06: the shortest and the longest key of each profile are keys, and the
+// published pattern says so.
 func TestKeyPatterns(t *testing.T) {
 	t.Parallel()
 	for _, c := range profileKeys {

@@ -84,7 +84,8 @@ func TestFM07OtherFingerprintCompleted(t *testing.T) {
 	})
 }
 
-// Two resources of one route share an operation: the path tells them apart.
+// F10: two resources of one route share an operation: the path tells them
+// apart.
 func TestFM07OtherPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])

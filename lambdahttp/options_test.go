@@ -36,6 +36,8 @@ func panics(f func()) (text string) {
 	return ""
 }
 
+// F09: a handler without a scope is not built, nor one with another mistake in
+// its options.
 func TestConstructionPanics(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -89,8 +91,8 @@ func TestConstructionPanics(t *testing.T) {
 	}
 }
 
-// HTTP-30: an outcome is kept as long as clients retry, and so is the memory
-// of an unknown one.
+// F70, HTTP-30: an outcome is kept as long as clients retry, and so is the
+// memory of an unknown one.
 func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -157,8 +159,8 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
-// Only what a client has to correct, or to wait for, links to the page about
-// keys.
+// F64: only what a client has to correct, or to wait for, links to the page
+// about keys.
 func TestDocsURLLinks(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {

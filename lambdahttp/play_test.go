@@ -64,6 +64,7 @@ func meanwhile(mods ...func(*request)) func(*world) reply {
 	}
 }
 
+// G07: every row, on each type of event.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	for chunk := range rowsByID() {

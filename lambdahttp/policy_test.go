@@ -35,7 +35,8 @@ func allOptions(o *lambdahttp.Options) {
 }
 
 // TestPolicy holds the policies of the profiles, and one with all options, to
-// files that people have read.
+// files that people have read. F65, F70, F90, G07: they say how long a key is
+// remembered, what a replay has and what each refusal looks like.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for name, optFns := range map[string][]func(*lambdahttp.Options){

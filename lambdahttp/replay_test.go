@@ -10,8 +10,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// BeforeReplay sees the retry and what would be returned, once for each replay
-// of a response and at no other time.
+// F63: BeforeReplay sees the retry and what would be returned, once for each
+// replay of a response and at no other time.
 func TestBeforeReplay(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {

@@ -23,6 +23,7 @@ var answerRows = []row{
 		status: 201, runs: 1, record: "completed"},
 	{id: "HTTP-08", profile: "UUID", situation: "the first request", play: once(), status: 201, says: "created", runs: 1, record: "completed"},
 
+	// F60, F65: status and body of the first response, 201 as 201.
 	{id: "HTTP-09", situation: "completed, the same request: the stored response", play: twice(),
 		status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-09", profile: "Stripe", situation: "completed, the same request: the stored response", play: twice(),
@@ -32,6 +33,7 @@ var answerRows = []row{
 	{id: "HTTP-09", profile: "UUID", situation: "completed, the same request: the stored response", play: twice(),
 		status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
 
+	// F20: the same key with another body.
 	{id: "HTTP-10", situation: "completed, another request with the key", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withBody(`{"amount":9999,"currency":"EUR"}`)))
@@ -49,6 +51,7 @@ var answerRows = []row{
 		return w.post(charge(withBody(`{"amount":9999}`)))
 	}, status: 422, problem: "key-reused", title: titleReused, says: "mismatch", runs: 1, record: "completed"},
 
+	// F50: refused while the first one runs.
 	{id: "HTTP-11", situation: "the first request is running", play: func(w *world) (second reply) {
 		w.becomes(duringRun(func() {
 			w.clock.Advance(10*time.Minute + 500*time.Millisecond)
@@ -93,6 +96,7 @@ var answerRows = []row{
 		return second
 	}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "300", says: "conflict", runs: 1, record: "completed"},
 
+	// F24: that it is another request is told first.
 	{id: "HTTP-12", situation: "running, another request with the key", play: meanwhile(withBody(`{"amount":9999}`)),
 		status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
 	{id: "HTTP-12", profile: "Stripe", situation: "running, another request with the key", play: meanwhile(withBody(`{"amount":9999}`)),
@@ -152,6 +156,7 @@ var answerRows = []row{
 		return w.post(charge(at("/refunds")))
 	}, status: 201, runs: 2, record: "completed"},
 
+	// F63: what cannot be replayed is refused, with the reason.
 	{id: "HTTP-18", situation: "completed, the response could not be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.noResults = true })
 		return twice()(w)
@@ -176,6 +181,7 @@ var answerRows = []row{
 		status: 409, problem: "replay-unavailable", title: titleUnavailable, says: "conflict",
 		member: map[string]string{"resource": "/charges/ch_1"}, runs: 1, record: "completed"},
 
+	// F80: without the store nothing runs.
 	{id: "HTTP-19", situation: "the store fails before the handler", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.insertErr, s.replaceErr = errDown, errDown })
 		return once()(w)

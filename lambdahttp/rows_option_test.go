@@ -11,6 +11,7 @@ import (
 
 // optionRows are about waiting, the form of answers, and what is said besides.
 var optionRows = []row{
+	// F52: a retry waits, and not for ever.
 	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes meanwhile", options: waitFor(10 * time.Second),
 		play: waiting(3*time.Second, 3*time.Second, 5*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-25", situation: "`WaitFor` ends first", options: waitFor(10 * time.Second),
@@ -26,12 +27,14 @@ var optionRows = []row{
 		play:   func(w *world) reply { return w.waits(time.Minute, 5*time.Second, 3*time.Second, 5*time.Second) },
 		status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "*", runs: 1, record: "completed"},
 
+	// F51: 202 in place of 409.
 	{id: "HTTP-26", situation: "the first request is running, `Accepted`", options: accepting, play: meanwhile(),
 		status: 202, problem: "accepted", title: "The request is being processed", retryAfter: "*",
 		header: map[string]string{"Location": "/work/charges"}, runs: 1, record: "completed"},
 	{id: "HTTP-26", situation: "the same, with another request: `Accepted` changes nothing", options: accepting,
 		play: meanwhile(withBody(`{"amount":9999}`)), status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
 
+	// F64: problems, with a link to the page that describes them.
 	{id: "HTTP-27", situation: "a problem is `application/problem+json` in English, under `ProblemBase`",
 		options: func(o *lambdahttp.Options) { o.RequireKey, o.ProblemBase = true, "https://api.example.com/problems" },
 		play:    once(without("idempotency-key")), status: 400,
@@ -62,6 +65,7 @@ var optionRows = []row{
 		return once()(w)
 	}, status: 504, says: "not-stored", runs: 1, record: "unknown"},
 
+	// F70: 24 h, if nobody says otherwise.
 	{id: "HTTP-30", situation: "`ExpiresHeader`: until when a retry gets the response", options: expiring, play: expiresIn(24 * time.Hour),
 		status: 201, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
 	{id: "HTTP-30", situation: "the same of a replay, with a retention of 48 h",
@@ -76,6 +80,7 @@ var optionRows = []row{
 		},
 		status: 201, replayed: true, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
 
+	// F09, F10: a key is its caller's, and belongs to a method and route.
 	{id: "HTTP-31", situation: "the key of one route on another: a request of its own", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(at("/refunds")))
@@ -105,6 +110,7 @@ var optionRows = []row{
 		return w.post(charge(withMethod("PATCH")))
 	}, status: 201, says: "created", runs: 2, record: "completed"},
 
+	// F61: the headers of the list, and no others.
 	{id: "HTTP-32", situation: "a replay has the listed headers, and no cookies",
 		options: func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"X-Charge-Id"} },
 		play: func(w *world) reply {

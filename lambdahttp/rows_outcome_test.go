@@ -9,6 +9,7 @@ import (
 
 // outcomeRows are about what is stored of a request, and what is not.
 var outcomeRows = []row{
+	// F08: a key is looked at before any record is.
 	{id: "HTTP-21", situation: "refused before the handler: nothing is stored, the key stays unused", play: func(w *world) reply {
 		w.post(charge(withKey(`"short"`)))
 		w.post(charge(withCaller("")))
@@ -42,6 +43,7 @@ var outcomeRows = []row{
 	{id: "HTTP-22", situation: "429 by the handler itself, with `lambdahttp.NotExecuted`, repeated: runs again", play: then(refusal(429)),
 		status: 201, runs: 2, record: "completed"},
 
+	// F39, F65: a refusal is an outcome, and replayed with its status.
 	{id: "HTTP-23", situation: "the handler answered 404: stored like a success", play: then(answers(404, nil)),
 		status: 404, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-23", situation: "the handler returned a `Final` error", play: func(w *world) reply {

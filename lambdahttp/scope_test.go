@@ -22,6 +22,7 @@ func TestFM52GlobalIsNoCaller(t *testing.T) {
 	}
 }
 
+// F09, G08: two tenants with one key get what was made for them.
 func TestTenantsNeverMeet(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -47,9 +48,9 @@ func TestTenantsNeverMeet(t *testing.T) {
 	})
 }
 
-// INV-7, with scopes and keys that a naive join would take for one another:
-// whoever comes with whatever key gets the response that was made for exactly
-// that caller and key.
+// F23, INV-7, with scopes and keys that a naive join would take for one
+// another: whoever comes with whatever key gets the response that was made for
+// exactly that caller and key.
 func TestINV7AdversarialCallersAndKeys(t *testing.T) {
 	t.Parallel()
 	pieces := []string{"a", "b", "ab", "a|b", "b|a", "a#b", "a:b", "a/b", "a,b", "1:a", "a ", "A", "4", "14", "\\", `\"`, "global", "null", "%00", "a;b=c", "http#a"}
@@ -119,9 +120,9 @@ func TestClaimWithoutJWT(t *testing.T) {
 	}
 }
 
-// Each source reads what the gateway has verified. Where that is missing, the
-// request is refused before any call to the store: callers that nobody knows
-// never share a bucket.
+// F09: each source reads what the gateway has verified. Where that is missing,
+// the request is refused before any call to the store: callers that nobody
+// knows never share a bucket.
 func TestScopeSources(t *testing.T) {
 	t.Parallel()
 	iam := func(arn, cognito string) func(*events.APIGatewayV2HTTPRequest) {

@@ -102,6 +102,7 @@ var keySyntax = []struct {
 	{"bare with parameter", `abc;b=1`, "", "abc"},
 }
 
+// F03: the String of a structured field, quoted, and nothing like it.
 func TestKeySyntax(t *testing.T) {
 	t.Parallel()
 	for _, c := range keySyntax {

@@ -44,8 +44,8 @@ func ExampleRunFailureModesUnderFaults() {
 	idempotenttest.RunFailureModesUnderFaults(t, fixture, func(o *idempotenttest.FaultOptions) { o.Seeds = 4 })
 }
 
-// The handler has charged, and the reply to the write of its outcome is lost.
-// The outcome was stored all the same: a retry is given it.
+// G11: the handler has charged, and the reply to the write of its outcome is
+// lost. The outcome was stored all the same: a retry is given it.
 func ExampleFaults_Store() {
 	faults := &idempotenttest.Faults{
 		Plan: idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostReply, 1),

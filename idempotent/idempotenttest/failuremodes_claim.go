@@ -74,6 +74,7 @@ var claimScenarios = []scenario{
 		l.mustBe(err, idempotent.ErrUnresolved)
 		l.wantState(idempotent.StateUnknown)
 	}},
+	// F30: of many at once one executes.
 	{"FM05_SimultaneousRequests", func(l *lab) {
 		answers := make(chan error, racers)
 		done := make(chan struct{})
@@ -129,6 +130,7 @@ var claimScenarios = []scenario{
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
+	// F34: a record past its retention counts as absent, though it is there.
 	{"FM19_ExpiredButStillThere", func(l *lab) {
 		l.worker().wantRuns("ch_1")
 		l.clock.AdvanceTo(l.record().Expires.Add(-time.Second))
@@ -147,6 +149,7 @@ var claimScenarios = []scenario{
 		l.race(racers)
 		l.wantEffects(2)
 	}},
+	// F32: taking over is one atomic step, too.
 	{"FM33_SimultaneousTakeovers", func(l *lab) {
 		l.retryable()
 		l.race(racers)

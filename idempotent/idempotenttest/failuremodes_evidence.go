@@ -90,6 +90,7 @@ var evidenceScenarios = []scenario{
 		}
 		l.wantEvents(idempotent.EventContradicted)
 	}},
+	// F42: nor is evidence of nothing believed while somebody may be working.
 	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
 		a := l.worker()
 		_, err := a.do(func(context.Context) (string, error) {

@@ -41,6 +41,7 @@ var outcomeScenarios = []scenario{
 		l.wantState(idempotent.StateUnknown)
 		l.wantEffects(1)
 	}},
+	// F36: what nobody reported is not run again.
 	{"FM10_CrashBeforeCompletion", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.worker().wantRefused(idempotent.ErrInProgress)
@@ -137,6 +138,7 @@ var outcomeScenarios = []scenario{
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.wantEffects(1)
 	}},
+	// G01: a late owner overwrites nobody.
 	{"FM13_TakenOverAndCompleted", func(l *lab) {
 		a := l.worker(rerun)
 		var version idempotent.Version
@@ -171,6 +173,7 @@ var outcomeScenarios = []scenario{
 			return func(context.Context) (string, error) { return "", own }
 		}, own)
 	}},
+	// F38: that nothing was executed is a word that the handler has to say.
 	{"FM32_LyingNotExecuted", func(l *lab) {
 		// A documented hazard: what the handler says is believed, and what it did
 		// is done again. The provider's books show it.

@@ -15,6 +15,7 @@ var resultScenarios = []scenario{
 	{"FM34_ResultOf399KB", func(l *lab) { l.largeResult(399 << 10) }},
 	{"FM34_ResultOf401KB", func(l *lab) { l.largeResult(401 << 10) }},
 	{"FM34_ResultOf1MB", func(l *lab) { l.largeResult(1 << 20) }}, // several pieces
+	// G09: all that Lambda can return.
 	{"FM34_ResultOf6MB", func(l *lab) { l.largeResult(6 << 20) }},
 	{"FM34_NoTimeForAllOfIt", func(l *lab) {
 		a := l.worker()
@@ -86,6 +87,7 @@ var resultScenarios = []scenario{
 		b.inject()
 		b.wantReplay(want)
 	}},
+	// F62: a result has the version of its shape.
 	{"FM36_OtherResultVersion", func(l *lab) {
 		v1 := func(o *idempotent.Options) { o.ResultVersion = "1" }
 		v2 := func(o *idempotent.Options) { o.ResultVersion = "2" }

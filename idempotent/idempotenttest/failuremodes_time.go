@@ -9,6 +9,7 @@ import (
 
 // Time: deadlines, leases, skewed clocks and retention.
 var timeScenarios = []scenario{
+	// F35: nobody else may run before the lease ends.
 	{"FM15_HandlerIgnoresItsDeadline", func(l *lab) {
 		_, err := l.worker(rerun).do(func(ctx context.Context) (string, error) {
 			deadline := l.record().LeaseEnd.Add(-margin)
@@ -100,6 +101,7 @@ var timeScenarios = []scenario{
 		})
 		l.must(err)
 	}},
+	// F42: no request leaves unknown, however late.
 	{"FM59_UnknownNeverExpires", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.endLease()

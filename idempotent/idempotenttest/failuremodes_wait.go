@@ -11,6 +11,7 @@ import (
 // Waiting for a running twin. These run in real time, because a store on a
 // network knows no other; each waits for an event and not for a time.
 var waitScenarios = []scenario{
+	// F52: a second request waits for the first,
 	{"FM37_TwinCompletes", func(l *lab) {
 		entered, finish := make(chan struct{}), make(chan struct{})
 		release := sync.OnceFunc(func() { close(finish) })
@@ -81,6 +82,7 @@ var waitScenarios = []scenario{
 		})
 		l.mustBe(err, idempotent.ErrStore)
 	}},
+	// F52: and within its own time.
 	{"FM37_OwnDeadline", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })

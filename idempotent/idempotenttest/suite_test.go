@@ -54,7 +54,7 @@ var verdicts = sync.OnceValue(func() map[string][]string {
 	return found
 })
 
-// The suite notices every broken store, and for the right reason.
+// G11: the suite notices every broken store, and for the right reason.
 func TestBrokenStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenStores {
@@ -91,7 +91,7 @@ var jointly = map[string]string{
 	"InsertRefuses": "InsertReplacesExpired asks the same, a millisecond before the expiry; it fails first where nothing is refused",
 }
 
-// Every requirement is there for a store that no other one catches.
+// G11: every requirement is there for a store that no other one catches.
 func TestEveryRequirementIsNeeded(t *testing.T) {
 	t.Parallel()
 	alone := map[string]string{}

@@ -17,7 +17,7 @@ func (c *complaints) Errorf(format string, args ...any) {
 	c.of = append(c.of, fmt.Sprintf(format, args...))
 }
 
-// A run in which nothing happened is no test, and fails.
+// INV-14: a run in which nothing happened is no test, and fails.
 func TestVacuousRunsFail(t *testing.T) {
 	t.Parallel()
 	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900,

@@ -13,6 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
+// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: whatever a
+// row is about, and whatever fails in it, its history breaks none of them.
 func TestFailureModesUnderFaults(t *testing.T) {
 	t.Parallel()
 	for name, seeds := range map[string]int{"memstore": 150, "chunkShelf": 30} {

@@ -33,8 +33,8 @@ func read(t *testing.T, w *bytes.Buffer) (all []audit.Line) {
 	return all
 }
 
-// One line for each operation that was settled, through its whole life, and none
-// for what settles nothing.
+// F71: one line for each operation that was settled, through its whole life,
+// and none for what settles nothing.
 func TestOneLineForEachSettledOperation(t *testing.T) {
 	t.Parallel()
 	var (

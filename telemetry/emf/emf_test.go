@@ -85,8 +85,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Dimensions are bounded: operations that are too many count as "other", and
-// nothing of a fact but its operation is written.
+// F11: dimensions are bounded: operations that are too many count as "other",
+// and nothing of a fact but its operation is written.
 func TestDimensionsAreBounded(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer

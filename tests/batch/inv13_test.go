@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/tests/tally"
 )
 
-// INV-13: random batches of every source, outcomes, dying processes, lost
+// G10, INV-13: random batches of every source, outcomes, dying processes, lost
 // requests and replies, and redeliveries. A message is acknowledged only when
 // its record is completed (or unknown and handed over); none is lost; none of a
 // group overtakes an earlier one; and the effects are as many as the promise

@@ -30,9 +30,9 @@ type fate struct {
 	final  map[string]int
 }
 
-// FM57: a process is killed at every barrier of a request, with real SIGKILL.
-// Whatever it leaves, the client's retries and the reconciler bring every key to
-// exactly one effect at the provider, and to a result that stands.
+// F90, FM57: a process is killed at every barrier of a request, with real
+// SIGKILL. Whatever it leaves, the client's retries and the reconciler bring
+// every key to exactly one effect at the provider, and to a result that stands.
 func TestFM57_KillAtEveryBarrier(t *testing.T) {
 	t.Parallel()
 	type run struct {

@@ -22,8 +22,8 @@ func onDoors(t *testing.T, f func(t *testing.T, d door)) {
 	}
 }
 
-// A charge is made once, whoever repeats it, and another request does not get its
-// answer.
+// G13: a charge is made once, whoever repeats it, and another request does not
+// get its answer.
 func TestCharge(t *testing.T) {
 	onDoors(t, func(t *testing.T, d door) {
 		customer, key := newCustomer(), rand.Text()

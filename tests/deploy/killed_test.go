@@ -199,8 +199,8 @@ func TestFM11_KilledBeforeTheEffect(t *testing.T) {
 	wantCharges(t, customer, 1)
 }
 
-// A record about which the provider says nothing, as often as it is asked, is
-// handed to people, and stays as it is.
+// F41: a record about which the provider says nothing, as often as it is asked,
+// is handed to people, and stays as it is.
 func TestINV09_TheReconcilerGivesUp(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()

@@ -57,8 +57,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A record is deleted once its time to live is over, and others stay. Its key is a
-// new one then.
+// F34, F90: a record is deleted once its time to live is over, and others stay.
+// Its key is a new one then.
 func TestExpiredRecordsAreRemoved(t *testing.T) {
 	t.Parallel()
 	customer, expired, kept := newCustomer(), rand.Text(), rand.Text()

@@ -19,6 +19,8 @@ const (
 	key       = "order-2026-000001"
 )
 
+// F90: the same request twice is one charge, and another one under its key is
+// refused.
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -85,7 +87,7 @@ func TestBadInput(t *testing.T) {
 	p.want(p.post("bad-input-key-0005", aCharge), http.StatusCreated)
 }
 
-// 64 concurrent requests with one key: one charge.
+// F50, F90: 64 concurrent requests with one key: one charge.
 func TestConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -135,8 +137,9 @@ func TestKillAfterCompletion(t *testing.T) {
 	})
 }
 
-// SIGKILL while the provider works: the effect has happened and nobody knows.
-// The key is refused, never charged again, and evidence resolves it.
+// F36, F90: SIGKILL while the provider works: the effect has happened and
+// nobody knows. The key is refused, never charged again, and evidence resolves
+// it.
 func TestKillWhileTheProviderWorks(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {

@@ -107,10 +107,10 @@ func (o *operator) types(args ...string) (shown string) {
 	return shown
 }
 
-// As a person would: a charge was cut off, its client gets 409. Whoever is on
-// call finds it by the client's key, looks it up at the provider by the
-// downstream key, and settles it. The client's retry is answered by replay, and
-// nobody was charged twice.
+// F33, G02: as a person would: a charge was cut off, its client gets 409.
+// Whoever is on call finds it by the client's key, looks it up at the provider
+// by the downstream key, and settles it. The client's retry is answered by
+// replay, and nobody was charged twice.
 func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {

@@ -241,8 +241,9 @@ func TestOrderQueue(t *testing.T) {
 	s.want(1, 2, []string{"o-1", "o-4"}, "o-5")
 }
 
-// The process dies before and after every call to the database, and before and
-// after the charge. The message comes again, and the order is taken once.
+// F46, G04: the process dies before and after every call to the database, and
+// before and after the charge. The message comes again, and the order is taken
+// once.
 func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := newOrderShop(t, 100)

@@ -150,7 +150,7 @@ func TestHTTPFiles(t *testing.T) {
 	}
 }
 
-// `make run` under each profile, as a newcomer starts it.
+// G13: `make run` under each profile, as a newcomer starts it.
 func TestMakeRun(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()

@@ -99,6 +99,8 @@ func guardOver(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Opti
 	return g
 }
 
+// F45, G05: a withdrawal and the outcome of its request are one transaction:
+// repeated, it takes nothing more.
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
@@ -304,8 +306,8 @@ func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.Transac
 	return c.Client.TransactWriteItems(ctx, in, optFns...)
 }
 
-// A thousand commits to one account, some sent twice, with conflicts injected:
-// the sum is right and nobody is served twice.
+// G05: a thousand commits to one account, some sent twice, with conflicts
+// injected: the sum is right and nobody is served twice.
 func TestCommitStorm(t *testing.T) {
 	t.Parallel()
 	const requests, workers, enough = 1000, 16, 700

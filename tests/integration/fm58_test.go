@@ -15,8 +15,8 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// FM58: a storm of duplicates of a key whose result has 300 KB costs one write
-// unit each: a refused write is billed by the size of the record, and the
+// G09, FM58: a storm of duplicates of a key whose result has 300 KB costs one
+// write unit each: a refused write is billed by the size of the record, and the
 // result is beside it.
 func TestFM58_DuplicateStorm(t *testing.T) {
 	t.Parallel()

@@ -82,8 +82,8 @@ func TestPoliciesAreValidOpenAPI(t *testing.T) {
 	}
 }
 
-// A request that the document refuses is refused by the handler, and none that
-// it accepts is refused for its key; what the handler answers is in the
+// G07: a request that the document refuses is refused by the handler, and none
+// that it accepts is refused for its key; what the handler answers is in the
 // document.
 func TestHandlersKeepTheirDocuments(t *testing.T) {
 	t.Parallel()

@@ -40,9 +40,9 @@ func (v vector) text() (string, bool) {
 	return s, true
 }
 
-// What the suite says about Items holds for keys: a String is a key, everything
-// else is refused. What it says about the other types, and about names, holds
-// for the parameters behind a key.
+// F03: what the suite says about Items holds for keys: a String is a key,
+// everything else is refused. What it says about the other types, and about
+// names, holds for the parameters behind a key.
 func TestOfficialVectors(t *testing.T) {
 	t.Parallel()
 	var strs, refused, parameters, names int

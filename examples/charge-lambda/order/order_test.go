@@ -29,6 +29,8 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 	}
 }
 
+// F43: three foreign effects, each in a step of its own; whichever fails, the
+// next attempt goes on from there.
 func TestInSteps(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*world) (repair func()){

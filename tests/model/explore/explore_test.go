@@ -107,7 +107,9 @@ var scenarios = []struct {
 		factNeighbour},
 }
 
-// Every schedule of every scenario keeps every invariant.
+// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-7, INV-8, INV-9, INV-10,
+// INV-11, INV-12: every schedule of every scenario keeps every invariant.
+// INV-14: and enough of them show what a scenario is there for.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

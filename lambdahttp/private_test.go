@@ -1,0 +1,91 @@
+package lambdahttp_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// keeper is a store that remembers, as text, every record it was to write.
+type keeper struct {
+	idempotent.Store
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+func (k *keeper) keep(r idempotent.Record) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	fmt.Fprintf(&k.kept, "%+v %s\n", r, r.Result)
+}
+
+func (k *keeper) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+	k.keep(r)
+	return k.Store.Insert(ctx, r, now)
+}
+
+func (k *keeper) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	k.keep(r)
+	return k.Store.Replace(ctx, r, was)
+}
+
+// F11, F25: the key, the caller and the content of a request are known by their
+// hashes. None of them is in a record, a log line or an event, whatever the
+// request meets.
+func TestRequestsAreNotKept(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		var log, told bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		w := newWorld(t, on, guard(func(o *idempotent.Options) {
+			o.Logger = logger
+			o.Observer = idempotent.Observers(idempotent.LogObserver(logger), idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
+				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)
+			}))
+		}), func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
+		k := &keeper{Store: memstore.New()}
+		w.store.set(func(s *faultyStore) { s.Store = k })
+
+		r := charge(withBody(`{"card":"4242424242424242"}`), func(r *request) { r.query = "promo=private-query" })
+		again := func(key string) request {
+			return charge(withBody(r.body), withKey(key), func(c *request) { c.query = r.query })
+		}
+		w.becomes(duringRun(func() { w.post(r) })) // the second one is told to wait
+		for _, next := range []request{r, r, charge(withBody(`{"card":"5555555555554444"}`))} {
+			w.post(next) // runs, is replayed, is a mismatch
+		}
+		for _, err := range []error{idempotent.NotExecuted(errDown), idempotent.Unknown(errDown), nil} {
+			w.becomes(answers(503, err))
+			w.post(again(keyB)) // becomes retryable, is taken over and becomes unknown, is refused
+		}
+		w.post(again("too short"))
+		w.store.set(func(s *faultyStore) { s.insertErr = errDown })
+		w.post(again("third-key-of-the-test"))
+		w.store.set(func(s *faultyStore) { s.insertErr, s.replaceErr = nil, errDown })
+		w.post(again("fourth-key-of-the-test"))
+
+		for what, text := range map[string]struct{ holds, has string }{
+			"the store":  {k.kept.String(), "ch_1"},
+			"the log":    {log.String(), "event=mismatch"},
+			"the events": {told.String(), string(idempotent.EventUnresolved)},
+		} {
+			if !strings.Contains(text.holds, text.has) {
+				t.Errorf("%s has no %q, so nothing was seen of it:\n%s", what, text.has, text.holds)
+			}
+			for _, private := range []string{keyA, keyB, "key-of-the-test", "too short", "merchant-1", "4242424242424242", "5555555555554444", "private-query"} {
+				if strings.Contains(text.holds, private) {
+					t.Errorf("%s has %q", what, private)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package house
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// shown is a test, or a row of a test's table.
+type shown struct{ dir, file, name string }
+
+var (
+	inName    = regexp.MustCompile(`^(?:Test|Fuzz)(FM|INV|HTTP|F|G)(\d+)`)
+	inRow     = regexp.MustCompile(`^(?:(FM)(\d\d)_\w+|(HTTP)-(\d\d))$`)
+	inComment = regexp.MustCompile(`\b(?:(?:FM|F|G)\d\d|INV-\d+|HTTP-\d\d)\b`)
+)
+
+// requirementID spells an id as docs/requirements.md does.
+func requirementID(family, number string) string {
+	n, _ := strconv.Atoi(number)
+	switch family {
+	case "INV":
+		return fmt.Sprintf("INV-%d", n)
+	case "HTTP":
+		return fmt.Sprintf("HTTP-%02d", n)
+	}
+	return fmt.Sprintf("%s%02d", family, n)
+}
+
+// shownBy returns, by requirement, the tests that name it: in their own name, in
+// the name of a row of their table, or in the comment right above either.
+func shownBy(t *testing.T) map[string][]shown {
+	t.Helper()
+	all := map[string][]shown{}
+	for _, name := range tracked(t, ".go") {
+		if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "idempotent/idempotenttest/") {
+			continue
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, filepath.Join(engine.Root(), name), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(test, id string) {
+			s := shown{path.Dir(name), name, test}
+			if !slices.ContainsFunc(all[id], func(o shown) bool { return o.dir == s.dir && o.name == s.name }) {
+				all[id] = append(all[id], s)
+			}
+		}
+		inFunctions(file, add)
+		inTables(files, file, add)
+	}
+	for _, tests := range all {
+		slices.SortStableFunc(tests, func(a, b shown) int { return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name)) })
+	}
+	return all
+}
+
+// inFunctions adds what tests, fuzz targets and those examples name that are run.
+func inFunctions(file *ast.File, add func(test, id string)) {
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") && !strings.HasPrefix(f.Name.Name, "Fuzz") {
+			continue
+		}
+		if m := inName.FindStringSubmatch(f.Name.Name); m != nil {
+			add(f.Name.Name, requirementID(m[1], m[2]))
+		}
+		for _, id := range inComment.FindAllString(f.Doc.Text(), -1) {
+			add(f.Name.Name, id)
+		}
+	}
+	for _, e := range doc.Examples(file) {
+		if e.Output == "" && !e.EmptyOutput {
+			continue // it is compiled, not run
+		}
+		for _, id := range inComment.FindAllString(e.Doc, -1) {
+			add("Example"+e.Name, id)
+		}
+	}
+}
+
+// inTables adds what the rows of tables name: composite literals whose first
+// field, or whose field id, is the name of a test.
+func inTables(files *token.FileSet, file *ast.File, add func(test, id string)) {
+	above := map[int]string{} // by the line below
+	for _, group := range file.Comments {
+		above[files.Position(group.End()).Line+1] = group.Text()
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		row, ok := n.(*ast.CompositeLit)
+		if !ok || len(row.Elts) == 0 {
+			return true
+		}
+		first := row.Elts[0]
+		if field, ok := first.(*ast.KeyValueExpr); ok {
+			if key, ok := field.Key.(*ast.Ident); !ok || key.Name != "id" {
+				return true
+			}
+			first = field.Value
+		}
+		literal, ok := first.(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		name, err := strconv.Unquote(literal.Value)
+		m := inRow.FindStringSubmatch(name)
+		if err != nil || m == nil {
+			return true
+		}
+		add(name, requirementID(m[1]+m[3], m[2]+m[4]))
+		for _, id := range inComment.FindAllString(above[files.Position(row.Pos()).Line], -1) {
+			add(name, id)
+		}
+		return true
+	})
+}
