@@ -11,20 +11,20 @@ help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
-run: ## Start the charge example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
+run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
 .PHONY: demo
-demo: ## Kill an order at every step of it, and see what is left (needs Java)
+demo: ## Kill an order at every step, and see what is left (Java)
 	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
 	@exec $(BIN)/charge-demo localstack/dynamodb-local
 
 .PHONY: test
-test: lint test-unit test-fuzz cover test-localstack test-integration e2e test-cost ## Everything: lint, race tests, fuzzing, coverage, LocalStack, integration, deployment, cost
+test: lint test-unit test-fuzz cover test-localstack test-integration e2e test-cost ## Everything: lint, unit, fuzzing, engines, deployment, cost
 
 .PHONY: test-unit
-test-unit: ## Race tests of the packages, without engines; infra and the explorer without the race detector
+test-unit: ## Race tests; infra and the explorer without the detector
 	go test -race $(PACKAGES)
 	go test ./infra/... ./tests/model/explore
 	cd tools && GOWORK=off go test ./...
@@ -39,16 +39,16 @@ test-fuzz: ## Every fuzz target for 5 s
 	@$(BIN)/fuzz -time 5s $(FUZZED)
 
 .PHONY: mutate
-mutate: $(BIN)/mutate ## Break the protocol clause by clause; the tests must notice (ARGS)
+mutate: $(BIN)/mutate ## Break the protocol by clauses; tests must notice (ARGS)
 	@$(BIN)/mutate -root . $(ARGS)
 
 $(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
 	@cd tools && GOWORK=off go build -o ../$@ ./$*
 
 .PHONY: model model-mutants
-model: ## Model-check the protocol of one key with TLC (ARGS: configurations)
+model: ## Model-check the protocol with TLC (ARGS: configurations)
 	@docs/model/check $(ARGS)
-model-mutants: ## Break the model clause by clause; TLC must notice (ARGS: clauses)
+model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration
@@ -57,11 +57,11 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart -e /model/explore)
 
 .PHONY: e2e
-e2e: ## Deploy the charge stack with the CDK, to LocalStack, and try it (needs Node)
+e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 	go test -count=1 -timeout 25m ./tests/deploy
 
 .PHONY: test-cost
-test-cost: ## Limits of time, processor time, sizes and cold starts, without the race detector
+test-cost: ## Limits of time, sizes and cold starts
 	go test -count=1 -run '^TestLimits$$' ./lambdahttp
 	go test -count=1 ./tests/bench
 	go test -count=1 ./tests/coldstart
@@ -92,14 +92,14 @@ cover: ## Statement coverage of the core; fails below 95 %
 
 .PHONY: bench
 BENCH_COUNT ?= 6
-bench: ## Comparisons (on stderr), then benchmarks for benchstat (BENCH_COUNT)
+bench: ## Comparisons on stderr, then benchmarks (BENCH_COUNT)
 	@go test -count=1 -v ./tests/bench >&2
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
 
 .PHONY: bundles deploy destroy
-bundles: ## Build the functions for Lambda, arm64 and x86_64, and say how large they are
+bundles: ## Build the functions for arm64 and x86_64; say their sizes
 	@cd infra && go run ./cmd/bundle
-deploy: ## Deploy the charge stack to your AWS account (PROVIDER_URL, ARGS)
+deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 	@infra/deploy deploy $(ARGS)
 destroy: ## Destroy it; its tables stay (ARGS)
 	@infra/deploy destroy $(ARGS)
@@ -111,6 +111,6 @@ down: ## Stop LocalStack
 	@localstack/down
 
 .PHONY: clean
-clean: ## Stop LocalStack and remove everything that was downloaded or built
+clean: ## Stop LocalStack; remove what was downloaded or built
 	@localstack/down
 	rm -rf .cache bin

@@ -34,6 +34,11 @@ type IdempotencyAlarmsProps struct {
 	// OldestUnknown is how old an unknown outcome may become. Default: 15 minutes.
 	OldestUnknown awscdk.Duration
 
+	// Reconciled says that a reconciler reports to Namespace. Where none does,
+	// nobody tells which unknown outcomes are old, or were given up, and there are
+	// no alarms for that. Default: true.
+	Reconciled *bool
+
 	// MisuseRate is in how many of a hundred requests a key may come with another
 	// payload, within five minutes. Default: 1.
 	MisuseRate *float64
@@ -62,22 +67,36 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	}
 	a := &IdempotencyAlarms{Construct: constructs.NewConstruct(scope, id), action: props.Action}
 	m := metricsOf(a.Construct, props.Namespace, props.Operations)
+	reconciled := *orTrue(props.Reconciled)
 	for _, operation := range m.operations {
-		a.add("Unknown-"+operation, m.of(idempotent.EventMarkedUnknown, operation), 0, 1,
-			operation+": the outcome of a request became unknown. It does not run again by itself: see whether reconciliation settles it (once list --due).")
-		a.add("Misuse-"+operation, m.share(operation, idempotent.EventMismatch,
+		add := func(id string, metric awscloudwatch.IMetric, threshold, minutes float64, description string) {
+			a.add(id+"-"+operation, metric, threshold, minutes, operation+": "+description)
+		}
+		add("StoreErrors", m.of(idempotent.EventStoreError, operation), orElse(props.StoreErrors, 0), 3,
+			"Calls to the table fail. Requests are refused, not run unguarded. See the table, its throttles, and the permissions.")
+		add("Contradicted", m.of(idempotent.EventContradicted, operation), 0, 1,
+			"Evidence met a record that says otherwise: an effect may have happened twice, or a resolver is wrong. Compare the audit with the provider.")
+		add("Unknown", m.of(idempotent.EventMarkedUnknown, operation), 0, 1,
+			"A run ended and nobody knows how. It does not run again by itself. See whether reconciliation settles it (once list --due),"+
+				" the function's time-out and errors, and whether it could say NotExecuted.")
+		add("NotStored", m.of(idempotent.EventCompletionFailed, operation), 0, 1,
+			"Work was done, and its outcome or result could not be stored. See the table, its throttles, and how large results are.")
+		add("Late", m.sum(operation, idempotent.EventLateCompletion, idempotent.EventLeaseLost), 0, 1,
+			"A handler outlived its lease. Raise the function's time-out, or look at who resolves while it runs.")
+		add("Misuse", m.share(operation, idempotent.EventMismatch,
 			idempotent.EventReserved, idempotent.EventReplayed, idempotent.EventInProgress, idempotent.EventMismatch),
 			orElse(props.MisuseRate, 1), 5,
-			operation+": clients use a key for different requests. Look for a client that makes its keys wrongly.")
-		a.add("StoreErrors-"+operation, m.of(idempotent.EventStoreError, operation), orElse(props.StoreErrors, 0), 3,
-			operation+": calls to the table fail. Requests are refused, not run unguarded.")
-		a.add("Late-"+operation, m.sum(operation, idempotent.EventLateCompletion, idempotent.EventContradicted, idempotent.EventLeaseLost), 0, 1,
-			operation+": an outcome came after its lease, contradicts another or was refused. Raise the function's time-out, or look at who resolves.")
-		a.add("Exhausted-"+operation, m.of(idempotent.EventReconcileExhausted, operation), 0, 1,
-			operation+": reconciliation has given up a record. It needs a person (once list --exhausted).")
+			"So many of a hundred requests use the key of another request. Look for a client that makes its keys wrongly,"+
+				" or a sender that puts a time into every retry and needs a Fingerprint.")
+		if reconciled {
+			add("Exhausted", m.of(idempotent.EventReconcileExhausted, operation), 0, 1,
+				"Reconciliation has given up a record. Nobody will look at it any more but a person (once list --exhausted).")
+		}
 	}
-	a.add("OldestUnknown", m.oldest(), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
-		"An unknown outcome is not settled for too long. See what the resolver says of it (once list --due), and whether the reconciler runs.")
+	if reconciled {
+		a.add("OldestUnknown", m.oldest(), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
+			"An unknown outcome is so many seconds old. See whether the reconciler runs, and what the resolver says (once list --due).")
+	}
 	if props.Table == nil {
 		refuse(a.Construct, "Table is not set; it is the one whose throttles are watched")
 	} else {

@@ -17,19 +17,24 @@ import (
 // watched returns a stack with everything that watches.
 func watched(t *testing.T) awscdk.Stack {
 	stack := newStack(t)
+	watch(stack, "charge", "order")
+	return stack
+}
+
+func watch(stack awscdk.Stack, operations ...string) *infra.IdempotencyAlarms {
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	r := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", 60), Table: table,
 	})
 	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Table: table,
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings(operations...), Table: table,
 		DeadLetterQueues: &[]awssqs.IQueue{r.Exhausted, r.Undelivered},
 		Action:           awscloudwatchactions.NewSnsAction(awssns.NewTopic(stack, jsii.String("Topic"), nil)),
 	})
 	infra.NewIdempotencyDashboard(stack, jsii.String("Dashboard"), &infra.IdempotencyDashboardProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Alarms: alarms,
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings(operations...), Alarms: alarms,
 	})
-	return stack
+	return alarms
 }
 
 // G12: everything that somebody should hear of has an alarm that says what it
@@ -45,7 +50,7 @@ func TestAlarms(t *testing.T) {
 			t.Errorf("an alarm that nobody hears or understands: %s", text)
 		}
 		for _, what := range []string{
-			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "reconcile.exhausted",
+			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "complete.failed", "reconcile.exhausted",
 			telemetry.OldestUnresolved, "WriteThrottleEvents", "ApproximateNumberOfMessagesVisible",
 		} {
 			if strings.Contains(text, what) {
@@ -54,12 +59,30 @@ func TestAlarms(t *testing.T) {
 		}
 	}
 	for what, want := range map[string]int{
-		"zombie_key": 2, "key_misuse": 2, "store.error": 2, "complete.late": 2, "complete.contradicted": 2, "reconcile.exhausted": 2,
+		"zombie_key": 2, "key_misuse": 2, "store.error": 2, "complete.late": 2, "complete.contradicted": 2, "complete.failed": 2,
+		"reconcile.exhausted":      2,
 		telemetry.OldestUnresolved: 1, "WriteThrottleEvents": 2, "ApproximateNumberOfMessagesVisible": 2,
 	} {
 		if about[what] != want {
 			t.Errorf("%d alarms about %s, want %d", about[what], what, want)
 		}
+	}
+}
+
+// Where nothing is reconciled nobody waits for what a reconciler would tell.
+func TestAlarmsWithoutReconciler(t *testing.T) {
+	stack := newStack(t)
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Reconciled: jsii.Bool(false),
+		Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+	})
+	wantRefusals(t, stack)
+	alarms := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm"))
+	if strings.Contains(alarms, "reconcile.exhausted") || strings.Contains(alarms, telemetry.OldestUnresolved) {
+		t.Errorf("somebody waits for a reconciler: %s", alarms)
+	}
+	if !strings.Contains(alarms, "zombie_key") {
+		t.Errorf("nobody hears of unknown outcomes: %s", alarms)
 	}
 }
 

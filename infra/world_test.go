@@ -41,6 +41,7 @@ func newFunction(stack awscdk.Stack, id string, timeout float64) awslambda.Funct
 }
 
 type resource struct {
+	id             string // in the template
 	DeletionPolicy string
 	Properties     map[string]any
 }
@@ -56,7 +57,8 @@ func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) 
 	if err := json.Unmarshal(raw, &found); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range found {
+	for id, r := range found {
+		r.id = id
 		list = append(list, r)
 	}
 	return list

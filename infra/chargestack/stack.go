@@ -199,14 +199,15 @@ func (s *stack) watch(r *infra.Reconciler, dead awssqs.Queue) {
 	s.output("AlarmTopic", topic.TopicArn())
 	for _, w := range []struct {
 		id, namespace, operation string
+		reconciled               bool
 		dead                     []awssqs.IQueue
 	}{
-		{"Charge", chargeNamespace, chargeOperation, []awssqs.IQueue{r.Exhausted, r.Undelivered}},
-		{"Order", orderNamespace, orderOperation, []awssqs.IQueue{dead}},
+		{"Charge", chargeNamespace, chargeOperation, true, []awssqs.IQueue{r.Exhausted, r.Undelivered}},
+		{"Order", orderNamespace, orderOperation, false, []awssqs.IQueue{dead}}, // it goes on with the next delivery
 	} {
 		alarms := infra.NewIdempotencyAlarms(s.Stack, jsii.String(w.id+"Alarms"), &infra.IdempotencyAlarmsProps{
 			Namespace: jsii.String(w.namespace), Operations: jsii.Strings(w.operation), Table: s.records,
-			DeadLetterQueues: &w.dead, Action: awscloudwatchactions.NewSnsAction(topic),
+			Reconciled: jsii.Bool(w.reconciled), DeadLetterQueues: &w.dead, Action: awscloudwatchactions.NewSnsAction(topic),
 		})
 		infra.NewIdempotencyDashboard(s.Stack, jsii.String(w.id+"Dashboard"), &infra.IdempotencyDashboardProps{
 			Namespace: jsii.String(w.namespace), Operations: jsii.Strings(w.operation), Alarms: alarms,

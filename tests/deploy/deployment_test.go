@@ -70,8 +70,7 @@ func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// LocalStack sends a request to the service that it was signed for.
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+region+"/apigateway/aws4_request, SignedHeaders=host, Signature=0")
+	req.Header.Set("Authorization", signedFor("apigateway"))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err
@@ -83,6 +82,12 @@ func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
 		return "", fmt.Errorf("the API key %q has no value: %s", id, text)
 	}
 	return key.Value, nil
+}
+
+// signedFor returns the header by which LocalStack finds a service. It does not
+// look at signatures.
+func signedFor(service string) string {
+	return "AWS4-HMAC-SHA256 Credential=test/20260101/" + region + "/" + service + "/aws4_request, SignedHeaders=host, Signature=0"
 }
 
 func (d *deployment) findFunctions(ctx context.Context) error {

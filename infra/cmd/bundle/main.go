@@ -44,7 +44,8 @@ func run(ctx context.Context, root string, architectures []string) error {
 			if err := os.WriteFile(path, archive, 0o644); err != nil {
 				return err
 			}
-			fmt.Fprintf(table, "%s\t%s\t%.1f MB\t%x\n", function.Name, arch, float64(len(archive))/1e6, sha256.Sum256(archive))
+			sum := sha256.Sum256(archive)
+			fmt.Fprintf(table, "%s\t%s\t%.1f MB\t%.6x…\n", function.Name, arch, float64(len(archive))/1e6, sum)
 		}
 	}
 	return table.Flush()
