@@ -30,8 +30,9 @@ type Options struct {
 	Retention time.Duration
 
 	// UnresolvedRetention bounds how long a record is kept that Retention does
-	// not bound: from the end of its lease, or from when it was settled. When it ends the key counts as new, whatever happened to
-	// the effect. Default: for ever.
+	// not bound: from the end of its lease, or from when it was settled. When it
+	// ends the key counts as new, whatever happened to the effect. Default: for
+	// ever.
 	UnresolvedRetention time.Duration
 
 	// WaitFor lets a request that finds another one running wait for its
