@@ -31,6 +31,16 @@ func (c responses) Decode(data []byte, v any) error {
 	return err
 }
 
+// Reencode reads what is stored and writes it again; an error is about reading.
+func Reencode(data []byte) (r Response, again []byte, err error) {
+	var s stored
+	if err := (codec{}).Decode(data, &s); err != nil {
+		return r, nil, err
+	}
+	again, _ = codec{}.Encode(s) // nil, if it fails
+	return s.Response, again, nil
+}
+
 // CodecIn returns the codec of the guarded handler that ctx belongs to.
 func CodecIn(ctx context.Context) idempotent.Codec {
 	return codec{ctx.Value(declarationKey{}).(*declaration)}

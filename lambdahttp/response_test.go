@@ -67,15 +67,15 @@ func FuzzStoredForm(f *testing.F) {
 	f.Add([]byte("{\"s\":204}\n"))
 	f.Add([]byte("{\"s\":201,\"b\":true,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\nbody\n\x00\xff"))
 	f.Add([]byte("{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\u2028<\"]}}\n"))
+	f.Add([]byte("{\"s\":200}\n\xad")) // a handler says text of what is none, and replays say so too
 	f.Add([]byte("{\"s\":200,\"h\":{\"Set-Cookie\":[\"a=1\"]}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var r lambdahttp.Response
-		if lambdahttp.Codec.Decode(data, &r) != nil {
+		r, again, err := lambdahttp.Reencode(data)
+		if err != nil {
 			return
 		}
-		again, err := lambdahttp.Codec.Encode(r)
-		if err != nil || !bytes.Equal(again, data) {
-			t.Errorf("%q was read as %+v and written as %q, %v", data, r, again, err)
+		if !bytes.Equal(again, data) {
+			t.Errorf("%q was read as %+v and written as %q", data, r, again)
 		}
 		if r.Header.Get("Set-Cookie") != "" {
 			t.Error("a cookie was read")
