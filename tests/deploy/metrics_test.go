@@ -43,6 +43,11 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	stack.reconcile(t)
 
 	var prints map[watched]bool
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("printed were metrics of %v", slices.Collect(maps.Keys(prints)))
+		}
+	})
 	eventually(t, 30*time.Second, "logs have a line for each alarm", func() bool {
 		prints = map[watched]bool{}
 		for _, function := range []string{stack.chargesURL, stack.chargesREST, stack.ordersFunction, stack.reconciler} {
@@ -52,7 +57,6 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 		}
 		for one := range asked {
 			if !prints[one] {
-				t.Logf("nobody prints %v yet, but %v", one, slices.Collect(maps.Keys(prints)))
 				return false
 			}
 		}
