@@ -104,7 +104,10 @@ deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 destroy: ## Destroy it; its tables stay (ARGS)
 	@infra/deploy destroy $(ARGS)
 
-.PHONY: up down
+.PHONY: fetch up down
+fetch: ## Download LocalStack, DynamoDB Local and the CDK, as locked
+	@localstack/up --install-only
+	@infra/install-cdk >/dev/null
 up: ## Start LocalStack and print its address
 	@localstack/up
 down: ## Stop LocalStack
