@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -149,7 +150,8 @@ func (d *deployment) create(t *testing.T, name string, archive []byte, timeout i
 }
 
 // redeploy gives a function another build of its code and another address of the
-// provider.
+// provider, one after the other as the CDK does: Lambda takes no change while
+// it is at work on another.
 func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	t.Helper()
 	env := d.configuration(t, function).Environment.Variables
@@ -159,7 +161,19 @@ func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	d.waitUpdated(t, function)
 	if _, err := d.lambda.UpdateFunctionCode(t.Context(), &lambda.UpdateFunctionCodeInput{FunctionName: &function, ZipFile: chargeArchive}); err != nil {
+		t.Fatal(err)
+	}
+	d.waitUpdated(t, function)
+}
+
+func (d *deployment) waitUpdated(t *testing.T, function string) {
+	t.Helper()
+	waiter := lambda.NewFunctionUpdatedV2Waiter(d.lambda, func(o *lambda.FunctionUpdatedV2WaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	})
+	if err := waiter.Wait(t.Context(), &lambda.GetFunctionInput{FunctionName: &function}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }
