@@ -75,12 +75,12 @@ class TestEnvironment(unittest.TestCase):
         self.assertEqual(1, len(pids))
 
     def test_a_time_out_kills_and_the_next_invocation_starts_anew(self):
-        environment = self.environment(timeout=1)
+        environment = self.environment(timeout=2)
         _, first = self.succeeds(environment, "child")
         began = time.monotonic()
-        result = self.fails(environment, "Sandbox.Timedout", r"^RequestId: id-1 Error: Task timed out after 1.00 seconds$",
+        result = self.fails(environment, "Sandbox.Timedout", r"^RequestId: id-1 Error: Task timed out after 2.00 seconds$",
                             "sleep", seconds=30)
-        self.assertTrue(0.9 < time.monotonic() - began < 5)
+        self.assertTrue(1.9 < time.monotonic() - began < 10)
         self.assertIn("working on sleep", result.logs)
         self.assertTrue(ends(first["pid"]))
         self.assertTrue(ends(first["child"]), "what it started goes with it")
@@ -131,9 +131,10 @@ class TestEnvironment(unittest.TestCase):
         environment = self.environment()
         _, answer = self.succeeds(environment, "", padding="x" * 6_000_000)
         self.assertEqual(6_000_000, len(answer["event"]["padding"]))
-        self.fails(environment, "Function.ResponseSizeTooLarge", r"\(6291556 bytes\)", "large", bytes=6_291_556)
+        failed = self.fails(environment, "Function.ResponseSizeTooLarge", r"\(6291556 bytes\)", "large", bytes=6_291_556)
         result, _ = self.succeeds(environment, "")
-        self.assertIn("answered 413", result.logs)
+        # What it says after its answer is in the logs of this invocation or the next.
+        self.assertIn("answered 413", failed.logs + result.logs)
         self.succeeds(environment, "large", bytes=6_000_000)
 
     def test_a_streamed_response(self):
@@ -144,9 +145,9 @@ class TestEnvironment(unittest.TestCase):
 
     def test_answers_that_nobody_asked_for_are_refused(self):
         environment = self.environment()
-        self.succeeds(environment, "misbehave")
-        result, _ = self.succeeds(environment, request_id="id-2")
-        self.assertIn("statuses 400 202 403 403 404", result.logs)
+        first, _ = self.succeeds(environment, "misbehave")
+        second, _ = self.succeeds(environment, request_id="id-2")
+        self.assertIn("statuses 400 202 403 403 404", first.logs + second.logs)
 
     def test_logs_are_those_of_the_invocation(self):
         environment = self.environment()
