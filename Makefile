@@ -20,8 +20,15 @@ demo: ## Kill an order at every step, and see what is left (Java)
 	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
 	@exec $(BIN)/charge-demo localstack/dynamodb-local
 
-.PHONY: test
-test: lint test-unit test-fuzz cover test-localstack test-integration e2e test-cost ## Everything: lint, unit, fuzzing, engines, deployment, cost
+.PHONY: test beside-e2e
+test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
+	@$(MAKE) --no-print-directory lint test-unit cover
+	@$(MAKE) --no-print-directory -j2 --output-sync e2e beside-e2e
+	@$(MAKE) --no-print-directory test-integration test-cost
+# End to end there is more to wait for than to compute: for time-outs, leases and the schedule.
+beside-e2e:
+	@nice $(MAKE) --no-print-directory test-fuzz
+	@$(MAKE) --no-print-directory test-localstack
 
 .PHONY: test-unit
 test-unit: ## Race tests; infra and the explorer without the detector
