@@ -71,24 +71,28 @@ func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req.Header.Set("Authorization", signedFor("apigateway"))
-	resp, err := http.DefaultClient.Do(req)
+	_, text, err := ask("apigateway", req)
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
 	var key struct{ Value string }
-	if err != nil || json.Unmarshal(text, &key) != nil || key.Value == "" {
+	if json.Unmarshal(text, &key) != nil || key.Value == "" {
 		return "", fmt.Errorf("the API key %q has no value: %s", id, text)
 	}
 	return key.Value, nil
 }
 
-// signedFor returns the header by which LocalStack finds a service. It does not
-// look at signatures.
-func signedFor(service string) string {
-	return "AWS4-HMAC-SHA256 Credential=test/20260101/" + region + "/" + service + "/aws4_request, SignedHeaders=host, Signature=0"
+// ask sends a request to a service of LocalStack, which finds it by the signature
+// and does not look whether it is one.
+func ask(service string, req *http.Request) (status int, text []byte, err error) {
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, text, err
 }
 
 func (d *deployment) findFunctions(ctx context.Context) error {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -139,13 +137,7 @@ func logs(t *testing.T, function string) (lines []string) {
 		}
 		req.Header.Set("Content-Type", "application/x-amz-json-1.1")
 		req.Header.Set("X-Amz-Target", "Logs_20140328.FilterLogEvents")
-		req.Header.Set("Authorization", signedFor("logs"))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
+		status, text, err := ask("logs", req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,8 +148,8 @@ func logs(t *testing.T, function string) (lines []string) {
 			Events    []struct{ Message string }
 			NextToken string
 		}
-		if err := json.Unmarshal(text, &page); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatal(fmt.Errorf("%s: %s", resp.Status, text))
+		if err := json.Unmarshal(text, &page); err != nil || status != http.StatusOK {
+			t.Fatalf("%d: %s", status, text)
 		}
 		for _, e := range page.Events {
 			lines = append(lines, strings.TrimSpace(e.Message))

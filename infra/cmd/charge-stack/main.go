@@ -15,24 +15,16 @@ import (
 	"github.com/once-lambda/once/infra/internal/node"
 )
 
-func main() {
-	err := synth()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "charge-stack:", err)
-	}
-	node.End()
-	if err != nil {
-		os.Exit(1)
-	}
-}
+func main() { node.Run(synth) }
 
-func synth() error {
+func synth() int {
 	app := awscdk.NewApp(nil)
 	if err := build(app); err != nil {
-		return err
+		fmt.Fprintln(os.Stderr, "charge-stack:", err)
+		return 1
 	}
 	app.Synth(nil)
-	return nil
+	return 0
 }
 
 func build(app awscdk.App) error {
