@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // check reads the whole file. bbolt itself notices a damaged page only when a
@@ -113,7 +113,7 @@ func checkRecords(b *bbolt.Bucket) error {
 		if b.Get(key) == nil {
 			return &damagedError{what: "a record cannot be found"}
 		}
-		if err := intact(idempotent.RecordID(key), value); err != nil {
+		if err := intact(driver.RecordID(key), value); err != nil {
 			return err
 		}
 		previous = key

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Only what is settled goes, and only as it was seen; the file stays whole.
@@ -17,13 +18,13 @@ func TestDelete(t *testing.T) {
 	s := open(t, path)
 	left := 0
 	for n, row := range []struct {
-		state idempotent.State
+		state driver.State
 		goes  bool
 	}{
-		{idempotent.StateInProgress, false},
-		{idempotent.StateCompleted, true},
-		{idempotent.StateRetryable, true},
-		{idempotent.StateUnknown, false},
+		{driver.StateInProgress, false},
+		{driver.StateCompleted, true},
+		{driver.StateRetryable, true},
+		{driver.StateUnknown, false},
 	} {
 		r := record(n, time.Time{})
 		r.State = row.state

@@ -8,49 +8,49 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-var _ idempotent.DueLister = (*Store)(nil)
+var _ driver.DueLister = (*Store)(nil)
 
 // Due lists the records that are due not later than before, the earliest first.
 // Like all lists it reads the whole file, in one transaction.
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, func(r *idempotent.Record) bool {
+func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, func(r *driver.Record) bool {
 		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 	})
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, func(r *idempotent.Record) bool { return r.Exhausted })
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
 // All lists every record, expired ones included, those first that were created
 // first.
-func (s *Store) All(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, func(*idempotent.Record) bool { return true })
+func (s *Store) All(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, func(*driver.Record) bool { return true })
 }
 
 // found is a record in a list, or, with its id alone, why it cannot be read.
 type found struct {
-	record idempotent.Record
+	record driver.Record
 	err    error
 }
 
 // list yields what matches in one view of the file: the consumer may write
 // meanwhile.
-func (s *Store) list(ctx context.Context, match func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		all, err := s.collect(ctx, match)
 		if err != nil {
-			yield(idempotent.Record{}, err)
+			yield(driver.Record{}, err)
 			return
 		}
 		for i := range all {
 			if err := ctx.Err(); err != nil {
-				yield(idempotent.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			if !yield(all[i].record, all[i].err) {
@@ -60,17 +60,17 @@ func (s *Store) list(ctx context.Context, match func(*idempotent.Record) bool) i
 	}
 }
 
-func (s *Store) collect(ctx context.Context, match func(*idempotent.Record) bool) (all []found, err error) {
+func (s *Store) collect(ctx context.Context, match func(*driver.Record) bool) (all []found, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			id := idempotent.RecordID(key)
+			id := driver.RecordID(key)
 			r, err := decode(id, value)
 			switch {
 			case err != nil:
-				all = append(all, found{idempotent.Record{ID: id}, err})
+				all = append(all, found{driver.Record{ID: id}, err})
 			case match(r):
 				all = append(all, found{record: *r})
 			}

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // order returns which records a list has, in its order.
-func order(t *testing.T, list iter.Seq2[idempotent.Record, error]) (s string) {
+func order(t *testing.T, list iter.Seq2[driver.Record, error]) (s string) {
 	t.Helper()
 	for r, err := range list {
 		if err != nil {
@@ -31,7 +32,7 @@ func TestListOrder(t *testing.T) {
 	for n, due := range []int{3, 1, 2, 1, 0} { // minutes; 0: never
 		for i, exhausted := range []bool{false, true} {
 			r := record(2*n+i, time.Time{})
-			r.State, r.Encoding, r.Result = idempotent.StateUnknown, "", nil
+			r.State, r.Encoding, r.Result = driver.StateUnknown, "", nil
 			r.Ref, r.Exhausted = fmt.Sprint(n), exhausted
 			r.Created = at.Add(-time.Duration(n) * time.Second)
 			if due > 0 {
@@ -40,7 +41,7 @@ func TestListOrder(t *testing.T) {
 			insert(t, s, r)
 		}
 	}
-	for want, list := range map[string]iter.Seq2[idempotent.Record, error]{
+	for want, list := range map[string]iter.Seq2[driver.Record, error]{
 		"3120": s.Due(t.Context(), at.Add(time.Hour)), "312": s.Due(t.Context(), at.Add(2*time.Minute)), "43120": s.Exhausted(t.Context()),
 	} {
 		if got := order(t, list); got != want {
@@ -79,7 +80,7 @@ func TestStepWithoutATime(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
 	r := record(1, time.Time{})
-	r.Steps = []idempotent.StepRecord{{Name: "a", Mode: idempotent.AtMostOnce, Attempt: 1}}
+	r.Steps = []driver.StepRecord{{Name: "a", Mode: idempotent.AtMostOnce, Attempt: 1}}
 	insert(t, s, r)
 	got, err := s.Get(t.Context(), r.ID)
 	if err != nil || len(got.Steps) != 1 || !got.Steps[0].At.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // HoldWriter keeps every writer of s waiting until release is called.
@@ -17,9 +18,9 @@ func HoldWriter(s *Store) (release func()) {
 }
 
 // Encode and Decode are the encoding of records.
-func Encode(r *idempotent.Record) ([]byte, error) { return encode(r) }
+func Encode(r *driver.Record) ([]byte, error) { return encode(r) }
 
-func Decode(id idempotent.RecordID, data []byte) (*idempotent.Record, error) {
+func Decode(id idempotent.RecordID, data []byte) (*driver.Record, error) {
 	return decode(id, data)
 }
 

@@ -5,12 +5,12 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Get returns the record, expired or not, or [idempotent.ErrNoRecord]. The
 // context is looked at before the transaction.
-func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (r *idempotent.Record, err error) {
+func (s *Store) Get(ctx context.Context, id driver.RecordID) (r *driver.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -25,10 +25,10 @@ func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (r *idempotent.
 }
 
 // read returns the record id as tx sees it.
-func read(tx *bbolt.Tx, id idempotent.RecordID) (*idempotent.Record, error) {
+func read(tx *bbolt.Tx, id driver.RecordID) (*driver.Record, error) {
 	value := tx.Bucket(bucket).Get([]byte(id))
 	if value == nil {
-		return nil, idempotent.ErrNoRecord
+		return nil, driver.ErrNoRecord
 	}
 	return decode(id, value)
 }

@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // errRefused ends a write transaction that has nothing to write, so that it
@@ -17,14 +17,14 @@ var errRefused = errors.New("boltstore: refused")
 // Insert writes r unless a record stands that has not expired at now, and
 // returns that one. The context is looked at before the transaction and while
 // waiting for another writer; a transaction that began is finished.
-func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) (existing *idempotent.Record, err error) {
+func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (existing *driver.Record, err error) {
 	// Most requests that meet a live record meet it here, without an fsync and
 	// without waiting for a writer.
 	existing, err = s.Get(ctx, r.ID)
 	switch {
 	case err == nil && live(existing, now):
 		return existing, nil
-	case err != nil && !errors.Is(err, idempotent.ErrNoRecord):
+	case err != nil && !errors.Is(err, driver.ErrNoRecord):
 		return nil, err
 	}
 	value, err := encode(&r)
@@ -37,7 +37,7 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 		switch {
 		case err == nil && live(existing, now):
 			return errRefused
-		case err != nil && !errors.Is(err, idempotent.ErrNoRecord):
+		case err != nil && !errors.Is(err, driver.ErrNoRecord):
 			return err
 		}
 		b := tx.Bucket(bucket)
@@ -56,6 +56,6 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 }
 
 // live reports whether r stands in the way of an insert at now.
-func live(r *idempotent.Record, now time.Time) bool {
+func live(r *driver.Record, now time.Time) bool {
 	return r.Expires.IsZero() || r.Expires.After(now)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // TestInsertRace: the record that another writer puts in between the look and
@@ -62,7 +63,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := open(t, filepath.Join(t.TempDir(), "once.db"))
 				release := boltstore.HoldWriter(s)
-				var met *idempotent.Record
+				var met *driver.Record
 				var err error
 				go func() { met, err = s.Insert(t.Context(), record(1, time.Time{}), at) }()
 				synctest.Wait() // it has found nothing, and waits
@@ -98,8 +99,8 @@ func TestRefusalNeedsNoTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer boltstore.HoldWriter(s)()
-		for _, r := range []idempotent.Record{live, unreadable} {
-			var met *idempotent.Record
+		for _, r := range []driver.Record{live, unreadable} {
+			var met *driver.Record
 			var err error
 			answered := false
 			ctx, cancel := context.WithCancel(t.Context())

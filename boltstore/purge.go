@@ -6,7 +6,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 const (
@@ -110,7 +110,7 @@ func (s *Store) drop(ctx context.Context, keys [][]byte, now time.Time) (n int, 
 // outlived reports whether the record expired long enough ago. One that a later
 // version wrote has not: nobody here knows what it keeps from running twice.
 func outlived(key, value []byte, now time.Time) (bool, error) {
-	r, err := decode(idempotent.RecordID(key), value)
+	r, err := decode(driver.RecordID(key), value)
 	if isDamage(err) {
 		return false, err
 	}

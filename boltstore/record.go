@@ -9,7 +9,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A stored record is
@@ -28,11 +28,11 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // extra holds the members of a document that a later version wrote. It travels
-// in [idempotent.Record.Extra] and is written back.
+// in [driver.Record.Extra] and is written back.
 type extra map[string]json.RawMessage
 
 // encode returns r as it is stored.
-func encode(r *idempotent.Record) ([]byte, error) {
+func encode(r *driver.Record) ([]byte, error) {
 	doc := map[string]json.RawMessage{}
 	if unknown, ok := r.Extra.(extra); ok {
 		maps.Copy(doc, unknown)
@@ -56,7 +56,7 @@ func encode(r *idempotent.Record) ([]byte, error) {
 }
 
 // seal puts the header before a document.
-func seal(id idempotent.RecordID, version byte, body []byte) []byte {
+func seal(id driver.RecordID, version byte, body []byte) []byte {
 	out := make([]byte, headerSize, headerSize+len(body))
 	out[crc32.Size] = version
 	out = append(out, body...)
@@ -65,7 +65,7 @@ func seal(id idempotent.RecordID, version byte, body []byte) []byte {
 }
 
 // intact reports damage to the stored record id, whatever its version.
-func intact(id idempotent.RecordID, data []byte) error {
+func intact(id driver.RecordID, data []byte) error {
 	switch {
 	case len(data) < headerSize:
 		return &damagedError{what: "a record is cut off"}
@@ -76,7 +76,7 @@ func intact(id idempotent.RecordID, data []byte) error {
 }
 
 // decode reads the stored record id. It shares no memory with data.
-func decode(id idempotent.RecordID, data []byte) (*idempotent.Record, error) {
+func decode(id driver.RecordID, data []byte) (*driver.Record, error) {
 	if err := intact(id, data); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func decode(id idempotent.RecordID, data []byte) (*idempotent.Record, error) {
 	if json.Unmarshal(data[headerSize:], &doc) != nil || doc == nil {
 		return nil, malformed("document", "is not a JSON object")
 	}
-	r := &idempotent.Record{ID: id}
+	r := &driver.Record{ID: id}
 	for _, f := range fields(r) {
 		raw, ok := doc[f.name]
 		if !ok {
@@ -107,7 +107,7 @@ func decode(id idempotent.RecordID, data []byte) (*idempotent.Record, error) {
 	return r, nil
 }
 
-func checksum(id idempotent.RecordID, rest []byte) uint32 {
+func checksum(id driver.RecordID, rest []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, rest)
 }
 
@@ -128,11 +128,11 @@ type field struct {
 }
 
 // fields is the one table of what is stored, bound to r.
-func fields(r *idempotent.Record) []field {
+func fields(r *driver.Record) []field {
 	return []field{
-		coded("st", "a state", &r.State, idempotent.State.Code, idempotent.ParseState),
+		coded("st", "a state", &r.State, driver.State.Code, driver.ParseState),
 		text("why", &r.Reason),
-		coded("rec", "a recovery", &r.Recovery, idempotent.Recovery.String, idempotent.ParseRecovery),
+		coded("rec", "a recovery", &r.Recovery, driver.Recovery.String, driver.ParseRecovery),
 		fixed("own", r.Owner[:]),
 		fixed("wid", r.Version[:]),
 		number("att", &r.Attempt),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // document is the stored form of a whole record, as a later version might
@@ -47,7 +48,7 @@ func TestRecordFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A field of Record that is added and not stored shows up here.
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[idempotent.Record]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[driver.Record]()) {
 		value := reflect.ValueOf(*r).FieldByIndex(f.Index)
 		if value.IsZero() && f.Type.Kind() != reflect.Array {
 			t.Errorf("Record.%s is not stored", f.Name)
@@ -193,7 +194,7 @@ func TestLaterVersionsMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := r.Version
-	r.Version, r.Ref, r.Chunks = version(9), "", idempotent.Chunks{}
+	r.Version, r.Ref, r.Chunks = version(9), "", driver.Chunks{}
 	if met, err := s.Replace(t.Context(), *r, was); err != nil || met != nil {
 		t.Fatalf("Replace: got %v, %v", met, err)
 	}

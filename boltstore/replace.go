@@ -6,14 +6,14 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Replace writes r in place of the version was; otherwise it writes nothing
 // and returns the record that stands, or [idempotent.ErrNoRecord]. The context
 // is looked at before the transaction and while waiting for another writer; a
 // transaction that began is finished.
-func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (current *idempotent.Record, err error) {
+func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (current *driver.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // step is a step of a record as it is stored, under its name. Its members are
@@ -20,7 +20,7 @@ type step struct {
 }
 
 // steps is the steps of a record, as an object by their names.
-func steps(name string, p *[]idempotent.StepRecord) field {
+func steps(name string, p *[]driver.StepRecord) field {
 	return field{name: name, kind: "an object of steps",
 		absent: func() bool { return len(*p) == 0 },
 		value: func() any {
@@ -49,15 +49,15 @@ func steps(name string, p *[]idempotent.StepRecord) field {
 				}
 				*p = append(*p, s)
 			}
-			slices.SortFunc(*p, func(a, b idempotent.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
+			slices.SortFunc(*p, func(a, b driver.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
 			return len(*p) > 0
 		},
 	}
 }
 
-func (s *step) record(name string) (idempotent.StepRecord, bool) {
-	mode, err := idempotent.ParseStepMode(s.Mode)
-	r := idempotent.StepRecord{Name: name, Finished: s.Encoding != "", Mode: mode, Attempt: s.Attempt, Encoding: s.Encoding}
+func (s *step) record(name string) (driver.StepRecord, bool) {
+	mode, err := driver.ParseStepMode(s.Mode)
+	r := driver.StepRecord{Name: name, Finished: s.Encoding != "", Mode: mode, Attempt: s.Attempt, Encoding: s.Encoding}
 	if s.At != 0 {
 		r.At = time.UnixMilli(s.At).UTC()
 	}

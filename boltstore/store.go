@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Options are given to [Open]. The zero value of each field is its default.
@@ -30,7 +30,7 @@ type Options struct {
 	KeepExpired bool
 }
 
-// Store is an [idempotent.Store] in one file. Make one with [Open]; it is safe
+// Store is an [driver.Store] in one file. Make one with [Open]; it is safe
 // for concurrent use.
 type Store struct {
 	path string
@@ -49,7 +49,7 @@ type Store struct {
 	closeErr error
 }
 
-var _ idempotent.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // bucket holds all records: record id -> encoded record.
 var bucket = []byte("once.records")
@@ -187,14 +187,14 @@ func (s *Store) transaction(begin func(func(*bbolt.Tx) error) error, fn func(*bb
 	err = begin(fn)
 	var damaged *damagedError
 	switch {
-	case err == nil, errors.Is(err, idempotent.ErrNoRecord), errors.Is(err, errRefused):
+	case err == nil, errors.Is(err, driver.ErrNoRecord), errors.Is(err, errRefused):
 		return err
 	case errors.As(err, &damaged):
 		return &damagedError{path: s.path, what: damaged.what}
 	case errors.Is(err, berrors.ErrDatabaseNotOpen):
 		return fmt.Errorf("boltstore: %s: the store is closed", s.path)
 	case errors.Is(err, berrors.ErrValueTooLarge):
-		return idempotent.ErrTooLarge
+		return driver.ErrTooLarge
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("boltstore: %s: the disk is full; make room for it: %w", s.path, err)
 	}

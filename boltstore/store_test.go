@@ -17,20 +17,21 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
 // paths remembers which file a store of the suite is in.
 type paths struct{ of sync.Map }
 
-func (p *paths) open(t testing.TB) idempotent.Store {
+func (p *paths) open(t testing.TB) driver.Store {
 	path := filepath.Join(t.TempDir(), "once.db")
 	s := open(t, path)
 	p.of.Store(s, path)
 	return s
 }
 
-func (p *paths) reopen(t testing.TB, s idempotent.Store) idempotent.Store {
+func (p *paths) reopen(t testing.TB, s driver.Store) driver.Store {
 	t.Helper()
 	if err := s.(*boltstore.Store).Close(); err != nil {
 		t.Fatal(err)
@@ -54,10 +55,10 @@ func fixture() idempotenttest.Fixture {
 	return idempotenttest.Fixture{
 		Open:   p.open,
 		Reopen: p.reopen,
-		Remove: func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error {
+		Remove: func(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
 			return boltstore.Remove(ctx, s.(*boltstore.Store), id)
 		},
-		Damage: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+		Damage: func(_ context.Context, s driver.Store, id idempotent.RecordID) error {
 			return boltstore.Put(s.(*boltstore.Store), map[idempotent.RecordID][]byte{id: boltstore.SealVersion(id, 77, "{}")})
 		},
 	}
@@ -75,12 +76,12 @@ func TestFailureModesUnderFaults(t *testing.T) {
 var at = time.Date(2026, 3, 4, 5, 6, 7, 8e6, time.UTC)
 
 // record returns a completed record of the n-th key that expires at expires.
-func record(n int, expires time.Time) idempotent.Record {
+func record(n int, expires time.Time) driver.Record {
 	key := idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: fmt.Sprint("order-", n)}
-	return idempotent.Record{
+	return driver.Record{
 		ID:          key.RecordID(),
-		State:       idempotent.StateCompleted,
-		Reason:      idempotent.ReasonResult,
+		State:       driver.StateCompleted,
+		Reason:      driver.ReasonResult,
 		Version:     version(byte(n)),
 		Attempt:     1,
 		Fingerprint: idempotent.FingerprintBytes(nil),
@@ -93,12 +94,12 @@ func record(n int, expires time.Time) idempotent.Record {
 	}
 }
 
-func version(b byte) (v idempotent.Version) {
+func version(b byte) (v driver.Version) {
 	v[0], v[15] = b, 1
 	return v
 }
 
-func insert(t testing.TB, s *boltstore.Store, r idempotent.Record) {
+func insert(t testing.TB, s *boltstore.Store, r driver.Record) {
 	t.Helper()
 	if met, err := s.Insert(t.Context(), r, at); err != nil || met != nil {
 		t.Fatalf("Insert: got %v, %v", met, err)
@@ -293,7 +294,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 func TestEmptyID(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
-	if _, err := s.Insert(t.Context(), idempotent.Record{State: idempotent.StateInProgress}, at); err == nil {
+	if _, err := s.Insert(t.Context(), driver.Record{State: driver.StateInProgress}, at); err == nil {
 		t.Error("a record without an id was written")
 	}
 }

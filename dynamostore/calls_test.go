@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // F30, F90: one conditional write claims a key: whoever comes second is refused
@@ -262,7 +263,7 @@ func TestTooLarge_AtTheBoundary(t *testing.T) {
 	s := newStore(t, fake)
 	// pk 2+10, v 1+2, st 2+1, rec 3+5, own 3+16, wid 3+16, att 3+2, fp 2+33,
 	// lease 5+8, res 3.
-	r := idempotent.Record{ID: "charge#key", State: idempotent.StateCompleted, Recovery: idempotent.Rerun, Attempt: 1, LeaseEnd: at(1_700_000_000_001)}
+	r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Recovery: idempotent.Rerun, Attempt: 1, LeaseEnd: at(1_700_000_000_001)}
 	const rest = 12 + 3 + 3 + 8 + 19 + 19 + 5 + 35 + 13 + 3
 	r.Result = make([]byte, 409_600-rest)
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A large result is kept beside its record, in items of the same table:
@@ -45,7 +45,7 @@ const (
 const chunkGrace = ttlGrace + time.Hour
 
 // chunkKey returns the key of a chunk.
-func chunkKey(id idempotent.RecordID, v idempotent.Version, number int) string {
+func chunkKey(id driver.RecordID, v driver.Version, number int) string {
 	return string(id) + "#" + hex.EncodeToString(v[:]) + "#" + strconv.Itoa(number)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // readBatch is how many full items one BatchGetItem returns (API reference: 100
@@ -20,8 +20,8 @@ const readBatch = 16 << 20 / maxItem
 // [idempotent.ErrNoRecord] if one of them is missing. 40 items, which are
 // 15.4 MB, cost one call, and each 4 KB a read unit: the read is consistent.
 // DynamoDB hands out no more than 1 MB per partition at once, so several calls
-// are normal where few partitions hold many chunks. See [idempotent.ChunkStore].
-func (s *Store) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+// are normal where few partitions hold many chunks. See [driver.ChunkStore].
+func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Version, count int) ([]byte, error) {
 	if count < 1 || count > maxChunks {
 		return nil, fmt.Errorf("dynamostore: a record says that its result is in %d chunks, and this version reads 1 to %d; if a newer version wrote it, deploy that here too", count, maxChunks)
 	}
@@ -38,7 +38,7 @@ func (s *Store) GetChunks(ctx context.Context, id idempotent.RecordID, v idempot
 		for _, key := range batch {
 			it := found[keyOf(key)]
 			if it == nil {
-				return nil, idempotent.ErrNoRecord
+				return nil, driver.ErrNoRecord
 			}
 			part, err := decodeChunk(it)
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // writeBatch is the most that one BatchWriteItem takes (API reference: 25 items
@@ -21,15 +21,15 @@ const writeBatch = 25
 // returns in how many. 25 items, which are 9.6 MB, cost one call, and each KB a
 // write unit. More than 64 MB are [idempotent.ErrTooLarge]. DynamoDB may delete
 // them two hours after expires; a zero time means never. See
-// [idempotent.ChunkStore].
+// [driver.ChunkStore].
 //
 // There is no condition on these writes, and none is needed: the key has the
 // write id v in it, which was drawn for this one result and never recurs. So
 // nobody else writes there, doing it twice changes nothing, and nobody looks
 // there before a record says so that carries v, which is written afterwards.
-func (s *Store) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+func (s *Store) PutChunks(ctx context.Context, id driver.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
 	if len(data) > maxChunked {
-		return 0, fmt.Errorf("dynamostore: the result has %d bytes and this store keeps at most %d: %w", len(data), maxChunked, idempotent.ErrTooLarge)
+		return 0, fmt.Errorf("dynamostore: the result has %d bytes and this store keeps at most %d: %w", len(data), maxChunked, driver.ErrTooLarge)
 	}
 	count := max(1, (len(data)+chunkSize-1)/chunkSize) // none would mean: not in chunks
 	puts := make([]types.WriteRequest, count)

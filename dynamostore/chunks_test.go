@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // chunkSize is how much of a result is in one item.
@@ -33,7 +34,7 @@ func noise(size int) []byte {
 	return data
 }
 
-func putChunks(t testing.TB, s *dynamostore.Store, data []byte) (id idempotent.RecordID, v idempotent.Version, count int) {
+func putChunks(t testing.TB, s *dynamostore.Store, data []byte) (id idempotent.RecordID, v driver.Version, count int) {
 	t.Helper()
 	id, v = someRecord().ID, newVersion()
 	count, err := s.PutChunks(t.Context(), id, v, data, chunksExpire)
@@ -116,7 +117,7 @@ func TestChunks_EveryAttribute(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	v := idempotent.Version{0: 0x0a, 15: 0xff}
+	v := driver.Version{0: 0x0a, 15: 0xff}
 	data := noise(chunkSize + 2)
 	for _, tt := range []struct {
 		expires time.Time
@@ -291,7 +292,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	_, getErr := s.Get(t.Context(), r.ID)
 	_, insertErr := s.Insert(t.Context(), r, longAfter)
 	_, replaceErr := s.Replace(t.Context(), r, v)
-	_, zeroErr := s.Replace(t.Context(), r, idempotent.Version{})
+	_, zeroErr := s.Replace(t.Context(), r, driver.Version{})
 	for way, err := range map[string]error{"Get": getErr, "Insert": insertErr, "Replace": replaceErr, "Replace of no version": zeroErr} {
 		if err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "attribute") {
 			t.Errorf("%s: %v; want an error that names an attribute", way, err)

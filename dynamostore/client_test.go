@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // wire answers HTTP requests in the place of DynamoDB.
@@ -184,7 +185,7 @@ func TestNewClient_Refusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if met.ID != "charge#key" || met.State != idempotent.StateCompleted || met.Version != (idempotent.Version{1}) || met.Result == nil || len(met.Result) != 0 {
+	if met.ID != "charge#key" || met.State != driver.StateCompleted || met.Version != (driver.Version{1}) || met.Result == nil || len(met.Result) != 0 {
 		t.Errorf("got %+v", met)
 	}
 	if n := w.requests.Load(); n != 1 {

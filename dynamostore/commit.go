@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Commit completes the record of the guarded handler that ctx belongs to, and
@@ -31,7 +32,7 @@ import (
 func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) error {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return fmt.Errorf("%w: Commit wants the context of a guarded handler", idempotent.ErrNotApplied)
+		return fmt.Errorf("%w: Commit wants the context of a guarded handler", driver.ErrNotApplied)
 	}
 	s, err := storeOf(e)
 	if err != nil {
@@ -47,7 +48,7 @@ func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) e
 func CommitStep[T any](ctx context.Context, name string, result T, items ...types.TransactWriteItem) (T, error) {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return result, fmt.Errorf("%w: CommitStep wants the context of a guarded handler", idempotent.ErrNotApplied)
+		return result, fmt.Errorf("%w: CommitStep wants the context of a guarded handler", driver.ErrNotApplied)
 	}
 	s, err := storeOf(e)
 	if err != nil {
@@ -61,7 +62,7 @@ func storeOf(e *idempotent.Execution) (*Store, error) {
 	if s, ok := e.Store().(interface{ itself() *Store }); ok {
 		return s.itself(), nil
 	}
-	return nil, fmt.Errorf("%w: a transaction wants a guard over a *dynamostore.Store; this one is over a %T", idempotent.ErrNotApplied, e.Store())
+	return nil, fmt.Errorf("%w: a transaction wants a guard over a *dynamostore.Store; this one is over a %T", driver.ErrNotApplied, e.Store())
 }
 
 // itself tells a store, and what has one embedded, from others.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -16,17 +17,17 @@ import (
 
 func fixture(t *testing.T) idempotenttest.Fixture {
 	fake := newFake()
-	open := func(t testing.TB) idempotent.Store { return newStore(t, fake) }
+	open := func(t testing.TB) driver.Store { return newStore(t, fake) }
 	return idempotenttest.Fixture{
 		Open:   open,
-		Reopen: func(t testing.TB, _ idempotent.Store) idempotent.Store { return open(t) },
-		Remove: func(_ context.Context, _ idempotent.Store, id idempotent.RecordID) error {
+		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
+		Remove: func(_ context.Context, _ driver.Store, id idempotent.RecordID) error {
 			fake.mu.Lock()
 			defer fake.mu.Unlock()
 			delete(fake.items, string(id))
 			return nil
 		},
-		Damage: func(_ context.Context, _ idempotent.Store, id idempotent.RecordID) error {
+		Damage: func(_ context.Context, _ driver.Store, id idempotent.RecordID) error {
 			fake.mu.Lock()
 			defer fake.mu.Unlock()
 			fake.items[string(id)]["v"] = &types.AttributeValueMemberN{Value: "77"}
@@ -42,8 +43,8 @@ func TestConformance_WithoutIndex(t *testing.T) {
 	t.Parallel()
 	f := fixture(t)
 	open := f.Open
-	f.Open = func(t testing.TB) idempotent.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
-	f.Reopen = func(t testing.TB, _ idempotent.Store) idempotent.Store { return f.Open(t) }
+	f.Open = func(t testing.TB) driver.Store { return open(t).(*dynamostore.Store).WithoutIndex() }
+	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
 	idempotenttest.RunStore(t, f)
 }
 

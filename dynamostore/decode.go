@@ -8,18 +8,18 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // decode returns the record in it. Its error names the attribute that is wrong
 // and never a value.
-func decode(it item) (*idempotent.Record, error) {
+func decode(it item) (*driver.Record, error) {
 	d := decoder{kind: "record", item: it}
 	d.format()
-	r := &idempotent.Record{
-		ID:                idempotent.RecordID(d.text(PartitionKey, required)),
+	r := &driver.Record{
+		ID:                driver.RecordID(d.text(PartitionKey, required)),
 		Attempt:           int(d.number(attrAttempt, required)),
-		Reason:            idempotent.Reason(d.text(attrReason, optional)),
+		Reason:            driver.Reason(d.text(attrReason, optional)),
 		LeaseEnd:          d.time(attrLeaseEnd, optional),
 		Expires:           d.time(attrExpires, optional),
 		Created:           d.time(attrCreated, optional),
@@ -39,14 +39,14 @@ func decode(it item) (*idempotent.Record, error) {
 	d.fixed(attrVersion, r.Version[:])
 	d.fixed(attrFingerprint, r.Fingerprint[:])
 	var err error
-	if r.State, err = idempotent.ParseState(d.text(attrState, required)); err != nil {
+	if r.State, err = driver.ParseState(d.text(attrState, required)); err != nil {
 		d.fail(attrState, fromLater)
 	}
-	if r.Recovery, err = idempotent.ParseRecovery(d.text(attrRecovery, required)); err != nil {
+	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
 	}
 	d.number(TTLAttribute, optional) // derived from exp, so nothing is read from it
-	if d.err == nil && r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero() {
+	if d.err == nil && r.State == driver.StateInProgress && r.LeaseEnd.IsZero() {
 		d.fail(attrLeaseEnd, "is missing")
 	}
 	if d.err != nil {
@@ -159,7 +159,7 @@ func (d *decoder) time(name string, p presence) time.Time {
 
 // chunks reads where a large result is. One of the three attributes without the
 // others is a damage: a record without cn would look like one without a result.
-func (d *decoder) chunks() (c idempotent.Chunks) {
+func (d *decoder) chunks() (c driver.Chunks) {
 	if d.item[attrChunkCount] == nil && d.item[attrChunkLength] == nil && d.item[attrChunkSum] == nil {
 		return c
 	}

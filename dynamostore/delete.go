@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Deleter is what [Store.Delete] needs of a client besides.
@@ -32,7 +32,7 @@ const deleteCondition = attrVersion + " = :was AND " + attrState + " IN (:comple
 // it is the caller who looks, and the version ties the deletion to what was
 // seen. It needs dynamodb:DeleteItem, and dynamodb:BatchWriteItem for large
 // results; the client given to [New] has to be a [Deleter].
-func (s *Store) Delete(ctx context.Context, id idempotent.RecordID, was idempotent.Version) (current *idempotent.Record, err error) {
+func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Version) (current *driver.Record, err error) {
 	client, ok := s.client.(Deleter)
 	if !ok {
 		return nil, errors.New("dynamostore: Delete wants a client that can DeleteItem")
@@ -43,8 +43,8 @@ func (s *Store) Delete(ctx context.Context, id idempotent.RecordID, was idempote
 		ConditionExpression: aws.String(deleteCondition),
 		ExpressionAttributeValues: item{
 			":was":       &types.AttributeValueMemberB{Value: was[:]},
-			":completed": text(idempotent.StateCompleted.Code()),
-			":retryable": text(idempotent.StateRetryable.Code()),
+			":completed": text(driver.StateCompleted.Code()),
+			":retryable": text(driver.StateRetryable.Code()),
 		},
 		ReturnValues:                        types.ReturnValueAllOld,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
@@ -56,7 +56,7 @@ func (s *Store) Delete(ctx context.Context, id idempotent.RecordID, was idempote
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		if len(failed.Item) == 0 {
-			return nil, idempotent.ErrNoRecord
+			return nil, driver.ErrNoRecord
 		}
 		return decode(failed.Item)
 	}
@@ -68,7 +68,7 @@ func (s *Store) Delete(ctx context.Context, id idempotent.RecordID, was idempote
 }
 
 // deleteChunks removes the items of a large result whose record is gone.
-func (s *Store) deleteChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) error {
+func (s *Store) deleteChunks(ctx context.Context, id driver.RecordID, v driver.Version, count int) error {
 	deletes := make([]types.WriteRequest, max(0, min(count, maxChunks)))
 	for i := range deletes {
 		deletes[i].DeleteRequest = &types.DeleteRequest{Key: item{PartitionKey: text(chunkKey(id, v, i))}}

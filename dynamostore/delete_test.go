@@ -10,16 +10,17 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Only what is settled goes, and only as it was seen.
 func TestDelete(t *testing.T) {
 	t.Parallel()
-	for state, goes := range map[idempotent.State]bool{
-		idempotent.StateInProgress: false,
-		idempotent.StateCompleted:  true,
-		idempotent.StateRetryable:  true,
-		idempotent.StateUnknown:    false,
+	for state, goes := range map[driver.State]bool{
+		driver.StateInProgress: false,
+		driver.StateCompleted:  true,
+		driver.StateRetryable:  true,
+		driver.StateUnknown:    false,
 	} {
 		fake := newFake()
 		s := newStore(t, fake)
@@ -51,13 +52,13 @@ func TestDelete_Chunks(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	r := someRecord()
-	r.State = idempotent.StateCompleted
+	r.State = driver.StateCompleted
 	data := noise(30 * chunkSize) // more than one batch
 	count, err := s.PutChunks(t.Context(), r.ID, r.Version, data, chunksExpire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Chunks = idempotent.Chunks{Count: count, Length: len(data)}
+	r.Chunks = driver.Chunks{Count: count, Length: len(data)}
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
@@ -84,7 +85,7 @@ func TestDelete_Errors(t *testing.T) {
 	for name, count := range map[string]int{"a count below zero": -1, "a count beyond all bounds": 1 << 40} {
 		fake := newFake()
 		s, r := newStore(t, fake), someRecord()
-		r.State = idempotent.StateCompleted
+		r.State = driver.StateCompleted
 		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
@@ -95,7 +96,7 @@ func TestDelete_Errors(t *testing.T) {
 	}
 	broken := newFake()
 	large := someRecord()
-	large.State, large.Chunks = idempotent.StateCompleted, idempotent.Chunks{Count: 1, Length: 10}
+	large.State, large.Chunks = driver.StateCompleted, driver.Chunks{Count: 1, Length: 10}
 	if met, err := newStore(t, broken).Insert(t.Context(), large, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Querier is what [Store.Due] and [Store.Exhausted] need of a client besides.
@@ -19,8 +19,8 @@ type Querier interface {
 }
 
 var (
-	_ Querier              = (*dynamodb.Client)(nil)
-	_ idempotent.DueLister = (*Store)(nil)
+	_ Querier          = (*dynamodb.Client)(nil)
+	_ driver.DueLister = (*Store)(nil)
 )
 
 const (
@@ -39,16 +39,16 @@ const (
 // The client given to [New] has to be a [Querier]; the role needs
 // dynamodb:Query on the index and dynamodb:BatchGetItem on the table. Without
 // the index see [Store.ScanDue].
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, duePrefix, before, func(r *idempotent.Record) bool {
+func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, duePrefix, before, func(r *driver.Record) bool {
 		return isDue(r, before)
 	})
 }
 
 // Exhausted lists the records that reconciliation has given up, at the cost of
 // [Store.Due].
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, exhaustedPrefix, time.UnixMilli(maxMillis), func(r *idempotent.Record) bool {
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, exhaustedPrefix, time.UnixMilli(maxMillis), func(r *driver.Record) bool {
 		return r.Exhausted
 	})
 }
@@ -56,16 +56,16 @@ func (s *Store) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, erro
 // maxMillis is later than any time in a record (the year 9999).
 const maxMillis = 253402300799999
 
-func isDue(r *idempotent.Record, before time.Time) bool {
+func isDue(r *driver.Record, before time.Time) bool {
 	return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 }
 
 // list yields the records of an index that are still what it says.
-func (s *Store) list(ctx context.Context, prefix string, before time.Time, still func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (s *Store) list(ctx context.Context, prefix string, before time.Time, still func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		client, ok := s.client.(Querier)
 		if !ok {
-			yield(idempotent.Record{}, fmt.Errorf("dynamostore: a list wants a client that can Query; %T cannot", s.client))
+			yield(driver.Record{}, fmt.Errorf("dynamostore: a list wants a client that can Query; %T cannot", s.client))
 			return
 		}
 		gather(ctx, shards, dueParallel, yield, func(ctx context.Context, shard int, found func(entry) bool) error {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/aws/smithy-go"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // explain turns what the SDK returned for an operation into an error that says
@@ -28,7 +28,7 @@ func advise(operation string, err error) error {
 	}
 	switch code := api.ErrorCode(); {
 	case code == "ValidationException" && isItemSize(api.ErrorMessage()):
-		return fmt.Errorf("%w: %w", idempotent.ErrTooLarge, err)
+		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
 	case code == "ValidationException" && operation == "Query":
 		return fmt.Errorf("%w; has the table the index %q? Store.Check says, and Store.WithoutIndex does without", err, IndexName)
 	case code == "ValidationException":

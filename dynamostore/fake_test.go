@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type item = map[string]types.AttributeValue
@@ -255,12 +256,12 @@ func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamosto
 func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 // someRecord returns a claim of a new key.
-func someRecord() idempotent.Record {
+func someRecord() driver.Record {
 	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: rand.Text()}
-	r := idempotent.Record{
+	r := driver.Record{
 		ID:          key.RecordID(),
-		State:       idempotent.StateInProgress,
-		Reason:      idempotent.ReasonClaimed,
+		State:       driver.StateInProgress,
+		Reason:      driver.ReasonClaimed,
 		Recovery:    idempotent.Reconcile,
 		Attempt:     1,
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
@@ -274,10 +275,10 @@ func someRecord() idempotent.Record {
 }
 
 // fullRecord returns a record in which every field but Extra is set.
-func fullRecord() idempotent.Record {
+func fullRecord() driver.Record {
 	r := someRecord()
-	r.State = idempotent.StateCompleted
-	r.Reason = idempotent.ReasonResult
+	r.State = driver.StateCompleted
+	r.Reason = driver.ReasonResult
 	r.Recovery = idempotent.Rerun
 	r.Attempt = 3
 	r.Expires = at(1_700_086_400_001)
@@ -286,13 +287,13 @@ func fullRecord() idempotent.Record {
 	r.Result = []byte("{\"id\":\"ch_1\"}\x00\xff")
 	r.Ref = "orders/1 ü"
 	r.RequestID = "request-1"
-	r.Chunks = idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}}
+	r.Chunks = driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}}
 	r.ResultVersion = "v2"
 	r.ReconcileAttempts = 2
 	return r
 }
 
-func newVersion() (v idempotent.Version) {
+func newVersion() (v driver.Version) {
 	rand.Read(v[:])
 	return v
 }

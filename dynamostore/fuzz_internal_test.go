@@ -11,7 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // fuzzNames are the attributes that a fuzzed item may have: all that are known,
@@ -69,13 +69,13 @@ func bytesOf(it item) (data []byte) {
 
 func fuzzSeeds(f *testing.F) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-	claim := idempotent.Record{ID: "charge#key", State: idempotent.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
+	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
 	done := claim
-	done.State, done.Expires, done.Settled, done.Due = idempotent.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
-	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", idempotent.ReasonResult
+	done.State, done.Expires, done.Settled, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
+	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
 	large := done
-	large.Result, large.Chunks = nil, idempotent.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
-	for _, r := range []idempotent.Record{claim, done, large} {
+	large.Result, large.Chunks = nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
+	for _, r := range []driver.Record{claim, done, large} {
 		it, err := encode(&r)
 		if err != nil {
 			f.Fatal(err)

@@ -4,20 +4,20 @@ import (
 	"context"
 	"sync"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // entry is a record in a list, or, with its id alone, why it cannot be read. A
 // damaged record, or one of a later version, must not hide the others.
 type entry struct {
-	record idempotent.Record
+	record driver.Record
 	err    error
 }
 
 func entryOf(it item) entry {
 	r, err := decode(it)
 	if err != nil {
-		return entry{idempotent.Record{ID: idempotent.RecordID(keyOf(it))}, err}
+		return entry{driver.Record{ID: driver.RecordID(keyOf(it))}, err}
 	}
 	return entry{record: *r}
 }
@@ -26,7 +26,7 @@ func entryOf(it item) entry {
 // order in which it is found. What a producer returns as its error ends them
 // all and is yielded, as is the end of ctx. A producer whose found returns false
 // has to return.
-func gather(ctx context.Context, n, atOnce int, yield func(idempotent.Record, error) bool, produce func(ctx context.Context, i int, found func(entry) bool) error) {
+func gather(ctx context.Context, n, atOnce int, yield func(driver.Record, error) bool, produce func(ctx context.Context, i int, found func(entry) bool) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	entries := make(chan entry)
@@ -73,6 +73,6 @@ func gather(ctx context.Context, n, atOnce int, yield func(idempotent.Record, er
 		}
 	}
 	if err := ctx.Err(); err != nil && !enough {
-		yield(idempotent.Record{}, err)
+		yield(driver.Record{}, err)
 	}
 }

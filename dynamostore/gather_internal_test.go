@@ -4,17 +4,17 @@ import (
 	"context"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Whoever has enough is given nothing more, however much producers still find.
 func TestGather_Enough(t *testing.T) {
 	t.Parallel()
 	given := 0
-	gather(t.Context(), 8, 8, func(idempotent.Record, error) bool { given++; return false },
+	gather(t.Context(), 8, 8, func(driver.Record, error) bool { given++; return false },
 		func(_ context.Context, _ int, found func(entry) bool) error {
 			for range 100 {
-				found(entry{record: idempotent.Record{ID: "charge#1"}})
+				found(entry{record: driver.Record{ID: "charge#1"}})
 			}
 			return nil
 		})

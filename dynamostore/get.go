@@ -6,14 +6,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Get returns the record of that id, expired or not, or
 // [idempotent.ErrNoRecord]. The read is consistent: it costs one read unit per
 // 4 KB and sees every write that was acknowledged before. See
-// [idempotent.Store].
-func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+// [driver.Store].
+func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
 	in := &dynamodb.GetItemInput{
 		TableName:      aws.String(s.table),
 		Key:            item{PartitionKey: text(string(id))},
@@ -28,7 +28,7 @@ func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Re
 		return nil, s.explain("GetItem", err)
 	}
 	if len(out.Item) == 0 {
-		return nil, idempotent.ErrNoRecord
+		return nil, driver.ErrNoRecord
 	}
 	return decode(out.Item)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // insertCondition lets a write through where there is no record, or one that
@@ -15,8 +15,8 @@ import (
 const insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
 
 // Insert writes r if there is no record of that id or one that expired by now,
-// and otherwise returns the record that stands. See [idempotent.Store].
-func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+// and otherwise returns the record that stands. See [driver.Store].
+func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	standing, refused, err := s.put(ctx, &r, insertCondition, ":now", number(now.UnixMilli()))
 	if err != nil || !refused {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // item is a record as DynamoDB keeps it.
@@ -71,7 +71,7 @@ const ttlGrace = time.Hour
 
 // encode returns r as an item. It refuses what decode would refuse, so that a
 // mistake shows before it is stored.
-func encode(r *idempotent.Record) (item, error) {
+func encode(r *driver.Record) (item, error) {
 	state, recovery := r.State.Code(), r.Recovery.String()
 	switch {
 	case r.ID == "":
@@ -80,9 +80,9 @@ func encode(r *idempotent.Record) (item, error) {
 		return nil, errors.New("dynamostore: the record's State is none that exists")
 	case !isRecovery(recovery):
 		return nil, errors.New("dynamostore: the record's Recovery is none that exists")
-	case r.State == idempotent.StateInProgress && r.LeaseEnd.IsZero():
+	case r.State == driver.StateInProgress && r.LeaseEnd.IsZero():
 		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
-	case r.Chunks != (idempotent.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
+	case r.Chunks != (driver.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
 		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
 	case r.Exhausted && r.Due.IsZero():
 		return nil, errors.New("dynamostore: the record is Exhausted and has no Due, so no list would show it")
@@ -169,11 +169,11 @@ func ceilSeconds(t time.Time) int64 {
 }
 
 func isState(code string) bool {
-	_, err := idempotent.ParseState(code)
+	_, err := driver.ParseState(code)
 	return err == nil
 }
 
 func isRecovery(name string) bool {
-	_, err := idempotent.ParseRecovery(name)
+	_, err := driver.ParseRecovery(name)
 	return err == nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 func sortedNames(it item) []string { return slices.Sorted(maps.Keys(it)) }
@@ -79,7 +80,7 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	r := idempotent.Record{ID: "charge#key", State: idempotent.StateRetryable}
+	r := driver.Record{ID: "charge#key", State: driver.StateRetryable}
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
@@ -93,39 +94,39 @@ func TestItem_RoundTrip(t *testing.T) {
 	t.Parallel()
 	type change struct {
 		name  string
-		apply func(*idempotent.Record)
+		apply func(*driver.Record)
 	}
 	changes := []change{
-		{"as it is", func(r *idempotent.Record) {}},
-		{"in progress", func(r *idempotent.Record) { r.State = idempotent.StateInProgress }},
-		{"retryable", func(r *idempotent.Record) { r.State = idempotent.StateRetryable }},
-		{"unknown", func(r *idempotent.Record) { r.State = idempotent.StateUnknown }},
-		{"Reconcile", func(r *idempotent.Record) { r.Recovery = idempotent.Reconcile }},
-		{"another reason", func(r *idempotent.Record) { r.Reason = "of a later version" }},
-		{"the largest attempt", func(r *idempotent.Record) { r.Attempt = math.MaxInt }},
-		{"the largest count", func(r *idempotent.Record) { r.ReconcileAttempts = math.MaxInt }},
-		{"chunks of nothing", func(r *idempotent.Record) { r.Chunks = idempotent.Chunks{Count: 1} }},
-		{"the most chunks", func(r *idempotent.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
-		{"an empty result", func(r *idempotent.Record) { r.Result = []byte{} }},
-		{"every byte", func(r *idempotent.Record) {
+		{"as it is", func(r *driver.Record) {}},
+		{"in progress", func(r *driver.Record) { r.State = driver.StateInProgress }},
+		{"retryable", func(r *driver.Record) { r.State = driver.StateRetryable }},
+		{"unknown", func(r *driver.Record) { r.State = driver.StateUnknown }},
+		{"Reconcile", func(r *driver.Record) { r.Recovery = idempotent.Reconcile }},
+		{"another reason", func(r *driver.Record) { r.Reason = "of a later version" }},
+		{"the largest attempt", func(r *driver.Record) { r.Attempt = math.MaxInt }},
+		{"the largest count", func(r *driver.Record) { r.ReconcileAttempts = math.MaxInt }},
+		{"chunks of nothing", func(r *driver.Record) { r.Chunks = driver.Chunks{Count: 1} }},
+		{"the most chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
+		{"an empty result", func(r *driver.Record) { r.Result = []byte{} }},
+		{"every byte", func(r *driver.Record) {
 			for b := range 256 {
 				r.Result = append(r.Result, byte(b))
 			}
 		}},
-		{"owner of zeroes", func(r *idempotent.Record) { r.Owner = idempotent.Owner{} }},
-		{"version of zeroes", func(r *idempotent.Record) { r.Version = idempotent.Version{} }},
-		{"fingerprint of zeroes", func(r *idempotent.Record) { r.Fingerprint = idempotent.Fingerprint{} }},
-		{"in 1970", func(r *idempotent.Record) { r.Created = at(0) }},
-		{"before 1970", func(r *idempotent.Record) { r.Created = at(-1) }},
-		{"in the year 9999", func(r *idempotent.Record) {
+		{"owner of zeroes", func(r *driver.Record) { r.Owner = driver.Owner{} }},
+		{"version of zeroes", func(r *driver.Record) { r.Version = driver.Version{} }},
+		{"fingerprint of zeroes", func(r *driver.Record) { r.Fingerprint = idempotent.Fingerprint{} }},
+		{"in 1970", func(r *driver.Record) { r.Created = at(0) }},
+		{"before 1970", func(r *driver.Record) { r.Created = at(-1) }},
+		{"in the year 9999", func(r *driver.Record) {
 			r.Expires = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
 		}},
 	}
 	// Each field zero, one at a time.
-	full := reflect.TypeFor[idempotent.Record]()
+	full := reflect.TypeFor[driver.Record]()
 	for i := range full.NumField() {
 		if name := full.Field(i).Name; name != "ID" && name != "State" && name != "Extra" {
-			changes = append(changes, change{name + " zero", func(r *idempotent.Record) {
+			changes = append(changes, change{name + " zero", func(r *driver.Record) {
 				reflect.ValueOf(r).Elem().FieldByName(name).SetZero()
 			}})
 		}
@@ -156,17 +157,17 @@ func TestItem_RefusesToWrite(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, want string
-		apply      func(*idempotent.Record)
+		apply      func(*driver.Record)
 	}{
-		{"no id", "id", func(r *idempotent.Record) { r.ID = "" }},
-		{"no state", "State", func(r *idempotent.Record) { r.State = 0 }},
-		{"no such state", "State", func(r *idempotent.Record) { r.State = 99 }},
-		{"no such recovery", "Recovery", func(r *idempotent.Record) { r.Recovery = 99 }},
-		{"chunks without a count", "Chunks", func(r *idempotent.Record) { r.Chunks.Count = 0 }},
-		{"a sum without chunks", "Chunks", func(r *idempotent.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
-		{"less than no chunks", "Chunks", func(r *idempotent.Record) { r.Chunks.Count = -1 }},
-		{"chunks of a length below zero", "Chunks", func(r *idempotent.Record) { r.Chunks.Length = -1 }},
-		{"no lease", "LeaseEnd", func(r *idempotent.Record) { r.State, r.LeaseEnd = idempotent.StateInProgress, time.Time{} }},
+		{"no id", "id", func(r *driver.Record) { r.ID = "" }},
+		{"no state", "State", func(r *driver.Record) { r.State = 0 }},
+		{"no such state", "State", func(r *driver.Record) { r.State = 99 }},
+		{"no such recovery", "Recovery", func(r *driver.Record) { r.Recovery = 99 }},
+		{"chunks without a count", "Chunks", func(r *driver.Record) { r.Chunks.Count = 0 }},
+		{"a sum without chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
+		{"less than no chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count = -1 }},
+		{"chunks of a length below zero", "Chunks", func(r *driver.Record) { r.Chunks.Length = -1 }},
+		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -303,7 +304,7 @@ func TestItem_InProgressWithoutLease(t *testing.T) {
 	wantDamaged(t, store, r, "lease", "is missing")
 }
 
-func wantDamaged(t *testing.T, store idempotent.Store, r idempotent.Record, attribute, problem string) {
+func wantDamaged(t *testing.T, store driver.Store, r driver.Record, attribute, problem string) {
 	t.Helper()
 	_, getErr := store.Get(t.Context(), r.ID)
 	_, insertErr := store.Insert(t.Context(), r, at(0))
@@ -374,7 +375,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := *read
-		next.State, next.Version = idempotent.StateUnknown, newVersion()
+		next.State, next.Version = driver.StateUnknown, newVersion()
 		if met, err := s.Replace(t.Context(), next, read.Version); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
@@ -402,7 +403,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	wantLater(false)
 }
 
-func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v idempotent.Version) {
+func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v driver.Version) {
 	copy(v[:], fake.items[string(id)]["wid"].(*types.AttributeValueMemberB).Value)
 	return v
 }

@@ -15,16 +15,17 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 var noon = at(1_700_000_000_000)
 
 // waiting inserts n unknown records that are due at noon.
-func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *idempotent.Record)) (ids []idempotent.RecordID) {
+func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *driver.Record)) (ids []idempotent.RecordID) {
 	t.Helper()
 	for i := range n {
 		r := someRecord()
-		r.State, r.Due = idempotent.StateUnknown, noon
+		r.State, r.Due = driver.StateUnknown, noon
 		change(i, &r)
 		if met, err := s.Insert(t.Context(), r, noon); met != nil || err != nil {
 			t.Fatal(met, err)
@@ -34,10 +35,10 @@ func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *id
 	return ids
 }
 
-func asTheyAre(int, *idempotent.Record) {}
+func asTheyAre(int, *driver.Record) {}
 
 // idsOf returns what a list yields: ids, and the error that ends it.
-func idsOf(list iter.Seq2[idempotent.Record, error]) (ids []idempotent.RecordID, err error) {
+func idsOf(list iter.Seq2[driver.Record, error]) (ids []idempotent.RecordID, err error) {
 	for r, e := range list {
 		if e != nil {
 			err = errors.Join(err, e)
@@ -49,7 +50,7 @@ func idsOf(list iter.Seq2[idempotent.Record, error]) (ids []idempotent.RecordID,
 	return ids, err
 }
 
-func wantIDs(t *testing.T, what string, list iter.Seq2[idempotent.Record, error], want ...idempotent.RecordID) {
+func wantIDs(t *testing.T, what string, list iter.Seq2[driver.Record, error], want ...idempotent.RecordID) {
 	t.Helper()
 	got, err := idsOf(list)
 	slices.Sort(want)
@@ -82,20 +83,20 @@ func TestDue_AsksEveryShard(t *testing.T) {
 // FM45: what the index shows may be over. The record decides.
 func TestFM45_StaleIndex(t *testing.T) {
 	t.Parallel()
-	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[idempotent.Record, error]{
-		"Due":       func(s *dynamostore.Store) iter.Seq2[idempotent.Record, error] { return s.Due(t.Context(), noon) },
-		"Exhausted": func(s *dynamostore.Store) iter.Seq2[idempotent.Record, error] { return s.Exhausted(t.Context()) },
+	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Record, error]{
+		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Record, error] { return s.Due(t.Context(), noon) },
+		"Exhausted": func(s *dynamostore.Store) iter.Seq2[driver.Record, error] { return s.Exhausted(t.Context()) },
 	} {
 		fake := newFake()
 		s := newStore(t, fake)
-		ids := waiting(t, s, 5, func(_ int, r *idempotent.Record) { r.Exhausted = name == "Exhausted" })
+		ids := waiting(t, s, 5, func(_ int, r *driver.Record) { r.Exhausted = name == "Exhausted" })
 		for _, id := range ids[:4] {
 			fake.stale = append(fake.stale, fake.items[string(id)])
 		}
-		for i, change := range []func(*idempotent.Record){
-			func(r *idempotent.Record) { r.Due, r.Exhausted = time.Time{}, false },
-			func(r *idempotent.Record) { r.Due, r.Exhausted = noon.Add(time.Millisecond), false },
-			func(r *idempotent.Record) { r.Exhausted = !r.Exhausted },
+		for i, change := range []func(*driver.Record){
+			func(r *driver.Record) { r.Due, r.Exhausted = time.Time{}, false },
+			func(r *driver.Record) { r.Due, r.Exhausted = noon.Add(time.Millisecond), false },
+			func(r *driver.Record) { r.Exhausted = !r.Exhausted },
 		} {
 			r, err := s.Get(t.Context(), ids[i])
 			if err != nil {
@@ -120,9 +121,9 @@ func TestScan(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	due := waiting(t, s, 20, asTheyAre)
-	later := waiting(t, s, 5, func(_ int, r *idempotent.Record) { r.Due = noon.Add(time.Millisecond) })
-	given := waiting(t, s, 4, func(_ int, r *idempotent.Record) { r.Exhausted = true })
-	settled := waiting(t, s, 6, func(_ int, r *idempotent.Record) { r.State, r.Due = idempotent.StateCompleted, time.Time{} })
+	later := waiting(t, s, 5, func(_ int, r *driver.Record) { r.Due = noon.Add(time.Millisecond) })
+	given := waiting(t, s, 4, func(_ int, r *driver.Record) { r.Exhausted = true })
+	settled := waiting(t, s, 6, func(_ int, r *driver.Record) { r.State, r.Due = driver.StateCompleted, time.Time{} })
 	if _, err := s.PutChunks(t.Context(), due[0], newVersion(), noise(3*chunkSize), chunksExpire); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestScan(t *testing.T) {
 			o.Progress = func(p dynamostore.ScanProgress) { told = append(told, p) }
 		}
 		for name, l := range map[string]struct {
-			list iter.Seq2[idempotent.Record, error]
+			list iter.Seq2[driver.Record, error]
 			want []idempotent.RecordID
 		}{
 			"Scan":      {s.Scan(t.Context(), options), slices.Concat(due, later, given, settled)},
@@ -164,14 +165,14 @@ func TestLists_Errors(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	waiting(t, s, 10, asTheyAre)
-	lists := map[string]func(context.Context, *dynamostore.Store) iter.Seq2[idempotent.Record, error]{
-		"Query": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[idempotent.Record, error] {
+	lists := map[string]func(context.Context, *dynamostore.Store) iter.Seq2[driver.Record, error]{
+		"Query": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
 			return s.Due(ctx, noon)
 		},
-		"Scan": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[idempotent.Record, error] {
+		"Scan": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx)
 		},
-		"BatchGetItem": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[idempotent.Record, error] {
+		"BatchGetItem": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
 			return s.Due(ctx, noon)
 		},
 	}
@@ -215,7 +216,7 @@ func TestLists_Stop(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	waiting(t, s, 300, asTheyAre)
-	for operation, list := range map[string]iter.Seq2[idempotent.Record, error]{"Query": s.Due(t.Context(), noon), "Scan": s.Scan(t.Context())} {
+	for operation, list := range map[string]iter.Seq2[driver.Record, error]{"Query": s.Due(t.Context(), noon), "Scan": s.Scan(t.Context())} {
 		for range 20 {
 			before := fake.count(operation)
 			for _, err := range list {

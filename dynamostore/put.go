@@ -8,14 +8,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // put writes r if condition holds. Otherwise it reports a refusal and the item
 // that stands, as DynamoDB returned it with the refusal: "no additional cost",
 // "no read capacity units" (API reference, PutItem,
 // ReturnValuesOnConditionCheckFailure). The item is empty if there is none.
-func (s *Store) put(ctx context.Context, r *idempotent.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
+func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
 	it, err := encode(r)
 	if err != nil {
 		return nil, false, err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // replaceCondition is false also where there is no item: unlike UpdateItem
@@ -14,14 +14,14 @@ const replaceCondition = attrVersion + " = :was"
 
 // Replace writes all of r, and what a later version had written into the
 // record, in place of the version was. Otherwise it returns the record that
-// stands, or [idempotent.ErrNoRecord]. See [idempotent.Store].
-func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+// stands, or [idempotent.ErrNoRecord]. See [driver.Store].
+func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	standing, refused, err := s.put(ctx, &r, replaceCondition, ":was", &types.AttributeValueMemberB{Value: was[:]})
 	if err != nil || !refused {
 		return nil, err
 	}
 	if len(standing) == 0 {
-		return nil, idempotent.ErrNoRecord
+		return nil, driver.ErrNoRecord
 	}
 	return decode(standing)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Scanner is what [Store.Scan] and [Store.ScanDue] need of a client besides.
@@ -55,14 +55,14 @@ const (
 //
 // An entry with an error and an ID is a record that cannot be read; the list
 // goes on. One without an ID ends it.
-func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, recordCondition, nil, func(*idempotent.Record) bool { return true })
+func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
+	return s.scan(ctx, optFns, recordCondition, nil, func(*driver.Record) bool { return true })
 }
 
 // ScanDue is [Store.Due] for a table that has no index: it reads the whole
 // table, and costs what [Store.Scan] costs.
-func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, optFns, dueScanCondition, item{":before": number(before.UnixMilli())}, func(r *idempotent.Record) bool {
+func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
+	return s.scan(ctx, optFns, dueScanCondition, item{":before": number(before.UnixMilli())}, func(r *driver.Record) bool {
 		return isDue(r, before)
 	})
 }
@@ -80,24 +80,24 @@ type ScanningStore struct {
 	optFns []func(*ScanOptions)
 }
 
-var _ idempotent.DueLister = (*ScanningStore)(nil)
+var _ driver.DueLister = (*ScanningStore)(nil)
 
 // Due is [Store.ScanDue].
-func (s *ScanningStore) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
+func (s *ScanningStore) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.ScanDue(ctx, before, s.optFns...)
 }
 
 // Exhausted lists the records that reconciliation has given up, by reading the
 // whole table.
-func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.scan(ctx, s.optFns, exhaustedCondition, item{":given": text(exhaustedPrefix)}, func(r *idempotent.Record) bool {
+func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return s.scan(ctx, s.optFns, exhaustedCondition, item{":given": text(exhaustedPrefix)}, func(r *driver.Record) bool {
 		return r.Exhausted
 	})
 }
 
 // scan yields the records that pass the filter, which DynamoDB applies, and
 // match, which is applied here.
-func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
+func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	o := ScanOptions{}
 	for _, f := range optFns {
 		f(&o)
@@ -105,14 +105,14 @@ func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter st
 	if o.Segments == 0 {
 		o.Segments = defaultSegments
 	}
-	return func(yield func(idempotent.Record, error) bool) {
+	return func(yield func(driver.Record, error) bool) {
 		client, ok := s.client.(Scanner)
 		switch {
 		case !ok:
-			yield(idempotent.Record{}, fmt.Errorf("dynamostore: reading the whole table wants a client that can Scan; %T cannot", s.client))
+			yield(driver.Record{}, fmt.Errorf("dynamostore: reading the whole table wants a client that can Scan; %T cannot", s.client))
 			return
 		case o.Segments < 1 || o.Segments > 1_000_000:
-			yield(idempotent.Record{}, fmt.Errorf("dynamostore: ScanOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments))
+			yield(driver.Record{}, fmt.Errorf("dynamostore: ScanOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments))
 			return
 		}
 		p := &progress{tell: o.Progress}

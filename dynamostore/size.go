@@ -6,7 +6,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // maxItem is the most that DynamoDB stores as one item, names included, in
@@ -17,7 +17,7 @@ const maxItem = 400 << 10
 // nobody uploads megabytes to be told.
 func checkSize(it item) error {
 	if n := itemSize(it); n > maxItem {
-		return fmt.Errorf("dynamostore: the record makes an item of %d bytes and DynamoDB holds at most %d: %w", n, maxItem, idempotent.ErrTooLarge)
+		return fmt.Errorf("dynamostore: the record makes an item of %d bytes and DynamoDB holds at most %d: %w", n, maxItem, driver.ErrTooLarge)
 	}
 	return nil
 }

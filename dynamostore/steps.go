@@ -7,7 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The steps of a record are a map by their names, of maps with these
@@ -20,12 +20,12 @@ const (
 	stepResult   = "r"
 )
 
-func encodeSteps(steps []idempotent.StepRecord) (*types.AttributeValueMemberM, error) {
+func encodeSteps(steps []driver.StepRecord) (*types.AttributeValueMemberM, error) {
 	m := make(item, len(steps))
 	for i := range steps {
 		s := &steps[i]
 		mode := s.Mode.Code()
-		if _, err := idempotent.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
+		if _, err := driver.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
 			return nil, errors.New("dynamostore: a step of the record has no name, no mode that exists, or a result without an encoding")
 		}
 		it := item{stepMode: text(mode), stepAttempt: number(int64(s.Attempt))}
@@ -40,7 +40,7 @@ func encodeSteps(steps []idempotent.StepRecord) (*types.AttributeValueMemberM, e
 }
 
 // steps reads the steps of a record, in the order of their names.
-func (d *decoder) steps() (steps []idempotent.StepRecord) {
+func (d *decoder) steps() (steps []driver.StepRecord) {
 	if d.item[attrSteps] == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (d *decoder) steps() (steps []idempotent.StepRecord) {
 			return nil
 		}
 		inner := decoder{kind: d.kind + "'s step", item: it.Value}
-		s := idempotent.StepRecord{
+		s := driver.StepRecord{
 			Name:     name,
 			Finished: it.Value[stepEncoding] != nil,
 			Attempt:  int(inner.number(stepAttempt, required)),
@@ -65,7 +65,7 @@ func (d *decoder) steps() (steps []idempotent.StepRecord) {
 			Result:   inner.bytes(stepResult, optional),
 		}
 		var err error
-		if s.Mode, err = idempotent.ParseStepMode(inner.text(stepMode, required)); err != nil {
+		if s.Mode, err = driver.ParseStepMode(inner.text(stepMode, required)); err != nil {
 			inner.fail(stepMode, fromLater)
 		}
 		if s.Finished != (s.Result != nil) {
@@ -76,6 +76,6 @@ func (d *decoder) steps() (steps []idempotent.StepRecord) {
 		}
 		steps = append(steps, s)
 	}
-	slices.SortFunc(steps, func(a, b idempotent.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(steps, func(a, b driver.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
 	return steps
 }

@@ -8,18 +8,19 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // One step that cannot be read makes the record unreadable, wherever it stands
 // among the others.
 func TestDecode_OneDamagedStep(t *testing.T) {
 	t.Parallel()
-	r := idempotent.Record{
-		ID: "charge#1", State: idempotent.StateUnknown, Recovery: idempotent.Resume, Owner: idempotent.Owner{1}, Version: idempotent.Version{1},
+	r := driver.Record{
+		ID: "charge#1", State: driver.StateUnknown, Recovery: idempotent.Resume, Owner: driver.Owner{1}, Version: driver.Version{1},
 		Attempt: 1, Fingerprint: idempotent.FingerprintBytes([]byte("r")), Created: time.UnixMilli(1), LeaseEnd: time.UnixMilli(2), Due: time.UnixMilli(3),
 	}
 	for n := range 30 {
-		r.Steps = append(r.Steps, idempotent.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
+		r.Steps = append(r.Steps, driver.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
 	}
 	it, err := encode(&r)
 	if err != nil {
@@ -38,7 +39,7 @@ func TestDecode_OneDamagedStep(t *testing.T) {
 // A record that was given up and is never due would be in no list.
 func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
 	t.Parallel()
-	r := idempotent.Record{ID: "charge#1", State: idempotent.StateUnknown, Exhausted: true}
+	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}
 	if _, err := encode(&r); err == nil {
 		t.Error("it was written")
 	}

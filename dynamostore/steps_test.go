@@ -8,12 +8,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // stepped returns a record with a finished step and one that was begun.
-func stepped() idempotent.Record {
+func stepped() driver.Record {
 	r := someRecord()
-	r.Steps = []idempotent.StepRecord{
+	r.Steps = []driver.StepRecord{
 		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), Encoding: "json", Result: []byte("1")},
 		{Name: "inform", Attempt: 3},
 	}
@@ -25,10 +26,10 @@ func stepped() idempotent.Record {
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
-	for _, change := range []func(*idempotent.Record){
-		func(*idempotent.Record) {},
-		func(r *idempotent.Record) { r.Steps[0].Result = []byte{} },
-		func(r *idempotent.Record) { r.Steps = nil },
+	for _, change := range []func(*driver.Record){
+		func(*driver.Record) {},
+		func(r *driver.Record) { r.Steps[0].Result = []byte{} },
+		func(r *driver.Record) { r.Steps = nil },
 	} {
 		r := stepped()
 		change(&r)
@@ -45,11 +46,11 @@ func TestSteps(t *testing.T) {
 // What could not be read again is not written.
 func TestSteps_Refused(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*idempotent.StepRecord){
-		"no name":                      func(s *idempotent.StepRecord) { s.Name = "" },
-		"a mode that does not exist":   func(s *idempotent.StepRecord) { s.Mode = idempotent.AtMostOnce + 1 },
-		"a result without an encoding": func(s *idempotent.StepRecord) { s.Encoding = "" },
-		"an encoding without a result": func(s *idempotent.StepRecord) { s.Finished = false },
+	for name, change := range map[string]func(*driver.StepRecord){
+		"no name":                      func(s *driver.StepRecord) { s.Name = "" },
+		"a mode that does not exist":   func(s *driver.StepRecord) { s.Mode = idempotent.AtMostOnce + 1 },
+		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
+		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
 	} {
 		fake := newFake()
 		r := stepped()

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Client is what a [Store] needs of a [dynamodb.Client]: for its records, and
@@ -35,13 +35,13 @@ type TableCreator interface {
 }
 
 var (
-	_ Client                = (*dynamodb.Client)(nil)
-	_ TableCreator          = (*dynamodb.Client)(nil)
-	_ idempotent.Store      = (*Store)(nil)
-	_ idempotent.ChunkStore = (*Store)(nil)
+	_ Client            = (*dynamodb.Client)(nil)
+	_ TableCreator      = (*dynamodb.Client)(nil)
+	_ driver.Store      = (*Store)(nil)
+	_ driver.ChunkStore = (*Store)(nil)
 )
 
-// Store is an [idempotent.Store] and [idempotent.ChunkStore] in a DynamoDB
+// Store is an [driver.Store] and [driver.ChunkStore] in a DynamoDB
 // table. Make one with [New]; it is safe for concurrent use, and one per process
 // is enough.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Transactor is what [Commit] and [CommitStep] need of a client besides.
@@ -49,7 +49,7 @@ func (e *ConditionError) Error() string {
 
 // Is reports whether target is ErrCondition or idempotent.ErrNotApplied.
 func (e *ConditionError) Is(target error) bool {
-	return target == ErrCondition || target == idempotent.ErrNotApplied
+	return target == ErrCondition || target == driver.ErrNotApplied
 }
 
 // Unwrap returns the SDK's error.
@@ -57,11 +57,11 @@ func (e *ConditionError) Unwrap() error { return e.Err }
 
 // transaction returns the write of a record together with items. What would be
 // refused for its form is refused before anything is sent.
-func (s *Store) transaction(items []types.TransactWriteItem) idempotent.Transaction {
-	return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction {
+	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 		client, ok := s.client.(Transactor)
 		if !ok {
-			return nil, fmt.Errorf("%w: a transaction wants a client that can TransactWriteItems; %T cannot", idempotent.ErrNotApplied, s.client)
+			return nil, fmt.Errorf("%w: a transaction wants a client that can TransactWriteItems; %T cannot", driver.ErrNotApplied, s.client)
 		}
 		in, err := s.transactInput(&next, was, items)
 		if err != nil {
@@ -74,23 +74,23 @@ func (s *Store) transaction(items []types.TransactWriteItem) idempotent.Transact
 // transactInput builds the request once: a retry has to be equal to it. The
 // record is its first item, so that a lost record and a refused item are told
 // apart by their places, and the write id names the request.
-func (s *Store) transactInput(next *idempotent.Record, was idempotent.Version, items []types.TransactWriteItem) (*dynamodb.TransactWriteItemsInput, error) {
+func (s *Store) transactInput(next *driver.Record, was driver.Version, items []types.TransactWriteItem) (*dynamodb.TransactWriteItemsInput, error) {
 	record, err := encode(next)
 	if err == nil {
 		err = checkSize(record)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", idempotent.ErrNotApplied, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrNotApplied, err)
 	}
 	if n := len(items); n > maxTransactItems {
-		return nil, fmt.Errorf("%w: the transaction has %d items besides the record; DynamoDB takes %d", idempotent.ErrNotApplied, n, maxTransactItems)
+		return nil, fmt.Errorf("%w: the transaction has %d items besides the record; DynamoDB takes %d", driver.ErrNotApplied, n, maxTransactItems)
 	}
 	size := itemSize(record)
 	for i := range items {
 		size += transactItemSize(&items[i])
 	}
 	if size > maxTransactSize {
-		return nil, fmt.Errorf("%w: the transaction has %d bytes; DynamoDB takes %d", idempotent.ErrNotApplied, size, maxTransactSize)
+		return nil, fmt.Errorf("%w: the transaction has %d bytes; DynamoDB takes %d", driver.ErrNotApplied, size, maxTransactSize)
 	}
 	put := types.TransactWriteItem{Put: &types.Put{
 		TableName:                           aws.String(s.table),
@@ -122,7 +122,7 @@ func transactItemSize(t *types.TransactWriteItem) int {
 
 // transact sends the request until DynamoDB does not refuse it for another
 // writer who is in the way, as [Store.persist] does for a single item.
-func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (*idempotent.Record, error) {
+func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (*driver.Record, error) {
 	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -147,11 +147,11 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 
 // refusal reads why a transaction was cancelled. It judges nothing where only
 // another writer was in the way: that passes.
-func (s *Store) refusal(cancelled *types.TransactionCanceledException) (standing *idempotent.Record, judged bool, err error) {
+func (s *Store) refusal(cancelled *types.TransactionCanceledException) (standing *driver.Record, judged bool, err error) {
 	reasons := cancelled.CancellationReasons
 	if len(reasons) > 0 && aws.ToString(reasons[0].Code) == codeConditionFailed {
 		if len(reasons[0].Item) == 0 {
-			return nil, true, idempotent.ErrNoRecord
+			return nil, true, driver.ErrNoRecord
 		}
 		standing, err = decode(reasons[0].Item)
 		return standing, true, err
@@ -161,7 +161,7 @@ func (s *Store) refusal(cancelled *types.TransactionCanceledException) (standing
 		case code == "" || code == "None" || passes(code):
 		case i == 0:
 			// Of the record itself: nothing that a retry would change.
-			return nil, true, fmt.Errorf("%w: %w", idempotent.ErrNotApplied, s.explain("TransactWriteItems", cancelled))
+			return nil, true, fmt.Errorf("%w: %w", driver.ErrNotApplied, s.explain("TransactWriteItems", cancelled))
 		default:
 			return nil, true, &ConditionError{Index: i - 1, Code: code, Item: reason.Item, Err: cancelled}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // commits runs one guarded handler over fake.
@@ -262,8 +263,8 @@ func TestTransact_Elsewhere(t *testing.T) {
 	if v, err := dynamostore.CommitStep(t.Context(), "order", "x"); !errors.Is(err, idempotent.ErrNotApplied) || v != "x" {
 		t.Errorf("a step outside of a handler: %v, %v", v, err)
 	}
-	for name, store := range map[string]idempotent.Store{
-		"another store":  struct{ idempotent.Store }{newStore(t, newFake())},
+	for name, store := range map[string]driver.Store{
+		"another store":  struct{ driver.Store }{newStore(t, newFake())},
 		"another client": newStore(t, struct{ dynamostore.Client }{newFake()}),
 	} {
 		g, err := idempotent.New(store)

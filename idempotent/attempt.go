@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // attempt is one request on its way through the protocol: claim, run, settle.
@@ -13,10 +15,10 @@ type attempt struct {
 	opts   *Options
 	id     RecordID
 	fp     Fingerprint
-	owner  Owner
+	owner  driver.Owner
 	window window
 	random random
-	mine   Record // the claim as this attempt wrote it last
+	mine   driver.Record // the claim as this attempt wrote it last
 }
 
 // begin prepares an attempt for key. It draws the owner token: random, and
@@ -46,28 +48,28 @@ func (r *random) draw() (out [16]byte) {
 }
 
 // newVersion draws a write id.
-func newVersion() (v Version) {
+func newVersion() (v driver.Version) {
 	rand.Read(v[:])
 	return v
 }
 
 // fresh returns the record of a new key, claimed at now.
-func (a *attempt) fresh(ctx context.Context, now time.Time) Record {
-	return a.claimed(ctx, Record{ID: a.id, Reason: ReasonClaimed, Created: now}, now)
+func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
+	return a.claimed(ctx, driver.Record{ID: a.id, Reason: driver.ReasonClaimed, Created: now}, now)
 }
 
 // takeover returns r, claimed for another run at now. What is recorded of its
 // steps stays.
-func (a *attempt) takeover(ctx context.Context, r *Record, now time.Time) Record {
+func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
 	next := *r
-	next.Reason = ReasonTakenOver
+	next.Reason = driver.ReasonTakenOver
 	return a.claimed(ctx, next, now)
 }
 
 // claimed makes r this attempt's own. The promise is the one that the code
 // declares now: the work that begins is this code's work.
-func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
-	r.State = StateInProgress
+func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) driver.Record {
+	r.State = driver.StateInProgress
 	r.Recovery = a.opts.Recovery
 	r.Owner = a.owner
 	r.Version = a.random.draw()
@@ -75,31 +77,31 @@ func (a *attempt) claimed(ctx context.Context, r Record, now time.Time) Record {
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd
 	r.Settled = time.Time{}
-	r.setOutcome(outcome{})
+	setOutcome(&r, outcome{})
 	r.ReconcileAttempts, r.Exhausted = 0, false
 	if a.opts.RequestID != nil {
 		r.RequestID = a.opts.RequestID(ctx)
 	}
-	r.schedule(now, a.opts)
+	schedule(&r, now, a.opts)
 	return r
 }
 
 // transition returns r in another state, as the write with id v at now makes
 // it. Reconciliation begins anew with it.
-func (o *Options) transition(r *Record, state State, reason Reason, v Version, now time.Time) Record {
+func (o *Options) transition(r *driver.Record, state driver.State, reason driver.Reason, v driver.Version, now time.Time) driver.Record {
 	next := *r
 	next.State, next.Reason = state, reason
 	next.Version = v
 	next.Settled = now
 	next.ReconcileAttempts, next.Exhausted = 0, false
-	if state == StateCompleted {
+	if state == driver.StateCompleted {
 		next.Steps = nil
 	}
-	next.schedule(now, o)
+	schedule(&next, now, o)
 	return next
 }
 
-func (a *attempt) observe(ctx context.Context, kind EventKind, r *Record, err error) {
+func (a *attempt) observe(ctx context.Context, kind EventKind, r *driver.Record, err error) {
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }
 
@@ -108,7 +110,7 @@ func (a *attempt) observe(ctx context.Context, kind EventKind, r *Record, err er
 // fails on the first try's write. The write id tells, and nothing else does:
 // a record of our owner token may be somebody else's word about our work.
 
-func (g *Guard) insert(ctx context.Context, r Record, now time.Time) (*Record, error) {
+func (g *Guard) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	existing, err := g.store.Insert(ctx, r, now)
 	if err != nil {
 		return nil, storeError(r.ID, "insert", err)
@@ -116,7 +118,7 @@ func (g *Guard) insert(ctx context.Context, r Record, now time.Time) (*Record, e
 	return foreign(existing, r.Version), nil
 }
 
-func (g *Guard) replace(ctx context.Context, r Record, was Version) (*Record, error) {
+func (g *Guard) replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	current, err := g.store.Replace(ctx, r, was)
 	if err != nil {
 		return nil, storeError(r.ID, "replace", err)
@@ -133,7 +135,7 @@ func storeError(id RecordID, op string, err error) error {
 }
 
 // foreign returns r unless it is the write with id own.
-func foreign(r *Record, own Version) *Record {
+func foreign(r *driver.Record, own driver.Version) *driver.Record {
 	if r != nil && r.Version == own {
 		return nil
 	}

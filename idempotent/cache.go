@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"sync"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // cache keeps completed records of one guard in memory: bounded by entries, by
@@ -23,7 +25,7 @@ type cache struct {
 }
 
 type cached struct {
-	record *Record
+	record *driver.Record
 	until  time.Time
 }
 
@@ -38,10 +40,10 @@ func newCache(o *Options) *cache {
 }
 
 // size is what a record counts for: its result, and what it needs besides.
-func size(r *Record) int { return len(r.Result) + 512 }
+func size(r *driver.Record) int { return len(r.Result) + 512 }
 
 // get returns the record of that id, or nil. Nobody may change it.
-func (c *cache) get(id RecordID, now time.Time) *Record {
+func (c *cache) get(id RecordID, now time.Time) *driver.Record {
 	if c == nil {
 		return nil
 	}
@@ -52,7 +54,7 @@ func (c *cache) get(id RecordID, now time.Time) *Record {
 		return nil
 	}
 	entry := e.Value.(*cached)
-	if !now.Before(entry.until) || entry.record.pastRetention(now) {
+	if !now.Before(entry.until) || pastRetention(entry.record, now) {
 		c.drop(e)
 		return nil
 	}
@@ -61,8 +63,8 @@ func (c *cache) get(id RecordID, now time.Time) *Record {
 }
 
 // put keeps a completed record that is whole: with its result.
-func (c *cache) put(r *Record, now time.Time) {
-	if c == nil || r.State != StateCompleted || size(r) > c.bytes {
+func (c *cache) put(r *driver.Record, now time.Time) {
+	if c == nil || r.State != driver.StateCompleted || size(r) > c.bytes {
 		return
 	}
 	c.mu.Lock()

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-func completedRecord(id string, v byte, bytes int) *Record {
-	return &Record{ID: RecordID(id), State: StateCompleted, Version: Version{v}, Result: make([]byte, bytes), Expires: at.Add(time.Minute)}
+func completedRecord(id string, v byte, bytes int) *driver.Record {
+	return &driver.Record{ID: RecordID(id), State: driver.StateCompleted, Version: driver.Version{v}, Result: make([]byte, bytes), Expires: at.Add(time.Minute)}
 }
 
 func cacheOf(entries, bytes int) *cache {
@@ -58,7 +60,7 @@ func TestCacheKeepsTheLatestVersion(t *testing.T) {
 	c := cacheOf(2, 1<<20)
 	for v := range byte(5) {
 		c.put(completedRecord("a", v, int(v)), at)
-		if got := c.get("a", at); got == nil || got.Version != (Version{v}) {
+		if got := c.get("a", at); got == nil || got.Version != (driver.Version{v}) {
 			t.Fatalf("got %+v, want version %d", got, v)
 		}
 		if len(c.records) != 1 || c.recent.Len() != 1 || c.held != size(completedRecord("a", v, int(v))) {

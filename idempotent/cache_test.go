@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 // counting counts the calls of a store.
 type counting struct {
-	idempotent.Store
+	driver.Store
 	mu    sync.Mutex
 	calls int
 }
 
-func (c *counting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (c *counting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	c.mu.Lock()
 	c.calls++
 	c.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // stepRun is one step of this run. It takes the execution's place in the
@@ -13,13 +15,13 @@ type stepRun struct {
 	execution *Execution
 	name      string
 	mode      StepMode
-	before    *StepRecord // what an earlier run left
+	before    *driver.StepRecord // what an earlier run left
 }
 
 // beginStep prepares to run a step: it returns what is recorded of it, or the
 // step, which counts as begun from then on and, if it may run only once, is
 // marked so in the store.
-func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, result reflect.Type) (s *stepRun, recorded *StepRecord, err error) {
+func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +44,7 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, r
 		}
 		s.before = &r
 	}
-	e.note(StepRecord{Name: name, Mode: o.Mode})
+	e.note(driver.StepRecord{Name: name, Mode: o.Mode})
 	if o.Mode == AtMostOnce {
 		if err := e.checkpoint(ctx, "", e.attempt.guard.replace); err != nil {
 			e.forget(s) // it does not run
@@ -64,7 +66,7 @@ func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, r
 	if !e.attempt.opts.declares(name) {
 		return &StepError{Step: name, Problem: "is not declared in Options.Steps"}
 	}
-	if int(o.Mode) >= len(stepModeCodes) {
+	if o.Mode > driver.AtMostOnce {
 		return &StepError{Step: name, Problem: "has a mode that is neither AtLeastOnce nor AtMostOnce"}
 	}
 	if err := checkEncodable(result); err != nil {
@@ -74,8 +76,8 @@ func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, r
 }
 
 // replayStep reads the recorded result of a step into the value v points to.
-func (e *Execution) replayStep(ctx context.Context, recorded StepRecord, v any) error {
-	if err := recorded.Decode(v); err != nil {
+func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
+	if err := DecodeStep(recorded, v); err != nil {
 		return err
 	}
 	e.observeStep(ctx, EventStepReplayed, recorded.Name)
@@ -118,8 +120,8 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
 }
 
 // encodeStep returns the record of a step that returned v.
-func (e *Execution) encodeStep(s *stepRun, v any) (StepRecord, error) {
-	done := StepRecord{Name: s.name, Finished: true, Mode: s.mode}
+func (e *Execution) encodeStep(s *stepRun, v any) (driver.StepRecord, error) {
+	done := driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode}
 	var err error
 	if done.Encoding, done.Result, err = encodeResult(stepCodec, v); err != nil {
 		return done, &StepError{Step: s.name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
@@ -131,7 +133,7 @@ func (e *Execution) encodeStep(s *stepRun, v any) (StepRecord, error) {
 }
 
 // record writes that a step has finished.
-func (e *Execution) record(ctx context.Context, done StepRecord, once string, write Transaction) error {
+func (e *Execution) record(ctx context.Context, done driver.StepRecord, once string, write Transaction) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
@@ -147,7 +149,7 @@ func (e *Execution) record(ctx context.Context, done StepRecord, once string, wr
 	e.note(done)
 	err := e.checkpoint(ctx, once, write)
 	if errors.Is(err, ErrTooLarge) {
-		e.note(StepRecord{Name: done.Name, Mode: done.Mode}) // or no later write would fit either
+		e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode}) // or no later write would fit either
 		return &StepError{Step: done.Name, Problem: "brings the record to more than the store can hold: return references"}
 	}
 	return err
@@ -164,8 +166,8 @@ func (e *Execution) use(s *stepRun) {
 }
 
 // note keeps what is known of a step for the next write.
-func (e *Execution) note(s StepRecord) {
-	e.work.change(func(r *Record) {
+func (e *Execution) note(s driver.StepRecord) {
+	e.work.change(func(r *driver.Record) {
 		s.Attempt, s.At = r.Attempt, e.attempt.opts.now()
 		r.Steps = withStep(r.Steps, s)
 	})
@@ -173,7 +175,7 @@ func (e *Execution) note(s StepRecord) {
 
 // forget undoes the beginning of a step.
 func (e *Execution) forget(s *stepRun) {
-	e.work.change(func(r *Record) {
+	e.work.change(func(r *driver.Record) {
 		if s.before != nil {
 			r.Steps = withStep(r.Steps, *s.before)
 		} else {
@@ -191,7 +193,7 @@ func (e *Execution) checkpoint(ctx context.Context, once string, write Transacti
 	for range maxSettleRounds {
 		next := *e.work.held
 		next.Version = a.random.draw()
-		next.schedule(a.opts.now(), a.opts)
+		schedule(&next, a.opts.now(), a.opts)
 		current, err := write(ctx, next, e.work.held.Version)
 		current = foreign(current, next.Version)
 		switch {
@@ -214,7 +216,7 @@ func (e *Execution) checkpoint(ctx context.Context, once string, write Transacti
 }
 
 // claim returns our claim as it is known.
-func (e *Execution) claim() *Record {
+func (e *Execution) claim() *driver.Record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.work.held

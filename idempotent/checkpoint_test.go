@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The writes of steps, one by one: which there are, what is in them, and what
@@ -106,7 +107,7 @@ func TestStepStaysBegun(t *testing.T) {
 			t.Errorf("got %v, want %v", got, err)
 		}
 		r := s.record(t, key)
-		if step, found := r.Step("a"); !found || step.Finished || step.Attempt != 1 || r.Reason != idempotent.ReasonHandlerError {
+		if step, found := r.Step("a"); !found || step.Finished || step.Attempt != 1 || r.Reason != driver.ReasonHandlerError {
 			t.Errorf("after %v: the step is %+v, %v, the record %s", err, step, found, r.Reason)
 		}
 	}
@@ -116,7 +117,7 @@ func TestStepStaysBegun(t *testing.T) {
 func TestStepWithoutItsMark(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		s.replace = nil
 		return nil, errDown
 	}
@@ -133,7 +134,7 @@ func TestStepWithoutItsMark(t *testing.T) {
 	}
 
 	key = newKey()
-	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
 		s.replace = nil
 		return nil, errDown
 	}
@@ -141,7 +142,7 @@ func TestStepWithoutItsMark(t *testing.T) {
 		_, _ = idempotent.Step(ctx, "a", never[string], atMostOnce)
 		return "", idempotent.NotExecuted(errDown)
 	})
-	if r := s.record(t, key); r.State != idempotent.StateRetryable || r.Reason != idempotent.ReasonNotExecuted || len(r.Steps) != 0 {
+	if r := s.record(t, key); r.State != driver.StateRetryable || r.Reason != driver.ReasonNotExecuted || len(r.Steps) != 0 {
 		t.Errorf("the record is %s (%s) with %d steps", r.State, r.Reason, len(r.Steps))
 	}
 }
@@ -151,7 +152,7 @@ func TestStepWithoutItsMark(t *testing.T) {
 func TestStepMarkWithoutAReply(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		s.replace = nil
 		if met, err := s.Store.Replace(ctx, r, s.record(t, key).Version); met != nil || err != nil {
 			t.Fatal(met, err)
@@ -167,7 +168,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 		}
 		return "", idempotent.NotExecuted(errDown)
 	})
-	if r := s.record(t, key); r.State != idempotent.StateRetryable || len(r.Steps) != 0 {
+	if r := s.record(t, key); r.State != driver.StateRetryable || len(r.Steps) != 0 {
 		t.Errorf("the record is %s with the steps %+v", r.State, r.Steps)
 	}
 }
@@ -176,7 +177,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 func TestStepResultThatIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
 		s.replace = nil
 		return nil, errDown
 	}
@@ -207,13 +208,13 @@ func TestStepResultThatIsNotWritten(t *testing.T) {
 // A write whose reply was lost is met by the next one, or by itself.
 func TestStepWriteWithoutAReply(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]func(*idempotent.Record) (*idempotent.Record, error){
-		"no reply":              func(*idempotent.Record) (*idempotent.Record, error) { return nil, errDown },
-		"the SDK sent it again": func(r *idempotent.Record) (*idempotent.Record, error) { return r, nil },
+	for name, lost := range map[string]func(*driver.Record) (*driver.Record, error){
+		"no reply":              func(*driver.Record) (*driver.Record, error) { return nil, errDown },
+		"the SDK sent it again": func(r *driver.Record) (*driver.Record, error) { return r, nil },
 	} {
 		s, key := watch(), newKey()
-		was := idempotent.Version{}
-		s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		was := driver.Version{}
+		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 			s.replace = nil
 			if met, err := s.Store.Replace(ctx, r, was); met != nil || err != nil {
 				t.Fatal(met, err)
@@ -249,7 +250,7 @@ func TestStepWriteWithoutAReply(t *testing.T) {
 func TestStepWhoseRecordIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := watch()
-	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
 		return nil, idempotent.ErrNoRecord
 	}
 	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
@@ -264,10 +265,10 @@ func TestStepWhoseRecordIsNotThere(t *testing.T) {
 
 	s, key := watch(), newKey()
 	rounds := 0
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		rounds++
 		met := s.record(t, key)
-		met.Version = idempotent.Version{byte(rounds)}
+		met.Version = driver.Version{byte(rounds)}
 		return met, nil
 	}
 	if _, err := s.do(t, key, func(ctx context.Context) (string, error) {
@@ -286,7 +287,7 @@ func TestStepWhoseRecordIsNotThere(t *testing.T) {
 func TestStepTooLargeForTheStore(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		if len(finished(r.Steps)) > 0 {
 			return nil, idempotent.ErrTooLarge
 		}
@@ -296,13 +297,13 @@ func TestStepTooLargeForTheStore(t *testing.T) {
 	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "more than the store can hold") {
 		t.Errorf("got %v", err)
 	}
-	if r := s.record(t, key); r.State != idempotent.StateRetryable || len(r.Steps) != 1 || r.Steps[0].Finished {
+	if r := s.record(t, key); r.State != driver.StateRetryable || len(r.Steps) != 1 || r.Steps[0].Finished {
 		t.Errorf("the record is %s with the steps %+v", r.State, r.Steps)
 	}
 }
 
-func finished(steps []idempotent.StepRecord) []idempotent.StepRecord {
-	return slices.DeleteFunc(slices.Clone(steps), func(s idempotent.StepRecord) bool { return !s.Finished })
+func finished(steps []driver.StepRecord) []driver.StepRecord {
+	return slices.DeleteFunc(slices.Clone(steps), func(s driver.StepRecord) bool { return !s.Finished })
 }
 
 // JSON has no such number.
@@ -345,11 +346,11 @@ func TestStepLeftBehind(t *testing.T) {
 	s, key := watch(), newKey()
 	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	writes := 0
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		if writes++; writes == 1 { // the outcome is on its way
 			close(end)
 			<-left
-			return s.change(t, key, func(r *idempotent.Record) { r.State = idempotent.StateUnknown }), nil
+			return s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown }), nil
 		}
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)
 	}
@@ -470,14 +471,14 @@ func TestStepLimits(t *testing.T) {
 func TestStepModes(t *testing.T) {
 	t.Parallel()
 	for mode, code := range map[idempotent.StepMode]string{idempotent.AtLeastOnce: "L", idempotent.AtMostOnce: "M"} {
-		if got, err := idempotent.ParseStepMode(code); mode.Code() != code || got != mode || err != nil {
+		if got, err := driver.ParseStepMode(code); mode.Code() != code || got != mode || err != nil {
 			t.Errorf("%d: code %q, and back %d, %v", mode, mode.Code(), got, err)
 		}
 	}
 	if got := (idempotent.AtMostOnce + 1).Code(); got != "?" {
 		t.Errorf("an unknown mode has the code %q", got)
 	}
-	if _, err := idempotent.ParseStepMode("?"); err == nil {
+	if _, err := driver.ParseStepMode("?"); err == nil {
 		t.Error("an unknown code is a mode")
 	}
 }
@@ -485,11 +486,11 @@ func TestStepModes(t *testing.T) {
 func TestStepRecordDecode(t *testing.T) {
 	t.Parallel()
 	var v string
-	for says, s := range map[string]idempotent.StepRecord{
+	for says, s := range map[string]driver.StepRecord{
 		"has not finished": {Name: "a", Encoding: "json", Result: []byte(`"x"`)},
 		"does not decode":  {Name: "a", Finished: true, Encoding: "protobuf", Result: []byte(`"x"`)},
 	} {
-		if err := s.Decode(&v); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), says) || v != "" {
+		if err := idempotent.DecodeStep(s, &v); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), says) || v != "" {
 			t.Errorf("got %q, %v; want %q", v, err, says)
 		}
 	}
@@ -498,7 +499,7 @@ func TestStepRecordDecode(t *testing.T) {
 // A record that was handed out does not change with the run.
 func TestStepsAreNotShared(t *testing.T) {
 	t.Parallel()
-	r := idempotent.Record{Steps: []idempotent.StepRecord{{Name: "a", Result: []byte("1")}}}
+	r := driver.Record{Steps: []driver.StepRecord{{Name: "a", Result: []byte("1")}}}
 	c := r.Clone()
 	c.Steps[0].Result[0], c.Steps[0].Name = '2', "b"
 	if r.Steps[0].Name != "a" || string(r.Steps[0].Result) != "1" {
@@ -506,8 +507,8 @@ func TestStepsAreNotShared(t *testing.T) {
 	}
 
 	s, key := watch(), newKey()
-	var seen []idempotent.Record // as the store was handed them, uncopied
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+	var seen []driver.Record // as the store was handed them, uncopied
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		seen = append(seen, r)
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // inlineResult is the size in bytes up to which a result stays in its record
@@ -12,8 +14,8 @@ import (
 // size, and 4 KB is what one read unit covers.
 const inlineResult = 4 << 10
 
-// match reports whether data is what the chunks were written from.
-func (c *Chunks) match(data []byte) bool {
+// matches reports whether data is what the chunks were written from.
+func matches(c driver.Chunks, data []byte) bool {
 	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }
 
@@ -25,19 +27,19 @@ func (g *Guard) keepsBeside(out outcome) bool {
 
 // putChunks keeps the result of out beside the record and returns out with the
 // word where it is.
-func (g *Guard) putChunks(ctx context.Context, id RecordID, v Version, out outcome, expires time.Time) (outcome, error) {
+func (g *Guard) putChunks(ctx context.Context, id RecordID, v driver.Version, out outcome, expires time.Time) (outcome, error) {
 	count, err := g.chunks.PutChunks(ctx, id, v, out.result, expires)
 	if err != nil {
 		return out, storeError(id, "put the result of", err)
 	}
-	out.chunks = Chunks{Count: count, Length: len(out.result), Sum: sha256.Sum256(out.result)}
+	out.chunks = driver.Chunks{Count: count, Length: len(out.result), Sum: sha256.Sum256(out.result)}
 	return out, nil
 }
 
 // withChunks returns r with its result, fetched if it is beside the record. A
 // result that is gone or altered is a [*ReplayUnavailableError], a store that
 // fails a [*StoreError], after which a retry may have better luck.
-func (g *Guard) withChunks(ctx context.Context, r *Record) (*Record, error) {
+func (g *Guard) withChunks(ctx context.Context, r *driver.Record) (*driver.Record, error) {
 	if r.Chunks.Count == 0 || r.Result != nil {
 		return r, nil
 	}
@@ -53,7 +55,7 @@ func (g *Guard) withChunks(ctx context.Context, r *Record) (*Record, error) {
 		return r, unavailable
 	case err != nil:
 		return r, storeError(r.ID, "get the result of", err)
-	case !r.Chunks.match(data):
+	case !matches(r.Chunks, data):
 		unavailable.Reason = "the stored result was altered"
 		return r, unavailable
 	}

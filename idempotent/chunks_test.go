@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A store that keeps no chunks cannot replay a record that has some: it was
@@ -15,9 +16,9 @@ import (
 func TestChunksWithoutAChunkStore(t *testing.T) {
 	t.Parallel()
 	key := newKey()
-	s := holding(t, idempotent.Record{
-		ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint,
-		Encoding: "json", Chunks: idempotent.Chunks{Count: 2, Length: 10},
+	s := holding(t, driver.Record{
+		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: key.Fingerprint,
+		Encoding: "json", Chunks: driver.Chunks{Count: 2, Length: 10},
 	})
 	g, _ := newGuardOver(t, s)
 	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil })
@@ -31,7 +32,7 @@ type fullDisk struct{ *chunked }
 
 var errFullDisk = errors.New("disk full")
 
-func (fullDisk) PutChunks(context.Context, idempotent.RecordID, idempotent.Version, []byte, time.Time) (int, error) {
+func (fullDisk) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
 	return 0, errFullDisk
 }
 
@@ -49,7 +50,7 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 	if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errFullDisk) {
 		t.Errorf("got error %v, want ErrStore for the full disk", err)
 	}
-	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != idempotent.StateUnknown {
+	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
 		t.Errorf("the record is %+v (%v), want it unknown still", r, err)
 	}
 }

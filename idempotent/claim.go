@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // maxClaimRounds bounds how often one claim meets a record that changes under
@@ -16,7 +18,7 @@ var errContended = fmt.Errorf("the record changed %d times while it was being cl
 // claim makes this attempt the owner of its key, or says why not. It returns
 // either the record we own (held), or a completed one to replay, or an error.
 // The handler may be entered only for a held record.
-func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Record, err error) {
+func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *driver.Record, err error) {
 	existing := a.guard.cache.get(a.id, now) // what stands, as far as is known
 	var patience waiter
 	for round := 0; round < maxClaimRounds; round++ {
@@ -65,7 +67,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 				return &a.mine, nil, nil
 			}
 		case verdictMarkUnknown:
-			next := a.opts.transition(existing, StateUnknown, ReasonLeaseEnded, a.random.draw(), now)
+			next := a.opts.transition(existing, driver.StateUnknown, driver.ReasonLeaseEnded, a.random.draw(), now)
 			existing, err = a.guard.replace(ctx, next, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord):
@@ -98,7 +100,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *Recor
 }
 
 // refuse turns a verdict that ends the claim into the caller's answer.
-func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Time) (held, replay *Record, err error) {
+func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now time.Time) (held, replay *driver.Record, err error) {
 	switch v {
 	case verdictReplay:
 		return nil, r, nil
@@ -123,7 +125,7 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *Record, now time.Tim
 
 // unresolved refuses a request whose key waits for reconciliation, or for code
 // that knows its steps.
-func (a *attempt) unresolved(ctx context.Context, r *Record, now time.Time, cause error) error {
+func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Time, cause error) error {
 	wait := r.Due.Sub(now)
 	if wait <= 0 || r.Exhausted {
 		wait = a.opts.ReconcileAfter
@@ -145,7 +147,7 @@ func (a *attempt) giveUp(ctx context.Context, err error) error {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, a.opts.DeadlineReserve)
 	defer cancel()
-	next := a.opts.transition(&a.mine, StateRetryable, ReasonReleased, a.random.draw(), a.opts.now())
+	next := a.opts.transition(&a.mine, driver.StateRetryable, driver.ReasonReleased, a.random.draw(), a.opts.now())
 	if _, releaseErr := a.guard.replace(ctx, next, a.mine.Version); releaseErr == nil {
 		a.observe(ctx, EventRetryable, &next, nil)
 	}

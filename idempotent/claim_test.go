@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -55,8 +56,8 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 		} {
 			const whole = 10 * time.Second
 			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-			s.holds(t, key, idempotent.Record{State: idempotent.StateRetryable})
-			s.insert = func(idempotent.Record) (*idempotent.Record, error) {
+			s.holds(t, key, driver.Record{State: driver.StateRetryable})
+			s.insert = func(driver.Record) (*driver.Record, error) {
 				clock.Advance(whole - left)
 				return s.record(t, key), nil
 			}
@@ -75,8 +76,8 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	expired := idempotent.Record{ID: key.RecordID(), State: idempotent.StateCompleted, Fingerprint: key.Fingerprint, Expires: now()}
-	s.insert = func(idempotent.Record) (*idempotent.Record, error) {
+	expired := driver.Record{ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: key.Fingerprint, Expires: now()}
+	s.insert = func(driver.Record) (*driver.Record, error) {
 		s.insert = nil
 		return &expired, nil
 	}
@@ -96,7 +97,7 @@ func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(-time.Second)})
+	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(-time.Second)})
 	g, events := newGuardOver(t, s)
 	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrUnresolved) {
 		t.Errorf("got error %v, want ErrUnresolved", err)
@@ -111,11 +112,11 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 // F81: every refusal is told, with the error that the caller gets.
 func TestRefusalsAreObserved(t *testing.T) {
 	t.Parallel()
-	for want, standing := range map[idempotent.EventKind]idempotent.Record{
-		idempotent.EventInProgress: {State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)},
-		idempotent.EventUnresolved: {State: idempotent.StateUnknown},
+	for want, standing := range map[idempotent.EventKind]driver.Record{
+		idempotent.EventInProgress: {State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)},
+		idempotent.EventUnresolved: {State: driver.StateUnknown},
 		idempotent.EventStoreError: {State: 9},
-		idempotent.EventMismatch:   {State: idempotent.StateCompleted},
+		idempotent.EventMismatch:   {State: driver.StateCompleted},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, standing)
@@ -142,7 +143,7 @@ func TestUnresolvedSaysHowLong(t *testing.T) {
 		-time.Second:     90 * time.Second,
 	} {
 		s, key := watch(), newKey()
-		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Due: now.Add(due)})
+		s.holds(t, key, driver.Record{State: driver.StateUnknown, Due: now.Add(due)})
 		g, _ := newGuardOver(t, s, fixed(now), func(o *idempotent.Options) { o.ReconcileAfter = 90 * time.Second })
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		var unresolved *idempotent.UnresolvedError
@@ -162,13 +163,13 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, key := watch(), newKey()
-				s.insert = func(r idempotent.Record) (*idempotent.Record, error) {
+				s.insert = func(r driver.Record) (*driver.Record, error) {
 					if met, err := s.Store.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
 						t.Error(met, err)
 					}
 					return nil, down
 				}
-				s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+				s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 500*time.Millisecond {
 						t.Errorf("the release may take until %v, want half a second", deadline)
 					}
@@ -181,9 +182,9 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 				if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, down) {
 					t.Errorf("got error %v, want %v", err, down)
 				}
-				want, state := []idempotent.EventKind{idempotent.EventStoreError}, idempotent.StateInProgress
+				want, state := []idempotent.EventKind{idempotent.EventStoreError}, driver.StateInProgress
 				if releaseErr == nil {
-					want, state = append(want, idempotent.EventRetryable), idempotent.StateRetryable
+					want, state = append(want, idempotent.EventRetryable), driver.StateRetryable
 				}
 				if got := events.Kinds(); !slices.Equal(got, want) {
 					t.Errorf("got events %v, want %v", got, want)
@@ -259,7 +260,7 @@ func TestPanicIsToldWithoutItsText(t *testing.T) {
 func TestTakeoverOfTheExhausted(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
-	s.holds(t, key, idempotent.Record{State: idempotent.StateRetryable, Recovery: idempotent.Resume, Exhausted: true, ReconcileAttempts: 10})
+	s.holds(t, key, driver.Record{State: driver.StateRetryable, Recovery: idempotent.Resume, Exhausted: true, ReconcileAttempts: 10})
 	g, _ := newGuardOver(t, s)
 	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
 		if r := s.record(t, key); r.Exhausted || r.ReconcileAttempts != 0 || r.Due.IsZero() {
@@ -277,7 +278,7 @@ func TestUnresolvedAndExhausted(t *testing.T) {
 	t.Parallel()
 	for exhausted, want := range map[bool]time.Duration{false: time.Hour, true: time.Minute} {
 		s, key, at := watch(), newKey(), now()
-		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Due: at.Add(time.Hour), Exhausted: exhausted})
+		s.holds(t, key, driver.Record{State: driver.StateUnknown, Due: at.Add(time.Hour), Exhausted: exhausted})
 		g, _ := newGuardOver(t, s, fixed(at))
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		var unresolved *idempotent.UnresolvedError
@@ -300,7 +301,7 @@ func TestRetryableWithStepsUnderRerun(t *testing.T) {
 			return "", errors.New("later")
 		})
 		r := s.record(t, key)
-		if err == nil || r.State != idempotent.StateRetryable || len(r.Steps) != 1 || r.Due.IsZero() == due || r.Expires.IsZero() != due {
+		if err == nil || r.State != driver.StateRetryable || len(r.Steps) != 1 || r.Due.IsZero() == due || r.Expires.IsZero() != due {
 			t.Errorf("%s: error %v, and the record is %s with %d steps, due %v, expires %v", recovery, err, r.State, len(r.Steps), r.Due, r.Expires)
 		}
 	}

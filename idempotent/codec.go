@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Codec turns the result of a handler into the bytes that are stored, and
@@ -80,8 +82,8 @@ func reachesInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
 }
 
 func validateCodecName(name string) error {
-	if name == "" || name == EncodingFinal || name == EncodingOmitted || strings.Contains(name, "+") {
-		return fmt.Errorf("idempotent: Options.Codec has the name %q; use a short word without '+' that is neither %q nor %q", name, EncodingFinal, EncodingOmitted)
+	if name == "" || name == driver.EncodingFinal || name == driver.EncodingOmitted || strings.Contains(name, "+") {
+		return fmt.Errorf("idempotent: Options.Codec has the name %q; use a short word without '+' that is neither %q nor %q", name, driver.EncodingFinal, driver.EncodingOmitted)
 	}
 	return nil
 }

@@ -4,17 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-)
 
-// Transaction writes next in place of the record whose Version is was, as
-// [Store.Replace] does, and with it, all or nothing, writes of the caller's. A
-// package that knows a store's transactions hands one to [Execution.Commit].
-//
-// It returns the record that stands if that has another Version; nothing was
-// written then. An error that matches [ErrNotApplied] or [ErrTooLarge] says that
-// nothing was written, and that nothing will be. Any other error leaves open
-// whether the transaction was applied, or will be.
-type Transaction func(ctx context.Context, next Record, was Version) (current *Record, err error)
+	"github.com/once-lambda/once/idempotent/driver"
+)
 
 // Commit completes the record with result in one transaction with other
 // writes: then both happened, or neither did. The result is what the handler
@@ -30,7 +22,7 @@ type Transaction func(ctx context.Context, next Record, was Version) (current *R
 // a Commit known to be applied is not stored, and its caller gets the error.
 func (e *Execution) Commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
-	out := outcome{state: StateCompleted, reason: ReasonCommitted, version: a.opts.ResultVersion}
+	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted, version: a.opts.ResultVersion}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err != nil {
 		return err
@@ -60,11 +52,11 @@ type commit struct {
 // fact is an event that is still to be told.
 type fact struct {
 	kind   EventKind
-	record *Record
+	record *driver.Record
 	err    error
 }
 
-func (c *commit) tell(kind EventKind, r *Record, err error) {
+func (c *commit) tell(kind EventKind, r *driver.Record, err error) {
 	c.facts = append(c.facts, fact{kind, r, err})
 }
 
@@ -94,7 +86,7 @@ func (c *commit) run(ctx context.Context) error {
 				return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, err)
 			}
 		}
-		next.setOutcome(out)
+		setOutcome(&next, out)
 		current, err := c.write(ctx, next, w.held.Version)
 		switch {
 		case errors.Is(err, ErrNotApplied) || errors.Is(err, ErrTooLarge):
@@ -122,7 +114,7 @@ func (c *commit) run(ctx context.Context) error {
 }
 
 // applied notes that r, completed, is in the store.
-func (c *commit) applied(r *Record) {
+func (c *commit) applied(r *driver.Record) {
 	e := c.execution
 	whole := *r
 	whole.Result = c.out.result
@@ -133,15 +125,15 @@ func (c *commit) applied(r *Record) {
 
 // met judges the record that stands in the transaction's way, and prepares the
 // next round if it is still this run's own.
-func (c *commit) met(current *Record) error {
+func (c *commit) met(current *driver.Record) error {
 	e := c.execution
 	a := e.attempt
-	switch decideLate(current, a.owner, a.fp, StateCompleted, a.opts.now()) {
+	switch decideLate(current, a.owner, a.fp, driver.StateCompleted, a.opts.now()) {
 	case lateContradict:
 		c.tell(EventContradicted, current, nil)
 		c.kind = EventLateCompletion
 	case lateWrite:
-		if current.State != StateInProgress {
+		if current.State != driver.StateInProgress {
 			c.kind = EventLateCompletion
 		}
 	case lateStanding:
@@ -156,7 +148,7 @@ func (c *commit) met(current *Record) error {
 }
 
 // putCommitted keeps a large result beside the record next.
-func (a *attempt) putCommitted(ctx context.Context, next *Record, out outcome) (outcome, error) {
+func (a *attempt) putCommitted(ctx context.Context, next *driver.Record, out outcome) (outcome, error) {
 	ctx, cancel := withinTwoThirds(ctx)
 	defer cancel()
 	return a.guard.putChunks(ctx, a.id, next.Version, out, next.Expires)

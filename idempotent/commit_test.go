@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -28,7 +29,7 @@ var (
 )
 
 func (l *ledger) book(entry string) idempotent.Transaction {
-	return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 		if f := l.before; f != nil {
 			l.before = nil
 			f(ctx, l)
@@ -66,16 +67,16 @@ func TestCommit(t *testing.T) {
 		handler func(ctx context.Context, l *ledger) (string, error)
 		value   string
 		err     error // of the first caller
-		state   idempotent.State
+		state   driver.State
 		booked  int
 		events  []idempotent.EventKind
 	}{
 		{
-			name: "applied", value: "ok", state: idempotent.StateCompleted, booked: 1,
+			name: "applied", value: "ok", state: driver.StateCompleted, booked: 1,
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "ok", commit(ctx, "ok", l.book("a")) },
 			events:  []idempotent.EventKind{idempotent.EventReserved, idempotent.EventCompleted},
 		}, {
-			name: "an error after it changes nothing", value: "ok", state: idempotent.StateCompleted, booked: 1,
+			name: "an error after it changes nothing", value: "ok", state: driver.StateCompleted, booked: 1,
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); err != nil {
 					return "", err
@@ -84,13 +85,13 @@ func TestCommit(t *testing.T) {
 			},
 			events: []idempotent.EventKind{idempotent.EventReserved, idempotent.EventCompleted, idempotent.EventContradicted, idempotent.EventReplayed},
 		}, {
-			name: "refused: the handler decides", err: idempotent.NotExecuted(errRefused), state: idempotent.StateRetryable,
+			name: "refused: the handler decides", err: idempotent.NotExecuted(errRefused), state: driver.StateRetryable,
 			ledger: ledger{fail: []error{errRefused}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				return "", idempotent.NotExecuted(commit(ctx, "ok", l.book("a")))
 			},
 		}, {
-			name: "refused: another transaction", value: "less", state: idempotent.StateCompleted, booked: 1,
+			name: "refused: another transaction", value: "less", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{fail: []error{errRefused}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrNotApplied) {
@@ -99,30 +100,30 @@ func TestCommit(t *testing.T) {
 				return "less", commit(ctx, "less", l.book("b"))
 			},
 		}, {
-			name: "in doubt and not applied", err: errLost, state: idempotent.StateUnknown,
+			name: "in doubt and not applied", err: errLost, state: driver.StateUnknown,
 			ledger:  ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "ok", commit(ctx, "ok", l.book("a")) },
 		}, {
-			name: "in doubt, and the handler looks away", err: errLost, state: idempotent.StateUnknown,
+			name: "in doubt, and the handler looks away", err: errLost, state: driver.StateUnknown,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))
 				return "ok", nil
 			},
 		}, {
-			name: "in doubt, and the handler calls it Final", err: idempotent.Final("x", ""), state: idempotent.StateUnknown,
+			name: "in doubt, and the handler calls it Final", err: idempotent.Final("x", ""), state: driver.StateUnknown,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))
 				return "", idempotent.Final("x", "")
 			},
 		}, {
-			name: "in doubt and applied", value: "ok", state: idempotent.StateCompleted, booked: 1,
+			name: "in doubt and applied", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger:  ledger{lose: true},
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "", commit(ctx, "ok", l.book("a")) },
 			events:  []idempotent.EventKind{idempotent.EventReserved, idempotent.EventStoreError, idempotent.EventCompleted, idempotent.EventReplayed},
 		}, {
-			name: "in doubt, applied, tried again", value: "ok", state: idempotent.StateCompleted, booked: 1,
+			name: "in doubt, applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{lose: true},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
@@ -131,7 +132,7 @@ func TestCommit(t *testing.T) {
 				return "ok", commit(ctx, "ok", l.book("a"))
 			},
 		}, {
-			name: "in doubt, not applied, tried again", value: "ok", state: idempotent.StateCompleted, booked: 1,
+			name: "in doubt, not applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
@@ -140,7 +141,7 @@ func TestCommit(t *testing.T) {
 				return "ok", commit(ctx, "ok", l.book("a"))
 			},
 		}, {
-			name: "after a webhook", value: "by the webhook", state: idempotent.StateCompleted,
+			name: "after a webhook", value: "by the webhook", state: driver.StateCompleted,
 			ledger: ledger{before: func(ctx context.Context, l *ledger) {
 				e, _ := idempotent.FromContext(ctx)
 				g, _ := idempotent.New(l.Store, func(o *idempotent.Options) { o.Logger = quiet })
@@ -156,7 +157,7 @@ func TestCommit(t *testing.T) {
 				return "", err
 			},
 		}, {
-			name: "a second one", err: idempotent.ErrSealed, state: idempotent.StateCompleted, booked: 1, value: "ok",
+			name: "a second one", err: idempotent.ErrSealed, state: driver.StateCompleted, booked: 1, value: "ok",
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); err != nil {
 					return "", err
@@ -188,7 +189,7 @@ func TestCommit(t *testing.T) {
 			if got := fmt.Sprint(events.Kinds()); test.events != nil && got != fmt.Sprint(test.events) {
 				t.Errorf("events %s, want %s", got, test.events)
 			}
-			if test.state == idempotent.StateCompleted {
+			if test.state == driver.StateCompleted {
 				again, err := idempotent.Do(t.Context(), g, key, never[string])
 				if again != test.value || err != nil {
 					t.Errorf("a retry gets %q, %v; want %q", again, err, test.value)
@@ -314,7 +315,7 @@ func TestCommitStepInDoubtIsNotDone(t *testing.T) {
 	if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.Is(err, errLost) {
 		t.Errorf("got error %v, want %v", err, errLost)
 	}
-	if r := record(t, l, key); r.State != idempotent.StateRetryable || len(l.booked) != 0 {
+	if r := record(t, l, key); r.State != driver.StateRetryable || len(l.booked) != 0 {
 		t.Errorf("the record is %s and %v is booked", r.State, l.booked)
 	}
 	if v, err := idempotent.Do(t.Context(), g, key, handler); v != "done" || err != nil || len(l.booked) != 1 {
@@ -368,7 +369,7 @@ func TestPanicAfterCommit(t *testing.T) {
 			panic("afterwards")
 		})
 	}()
-	if r := s.record(t, key); r.State != idempotent.StateCompleted || events.Count(idempotent.EventContradicted) != 1 {
+	if r := s.record(t, key); r.State != driver.StateCompleted || events.Count(idempotent.EventContradicted) != 1 {
 		t.Errorf("the record is %s, and the events are %v", r.State, events.Kinds())
 	}
 	wantCalls(t, s, "insert") // the transaction is not the guard's

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -17,7 +18,7 @@ import (
 // the record know then.
 
 // committing runs one handler that commits, and returns what Commit said.
-func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *idempotent.Record, events []idempotent.EventKind, said error) {
+func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *driver.Record, events []idempotent.EventKind, said error) {
 	t.Helper()
 	s, key := memstore.New(), newKey()
 	g, recorder := newGuardOver(t, s, optFns...)
@@ -34,7 +35,7 @@ func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) 
 
 func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transaction {
 	return func(*memstore.Store, idempotent.Key) idempotent.Transaction {
-		return func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+		return func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 			return nil, err
 		}
 	}
@@ -44,7 +45,7 @@ func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
 	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
-	if said != idempotent.ErrTooLarge || r.State != idempotent.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
+	if said != idempotent.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
@@ -54,14 +55,14 @@ func TestCommitErrors(t *testing.T) {
 	}
 	// The transaction's own earlier try is met: it was applied.
 	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
-		return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+		return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
 				t.Error(met, err)
 			}
 			return s.Replace(ctx, next, was)
 		}
 	})
-	if said != nil || r.State != idempotent.StateCompleted || slices.Contains(events, idempotent.EventContradicted) {
+	if said != nil || r.State != driver.StateCompleted || slices.Contains(events, idempotent.EventContradicted) {
 		t.Errorf("sent again by the SDK: %v, the record is %s, events %s", said, r.State, events)
 	}
 }
@@ -70,7 +71,7 @@ func TestCommitErrors(t *testing.T) {
 func TestCommitIsNotSent(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
-	sent := func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+	sent := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 		t.Error("it was sent")
 		return nil, nil
 	}
@@ -110,26 +111,26 @@ func TestCommitMeets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		change func(*idempotent.Record)
+		change func(*driver.Record)
 		want   error
 		kinds  []idempotent.EventKind
 	}{
-		{"a step of its own", func(r *idempotent.Record) {}, nil, []idempotent.EventKind{"reserved", "completed"}},
-		{"a sweeper", func(r *idempotent.Record) { r.State = idempotent.StateUnknown }, nil, []idempotent.EventKind{"reserved", "late_completion"}},
-		{"a resolver that found nothing", func(r *idempotent.Record) { r.State = idempotent.StateRetryable }, nil, []idempotent.EventKind{"reserved", "contradicted", "late_completion"}},
-		{"a webhook", func(r *idempotent.Record) {
-			r.State, r.Encoding, r.Result = idempotent.StateCompleted, "json", []byte(`"w"`)
+		{"a step of its own", func(r *driver.Record) {}, nil, []idempotent.EventKind{"reserved", "completed"}},
+		{"a sweeper", func(r *driver.Record) { r.State = driver.StateUnknown }, nil, []idempotent.EventKind{"reserved", "late_completion"}},
+		{"a resolver that found nothing", func(r *driver.Record) { r.State = driver.StateRetryable }, nil, []idempotent.EventKind{"reserved", "contradicted", "late_completion"}},
+		{"a webhook", func(r *driver.Record) {
+			r.State, r.Encoding, r.Result = driver.StateCompleted, "json", []byte(`"w"`)
 		}, idempotent.ErrSettled,
 			[]idempotent.EventKind{"reserved", "contradicted", "contradicted", "replayed"}},
-		{"another owner", func(r *idempotent.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
+		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
 	} {
 		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
 			met := false
-			return func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+			return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 				if !met {
 					met = true
 					other := record(t, s, key)
-					other.Version = idempotent.Version{9}
+					other.Version = driver.Version{9}
 					c.change(other)
 					if _, err := s.Replace(ctx, *other, was); err != nil {
 						t.Fatal(err)
@@ -138,7 +139,7 @@ func TestCommitMeets(t *testing.T) {
 				return s.Replace(ctx, next, was)
 			}
 		})
-		if !errors.Is(said, c.want) || c.want == nil && (said != nil || r.State != idempotent.StateCompleted) {
+		if !errors.Is(said, c.want) || c.want == nil && (said != nil || r.State != driver.StateCompleted) {
 			t.Errorf("%s: %v, the record is %s", c.name, said, r.State)
 		}
 		if fmt.Sprint(kinds) != fmt.Sprint(c.kinds) {
@@ -150,14 +151,14 @@ func TestCommitMeets(t *testing.T) {
 // brittle keeps no chunks.
 type brittle struct{ *chunked }
 
-func (brittle) PutChunks(context.Context, idempotent.RecordID, idempotent.Version, []byte, time.Time) (int, error) {
+func (brittle) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
 	return 0, errDown
 }
 
 // writeOnly never gives back what it keeps.
 type writeOnly struct{ *chunked }
 
-func (writeOnly) GetChunks(context.Context, idempotent.RecordID, idempotent.Version, int) ([]byte, error) {
+func (writeOnly) GetChunks(context.Context, idempotent.RecordID, driver.Version, int) ([]byte, error) {
 	return nil, errDown
 }
 
@@ -186,7 +187,7 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 	w := &watched{Store: s}
 	g, _ = newGuardOver(t, struct {
 		*watched
-		idempotent.ChunkStore
+		driver.ChunkStore
 	}{w, writeOnly{s}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
 	key := newKey()
 	for range 2 {
@@ -218,7 +219,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 			v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 				var err error
 				if text, ok := c.value.(string); ok {
-					_, err = idempotent.CommitStep(ctx, "order", text, func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+					_, err = idempotent.CommitStep(ctx, "order", text, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 						return nil, c.err
 					})
 				} else {
@@ -244,7 +245,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuardOver(t, s, resume("order"))
 	if _, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
-		return idempotent.CommitStep(ctx, "mail", 1, func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+		return idempotent.CommitStep(ctx, "mail", 1, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 			t.Error("it was sent")
 			return nil, nil
 		})
@@ -296,7 +297,7 @@ func TestCommitStepMeets(t *testing.T) {
 	g, _ := newGuardOver(t, s, resume("order"))
 	writes := 0
 	if _, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
-		return idempotent.CommitStep(ctx, "order", 1, func(ctx context.Context, next idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+		return idempotent.CommitStep(ctx, "order", 1, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 			writes++
 			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
 				t.Error(met, err)
@@ -307,8 +308,8 @@ func TestCommitStepMeets(t *testing.T) {
 		t.Errorf("%v after %d transactions", err, writes)
 	}
 	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
-		v, err := idempotent.CommitStep(ctx, "order", 1, func(_ context.Context, next idempotent.Record, _ idempotent.Version) (*idempotent.Record, error) {
-			next.Owner, next.Version = idempotent.Owner{9}, idempotent.Version{9}
+		v, err := idempotent.CommitStep(ctx, "order", 1, func(_ context.Context, next driver.Record, _ driver.Version) (*driver.Record, error) {
+			next.Owner, next.Version = driver.Owner{9}, driver.Version{9}
 			return &next, nil
 		})
 		if !errors.Is(err, idempotent.ErrLeaseLost) || errors.Is(err, idempotent.ErrStore) {
@@ -330,7 +331,7 @@ func TestCommitInDoubtIsNotNothing(t *testing.T) {
 	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 		return "", idempotent.NotExecuted(commit(ctx, "x", l.book("a")))
 	})
-	if r := record(t, l, key); r.State != idempotent.StateUnknown {
+	if r := record(t, l, key); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"reflect"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // commitStep records what v points to as the result of a step, or reads what is
@@ -34,7 +36,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		// stands in the record is the result.
 		stands, _ := e.claim().Step(name)
 		value.SetZero()
-		return stands.Decode(v)
+		return DecodeStep(stands, v)
 	case errors.Is(err, ErrNotApplied), errors.Is(err, ErrStep), errors.Is(err, ErrSealed), errors.As(err, &lost):
 		e.undo(s)
 		return err
@@ -66,7 +68,7 @@ func (e *Execution) doubt(s *stepRun, err error) {
 	if e.sealed {
 		return
 	}
-	e.note(StepRecord{Name: s.name, Mode: s.mode})
+	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
 	e.work.doubtOf(s.name, doubt{err: err})
 	delete(e.runs, s.name)
 }

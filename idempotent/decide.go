@@ -1,6 +1,10 @@
 package idempotent
 
-import "time"
+import (
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
 
 // This file is the only place where a record's state is judged. Its functions
 // are pure: they read a record and a time and say what follows. Nobody
@@ -24,9 +28,9 @@ const (
 // decide answers a request of fingerprint fp that met record r at now, the
 // time its insert was tried with. The fingerprint comes before the state: a
 // mismatch is one also while the first request is running.
-func decide(r *Record, fp Fingerprint, now time.Time) verdict {
+func decide(r *driver.Record, fp Fingerprint, now time.Time) verdict {
 	switch {
-	case r.pastRetention(now):
+	case pastRetention(r, now):
 		return verdictReinsert
 	case r.Fingerprint.Version() != fp.Version():
 		return verdictIncomparable
@@ -34,17 +38,17 @@ func decide(r *Record, fp Fingerprint, now time.Time) verdict {
 		return verdictMismatch
 	}
 	switch r.State {
-	case StateCompleted:
+	case driver.StateCompleted:
 		return verdictReplay
-	case StateRetryable:
+	case driver.StateRetryable:
 		return verdictTakeOver
-	case StateUnknown:
+	case driver.StateUnknown:
 		return verdictUnresolved
-	case StateInProgress:
+	case driver.StateInProgress:
 		switch {
-		case !r.leaseEnded(now):
+		case !leaseEnded(r, now):
 			return verdictInProgress
-		case r.runsAgain():
+		case runsAgain(r):
 			return verdictTakeOver
 		default:
 			return verdictMarkUnknown
@@ -71,15 +75,15 @@ const (
 // completes what others hold for unknown or not executed, and where it cannot
 // know the outcome it withdraws a "not executed" to unknown. What is completed
 // stays.
-func decideLate(r *Record, owner Owner, fp Fingerprint, want State, now time.Time) lateVerdict {
+func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want driver.State, now time.Time) lateVerdict {
 	switch {
-	case r.State == StateCompleted && r.Fingerprint == fp && !r.pastRetention(now):
+	case r.State == driver.StateCompleted && r.Fingerprint == fp && !pastRetention(r, now):
 		return lateStanding
-	case r.State == StateCompleted || r.Owner != owner:
+	case r.State == driver.StateCompleted || r.Owner != owner:
 		return lateLost
 	case r.State == want:
 		return lateAgreed
-	case r.State == StateRetryable:
+	case r.State == driver.StateRetryable:
 		return lateContradict
 	default:
 		return lateWrite
@@ -104,21 +108,21 @@ const (
 // told of a running record too (a webhook is often faster than the handler).
 // That nothing happened can only be known once the owner's lease has ended,
 // and says nothing of another owner who has run since.
-func decideResolution(r *Record, about Owner, want State, now time.Time) resolveVerdict {
+func decideResolution(r *driver.Record, about driver.Owner, want driver.State, now time.Time) resolveVerdict {
 	switch {
-	case r.pastRetention(now):
+	case pastRetention(r, now):
 		return resolveGone
-	case want == StateCompleted && r.State == StateCompleted:
+	case want == driver.StateCompleted && r.State == driver.StateCompleted:
 		return resolveCompare
-	case want == StateCompleted && r.State == StateRetryable:
+	case want == driver.StateCompleted && r.State == driver.StateRetryable:
 		return resolveContradict
-	case want == StateCompleted:
+	case want == driver.StateCompleted:
 		return resolveWrite
-	case r.State == StateCompleted:
+	case r.State == driver.StateCompleted:
 		return resolveSettled
-	case r.State == StateRetryable:
+	case r.State == driver.StateRetryable:
 		return resolveAgreed
-	case !r.leaseEnded(now) || r.Owner != about:
+	case !leaseEnded(r, now) || r.Owner != about:
 		return resolveTooEarly
 	default:
 		return resolveWrite
@@ -137,15 +141,15 @@ const (
 
 // decideSweep judges a record that was listed as due. The list is a hint: it
 // may be older than the record.
-func decideSweep(r *Record, now time.Time) sweepVerdict {
+func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 	switch {
-	case r.Due.IsZero() || r.Due.After(now) || r.Exhausted || r.pastRetention(now):
+	case r.Due.IsZero() || r.Due.After(now) || r.Exhausted || pastRetention(r, now):
 		return sweepStale
-	case r.State == StateUnknown || r.State == StateRetryable:
+	case r.State == driver.StateUnknown || r.State == driver.StateRetryable:
 		return sweepResolve
-	case r.State != StateInProgress || !r.leaseEnded(now):
+	case r.State != driver.StateInProgress || !leaseEnded(r, now):
 		return sweepStale
-	case r.runsAgain():
+	case runsAgain(r):
 		return sweepRelease
 	default:
 		return sweepMarkUnknown
@@ -155,6 +159,6 @@ func decideSweep(r *Record, now time.Time) sweepVerdict {
 // mayCheckpoint reports whether the owner of an attempt that wants to write a
 // step, and finds r instead, may write it on r. Once somebody else has judged
 // the record, work in it does not go on: only its outcome may still be told.
-func mayCheckpoint(r *Record, owner Owner) bool {
-	return r.State == StateInProgress && r.Owner == owner
+func mayCheckpoint(r *driver.Record, owner driver.Owner) bool {
+	return r.State == driver.StateInProgress && r.Owner == owner
 }

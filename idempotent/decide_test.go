@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The tables below are the design's, row by row. Each boundary is tested at
@@ -20,41 +22,41 @@ var (
 	past       = at          // a record that expires at `at` is past at `at`
 	notPast    = at.Add(ms)  // one millisecond to go
 	never      = time.Time{} // no expiry
-	ownerA     = Owner{1}
-	ownerB     = Owner{2}
-	allStates  = []State{StateInProgress, StateCompleted, StateRetryable, StateUnknown}
+	ownerA     = driver.Owner{1}
+	ownerB     = driver.Owner{2}
+	allStates  = []driver.State{driver.StateInProgress, driver.StateCompleted, driver.StateRetryable, driver.StateUnknown}
 	recoveries = []Recovery{Reconcile, Resume, Rerun}
-	doneStep   = []StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}}
-	begunStep  = []StepRecord{{Name: "a", Mode: AtLeastOnce}}
-	cutStep    = []StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}, {Name: "b", Mode: AtMostOnce}}
+	doneStep   = []driver.StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}}
+	begunStep  = []driver.StepRecord{{Name: "a", Mode: AtLeastOnce}}
+	cutStep    = []driver.StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}, {Name: "b", Mode: AtMostOnce}}
 )
 
 // decisions are the rows of the decision table: what a request meets, in
 // words and as a record, and what it gets. docs/concepts.md shows them.
 var decisions = []struct {
 	meets string
-	r     Record
+	r     driver.Record
 	want  verdict
 }{
-	{"completed", Record{State: StateCompleted, Expires: notPast}, verdictReplay},
-	{"in progress, lease live, `Reconcile`", Record{State: StateInProgress, LeaseEnd: live}, verdictInProgress},
-	{"in progress, lease live, `Resume` or `Rerun`", Record{State: StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
-	{"in progress, lease ended, `Reconcile`", Record{State: StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
-	{"in progress, lease ended, `Resume`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: doneStep}, verdictTakeOver},
-	{"in progress, lease ended, `Rerun`", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-	{"in progress, lease ended, an `AtMostOnce` step was begun and did not finish", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: cutStep}, verdictMarkUnknown},
-	{"retryable", Record{State: StateRetryable, LeaseEnd: live}, verdictTakeOver},
-	{"unknown", Record{State: StateUnknown, LeaseEnd: ended}, verdictUnresolved},
-	{"past its retention, in any state", Record{State: StateCompleted, Expires: past}, verdictReinsert},
-	{"another fingerprint, in any state", Record{State: StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
-	{"a fingerprint of another version, in any state", Record{State: StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
-	{"a state that this code does not know", Record{State: StateUnknown + 1}, verdictUnreadable},
+	{"completed", driver.Record{State: driver.StateCompleted, Expires: notPast}, verdictReplay},
+	{"in progress, lease live, `Reconcile`", driver.Record{State: driver.StateInProgress, LeaseEnd: live}, verdictInProgress},
+	{"in progress, lease live, `Resume` or `Rerun`", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Recovery: Rerun}, verdictInProgress},
+	{"in progress, lease ended, `Reconcile`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
+	{"in progress, lease ended, `Resume`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: doneStep}, verdictTakeOver},
+	{"in progress, lease ended, `Rerun`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
+	{"in progress, lease ended, an `AtMostOnce` step was begun and did not finish", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: cutStep}, verdictMarkUnknown},
+	{"retryable", driver.Record{State: driver.StateRetryable, LeaseEnd: live}, verdictTakeOver},
+	{"unknown", driver.Record{State: driver.StateUnknown, LeaseEnd: ended}, verdictUnresolved},
+	{"past its retention, in any state", driver.Record{State: driver.StateCompleted, Expires: past}, verdictReinsert},
+	{"another fingerprint, in any state", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
+	{"a fingerprint of another version, in any state", driver.Record{State: driver.StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
+	{"a state that this code does not know", driver.Record{State: driver.StateUnknown + 1}, verdictUnreadable},
 }
 
 // F31, F32, F33, F36, F42: the table of decisions.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	check := func(name string, r Record, want verdict) {
+	check := func(name string, r driver.Record, want verdict) {
 		t.Helper()
 		if r.Fingerprint == (Fingerprint{}) {
 			r.Fingerprint = mine
@@ -66,17 +68,17 @@ func TestDecide(t *testing.T) {
 	for _, row := range decisions {
 		check(row.meets, row.r, row.want)
 	}
-	check("completed without expiry", Record{State: StateCompleted, Expires: never}, verdictReplay)
-	check("retryable, Rerun", Record{State: StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver)
-	check("unknown, Rerun", Record{State: StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved)
-	check("no state", Record{}, verdictUnreadable)
+	check("completed without expiry", driver.Record{State: driver.StateCompleted, Expires: never}, verdictReplay)
+	check("retryable, Rerun", driver.Record{State: driver.StateRetryable, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver)
+	check("unknown, Rerun", driver.Record{State: driver.StateUnknown, LeaseEnd: ended, Recovery: Rerun}, verdictUnresolved)
+	check("no state", driver.Record{}, verdictUnreadable)
 	for _, recovery := range recoveries {
-		check("live, "+recovery.String(), Record{State: StateInProgress, LeaseEnd: live, Recovery: recovery, Steps: cutStep}, verdictInProgress)
-		check("interrupted, "+recovery.String(), Record{State: StateInProgress, LeaseEnd: ended, Recovery: recovery, Steps: cutStep}, verdictMarkUnknown)
-		check("retryable with steps, "+recovery.String(), Record{State: StateRetryable, Recovery: recovery, Steps: begunStep}, verdictTakeOver)
+		check("live, "+recovery.String(), driver.Record{State: driver.StateInProgress, LeaseEnd: live, Recovery: recovery, Steps: cutStep}, verdictInProgress)
+		check("interrupted, "+recovery.String(), driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: recovery, Steps: cutStep}, verdictMarkUnknown)
+		check("retryable with steps, "+recovery.String(), driver.Record{State: driver.StateRetryable, Recovery: recovery, Steps: begunStep}, verdictTakeOver)
 	}
-	check("Resume, a step to be run again", Record{State: StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: begunStep}, verdictTakeOver)
-	check("Reconcile, its step done", Record{State: StateInProgress, LeaseEnd: ended, Steps: doneStep}, verdictMarkUnknown)
+	check("Resume, a step to be run again", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: begunStep}, verdictTakeOver)
+	check("Reconcile, its step done", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Steps: doneStep}, verdictMarkUnknown)
 }
 
 // F24: what comes before the state comes before every state.
@@ -85,7 +87,7 @@ func TestDecideBeforeTheState(t *testing.T) {
 	for _, state := range allStates {
 		for _, recovery := range recoveries {
 			for _, lease := range []time.Time{ended, live} {
-				base := Record{State: state, Recovery: recovery, LeaseEnd: lease, Fingerprint: mine}
+				base := driver.Record{State: state, Recovery: recovery, LeaseEnd: lease, Fingerprint: mine}
 				name := fmt.Sprintf("%s, %s, lease %v", state, recovery, lease)
 
 				expired := base
@@ -113,37 +115,37 @@ func TestDecideBeforeTheState(t *testing.T) {
 func TestDecideLate(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		stands State
-		owner  Owner
+		stands driver.State
+		owner  driver.Owner
 		fp     Fingerprint
 		past   bool
-		want   State
+		want   driver.State
 		answer lateVerdict
 	}{
 		// Still ours.
-		{StateInProgress, ownerA, mine, false, StateCompleted, lateWrite},
-		{StateInProgress, ownerA, mine, false, StateRetryable, lateWrite},
-		{StateInProgress, ownerA, mine, false, StateUnknown, lateWrite},
-		{StateUnknown, ownerA, mine, false, StateCompleted, lateWrite},
-		{StateUnknown, ownerA, mine, false, StateRetryable, lateWrite},
-		{StateUnknown, ownerA, mine, false, StateUnknown, lateAgreed},
-		{StateRetryable, ownerA, mine, false, StateCompleted, lateContradict},
-		{StateRetryable, ownerA, mine, false, StateRetryable, lateAgreed},
-		{StateRetryable, ownerA, mine, false, StateUnknown, lateContradict},
-		{StateCompleted, ownerA, mine, false, StateCompleted, lateStanding},
-		{StateCompleted, ownerA, mine, false, StateRetryable, lateStanding},
-		{StateCompleted, ownerA, mine, false, StateUnknown, lateStanding},
-		{StateCompleted, ownerA, mine, true, StateCompleted, lateLost},
+		{driver.StateInProgress, ownerA, mine, false, driver.StateCompleted, lateWrite},
+		{driver.StateInProgress, ownerA, mine, false, driver.StateRetryable, lateWrite},
+		{driver.StateInProgress, ownerA, mine, false, driver.StateUnknown, lateWrite},
+		{driver.StateUnknown, ownerA, mine, false, driver.StateCompleted, lateWrite},
+		{driver.StateUnknown, ownerA, mine, false, driver.StateRetryable, lateWrite},
+		{driver.StateUnknown, ownerA, mine, false, driver.StateUnknown, lateAgreed},
+		{driver.StateRetryable, ownerA, mine, false, driver.StateCompleted, lateContradict},
+		{driver.StateRetryable, ownerA, mine, false, driver.StateRetryable, lateAgreed},
+		{driver.StateRetryable, ownerA, mine, false, driver.StateUnknown, lateContradict},
+		{driver.StateCompleted, ownerA, mine, false, driver.StateCompleted, lateStanding},
+		{driver.StateCompleted, ownerA, mine, false, driver.StateRetryable, lateStanding},
+		{driver.StateCompleted, ownerA, mine, false, driver.StateUnknown, lateStanding},
+		{driver.StateCompleted, ownerA, mine, true, driver.StateCompleted, lateLost},
 		// Somebody else's.
-		{StateInProgress, ownerB, mine, false, StateCompleted, lateLost},
-		{StateUnknown, ownerB, mine, false, StateCompleted, lateLost},
-		{StateUnknown, ownerB, mine, false, StateUnknown, lateLost},
-		{StateRetryable, ownerB, mine, false, StateRetryable, lateLost},
-		{StateCompleted, ownerB, mine, false, StateCompleted, lateStanding},
-		{StateCompleted, ownerB, mine, true, StateCompleted, lateLost},
-		{StateCompleted, ownerB, others, false, StateCompleted, lateLost}, // a later life of the key
+		{driver.StateInProgress, ownerB, mine, false, driver.StateCompleted, lateLost},
+		{driver.StateUnknown, ownerB, mine, false, driver.StateCompleted, lateLost},
+		{driver.StateUnknown, ownerB, mine, false, driver.StateUnknown, lateLost},
+		{driver.StateRetryable, ownerB, mine, false, driver.StateRetryable, lateLost},
+		{driver.StateCompleted, ownerB, mine, false, driver.StateCompleted, lateStanding},
+		{driver.StateCompleted, ownerB, mine, true, driver.StateCompleted, lateLost},
+		{driver.StateCompleted, ownerB, others, false, driver.StateCompleted, lateLost}, // a later life of the key
 	} {
-		r := Record{State: row.stands, Owner: row.owner, Fingerprint: row.fp, Expires: notPast}
+		r := driver.Record{State: row.stands, Owner: row.owner, Fingerprint: row.fp, Expires: notPast}
 		if row.past {
 			r.Expires = past
 		}
@@ -156,43 +158,43 @@ func TestDecideLate(t *testing.T) {
 func TestDecideResolution(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		stands State
+		stands driver.State
 		lease  time.Time
-		want   State
+		want   driver.State
 		answer resolveVerdict
 	}{
-		{StateInProgress, live, StateCompleted, resolveWrite}, // a webhook
-		{StateInProgress, ended, StateCompleted, resolveWrite},
-		{StateUnknown, live, StateCompleted, resolveWrite},
-		{StateUnknown, ended, StateCompleted, resolveWrite},
-		{StateRetryable, live, StateCompleted, resolveContradict},
-		{StateRetryable, ended, StateCompleted, resolveContradict},
-		{StateCompleted, ended, StateCompleted, resolveCompare},
+		{driver.StateInProgress, live, driver.StateCompleted, resolveWrite}, // a webhook
+		{driver.StateInProgress, ended, driver.StateCompleted, resolveWrite},
+		{driver.StateUnknown, live, driver.StateCompleted, resolveWrite},
+		{driver.StateUnknown, ended, driver.StateCompleted, resolveWrite},
+		{driver.StateRetryable, live, driver.StateCompleted, resolveContradict},
+		{driver.StateRetryable, ended, driver.StateCompleted, resolveContradict},
+		{driver.StateCompleted, ended, driver.StateCompleted, resolveCompare},
 
-		{StateInProgress, live, StateRetryable, resolveTooEarly},
-		{StateInProgress, ended, StateRetryable, resolveWrite},
-		{StateUnknown, live, StateRetryable, resolveTooEarly},
-		{StateUnknown, ended, StateRetryable, resolveWrite},
-		{StateRetryable, live, StateRetryable, resolveAgreed},
-		{StateCompleted, ended, StateRetryable, resolveSettled},
+		{driver.StateInProgress, live, driver.StateRetryable, resolveTooEarly},
+		{driver.StateInProgress, ended, driver.StateRetryable, resolveWrite},
+		{driver.StateUnknown, live, driver.StateRetryable, resolveTooEarly},
+		{driver.StateUnknown, ended, driver.StateRetryable, resolveWrite},
+		{driver.StateRetryable, live, driver.StateRetryable, resolveAgreed},
+		{driver.StateCompleted, ended, driver.StateRetryable, resolveSettled},
 	} {
 		for _, expires := range []time.Time{never, notPast} {
-			r := Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
+			r := driver.Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
 			if got := decideResolution(&r, r.Owner, row.want, at); got != row.answer {
 				t.Errorf("%+v: got verdict %d", row, got)
 			}
 		}
 		// Evidence about an earlier owner: that nothing happened says nothing of
 		// this one.
-		later := Record{State: row.stands, LeaseEnd: row.lease, Owner: Owner{1}}
+		later := driver.Record{State: row.stands, LeaseEnd: row.lease, Owner: driver.Owner{1}}
 		want := row.answer
-		if want == resolveWrite && row.want == StateRetryable {
+		if want == resolveWrite && row.want == driver.StateRetryable {
 			want = resolveTooEarly
 		}
-		if got := decideResolution(&later, Owner{2}, row.want, at); got != want {
+		if got := decideResolution(&later, driver.Owner{2}, row.want, at); got != want {
 			t.Errorf("%+v, of another owner: got verdict %d", row, got)
 		}
-		gone := Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
+		gone := driver.Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
 		if got := decideResolution(&gone, gone.Owner, row.want, at); got != resolveGone {
 			t.Errorf("%+v, past retention: got verdict %d", row, got)
 		}
@@ -206,24 +208,24 @@ func TestDecideSweep(t *testing.T) {
 	due := at.Add(-time.Hour)
 	for _, row := range []struct {
 		name string
-		r    Record
+		r    driver.Record
 		want sweepVerdict
 	}{
-		{"unknown", Record{State: StateUnknown, Due: due}, sweepResolve},
-		{"unknown, due now", Record{State: StateUnknown, Due: at}, sweepResolve},
-		{"unknown, due later", Record{State: StateUnknown, Due: at.Add(ms)}, sweepStale},
-		{"unknown, not due at all", Record{State: StateUnknown}, sweepStale},
-		{"unknown, given up", Record{State: StateUnknown, Due: due, Exhausted: true}, sweepStale},
-		{"unknown, its retention over", Record{State: StateUnknown, Due: due, Expires: past}, sweepStale},
-		{"unknown, its retention not over", Record{State: StateUnknown, Due: due, Expires: notPast}, sweepResolve},
-		{"retryable with steps", Record{State: StateRetryable, Recovery: Resume, Due: due, Steps: doneStep}, sweepResolve},
-		{"completed", Record{State: StateCompleted, Due: due}, sweepStale},
-		{"a state of a later version", Record{State: StateUnknown + 1, Due: due}, sweepStale},
-		{"live, Reconcile", Record{State: StateInProgress, LeaseEnd: live, Due: due}, sweepStale},
-		{"ended, Reconcile", Record{State: StateInProgress, LeaseEnd: ended, Due: due}, sweepMarkUnknown},
-		{"live, Resume", Record{State: StateInProgress, LeaseEnd: live, Due: due, Recovery: Resume}, sweepStale},
-		{"ended, Resume", Record{State: StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: doneStep}, sweepRelease},
-		{"ended, interrupted", Record{State: StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: cutStep}, sweepMarkUnknown},
+		{"unknown", driver.Record{State: driver.StateUnknown, Due: due}, sweepResolve},
+		{"unknown, due now", driver.Record{State: driver.StateUnknown, Due: at}, sweepResolve},
+		{"unknown, due later", driver.Record{State: driver.StateUnknown, Due: at.Add(ms)}, sweepStale},
+		{"unknown, not due at all", driver.Record{State: driver.StateUnknown}, sweepStale},
+		{"unknown, given up", driver.Record{State: driver.StateUnknown, Due: due, Exhausted: true}, sweepStale},
+		{"unknown, its retention over", driver.Record{State: driver.StateUnknown, Due: due, Expires: past}, sweepStale},
+		{"unknown, its retention not over", driver.Record{State: driver.StateUnknown, Due: due, Expires: notPast}, sweepResolve},
+		{"retryable with steps", driver.Record{State: driver.StateRetryable, Recovery: Resume, Due: due, Steps: doneStep}, sweepResolve},
+		{"completed", driver.Record{State: driver.StateCompleted, Due: due}, sweepStale},
+		{"a state of a later version", driver.Record{State: driver.StateUnknown + 1, Due: due}, sweepStale},
+		{"live, Reconcile", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Due: due}, sweepStale},
+		{"ended, Reconcile", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Due: due}, sweepMarkUnknown},
+		{"live, Resume", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Due: due, Recovery: Resume}, sweepStale},
+		{"ended, Resume", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: doneStep}, sweepRelease},
+		{"ended, interrupted", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Due: due, Recovery: Resume, Steps: cutStep}, sweepMarkUnknown},
 	} {
 		if got := decideSweep(&row.r, at); got != row.want {
 			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
@@ -235,9 +237,9 @@ func TestDecideSweep(t *testing.T) {
 func TestMayCheckpoint(t *testing.T) {
 	t.Parallel()
 	for _, state := range allStates {
-		for _, owner := range []Owner{ownerA, ownerB} {
-			want := state == StateInProgress && owner == ownerA
-			if got := mayCheckpoint(&Record{State: state, Owner: owner}, ownerA); got != want {
+		for _, owner := range []driver.Owner{ownerA, ownerB} {
+			want := state == driver.StateInProgress && owner == ownerA
+			if got := mayCheckpoint(&driver.Record{State: state, Owner: owner}, ownerA); got != want {
 				t.Errorf("%s, owner %x: %t", state, owner[:1], got)
 			}
 		}
@@ -249,35 +251,35 @@ func TestSchedule(t *testing.T) {
 	const retention, reconcileAfter, unresolved = time.Hour, time.Minute, 48 * time.Hour
 	for _, row := range []struct {
 		name         string
-		r            Record
+		r            driver.Record
 		expires, due time.Time
 	}{
-		{"in progress, Reconcile", Record{State: StateInProgress, LeaseEnd: live}, never, live},
-		{"in progress, Rerun", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live}, live.Add(retention), never},
-		{"in progress, Resume", Record{State: StateInProgress, Recovery: Resume, LeaseEnd: live}, never, live},
-		{"in progress, Rerun, interrupted", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: cutStep}, never, live},
-		{"in progress, Rerun, a step to be run again", Record{State: StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: begunStep}, live.Add(retention), never},
-		{"completed", Record{State: StateCompleted, LeaseEnd: live}, at.Add(retention), never},
-		{"completed while its lease is longer than the retention", Record{State: StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(2 * retention), never},
-		{"retryable", Record{State: StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
-		{"retryable, Resume, without steps", Record{State: StateRetryable, Recovery: Resume, LeaseEnd: live}, at.Add(retention), never},
-		{"retryable, Resume, with a step", Record{State: StateRetryable, Recovery: Resume, LeaseEnd: live, Steps: begunStep}, never, at.Add(reconcileAfter)},
-		{"unknown, Reconcile", Record{State: StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
-		{"unknown, Rerun", Record{State: StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
+		{"in progress, Reconcile", driver.Record{State: driver.StateInProgress, LeaseEnd: live}, never, live},
+		{"in progress, Rerun", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live}, live.Add(retention), never},
+		{"in progress, Resume", driver.Record{State: driver.StateInProgress, Recovery: Resume, LeaseEnd: live}, never, live},
+		{"in progress, Rerun, interrupted", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: cutStep}, never, live},
+		{"in progress, Rerun, a step to be run again", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: begunStep}, live.Add(retention), never},
+		{"completed", driver.Record{State: driver.StateCompleted, LeaseEnd: live}, at.Add(retention), never},
+		{"completed while its lease is longer than the retention", driver.Record{State: driver.StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(2 * retention), never},
+		{"retryable", driver.Record{State: driver.StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
+		{"retryable, Resume, without steps", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live}, at.Add(retention), never},
+		{"retryable, Resume, with a step", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live, Steps: begunStep}, never, at.Add(reconcileAfter)},
+		{"unknown, Reconcile", driver.Record{State: driver.StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
+		{"unknown, Rerun", driver.Record{State: driver.StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 	} {
 		r := row.r
 		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
-		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter})
+		schedule(&r, at, &Options{Retention: retention, ReconcileAfter: reconcileAfter})
 		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
 			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
 		}
 
 		// Bounded for those who ask: only what would never expire changes.
 		r = row.r
-		r.schedule(at, &Options{Retention: retention, ReconcileAfter: reconcileAfter, UnresolvedRetention: unresolved})
+		schedule(&r, at, &Options{Retention: retention, ReconcileAfter: reconcileAfter, UnresolvedRetention: unresolved})
 		want := row.expires
 		if want.IsZero() {
-			if want = at.Add(unresolved); r.State == StateInProgress {
+			if want = at.Add(unresolved); r.State == driver.StateInProgress {
 				want = r.LeaseEnd.Add(unresolved)
 			}
 		}

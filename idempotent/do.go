@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Outcome is what [DoOutcome] returns: the value, and how it came about.
@@ -82,7 +84,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	// The claim took time: is there enough left for the handler?
 	if left := a.window.handlerEnd.Sub(o.now()); left < time.Millisecond || ctx.Err() != nil {
 		err := noTime(ctx, left)
-		a.settle(ctx, &work{held: held}, outcome{state: StateRetryable, reason: ReasonNoTime, err: err})
+		a.settle(ctx, &work{held: held}, outcome{state: driver.StateRetryable, reason: driver.ReasonNoTime, err: err})
 		return out, err
 	}
 	return run(ctx, &a, held, fn, out)
@@ -96,7 +98,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 }
 
 // run enters fn under the claim held and settles what comes of it.
-func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
+func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
 	execution := &Execution{id: a.id, attempt: a, work: work{held: held}}
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
@@ -115,7 +117,7 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 		if w := execution.seal(); w.committed != nil {
 			a.observe(ctx, EventContradicted, w.committed, err)
 		} else {
-			a.settle(ctx, w, outcomeOf(err, w, ReasonPanic))
+			a.settle(ctx, w, outcomeOf(err, w, driver.ReasonPanic))
 		}
 		if p != nil {
 			panic(p)
@@ -154,7 +156,7 @@ func run[T any](ctx context.Context, a *attempt, held *Record, fn func(context.C
 
 // failed settles the work w, whose function returned err.
 func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outcome[T]) (Outcome[T], error) {
-	result := outcomeOf(err, w, ReasonHandlerError)
+	result := outcomeOf(err, w, driver.ReasonHandlerError)
 	s := a.settle(ctx, w, result)
 	switch {
 	case s.standing != nil:
@@ -162,10 +164,10 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
-	if result.state == StateUnknown && result.reason == ReasonHandlerError {
+	if result.state == driver.StateUnknown && result.reason == driver.ReasonHandlerError {
 		a.guard.hint(ctx, a.opts, w.held, err)
 	}
-	out.settled(s, s.stored && result.state == StateCompleted)
+	out.settled(s, s.stored && result.state == driver.StateCompleted)
 	return out, err
 }
 
@@ -177,7 +179,7 @@ func (out *Outcome[T]) settled(s settlement, stored bool) {
 }
 
 // recall returns the stored outcome of r.
-func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (Outcome[T], error) {
+func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
 	r, err := a.guard.withChunks(ctx, r)
 	if err == nil {
 		err = decodeResult(a.opts, r, &out.Value)
@@ -195,8 +197,8 @@ func recall[T any](ctx context.Context, a *attempt, r *Record, out Outcome[T]) (
 // succeeded returns the outcome of a function that returned value. A result
 // that cannot be encoded is left out: the effect has happened and the caller
 // gets the value.
-func (a *attempt) succeeded(ctx context.Context, held *Record, value any) outcome {
-	out := outcome{state: StateCompleted, reason: ReasonResult, version: a.opts.ResultVersion}
+func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any) outcome {
+	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult, version: a.opts.ResultVersion}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
 		a.observe(ctx, EventCompletionFailed, held, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -27,24 +28,24 @@ func TestOutcomes(t *testing.T) {
 		name     string
 		recovery idempotent.Recovery
 		err      error
-		state    idempotent.State
-		reason   idempotent.Reason
+		state    driver.State
+		reason   driver.Reason
 		next     string // what a retry gets
 	}{
-		{"result", idempotent.Reconcile, nil, idempotent.StateCompleted, idempotent.ReasonResult, "replay"},
-		{"plain", idempotent.Reconcile, plain, idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
-		{"plain", idempotent.Rerun, plain, idempotent.StateRetryable, idempotent.ReasonHandlerError, "run"},
-		{"NotExecuted", idempotent.Reconcile, idempotent.NotExecuted(plain), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
-		{"NotExecuted", idempotent.Rerun, idempotent.NotExecuted(plain), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
-		{"NotExecuted without a cause", idempotent.Reconcile, idempotent.NotExecuted(nil), idempotent.StateRetryable, idempotent.ReasonNotExecuted, "run"},
-		{"Unknown", idempotent.Reconcile, idempotent.Unknown(plain), idempotent.StateUnknown, idempotent.ReasonUnknown, "unresolved"},
-		{"Unknown", idempotent.Rerun, idempotent.Unknown(plain), idempotent.StateUnknown, idempotent.ReasonUnknown, "unresolved"},
-		{"Final", idempotent.Reconcile, idempotent.Final("declined", "no funds"), idempotent.StateCompleted, idempotent.ReasonFinal, "replay"},
-		{"Final", idempotent.Rerun, idempotent.Final("declined", "no funds"), idempotent.StateCompleted, idempotent.ReasonFinal, "replay"},
+		{"result", idempotent.Reconcile, nil, driver.StateCompleted, driver.ReasonResult, "replay"},
+		{"plain", idempotent.Reconcile, plain, driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
+		{"plain", idempotent.Rerun, plain, driver.StateRetryable, driver.ReasonHandlerError, "run"},
+		{"NotExecuted", idempotent.Reconcile, idempotent.NotExecuted(plain), driver.StateRetryable, driver.ReasonNotExecuted, "run"},
+		{"NotExecuted", idempotent.Rerun, idempotent.NotExecuted(plain), driver.StateRetryable, driver.ReasonNotExecuted, "run"},
+		{"NotExecuted without a cause", idempotent.Reconcile, idempotent.NotExecuted(nil), driver.StateRetryable, driver.ReasonNotExecuted, "run"},
+		{"Unknown", idempotent.Reconcile, idempotent.Unknown(plain), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
+		{"Unknown", idempotent.Rerun, idempotent.Unknown(plain), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
+		{"Final", idempotent.Reconcile, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
+		{"Final", idempotent.Rerun, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
 		// A helper deep inside cannot declare for the whole operation.
-		{"wrapped NotExecuted", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.NotExecuted(plain)), idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
-		{"wrapped Final", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.Final("c", "m")), idempotent.StateUnknown, idempotent.ReasonHandlerError, "unresolved"},
-		{"wrapped Unknown", idempotent.Rerun, fmt.Errorf("w: %w", idempotent.Unknown(plain)), idempotent.StateRetryable, idempotent.ReasonHandlerError, "run"},
+		{"wrapped NotExecuted", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.NotExecuted(plain)), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
+		{"wrapped Final", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.Final("c", "m")), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
+		{"wrapped Unknown", idempotent.Rerun, fmt.Errorf("w: %w", idempotent.Unknown(plain)), driver.StateRetryable, driver.ReasonHandlerError, "run"},
 	} {
 		t.Run(row.name+"_"+row.recovery.String(), func(t *testing.T) {
 			t.Parallel()
@@ -55,7 +56,7 @@ func TestOutcomes(t *testing.T) {
 			if err != row.err {
 				t.Fatalf("got error %v, want the handler's own %v", err, row.err)
 			}
-			if out.Replayed || out.Stored != (row.state == idempotent.StateCompleted) || out.RecordID != key.RecordID() {
+			if out.Replayed || out.Stored != (row.state == driver.StateCompleted) || out.RecordID != key.RecordID() {
 				t.Errorf("got %+v", out)
 			}
 			r, err := s.Get(t.Context(), key.RecordID())
@@ -101,7 +102,7 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Unknown(cause), "cause"},
 		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
-		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: idempotent.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
+		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
 		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; it is not run again before it is resolved"},
 		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler outlived its lease and another request took the record over; its outcome is not stored"},
 		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the work was done, but its result cannot be replayed: it is gone"},
@@ -182,7 +183,7 @@ func TestCancelledWhileClaiming(t *testing.T) {
 	if !errors.Is(err, idempotent.ErrNoTime) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want ErrNoTime for the cancelled context", err)
 	}
-	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != idempotent.StateRetryable || r.Reason != idempotent.ReasonNoTime {
+	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateRetryable || r.Reason != driver.ReasonNoTime {
 		t.Errorf("the record is %+v (%v), want it retryable", r, err)
 	}
 }
@@ -312,7 +313,7 @@ func (panics) Encode(any) ([]byte, error) { panic("encode") }
 func TestResultOmitted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		store  idempotent.Store
+		store  driver.Store
 		option func(*idempotent.Options)
 		value  any
 	}{
@@ -335,7 +336,7 @@ func TestResultOmitted(t *testing.T) {
 			t.Errorf("%s: the retry got error %v after %d runs, want ErrReplayUnavailable", name, err, runs)
 		}
 		r, err := row.store.Get(t.Context(), key.RecordID())
-		if err != nil || r.State != idempotent.StateCompleted || r.Encoding != idempotent.EncodingOmitted || r.Reason != idempotent.ReasonOmitted || r.Result != nil {
+		if err != nil || r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted || r.Reason != driver.ReasonOmitted || r.Result != nil {
 			t.Errorf("%s: the record is %+v (%v)", name, r, err)
 		}
 		if events.Count(idempotent.EventCompletionFailed) != 1 || events.Count(idempotent.EventReplayFailed) != 1 {
@@ -357,18 +358,18 @@ func TestOmittedIsNotStored(t *testing.T) {
 // A stored result that does not fit is refused, never replayed as zero values.
 func TestReplayUnavailable(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*idempotent.Record){
-		"other codec":   func(r *idempotent.Record) { r.Encoding = "xml" },
-		"altered JSON":  func(r *idempotent.Record) { r.Result = []byte(`{"ID":`) },
-		"trailing data": func(r *idempotent.Record) { r.Result = append(r.Result, "{}"...) },
-		"other type":    func(r *idempotent.Record) { r.Result = []byte(`[1]`) },
-		"not gzip":      func(r *idempotent.Record) { r.Encoding = "json+gzip" },
-		"truncated gzip": func(r *idempotent.Record) {
+	for name, change := range map[string]func(*driver.Record){
+		"other codec":   func(r *driver.Record) { r.Encoding = "xml" },
+		"altered JSON":  func(r *driver.Record) { r.Result = []byte(`{"ID":`) },
+		"trailing data": func(r *driver.Record) { r.Result = append(r.Result, "{}"...) },
+		"other type":    func(r *driver.Record) { r.Result = []byte(`[1]`) },
+		"not gzip":      func(r *driver.Record) { r.Encoding = "json+gzip" },
+		"truncated gzip": func(r *driver.Record) {
 			r.Encoding, r.Result = "json+gzip", []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
 		},
-		"damaged Final":    func(r *idempotent.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
-		"no encoding":      func(r *idempotent.Record) { r.Encoding = "" },
-		"rule of tomorrow": func(r *idempotent.Record) { r.Fingerprint[0]++ },
+		"damaged Final":    func(r *driver.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
+		"no encoding":      func(r *driver.Record) { r.Encoding = "" },
+		"rule of tomorrow": func(r *driver.Record) { r.Fingerprint[0]++ },
 	} {
 		s := memstore.New()
 		g, events := newGuardOver(t, s)
@@ -403,7 +404,7 @@ func TestUnreadableState(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuardOver(t, s)
 	key := newKey()
-	r := idempotent.Record{ID: key.RecordID(), State: 9, Fingerprint: key.Fingerprint}
+	r := driver.Record{ID: key.RecordID(), State: 9, Fingerprint: key.Fingerprint}
 	if _, err := s.Insert(t.Context(), r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -418,17 +419,17 @@ func TestUnreadableState(t *testing.T) {
 
 // scripted is a store that misbehaves on demand.
 type scripted struct {
-	idempotent.Store
+	driver.Store
 	afterInsert func()
 	insertErr   error
 	replaceErr  error
 	getErr      error
-	limit       int                // of a result, in bytes; 0: none
-	standing    *idempotent.Record // returned by every write
+	limit       int            // of a result, in bytes; 0: none
+	standing    *driver.Record // returned by every write
 	writes      int
 }
 
-func (s *scripted) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *scripted) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	s.writes++
 	if s.insertErr != nil {
 		return nil, s.insertErr
@@ -443,7 +444,7 @@ func (s *scripted) Insert(ctx context.Context, r idempotent.Record, now time.Tim
 	return met, err
 }
 
-func (s *scripted) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *scripted) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.writes++
 	if s.replaceErr != nil {
 		return nil, s.replaceErr
@@ -457,7 +458,7 @@ func (s *scripted) Replace(ctx context.Context, r idempotent.Record, was idempot
 	return s.Store.Replace(ctx, r, was)
 }
 
-func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	if s.getErr != nil {
 		return nil, s.getErr
 	}
@@ -473,12 +474,12 @@ func TestContention(t *testing.T) {
 	t.Parallel()
 	key := newKey()
 	for name, row := range map[string]struct {
-		standing idempotent.Record
+		standing driver.Record
 		writes   int // in eight rounds
 	}{
-		"always retryable": {idempotent.Record{State: idempotent.StateRetryable}, 1 + 8},
-		"always expired":   {idempotent.Record{State: idempotent.StateCompleted, Expires: time.Unix(1, 0)}, 8},
-		"always ended":     {idempotent.Record{State: idempotent.StateInProgress}, 1 + 8},
+		"always retryable": {driver.Record{State: driver.StateRetryable}, 1 + 8},
+		"always expired":   {driver.Record{State: driver.StateCompleted, Expires: time.Unix(1, 0)}, 8},
+		"always ended":     {driver.Record{State: driver.StateInProgress}, 1 + 8},
 	} {
 		row.standing.ID, row.standing.Fingerprint = key.RecordID(), key.Fingerprint
 		s := &scripted{Store: memstore.New(), standing: &row.standing}
@@ -505,7 +506,7 @@ func TestOutcomeContention(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		r.State, r.Version = idempotent.StateUnknown, idempotent.Version{1}
+		r.State, r.Version = driver.StateUnknown, driver.Version{1}
 		s.standing = r
 		return "ch_1", nil
 	})
@@ -521,11 +522,11 @@ func TestOutcomeContention(t *testing.T) {
 func TestStoreErrors(t *testing.T) {
 	t.Parallel()
 	down := errors.New("store down")
-	ended := idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: time.Unix(1, 0)}
-	retryable := idempotent.Record{State: idempotent.StateRetryable}
+	ended := driver.Record{State: driver.StateInProgress, LeaseEnd: time.Unix(1, 0)}
+	retryable := driver.Record{State: driver.StateRetryable}
 	for name, row := range map[string]struct {
 		script   scripted
-		existing *idempotent.Record
+		existing *driver.Record
 		op       string
 	}{
 		"insert":           {scripted{insertErr: down}, nil, "insert"},
@@ -562,9 +563,9 @@ func TestStoreErrors(t *testing.T) {
 // inserted anew, and one that was to be marked unknown as well.
 func TestRecordDeletedWhileClaiming(t *testing.T) {
 	t.Parallel()
-	for _, existing := range []idempotent.Record{
-		{State: idempotent.StateRetryable},
-		{State: idempotent.StateInProgress, LeaseEnd: time.Unix(1, 0)},
+	for _, existing := range []driver.Record{
+		{State: driver.StateRetryable},
+		{State: driver.StateInProgress, LeaseEnd: time.Unix(1, 0)},
 	} {
 		key := newKey()
 		existing.ID, existing.Fingerprint = key.RecordID(), key.Fingerprint
@@ -578,11 +579,11 @@ func TestRecordDeletedWhileClaiming(t *testing.T) {
 
 // vanishing shows a record once.
 type vanishing struct {
-	idempotent.Store
-	seen *idempotent.Record
+	driver.Store
+	seen *driver.Record
 }
 
-func (s *vanishing) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *vanishing) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if met := s.seen; met != nil {
 		s.seen = nil
 		return met, nil
@@ -654,7 +655,7 @@ func TestEventsCarryFacts(t *testing.T) {
 			t.Errorf("event %d lacks facts: %+v", i, e)
 		}
 	}
-	if all[1].Reason != idempotent.ReasonNotExecuted || all[1].Err == nil {
+	if all[1].Reason != driver.ReasonNotExecuted || all[1].Err == nil {
 		t.Errorf("the event does not say why: %+v", all[1])
 	}
 }
@@ -733,14 +734,14 @@ func (named) Decode([]byte, any) error   { return nil }
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	for s, name := range map[idempotent.State]string{1: "in_progress", 2: "completed", 3: "retryable", 4: "unknown"} {
-		parsed, err := idempotent.ParseState(s.Code())
+	for s, name := range map[driver.State]string{1: "in_progress", 2: "completed", 3: "retryable", 4: "unknown"} {
+		parsed, err := driver.ParseState(s.Code())
 		if s.String() != name || parsed != s || err != nil {
 			t.Errorf("state %d: name %q, code %q parsed as %d (%v)", s, s, s.Code(), parsed, err)
 		}
 	}
-	for _, s := range []idempotent.State{0, 5} {
-		if _, err := idempotent.ParseState(s.Code()); err == nil || s.Code() != "?" {
+	for _, s := range []driver.State{0, 5} {
+		if _, err := driver.ParseState(s.Code()); err == nil || s.Code() != "?" {
 			t.Errorf("the code %q of %s was read", s.Code(), s)
 		}
 		if got, want := s.String(), fmt.Sprintf("State(%d)", uint8(s)); got != want {
@@ -748,11 +749,11 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, r := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
-		if parsed, err := idempotent.ParseRecovery(r.String()); parsed != r || err != nil {
+		if parsed, err := driver.ParseRecovery(r.String()); parsed != r || err != nil {
 			t.Errorf("recovery %d parsed as %d (%v)", r, parsed, err)
 		}
 	}
-	if _, err := idempotent.ParseRecovery("resume?"); err == nil {
+	if _, err := driver.ParseRecovery("resume?"); err == nil {
 		t.Error("an unknown recovery was read")
 	}
 	if got := idempotent.Recovery(9).String(); got != "Recovery(9)" {
@@ -766,9 +767,9 @@ func TestTakeoverStartsClean(t *testing.T) {
 	t.Parallel()
 	key := newKey()
 	created := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Hour)
-	old := idempotent.Record{
-		ID: key.RecordID(), State: idempotent.StateRetryable, Reason: idempotent.ReasonResolved, Recovery: idempotent.Rerun,
-		Owner: idempotent.Owner{1}, Version: idempotent.Version{1}, Attempt: 4, Fingerprint: key.Fingerprint,
+	old := driver.Record{
+		ID: key.RecordID(), State: driver.StateRetryable, Reason: driver.ReasonResolved, Recovery: idempotent.Rerun,
+		Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4, Fingerprint: key.Fingerprint,
 		Created: created, Settled: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
 		Expires: created.Add(24 * time.Hour), Due: created,
 	}
@@ -779,8 +780,8 @@ func TestTakeoverStartsClean(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		if r.State != idempotent.StateInProgress || r.Reason != idempotent.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
-			r.Owner == old.Owner || r.Owner == (idempotent.Owner{}) || r.Version == old.Version || r.Version == (idempotent.Version{}) ||
+		if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
+			r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
 			r.Attempt != 5 || !r.Settled.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
 			t.Errorf("the record in the handler's hands is %+v", r)
 		}

@@ -16,6 +16,6 @@
 // [NotExecuted], [Final] and [Unknown] declare it for a single one.
 // [Guard.Resolve] brings evidence about an unknown outcome.
 //
-// The package knows no AWS, no HTTP and no event types: a [Store] is three
+// The package knows no AWS, no HTTP and no event types: a [driver.Store] is three
 // methods, and memstore, dynamostore and boltstore have them.
 package idempotent

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Every error of the guard matches one of these with errors.Is, and is a
@@ -45,9 +47,6 @@ var (
 	ErrSealed = errors.New("idempotent: the execution has ended")
 	// ErrStep: a step cannot run or be replayed as the code asks. [*StepError]
 	ErrStep = errors.New("idempotent: a step was refused")
-	// ErrNotApplied: a transaction was refused as a whole, so nothing was
-	// written. A [Transaction] returns an error that matches it.
-	ErrNotApplied = errors.New("idempotent: nothing was written")
 )
 
 // short names a record in an error text: its operation and the first
@@ -175,7 +174,7 @@ func (e *StoreError) Unwrap() error        { return e.Err }
 // outcome already.
 type SettledError struct {
 	RecordID RecordID
-	State    State
+	State    driver.State
 }
 
 func (e *SettledError) Error() string {

@@ -3,6 +3,8 @@ package idempotent
 import (
 	"context"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // EventKind names a fact that an [Observer] is told.
@@ -43,8 +45,8 @@ type Event struct {
 	RequestID string // from Options.RequestID
 	Attempt   int    // of the record; 0 where none is known
 	Recovery  Recovery
-	Reason    Reason // of the transition, where there was one
-	Step      string // name of the step, where it is about one
+	Reason    driver.Reason // of the transition, where there was one
+	Step      string        // name of the step, where it is about one
 	// Err is what went wrong. It may be the handler's own error, whose text this
 	// package does not know to be free of secrets.
 	Err error

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -55,7 +56,7 @@ func ExampleStep() {
 func ExampleReconciler() {
 	provider := books{}
 	resolvers := idempotent.Resolvers{
-		"charge": func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		"charge": func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 			id, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
 			switch {
 			case errors.Is(err, errNoSuchCharge): // and none can come any more: the worker is dead

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Execution is one run of a handler under a claim. It travels in the handler's
@@ -23,19 +25,19 @@ type Execution struct {
 type work struct {
 	// held is our claim as we last know to have written it, but for its Ref and
 	// Steps: those are what we know, and go into the next write.
-	held *Record
+	held *driver.Record
 	// doubts are the transactions of ours of which nobody knows whether they were
 	// applied: by the step they record, or "" for the outcome.
 	doubts map[string]doubt
 	// committed is the record that a transaction of ours has completed, with its
 	// result.
-	committed *Record
+	committed *driver.Record
 }
 
 // doubt is about one transaction.
 type doubt struct {
 	err     error
-	version Version // the write id that it would have left
+	version driver.Version // the write id that it would have left
 }
 
 func (w *work) doubtOf(step string, d doubt) {
@@ -71,7 +73,7 @@ func (w *work) began() bool { return len(w.held.Steps) > 0 || w.doubted() != nil
 
 // change replaces the claim by a copy that f has changed: the record it was
 // read from may be in other hands.
-func (w *work) change(f func(*Record)) {
+func (w *work) change(f func(*driver.Record)) {
 	next := *w.held
 	f(&next)
 	w.held = &next
@@ -80,7 +82,7 @@ func (w *work) change(f func(*Record)) {
 // meet goes on from the record r, which is still ours and was written by
 // somebody else, or by a write of ours whose reply was lost. What a
 // transaction of ours may have left in it counts as done.
-func (w *work) meet(r *Record) {
+func (w *work) meet(r *driver.Record) {
 	mine := w.held
 	next := *r
 	next.Steps = mine.Steps
@@ -129,7 +131,7 @@ func (e *Execution) Attempt() int {
 
 // Store returns the store of the guard: for a package that offers transactions
 // on it, see [Execution.Commit].
-func (e *Execution) Store() Store { return e.attempt.guard.store }
+func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
 
 // SetRef names the resource this run is about, in the caller's own terms and
 // without secrets: an order number, a URL path. It is stored with the outcome,
@@ -146,7 +148,7 @@ func (e *Execution) SetRef(ref string) error {
 	if e.sealed {
 		return ErrSealed
 	}
-	e.work.change(func(r *Record) { r.Ref = ref })
+	e.work.change(func(r *driver.Record) { r.Ref = ref })
 	return nil
 }
 

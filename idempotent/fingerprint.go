@@ -10,15 +10,6 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// Fingerprint stands for the content of a request: a version byte and a
-// SHA-256 sum. A key that comes again with another fingerprint is refused with
-// [ErrMismatch], in every state of its record. The zero value is no
-// fingerprint.
-//
-// Build one with [FingerprintOf], [FingerprintJSON] or [FingerprintBytes]; to
-// bind only some fields of a request, hand those fields to one of them.
-type Fingerprint [1 + sha256.Size]byte
-
 // fingerprintVersion is the first byte of every fingerprint made here. A
 // change to the canonical form or to the hashing needs a new one.
 const fingerprintVersion = 1
@@ -29,10 +20,6 @@ const (
 	fingerprintTagJSON  = 'j'
 	fingerprintTagBytes = 'b'
 )
-
-// Version returns the version of the rule the fingerprint was computed by, and
-// 0 for the zero fingerprint.
-func (f Fingerprint) Version() byte { return f[0] }
 
 // FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
 // (see [FingerprintJSON]). It refuses what encoding/json cannot encode, and

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // FuzzDecodeResult: whatever a store brings back as a result, reading it ends
@@ -26,18 +28,18 @@ func FuzzDecodeResult(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, encoding string, data []byte) {
-		r := Record{ID: "charge#key", State: StateCompleted, Encoding: encoding, Result: data}
+		r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Encoding: encoding, Result: data}
 		var v any
 		err := decodeResult(o, &r, &v)
 		if err == nil {
 			return
 		}
-		if v != nil && encoding == EncodingFinal {
+		if v != nil && encoding == driver.EncodingFinal {
 			t.Errorf("got %v with the outcome %v", v, err)
 		}
 		var final *FinalError
 		if errors.As(err, &final) {
-			if encoding != EncodingFinal {
+			if encoding != driver.EncodingFinal {
 				t.Errorf("a result encoded as %q is the outcome %v", encoding, err)
 			}
 			return
@@ -82,7 +84,7 @@ func FuzzResult(f *testing.F) {
 			t.Errorf("%d bytes are stored as %d", len(plain), len(data))
 		}
 		var again any
-		if err := decodeResult(o, &Record{Encoding: encoding, Result: data}, &again); err != nil || !reflect.DeepEqual(again, v) {
+		if err := decodeResult(o, &driver.Record{Encoding: encoding, Result: data}, &again); err != nil || !reflect.DeepEqual(again, v) {
 			t.Errorf("%q is replayed as %#v, want %#v (%v)", doc, again, v, err)
 		}
 	})

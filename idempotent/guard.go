@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Guard lets the work of a key run once. Make one at start-up and share it; it
 // is safe for concurrent use.
 type Guard struct {
-	store  Store
-	chunks ChunkStore // nil: the store keeps large results in their records
+	store  driver.Store
+	chunks driver.ChunkStore // nil: the store keeps large results in their records
 	opts   Options
 	cache  *cache // nil: none
 
@@ -21,7 +23,7 @@ type Guard struct {
 }
 
 // New returns a guard over store. The error says which option is wrong.
-func New(store Store, optFns ...func(*Options)) (*Guard, error) {
+func New(store driver.Store, optFns ...func(*Options)) (*Guard, error) {
 	if store == nil {
 		return nil, errors.New("idempotent: New wants a Store, got nil")
 	}
@@ -32,8 +34,8 @@ func New(store Store, optFns ...func(*Options)) (*Guard, error) {
 	return newGuard(store, opts), nil
 }
 
-func newGuard(store Store, opts *Options) *Guard {
-	chunks, _ := store.(ChunkStore)
+func newGuard(store driver.Store, opts *Options) *Guard {
+	chunks, _ := store.(driver.ChunkStore)
 	return &Guard{store: store, chunks: chunks, opts: *opts, cache: newCache(opts)}
 }
 
@@ -58,7 +60,7 @@ func (g *Guard) options(optFns []func(*Options)) (*Options, error) {
 // hint tells the developer, once per guard, what would have kept a failed
 // request from becoming unknown. It logs the error's type only: its text may
 // hold what must not be logged.
-func (g *Guard) hint(ctx context.Context, o *Options, r *Record, err error) {
+func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, err error) {
 	if g.hinted.Swap(true) {
 		return
 	}

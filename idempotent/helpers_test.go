@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -21,7 +22,7 @@ func newGuard(t *testing.T, optFns ...func(*idempotent.Options)) (*idempotent.Gu
 	return newGuardOver(t, memstore.New(), optFns...)
 }
 
-func newGuardOver(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, *idempotenttest.Recorder) {
+func newGuardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, *idempotenttest.Recorder) {
 	t.Helper()
 	events := &idempotenttest.Recorder{}
 	g, err := idempotent.New(s, append([]func(*idempotent.Options){func(o *idempotent.Options) {
@@ -60,11 +61,11 @@ func newChunked() *chunked {
 // pieceSize is small, so that a result has several pieces.
 const pieceSize = 10_000
 
-func piece(id idempotent.RecordID, v idempotent.Version, i int) string {
+func piece(id idempotent.RecordID, v driver.Version, i int) string {
 	return fmt.Sprintf("%s#%x#%d", id, v, i)
 }
 
-func (c *chunked) PutChunks(_ context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, _ time.Time) (int, error) {
+func (c *chunked) PutChunks(_ context.Context, id idempotent.RecordID, v driver.Version, data []byte, _ time.Time) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	count := 0
@@ -75,7 +76,7 @@ func (c *chunked) PutChunks(_ context.Context, id idempotent.RecordID, v idempot
 	return count, nil
 }
 
-func (c *chunked) GetChunks(_ context.Context, id idempotent.RecordID, v idempotent.Version, count int) (data []byte, err error) {
+func (c *chunked) GetChunks(_ context.Context, id idempotent.RecordID, v driver.Version, count int) (data []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range count {

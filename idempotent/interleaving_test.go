@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -117,7 +118,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 		t.Errorf("the owner got %v", ownErr)
 	}
 	r := record(t, s, key)
-	if r.State != idempotent.StateCompleted {
+	if r.State != driver.StateCompleted {
 		t.Errorf("the record is %s; an outcome was lost", r.State)
 		return
 	}
@@ -191,16 +192,16 @@ type road struct {
 	crossing *crossing
 }
 
-func (s *road) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
-	return s.write(func() (*idempotent.Record, error) { return s.Store.Insert(ctx, r, now) })
+func (s *road) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return s.write(func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) })
 }
 
-func (s *road) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
-	return s.write(func() (*idempotent.Record, error) { return s.Store.Replace(ctx, r, was) })
+func (s *road) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return s.write(func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) })
 }
 
 // write writes; where its reply is lost, twice.
-func (s *road) write(f func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+func (s *road) write(f func() (*driver.Record, error)) (*driver.Record, error) {
 	s.crossing.stop(s.name)
 	met, err := f()
 	s.crossing.mu.Lock()
@@ -214,12 +215,12 @@ func (s *road) write(f func() (*idempotent.Record, error)) (*idempotent.Record, 
 	return f()
 }
 
-func (s *road) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *road) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	s.crossing.stop(s.name)
 	return s.Store.Get(ctx, id)
 }
 
-func (s *road) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
+func (s *road) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	s.crossing.stop(s.name)
 	return s.Store.Due(ctx, before)
 }

@@ -52,14 +52,6 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 	}
 }
 
-// RecordID names the record of a key in every store:
-//
-//	operation + "#" + base64url(SHA-256(version, operation, scope, id))
-//
-// Each part is hashed with its length before it, so that no choice of scope
-// and id can be mistaken for another.
-type RecordID string
-
 // RecordID returns the id of the key's record. It does not validate the key.
 func (k Key) RecordID() RecordID {
 	buf := make([]byte, 0, 256)
@@ -77,32 +69,12 @@ func (k Key) RecordID() RecordID {
 // hashText is the length of a SHA-256 sum in unpadded base64.
 const hashText = 43
 
-// Operation returns the name of the operation the record belongs to.
-func (id RecordID) Operation() string {
-	operation, _ := id.split()
-	return operation
-}
-
-// KeyHash returns the first 12 characters of the key's hash: enough to find
-// the lines of one key in a log, and nothing that gives the key away.
-func (id RecordID) KeyHash() string {
-	_, hash := id.split()
-	return hash[:min(12, len(hash))]
-}
-
-func (id RecordID) split() (operation, hash string) {
-	i := strings.LastIndexByte(string(id), '#')
-	if i < 0 {
-		return "", ""
-	}
-	return string(id[:i]), string(id[i+1:])
-}
-
 // ParseRecordID reads a record id from outside: a provider's metadata, an
 // operator's command line. The error is an [*InvalidKeyError].
 func ParseRecordID(s string) (RecordID, error) {
 	id := RecordID(s)
-	operation, hash := id.split()
+	operation := id.Operation()
+	hash := s[min(len(s), len(operation)+1):]
 	// The decoder skips line breaks, so the length of the text counts too.
 	if sum, _ := base64.RawURLEncoding.Strict().DecodeString(hash); len(hash) != hashText || len(sum) != sha256.Size {
 		return "", &InvalidKeyError{Field: "RecordID", Problem: "is none: it wants an operation, # and 43 characters of base64url"}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 func logOf(level slog.Level, events ...idempotent.Event) string {
@@ -31,9 +32,9 @@ func TestLogObserver(t *testing.T) {
 	t.Parallel()
 	full := idempotent.Event{
 		Kind: idempotent.EventStoreError, Operation: "charge", KeyHash: "abc", RequestID: "r-1", Attempt: 2,
-		Recovery: idempotent.Rerun, Reason: idempotent.ReasonLeaseEnded, Step: "ship", Err: errors.New("the card is 4242"),
+		Recovery: idempotent.Rerun, Reason: driver.ReasonLeaseEnded, Step: "ship", Err: errors.New("the card is 4242"),
 	}
-	want := `level=ERROR msg="idempotent: store_error" event=store_error operation=charge key_hash=abc request_id=r-1 reason=` + string(idempotent.ReasonLeaseEnded) +
+	want := `level=ERROR msg="idempotent: store_error" event=store_error operation=charge key_hash=abc request_id=r-1 reason=` + string(driver.ReasonLeaseEnded) +
 		` step=ship attempt=2 recovery=rerun error_type=*errors.errorString` + "\n"
 	if got := logOf(slog.LevelInfo, full); got != want {
 		t.Errorf("it logged\n%swant\n%s", got, want)

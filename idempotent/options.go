@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Options are given to [New] for all operations of a guard, and to [Wrap], [Do]
@@ -153,7 +155,7 @@ func (o *Options) validate() error {
 	if o.UnresolvedRetention < 0 || o.WaitFor < 0 || o.CacheEntries < 0 || o.CacheBytes < 0 {
 		return errors.New("idempotent: Options.UnresolvedRetention, WaitFor, CacheEntries and CacheBytes must not be negative")
 	}
-	if int(o.Recovery) >= len(recoveryNames) {
+	if o.Recovery > driver.Rerun {
 		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile, Resume or Rerun", o.Recovery)
 	}
 	if o.Recovery == Resume && len(o.Steps) == 0 {
@@ -195,13 +197,13 @@ func (o *Options) logger() *slog.Logger {
 }
 
 // observe tells the observer one fact about record r, which may be nil.
-func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *Record, err error) {
+func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *driver.Record, err error) {
 	if o.Observer != nil {
 		o.tell(ctx, o.event(ctx, kind, operation, r, err))
 	}
 }
 
-func (o *Options) event(ctx context.Context, kind EventKind, operation string, r *Record, err error) Event {
+func (o *Options) event(ctx context.Context, kind EventKind, operation string, r *driver.Record, err error) Event {
 	e := Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
 	if r != nil {
 		e.KeyHash, e.Attempt, e.Recovery, e.Reason = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason

@@ -3,6 +3,8 @@ package idempotent
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // NotExecutedError declares that no side effect happened. Build it with
@@ -57,17 +59,17 @@ func Unknown(err error) error { return &UnknownError{Err: err} }
 
 // outcome is what an attempt has to report about its work.
 type outcome struct {
-	state    State
-	reason   Reason
+	state    driver.State
+	reason   driver.Reason
 	encoding string
 	result   []byte
-	chunks   Chunks // where result is, if the store keeps it beside the record
-	version  string // Options.ResultVersion
-	err      error  // what went wrong, for events
+	chunks   driver.Chunks // where result is, if the store keeps it beside the record
+	version  string        // Options.ResultVersion
+	err      error         // what went wrong, for events
 }
 
 // setOutcome puts the result of out, or the lack of one, into r.
-func (r *Record) setOutcome(out outcome) {
+func setOutcome(r *driver.Record, out outcome) {
 	r.Encoding, r.Result, r.Chunks, r.ResultVersion = out.encoding, out.result, out.chunks, out.version
 	if out.chunks.Count > 0 {
 		r.Result = nil
@@ -75,12 +77,12 @@ func (r *Record) setOutcome(out outcome) {
 }
 
 // equals reports whether r holds this very outcome.
-func (o outcome) equals(r *Record) bool {
+func (o outcome) equals(r *driver.Record) bool {
 	if o.state != r.State || o.encoding != r.Encoding || o.version != r.ResultVersion {
 		return false
 	}
 	if r.Chunks.Count > 0 {
-		return r.Chunks.match(o.result)
+		return matches(r.Chunks, o.result)
 	}
 	return bytes.Equal(o.result, r.Result)
 }
@@ -88,17 +90,17 @@ func (o outcome) equals(r *Record) bool {
 // outcomeOf judges what a handler returned as its error, or panicked with,
 // after the work w. Only the outermost error may declare, so there is no
 // errors.As here.
-func outcomeOf(err error, w *work, reason Reason) outcome {
+func outcomeOf(err error, w *work, reason driver.Reason) outcome {
 	switch e := err.(type) {
 	case *NotExecutedError:
 		if !w.began() {
-			return outcome{state: StateRetryable, reason: ReasonNotExecuted, err: err}
+			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: err}
 		}
 	case *UnknownError:
-		return outcome{state: StateUnknown, reason: ReasonUnknown, err: err}
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: err}
 	case *FinalError:
-		if reason == ReasonHandlerError && w.doubted() == nil {
-			return outcome{state: StateCompleted, reason: ReasonFinal, encoding: EncodingFinal, result: encodeFinal(e)}
+		if reason == driver.ReasonHandlerError && w.doubted() == nil {
+			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(e)}
 		}
 	}
 	return w.failed(err, reason)
@@ -106,12 +108,12 @@ func outcomeOf(err error, w *work, reason Reason) outcome {
 
 // failed returns the outcome of work that ended with an error that declares
 // nothing.
-func (w *work) failed(err error, reason Reason) outcome {
+func (w *work) failed(err error, reason driver.Reason) outcome {
 	switch {
-	case w.held.runsAgain():
-		return outcome{state: StateRetryable, reason: reason, err: err}
+	case runsAgain(w.held):
+		return outcome{state: driver.StateRetryable, reason: reason, err: err}
 	case w.held.Recovery != Reconcile:
-		reason = ReasonInterrupted
+		reason = driver.ReasonInterrupted
 	}
-	return outcome{state: StateUnknown, reason: reason, err: err}
+	return outcome{state: driver.StateUnknown, reason: reason, err: err}
 }

@@ -6,30 +6,32 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // An outcome is the one that stands only if everything of it is.
 func TestOutcomeEquals(t *testing.T) {
 	t.Parallel()
 	result, other := []byte("ch_1"), []byte("ch_2")
-	out := outcome{state: StateCompleted, encoding: "json", version: "2", result: result}
-	stands := Record{State: StateCompleted, Encoding: "json", ResultVersion: "2", Result: result}
-	beside := func(data []byte) func(*Record) {
-		return func(r *Record) {
-			r.Result, r.Chunks = nil, Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
+	out := outcome{state: driver.StateCompleted, encoding: "json", version: "2", result: result}
+	stands := driver.Record{State: driver.StateCompleted, Encoding: "json", ResultVersion: "2", Result: result}
+	beside := func(data []byte) func(*driver.Record) {
+		return func(r *driver.Record) {
+			r.Result, r.Chunks = nil, driver.Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
 		}
 	}
 	for _, row := range []struct {
 		name   string
-		change func(*Record)
+		change func(*driver.Record)
 		want   bool
 	}{
-		{"as it is", func(*Record) {}, true},
-		{"another reason", func(r *Record) { r.Reason = ReasonResolved }, true},
-		{"another state", func(r *Record) { r.State = StateUnknown }, false},
-		{"another encoding", func(r *Record) { r.Encoding = "final" }, false},
-		{"another version", func(r *Record) { r.ResultVersion = "3" }, false},
-		{"another result", func(r *Record) { r.Result = other }, false},
+		{"as it is", func(*driver.Record) {}, true},
+		{"another reason", func(r *driver.Record) { r.Reason = driver.ReasonResolved }, true},
+		{"another state", func(r *driver.Record) { r.State = driver.StateUnknown }, false},
+		{"another encoding", func(r *driver.Record) { r.Encoding = "final" }, false},
+		{"another version", func(r *driver.Record) { r.ResultVersion = "3" }, false},
+		{"another result", func(r *driver.Record) { r.Result = other }, false},
 		{"beside the record", beside(result), true},
 		{"another one beside the record", beside(other), false},
 	} {
@@ -45,20 +47,20 @@ func TestOutcomeEquals(t *testing.T) {
 func TestChunksMatch(t *testing.T) {
 	t.Parallel()
 	data := []byte("result")
-	c := Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
-	if !c.match(data) {
+	c := driver.Chunks{Count: 1, Length: len(data), Sum: sha256.Sum256(data)}
+	if !matches(c, data) {
 		t.Error("the data does not match itself")
 	}
-	if c.match([]byte("Result")) || c.match(data[:5]) || c.match(nil) {
+	if matches(c, []byte("Result")) || matches(c, data[:5]) || matches(c, nil) {
 		t.Error("other data matches")
 	}
 	c.Length++
-	if c.match(data) {
+	if matches(c, data) {
 		t.Error("data of another length than the record says matches")
 	}
 }
 
-type noChunks struct{ ChunkStore }
+type noChunks struct{ driver.ChunkStore }
 
 // Only what is large goes beside the record, once, and where there is room.
 func TestKeepsBeside(t *testing.T) {
@@ -74,7 +76,7 @@ func TestKeepsBeside(t *testing.T) {
 		{"a byte more", room, outcome{result: make([]byte, 4<<10+1)}, true},
 		{"no room", none, outcome{result: make([]byte, 5<<10)}, false},
 		{"nothing", room, outcome{}, false},
-		{"already there", room, outcome{result: make([]byte, 5<<10), chunks: Chunks{Count: 1}}, false},
+		{"already there", room, outcome{result: make([]byte, 5<<10), chunks: driver.Chunks{Count: 1}}, false},
 	} {
 		if got := row.g.keepsBeside(row.out); got != row.want {
 			t.Errorf("%s: got %v, want %v", row.name, got, row.want)

@@ -3,20 +3,20 @@ package idempotent_test
 import (
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 func TestFailureModes(t *testing.T) {
 	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{
-		Open: func(testing.TB) idempotent.Store { return memstore.New() },
+		Open: func(testing.TB) driver.Store { return memstore.New() },
 	})
 }
 
 // The same over a store that keeps large results beside their records.
 func TestFailureModesWithChunks(t *testing.T) {
 	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{
-		Open: func(testing.TB) idempotent.Store { return newChunked() },
+		Open: func(testing.TB) driver.Store { return newChunked() },
 	})
 }

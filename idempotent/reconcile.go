@@ -4,23 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
-)
 
-// DueLister is what a [Store] is besides, if it can list the records that wait
-// for reconciliation. The lists are hints: they may be older than the records,
-// and every action re-checks. An error that comes with a record's ID is about
-// that record alone, which cannot be read; one without ends the list.
-type DueLister interface {
-	// Due lists the records whose Due is set and not after before, without the
-	// exhausted ones.
-	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
-	// Exhausted lists the records that reconciliation has given up.
-	Exhausted(ctx context.Context) iter.Seq2[Record, error]
-}
+	"github.com/once-lambda/once/idempotent/driver"
+)
 
 // ResolveFunc finds out what became of a record, for example by asking the
 // provider with [DownstreamKeyFor] or [StepKeyFor]. It answers with [Resolved],
@@ -30,7 +19,7 @@ type DueLister interface {
 // A record that it is asked about is unknown, or, under [Resume], retryable
 // with steps behind it and nobody to continue it: there it may do the rest
 // itself, or have the request sent again and answer Later.
-type ResolveFunc func(ctx context.Context, r Record) (Resolution, error)
+type ResolveFunc func(ctx context.Context, r driver.Record) (Resolution, error)
 
 // ReconcileOptions are given to [ReconcileDue]. The zero value of each field is
 // its documented default.
@@ -60,7 +49,7 @@ type ReconcileOptions struct {
 	// OnExhausted hands a record over that is being given up, for example to a
 	// queue that people look at. If it fails the record stays due. It may see a
 	// record twice. Default: nothing; the record is in the list of the exhausted.
-	OnExhausted func(ctx context.Context, r Record) error
+	OnExhausted func(ctx context.Context, r driver.Record) error
 
 	// DryRun asks the resolver and writes nothing.
 	DryRun bool
@@ -145,7 +134,7 @@ func (r Report) String() string {
 // on one table.
 //
 // It begins no further record when less than Timeout is left until the deadline
-// of ctx. The guard's store has to be a [DueLister]; the error says so, or that
+// of ctx. The guard's store has to be a [driver.DueLister]; the error says so, or that
 // the list failed. What fails for one record is counted, told to the observer,
 // and does not stop the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
@@ -159,7 +148,7 @@ func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...
 // reconciler is one run of ReconcileDue.
 type reconciler struct {
 	guard   *Guard
-	lister  DueLister
+	lister  driver.DueLister
 	resolve ResolveFunc
 	opts    ReconcileOptions
 
@@ -175,7 +164,7 @@ func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOption
 	if g == nil || resolve == nil && !r.opts.SweepOnly {
 		return nil, errors.New("idempotent: reconciliation wants a guard and a resolver, got nil")
 	}
-	lister, ok := g.store.(DueLister)
+	lister, ok := g.store.(driver.DueLister)
 	if !ok {
 		return nil, fmt.Errorf("idempotent: reconciliation needs a store that lists what is due; a %T does not", g.store)
 	}
@@ -222,7 +211,7 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 	return r.report, failure
 }
 
-func (r *reconciler) concerns(record *Record) bool {
+func (r *reconciler) concerns(record *driver.Record) bool {
 	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
 }
 

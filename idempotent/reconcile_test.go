@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -33,7 +34,7 @@ func newStranded(t *testing.T, optFns ...func(*idempotent.Options)) *stranded {
 func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func())) idempotent.Key {
 	t.Helper()
 	key := newKey()
-	var left *idempotent.Record
+	var left *driver.Record
 	_, _ = idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (string, error) {
 		died := func() { left = record(t, s, key) }
 		died()
@@ -56,7 +57,7 @@ func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFn
 }
 
 func answer(r idempotent.Resolution) idempotent.ResolveFunc {
-	return func(context.Context, idempotent.Record) (idempotent.Resolution, error) { return r, nil }
+	return func(context.Context, driver.Record) (idempotent.Resolution, error) { return r, nil }
 }
 
 func atOnce(context.Context, func()) {}
@@ -90,7 +91,7 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 		t.Fatalf("got error %v", err)
 	}
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 		if id, found := provider[idempotent.DownstreamKeyFor(r.ID)]; found {
 			return idempotent.Resolved(id), nil
 		}
@@ -127,7 +128,7 @@ func TestFM28_ResumeAfterACrash(t *testing.T) {
 	if got := report.String(); got != "1 due, 1 released, 1 postponed" {
 		t.Errorf("the report: %s", got)
 	}
-	if r := record(t, s, key); r.State != idempotent.StateRetryable || len(r.Steps) != 1 || !r.Expires.IsZero() {
+	if r := record(t, s, key); r.State != driver.StateRetryable || len(r.Steps) != 1 || !r.Expires.IsZero() {
 		t.Errorf("the record is %s with %d steps, expires %s", r.State, len(r.Steps), r.Expires)
 	}
 	if _, err := idempotent.Do(t.Context(), s.guard, key, func(ctx context.Context) (string, error) {
@@ -153,7 +154,7 @@ func TestFM45_StaleList(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := record(t, s, key)
-	g, _ := newGuardOver(t, listing{s.Store, []idempotent.Record{*stale}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	g, _ := newGuardOver(t, listing{s.Store, []driver.Record{*stale}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.ProvenNotExecuted()))
 	if got := report.String(); err != nil || got != "1 due, 1 marked unknown, 1 stale" && got != "1 due, 1 stale" {
 		t.Errorf("the report: %s, %v", got, err)
@@ -165,12 +166,12 @@ func TestFM45_StaleList(t *testing.T) {
 
 // listing lists what it is told.
 type listing struct {
-	idempotent.Store
-	records []idempotent.Record
+	driver.Store
+	records []driver.Record
 }
 
-func (l listing) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (l listing) Due(context.Context, time.Time) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		for _, r := range l.records {
 			if !yield(r, nil) {
 				return
@@ -178,7 +179,7 @@ func (l listing) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, er
 		}
 	}
 }
-func (l listing) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+func (l listing) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return l.Due(ctx, time.Time{})
 }
 
@@ -188,7 +189,7 @@ func TestFM46_TwoReconcilers(t *testing.T) {
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
-	s.reconcile(t, func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	s.reconcile(t, func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 		// The other one, meanwhile.
 		s.reconcile(t, answer(idempotent.Later(time.Millisecond)))
 		if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("first")); err != nil {
@@ -215,7 +216,7 @@ func TestExhausted(t *testing.T) {
 	refuse := true
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Backoff, o.MaxBackoff = 4, time.Minute, 3*time.Minute
-		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+		o.OnExhausted = func(_ context.Context, r driver.Record) error {
 			if refuse {
 				return errDown
 			}
@@ -224,7 +225,7 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 	asked := 0
-	resolve := func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+	resolve := func(context.Context, driver.Record) (idempotent.Resolution, error) {
 		asked++
 		return idempotent.Later(0), nil
 	}
@@ -283,7 +284,7 @@ func TestReconcileFailures(t *testing.T) {
 		s.leave(t, atOnce).RecordID(): func() (idempotent.Resolution, error) { return idempotent.Resolved(make(chan int)), nil },
 	}
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 		if fail := bad[r.ID]; fail != nil {
 			return fail()
 		}
@@ -356,7 +357,7 @@ func TestReconcileOptions(t *testing.T) {
 	if _, err := idempotent.ReconcileDue(t.Context(), s.guard, nil); err == nil {
 		t.Error("no resolver: no error")
 	}
-	plain, _ := newGuardOver(t, struct{ idempotent.Store }{s.Store})
+	plain, _ := newGuardOver(t, struct{ driver.Store }{s.Store})
 	if _, err := idempotent.ReconcileDue(t.Context(), plain, answer(idempotent.Later(0))); err == nil || !strings.Contains(err.Error(), "lists what is due") {
 		t.Errorf("a store without lists: got error %v", err)
 	}
@@ -429,7 +430,7 @@ func TestReconcileSweepOnly(t *testing.T) {
 		t.Errorf("%d events of a record that became unknown, want 1", n)
 	}
 	r := record(t, s, key)
-	if r.State != idempotent.StateUnknown || r.ReconcileAttempts != 0 || r.Exhausted {
+	if r.State != driver.StateUnknown || r.ReconcileAttempts != 0 || r.Exhausted {
 		t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
 	}
 }

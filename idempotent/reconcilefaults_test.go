@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -17,13 +18,13 @@ import (
 
 // yields is a list of what it is told, with errors.
 type yields struct {
-	idempotent.Store
-	records []idempotent.Record
+	driver.Store
+	records []driver.Record
 	errs    []error
 }
 
-func (y yields) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (y yields) Due(context.Context, time.Time) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		for i, r := range y.records {
 			if !yield(r, y.errs[i]) {
 				return
@@ -31,7 +32,7 @@ func (y yields) Due(context.Context, time.Time) iter.Seq2[idempotent.Record, err
 		}
 	}
 }
-func (y yields) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return y.Due(ctx, time.Time{})
 }
 
@@ -43,8 +44,8 @@ func TestReconcileListErrors(t *testing.T) {
 	first, second := s.leave(t, atOnce), s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
 	one, two := *record(t, s, first), *record(t, s, second)
-	unreadable := idempotent.Record{ID: newKey().RecordID()}
-	g, events := newGuardOver(t, yields{s.Store, []idempotent.Record{one, unreadable, {}, two}, []error{nil, errDown, errLost, nil}},
+	unreadable := driver.Record{ID: newKey().RecordID()}
+	g, events := newGuardOver(t, yields{s.Store, []driver.Record{one, unreadable, {}, two}, []error{nil, errDown, errLost, nil}},
 		func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
 	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "list of due records failed") {
@@ -53,7 +54,7 @@ func TestReconcileListErrors(t *testing.T) {
 	if got := report.String(); got != "2 due, 1 marked unknown, 1 completed, 1 failed" {
 		t.Errorf("the report: %s", got)
 	}
-	if r := record(t, s, second); r.State != idempotent.StateInProgress {
+	if r := record(t, s, second); r.State != driver.StateInProgress {
 		t.Error("it went on after the list had failed")
 	}
 	told := 0
@@ -70,10 +71,10 @@ func TestReconcileListErrors(t *testing.T) {
 // failing is a store whose Replace is answered by a hook.
 type failing struct {
 	*memstore.Store
-	replace func(r idempotent.Record) (*idempotent.Record, error)
+	replace func(r driver.Record) (*driver.Record, error)
 }
 
-func (f *failing) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (f *failing) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	if f.replace != nil {
 		if met, err := f.replace(r); met != nil || err != nil {
 			return met, err
@@ -101,7 +102,7 @@ func TestReconcileWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		swept  bool // the record is unknown already
 		answer idempotent.Resolution
-		met    func(r idempotent.Record) (*idempotent.Record, error)
+		met    func(r driver.Record) (*driver.Record, error)
 		want   string
 		kinds  []idempotent.EventKind
 	}{
@@ -140,28 +141,28 @@ func TestReconcileWrites(t *testing.T) {
 	}
 }
 
-func gone(idempotent.Record) (*idempotent.Record, error) { return nil, idempotent.ErrNoRecord }
-func down(idempotent.Record) (*idempotent.Record, error) { return nil, errDown }
+func gone(driver.Record) (*driver.Record, error) { return nil, idempotent.ErrNoRecord }
+func down(driver.Record) (*driver.Record, error) { return nil, errDown }
 
-func tooLarge(r idempotent.Record) (*idempotent.Record, error) {
-	if r.State == idempotent.StateCompleted {
+func tooLarge(r driver.Record) (*driver.Record, error) {
+	if r.State == driver.StateCompleted {
 		return nil, idempotent.ErrTooLarge
 	}
 	return nil, nil
 }
 
-func another(r idempotent.Record) (*idempotent.Record, error) {
-	r.Version = idempotent.Version{7}
+func another(r driver.Record) (*driver.Record, error) {
+	r.Version = driver.Version{7}
 	return &r, nil
 }
 
-func settledOtherwise(r idempotent.Record) (*idempotent.Record, error) {
-	r.Version, r.State, r.Encoding, r.Result = idempotent.Version{7}, idempotent.StateCompleted, "json", []byte(`"y"`)
+func settledOtherwise(r driver.Record) (*driver.Record, error) {
+	r.Version, r.State, r.Encoding, r.Result = driver.Version{7}, driver.StateCompleted, "json", []byte(`"y"`)
 	return &r, nil
 }
 
-func runningAgain(r idempotent.Record) (*idempotent.Record, error) {
-	r.Version, r.Owner, r.State = idempotent.Version{7}, idempotent.Owner{7}, idempotent.StateInProgress
+func runningAgain(r driver.Record) (*driver.Record, error) {
+	r.Version, r.Owner, r.State = driver.Version{7}, driver.Owner{7}, driver.StateInProgress
 	return &r, nil
 }
 
@@ -179,7 +180,7 @@ func TestReconcileReleased(t *testing.T) {
 	})
 	s.clock.Advance(time.Minute)
 	var asked []idempotent.RecordID
-	report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 		asked = append(asked, r.ID)
 		if v, found := r.Step("a"); !found || !v.Finished {
 			t.Errorf("the resolver sees the steps %+v", r.Steps)
@@ -194,7 +195,7 @@ func TestReconcileReleased(t *testing.T) {
 		t.Errorf("the report: %s", got)
 	}
 	for _, key := range []idempotent.Key{bare, stepped} {
-		if r := record(t, s, key); r.State != idempotent.StateRetryable || r.ReconcileAttempts != len(r.Steps) {
+		if r := record(t, s, key); r.State != driver.StateRetryable || r.ReconcileAttempts != len(r.Steps) {
 			t.Errorf("the record is %s after %d attempts with %d steps", r.State, r.ReconcileAttempts, len(r.Steps))
 		}
 	}
@@ -216,7 +217,7 @@ func TestReconcileOldest(t *testing.T) {
 	}
 	for name, settled := range map[string]int{"the oldest is settled": 0, "the youngest": 3} {
 		_ = name
-		report := s.reconcile(t, func(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+		report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 			if r.ID == keys[settled].RecordID() {
 				return idempotent.Resolved("x"), nil
 			}
@@ -238,7 +239,7 @@ func TestReconcileAttempts(t *testing.T) {
 	var handover error = errDown
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Backoff, o.MaxBackoff = 3, time.Minute, 4*time.Minute
-		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+		o.OnExhausted = func(_ context.Context, r driver.Record) error {
 			handed++
 			if !r.Exhausted || r.ReconcileAttempts != 3 {
 				t.Errorf("handed over: %+v", r)
@@ -246,7 +247,7 @@ func TestReconcileAttempts(t *testing.T) {
 			return handover
 		}
 	}
-	failed := func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+	failed := func(context.Context, driver.Record) (idempotent.Resolution, error) {
 		return idempotent.Later(time.Hour + time.Microsecond), errDown // an error is no answer; its pause is taken
 	}
 	version := record(t, s, key).Version
@@ -306,11 +307,11 @@ func TestReconcileTrustsNobody(t *testing.T) {
 		died()
 	})
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(context.Context, driver.Record) (idempotent.Resolution, error) {
 		return idempotent.Resolved("x"), errDown
 	}, func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Operations = 1, []string{"refund", "charge"}
-		o.OnExhausted = func(_ context.Context, r idempotent.Record) error {
+		o.OnExhausted = func(_ context.Context, r driver.Record) error {
 			r.Steps[0].Result[0] ^= 0xff
 			return nil
 		}
@@ -319,11 +320,11 @@ func TestReconcileTrustsNobody(t *testing.T) {
 		t.Errorf("the report: %s", got)
 	}
 	r := record(t, s, key)
-	if step, _ := r.Step("a"); r.State != idempotent.StateRetryable || string(step.Result) != `"x"` {
+	if step, _ := r.Step("a"); r.State != driver.StateRetryable || string(step.Result) != `"x"` {
 		t.Errorf("the record is %s, and its step has %s", r.State, step.Result)
 	}
-	r.State, r.Due, r.Exhausted = idempotent.StateCompleted, time.Time{}, false
-	g, _ := newGuardOver(t, yields{s.Store, []idempotent.Record{*r}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	r.State, r.Due, r.Exhausted = driver.StateCompleted, time.Time{}, false
+	g, _ := newGuardOver(t, yields{s.Store, []driver.Record{*r}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	if report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("y"))); err != nil || report.String() != "0 due, 1 stale" {
 		t.Errorf("a stale list: %s, %v", report, err)
 	}
@@ -357,7 +358,7 @@ func TestReconcileTime(t *testing.T) {
 	} {
 		s := newStranded(t)
 		s.unknowns(t, 2)
-		var due []idempotent.Record
+		var due []driver.Record
 		for r, err := range s.Due(t.Context(), s.clock.Now()) {
 			if err != nil {
 				t.Fatal(err)
@@ -374,7 +375,7 @@ func TestReconcileTime(t *testing.T) {
 	s := newStranded(t)
 	s.unknowns(t, 1)
 	ended, cancel := context.WithCancel(t.Context())
-	g, _ := newGuardOver(t, yields{s.Store, []idempotent.Record{*record(t, s, s.unknowns(t, 1))}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	g, _ := newGuardOver(t, yields{s.Store, []driver.Record{*record(t, s, s.unknowns(t, 1))}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	cancel()
 	if report, err := idempotent.ReconcileDue(ended, g, answer(idempotent.Resolved("x"))); err != nil || !report.Incomplete || report.Due != 0 {
 		t.Errorf("under an ended context: %s, %v", report, err)
@@ -431,7 +432,7 @@ func TestReconcileWorkers(t *testing.T) {
 	// Two at once meet each other.
 	s.unknowns(t, 2)
 	meeting := make(chan struct{})
-	report = s.reconcile(t, func(ctx context.Context, _ idempotent.Record) (idempotent.Resolution, error) {
+	report = s.reconcile(t, func(ctx context.Context, _ driver.Record) (idempotent.Resolution, error) {
 		select {
 		case meeting <- struct{}{}:
 		case <-meeting:
@@ -467,7 +468,7 @@ func TestReconcilerFails(t *testing.T) {
 	}
 	s.clock.Advance(time.Hour)
 	asked := 0
-	half := idempotent.Resolvers{"charge": func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+	half := idempotent.Resolvers{"charge": func(context.Context, driver.Record) (idempotent.Resolution, error) {
 		if asked++; asked == 1 {
 			return idempotent.Resolution{}, errDown
 		}

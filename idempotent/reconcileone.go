@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // one reconciles a record that was listed.
-func (r *reconciler) one(ctx context.Context, record *Record) {
+func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 	o := &r.guard.opts
 	now := o.now()
 	switch decideSweep(record, now) {
@@ -17,10 +19,10 @@ func (r *reconciler) one(ctx context.Context, record *Record) {
 		return
 	case sweepMarkUnknown:
 		r.count(func(p *Report) { p.Due++; p.MarkedUnknown++ })
-		record = r.sweep(ctx, record, StateUnknown, EventMarkedUnknown, now)
+		record = r.sweep(ctx, record, driver.StateUnknown, EventMarkedUnknown, now)
 	case sweepRelease:
 		r.count(func(p *Report) { p.Due++; p.Released++ })
-		record = r.sweep(ctx, record, StateRetryable, EventRetryable, now)
+		record = r.sweep(ctx, record, driver.StateRetryable, EventRetryable, now)
 	default:
 		r.count(func(p *Report) { p.Due++ })
 	}
@@ -35,7 +37,7 @@ func (r *reconciler) one(ctx context.Context, record *Record) {
 }
 
 // unresolved counts a record that waits on.
-func (r *reconciler) unresolved(record *Record) {
+func (r *reconciler) unresolved(record *driver.Record) {
 	r.count(func(p *Report) {
 		if p.Oldest.IsZero() || record.Created.Before(p.Oldest) {
 			p.Oldest = record.Created
@@ -45,8 +47,8 @@ func (r *reconciler) unresolved(record *Record) {
 
 // sweep writes what follows from a lease that ended. It returns nil if it was
 // not written.
-func (r *reconciler) sweep(ctx context.Context, record *Record, state State, kind EventKind, now time.Time) *Record {
-	next := r.guard.opts.transition(record, state, ReasonLeaseEnded, newVersion(), now)
+func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind EventKind, now time.Time) *driver.Record {
+	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, newVersion(), now)
 	if !r.write(ctx, &next, record.Version) {
 		return nil
 	}
@@ -55,7 +57,7 @@ func (r *reconciler) sweep(ctx context.Context, record *Record, state State, kin
 }
 
 // write replaces a record, and reports whether it did.
-func (r *reconciler) write(ctx context.Context, next *Record, was Version) bool {
+func (r *reconciler) write(ctx context.Context, next *driver.Record, was driver.Version) bool {
 	if r.opts.DryRun {
 		return true
 	}
@@ -75,7 +77,7 @@ func (r *reconciler) write(ctx context.Context, next *Record, was Version) bool 
 }
 
 // ask asks the resolver and writes its answer.
-func (r *reconciler) ask(ctx context.Context, record *Record) {
+func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	answer, err := r.callResolver(ctx, record)
 	if err == nil && answer.state != 0 {
 		err = r.settle(ctx, record, answer)
@@ -92,7 +94,7 @@ func (r *reconciler) ask(ctx context.Context, record *Record) {
 }
 
 // callResolver calls the resolver, with a copy: the record is ours.
-func (r *reconciler) callResolver(ctx context.Context, record *Record) (answer Resolution, err error) {
+func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (answer Resolution, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
 	defer func() {
@@ -104,10 +106,10 @@ func (r *reconciler) callResolver(ctx context.Context, record *Record) (answer R
 }
 
 // settle writes evidence. An error means that the evidence cannot be used.
-func (r *reconciler) settle(ctx context.Context, record *Record, answer Resolution) error {
+func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) error {
 	done := func(p *Report) { p.Completed++ }
-	if answer.state == StateRetryable {
-		if record.State == StateRetryable {
+	if answer.state == driver.StateRetryable {
+		if record.State == driver.StateRetryable {
 			return errors.New("idempotent: the record is retryable already; answer Later until it was continued, or complete it")
 		}
 		done = func(p *Report) { p.NotExecuted++ }
@@ -135,7 +137,7 @@ func (r *reconciler) settle(ctx context.Context, record *Record, answer Resoluti
 }
 
 // postpone writes when the record is due again, or that it is not any more.
-func (r *reconciler) postpone(ctx context.Context, record *Record, later time.Duration) {
+func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration) {
 	o := &r.guard.opts
 	now := o.now()
 	next := *record
@@ -167,7 +169,7 @@ func (r *reconciler) pause(attempts int) time.Duration {
 
 // exhaust gives a record up, and reports whether it did: it is handed over
 // first, so that it is never in nobody's list.
-func (r *reconciler) exhaust(ctx context.Context, record *Record, next Record, now time.Time) bool {
+func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next driver.Record, now time.Time) bool {
 	given := &next // the caller's stays as it is
 	given.ReconcileAttempts++
 	given.Due, given.Exhausted = now, true
@@ -186,7 +188,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *Record, next Record, n
 }
 
 // observe tells the observer what happened; in a dry run nothing did.
-func (r *reconciler) observe(ctx context.Context, kind EventKind, record *Record, err error) {
+func (r *reconciler) observe(ctx context.Context, kind EventKind, record *driver.Record, err error) {
 	if !r.opts.DryRun {
 		r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
 	}

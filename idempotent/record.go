@@ -1,171 +1,40 @@
 package idempotent
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// State says what is known about the work of a record.
-type State uint8
-
-const (
-	// StateInProgress: one owner may be executing until the lease ends.
-	StateInProgress State = iota + 1
-	// StateCompleted: the outcome is stored and replayed until the record expires.
-	StateCompleted
-	// StateRetryable: proven not executed, or declared safe to run again. The
-	// next request takes the record over, and its finished steps with it.
-	StateRetryable
-	// StateUnknown: the effect may or may not have happened. Only evidence
-	// leaves it: [Guard.Resolve], or the owner itself finishing late.
-	StateUnknown
-)
-
-var stateNames = [...]struct{ code, name string }{
-	StateInProgress: {"I", "in_progress"},
-	StateCompleted:  {"C", "completed"},
-	StateRetryable:  {"R", "retryable"},
-	StateUnknown:    {"U", "unknown"},
-}
-
-// String returns the state's name, for example "in_progress".
-func (s State) String() string {
-	if s < StateInProgress || s > StateUnknown {
-		return fmt.Sprintf("State(%d)", uint8(s))
-	}
-	return stateNames[s].name
-}
-
-// Code returns the letter a store keeps: I, C, R or U.
-func (s State) Code() string {
-	if s < StateInProgress || s > StateUnknown {
-		return "?"
-	}
-	return stateNames[s].code
-}
-
-// ParseState is the inverse of [State.Code]. A store fails closed on its error.
-func ParseState(code string) (State, error) {
-	for s := StateInProgress; s <= StateUnknown; s++ {
-		if stateNames[s].code == code {
-			return s, nil
-		}
-	}
-	return 0, fmt.Errorf("idempotent: unknown state %q in a record", code)
-}
-
-// Reason is the code of the transition that brought a record into its state.
-// It is for people and never decides anything.
-type Reason string
-
-const (
-	ReasonClaimed      Reason = "claimed"       // a request began
-	ReasonTakenOver    Reason = "taken_over"    // a later request began on the record of an earlier one
-	ReasonResult       Reason = "result"        // the handler returned
-	ReasonFinal        Reason = "final"         // the handler returned a Final error
-	ReasonOmitted      Reason = "omitted"       // the handler returned, but its result could not be stored
-	ReasonNotExecuted  Reason = "not_executed"  // the handler proved that nothing happened
-	ReasonNoTime       Reason = "no_time"       // the claim left too little time to begin
-	ReasonReleased     Reason = "released"      // a claim whose reply never came was given up
-	ReasonHandlerError Reason = "handler_error" // the handler failed
-	ReasonPanic        Reason = "panic"         // the handler panicked or ended its goroutine
-	ReasonUnknown      Reason = "unknown"       // the handler returned an Unknown error
-	ReasonLeaseEnded   Reason = "lease_ended"   // the owner never reported
-	ReasonResolved     Reason = "resolved"      // evidence from outside
-	ReasonCommitted    Reason = "committed"     // the handler's transaction stored the outcome
-	ReasonInterrupted  Reason = "interrupted"   // an AtMostOnce step began and did not finish
-)
-
-// Version is the write id of a record: 128 random bits, drawn anew for every
-// write. Whoever replaces a record names the version that was read.
-type Version [16]byte
-
-// Owner is the random token of one attempt, drawn anew for every attempt.
-type Owner [16]byte
-
-// The encodings that are not the name of a [Codec].
-const (
-	// EncodingFinal marks a result that is a [*FinalError].
-	EncodingFinal = "final"
-	// EncodingOmitted marks a completed record whose result could not be stored.
-	EncodingOmitted = "omitted"
-	// encodingCompressed is appended to an encoding whose bytes are gzipped.
-	encodingCompressed = "+gzip"
-)
-
-// Record is what a store keeps for a key. Times are in UTC and whole
-// milliseconds; a zero time is an absent one.
-type Record struct {
-	ID          RecordID
-	State       State
-	Reason      Reason
-	Recovery    Recovery // the promise declared when the work began
-	Owner       Owner
-	Version     Version // id of the write that made the record what it is
-	Attempt     int     // counts executions from 1; restarts when an expired record is replaced
-	Fingerprint Fingerprint
-
-	LeaseEnd time.Time // until then the owner may be executing
-	Expires  time.Time // from then on the record counts as absent; zero: never
-	Created  time.Time
-	Settled  time.Time // when the state last became completed, retryable or unknown
-
-	Encoding      string // codec of Result, or EncodingFinal, or EncodingOmitted
-	Result        []byte // the encoded outcome of a completed record, unless it is in chunks
-	Chunks        Chunks // where a large result is; see [ChunkStore]
-	ResultVersion string // Options.ResultVersion of the code that stored the result
-
-	Ref       string // the caller's own name for the resource, from [Execution.SetRef]
-	RequestID string // for people, never for logic
-
-	Steps []StepRecord // by name; dropped at completion
-
-	Due               time.Time // when reconciliation should look at the record; zero: never
-	ReconcileAttempts int
-	// Exhausted: reconciliation has given up and waits for a person. Due is when
-	// it did, and the record is in the list of the exhausted, not of the due.
-	Exhausted bool
-
-	// Extra is what a store read but did not understand, because a later
-	// version wrote it. The store that set it writes it back on Replace;
-	// nobody else looks at it.
-	Extra any
-}
-
-// Chunks describes a result that is kept beside its record, under the record's
-// id and Version. The zero value says that there is none.
-type Chunks struct {
-	Count  int      // how many there are
-	Length int      // of the result, in bytes
-	Sum    [32]byte // SHA-256 of the result
-}
+// encodingCompressed is appended to an encoding whose bytes are gzipped.
+const encodingCompressed = "+gzip"
 
 // pastRetention reports whether the record counts as absent at now.
-func (r *Record) pastRetention(now time.Time) bool {
+func pastRetention(r *driver.Record, now time.Time) bool {
 	return !r.Expires.IsZero() && !now.Before(r.Expires)
 }
 
 // leaseEnded reports whether the owner's time is over at now.
-func (r *Record) leaseEnded(now time.Time) bool { return !now.Before(r.LeaseEnd) }
+func leaseEnded(r *driver.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }
 
 // runsAgain reports whether a record whose owner failed, or never reported,
 // may run again without evidence: its promise says so, and no step forbids it.
-func (r *Record) runsAgain() bool { return r.Recovery != Reconcile && !interrupted(r.Steps) }
+func runsAgain(r *driver.Record) bool { return r.Recovery != Reconcile && !interrupted(r.Steps) }
 
 // schedule sets when the record expires and when reconciliation is due, from
 // its state. It is the one place that knows who never expires: what money may
 // hang on, unless UnresolvedRetention bounds it. The lease end bounds every
 // expiry, so that no retention, however short, can let a second request in
 // beside a running one.
-func (r *Record) schedule(now time.Time, o *Options) {
+func schedule(r *driver.Record, now time.Time, o *Options) {
 	r.Expires, r.Due = time.Time{}, time.Time{}
 	switch {
-	case r.State == StateInProgress && r.Recovery == Rerun && r.runsAgain():
+	case r.State == driver.StateInProgress && r.Recovery == Rerun && runsAgain(r):
 		r.Expires = r.LeaseEnd.Add(o.Retention)
-	case r.State == StateInProgress:
+	case r.State == driver.StateInProgress:
 		r.Due = r.LeaseEnd
 		r.Expires = o.unresolvedExpiry(r.LeaseEnd)
-	case r.State == StateUnknown, r.State == StateRetryable && r.Recovery == Resume && len(r.Steps) > 0:
+	case r.State == driver.StateUnknown, r.State == driver.StateRetryable && r.Recovery == Resume && len(r.Steps) > 0:
 		r.Due = now.Add(o.ReconcileAfter)
 		r.Expires = o.unresolvedExpiry(now)
 	default:
@@ -183,14 +52,4 @@ func (o *Options) unresolvedExpiry(since time.Time) time.Time {
 		return time.Time{}
 	}
 	return since.Add(o.UnresolvedRetention)
-}
-
-// Clone returns a copy that shares no memory with r, but for Extra.
-func (r *Record) Clone() *Record {
-	c := *r
-	if r.Result != nil {
-		c.Result = append([]byte{}, r.Result...)
-	}
-	c.Steps = cloneSteps(r.Steps)
-	return &c
 }

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A clone is equal, down to whether there is a result, and changing it changes
@@ -12,7 +12,7 @@ import (
 func TestRecordClone(t *testing.T) {
 	t.Parallel()
 	for _, result := range [][]byte{nil, {}, []byte("ch_1")} {
-		r := idempotent.Record{ID: "charge#key", Result: result, Ref: "orders/1"}
+		r := driver.Record{ID: "charge#key", Result: result, Ref: "orders/1"}
 		c := r.Clone()
 		if !reflect.DeepEqual(*c, r) {
 			t.Errorf("got %+v, want %+v", *c, r)

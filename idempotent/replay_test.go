@@ -7,23 +7,24 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 // What keeps a result from being replayed is said in words that lead to it.
 func TestReplayUnavailableSaysWhy(t *testing.T) {
 	t.Parallel()
-	inChunks := idempotent.Record{State: idempotent.StateCompleted, Encoding: "json", Chunks: idempotent.Chunks{Count: 1, Length: 3}}
+	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3}}
 	for want, row := range map[string]struct {
-		store  idempotent.Store
-		record idempotent.Record
+		store  driver.Store
+		record driver.Record
 	}{
-		"could not be stored":      {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: idempotent.EncodingOmitted}},
-		"result is damaged":        {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")}},
+		"could not be stored":      {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingOmitted}},
+		"result is damaged":        {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")}},
 		"this store keeps none":    {memstore.New(), inChunks},
 		"chunk of the stored":      {newChunked(), inChunks},
-		"Final error is damaged":   {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: idempotent.EncodingFinal, Result: []byte("{")}},
-		"does not decode into a *": {memstore.New(), idempotent.Record{State: idempotent.StateCompleted, Encoding: "json", Result: []byte("{")}},
+		"Final error is damaged":   {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingFinal, Result: []byte("{")}},
+		"does not decode into a *": {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json", Result: []byte("{")}},
 	} {
 		s, key := &watched{Store: row.store}, newKey()
 		s.holds(t, key, row.record)
@@ -62,7 +63,7 @@ type counted struct {
 	fetched int
 }
 
-func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	c.fetched++
 	return c.chunked.GetChunks(ctx, id, v, count)
 }

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Resolution is evidence about a record: build it with [Resolved],
 // [ResolvedWith], [ResolvedFinal] or [ProvenNotExecuted]. [Later] is the lack
 // of it.
 type Resolution struct {
-	state State // 0: Later
+	state driver.State // 0: Later
 	later time.Duration
 	codec Codec // nil: the guard's
 	value any
@@ -20,25 +22,25 @@ type Resolution struct {
 
 // Resolved says that the work was done and what its result is. The value is
 // what the handler would have returned; replays return it.
-func Resolved(value any) Resolution { return Resolution{state: StateCompleted, value: value} }
+func Resolved(value any) Resolution { return Resolution{state: driver.StateCompleted, value: value} }
 
 // ResolvedWith is [Resolved] for a record whose handler stores its results
 // with another codec than the guard's, as adapters do.
 func ResolvedWith(codec Codec, value any) Resolution {
-	return Resolution{state: StateCompleted, codec: codec, value: value}
+	return Resolution{state: driver.StateCompleted, codec: codec, value: value}
 }
 
 // ResolvedFinal says that the work ended with a business outcome: replays
 // return it as a [*FinalError].
 func ResolvedFinal(code, message string) Resolution {
-	return Resolution{state: StateCompleted, final: &FinalError{Code: code, Message: message}}
+	return Resolution{state: driver.StateCompleted, final: &FinalError{Code: code, Message: message}}
 }
 
 // ProvenNotExecuted says that no effect happened and none can happen any more,
 // because whoever worked on it is dead and not merely late. The next request
 // with the key runs. Of a record with steps it speaks of what was begun and not
 // finished: the finished ones keep their results.
-func ProvenNotExecuted() Resolution { return Resolution{state: StateRetryable} }
+func ProvenNotExecuted() Resolution { return Resolution{state: driver.StateRetryable} }
 
 // Later says that nothing is known yet: [ReconcileDue] asks again after d, or,
 // if d is zero, when its own backoff says.
@@ -77,7 +79,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 
 // settleByEvidence writes what the evidence makes of the record, which may have
 // changed since it was read.
-func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outcome) (err error) {
+func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, want outcome) (err error) {
 	id := current.ID
 	about, version := current.Owner, newVersion()
 	for range maxResolveRounds {
@@ -90,7 +92,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outc
 				return g.resolveFailed(ctx, id, "put the result of", err)
 			}
 		}
-		next.setOutcome(want)
+		setOutcome(&next, want)
 		met, err := g.replace(ctx, next, current.Version)
 		if err != nil {
 			return g.resolveFailed(ctx, id, "replace", err)
@@ -100,7 +102,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outc
 			return nil
 		}
 		current = met
-		if want.state != StateCompleted {
+		if want.state != driver.StateCompleted {
 			version = newVersion() // as in settle: the first may have stood there
 		}
 	}
@@ -110,7 +112,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *Record, want outc
 // judgeResolution says what the evidence want, about the work of the owner
 // about, makes of the record current: the record to write, or that it is done
 // and with which error.
-func (g *Guard) judgeResolution(ctx context.Context, current *Record, about Owner, want outcome, v Version) (next Record, done bool, err error) {
+func (g *Guard) judgeResolution(ctx context.Context, current *driver.Record, about driver.Owner, want outcome, v driver.Version) (next driver.Record, done bool, err error) {
 	o, id := &g.opts, current.ID
 	now := o.now()
 	switch decideResolution(current, about, want.state, now) {
@@ -133,9 +135,9 @@ func (g *Guard) judgeResolution(ctx context.Context, current *Record, about Owne
 		o.observe(ctx, EventContradicted, id.Operation(), current, nil)
 	}
 	next = o.transition(current, want.state, want.reason, v, now)
-	if want.state == StateRetryable {
+	if want.state == driver.StateRetryable {
 		next.Steps = finishedSteps(next.Steps)
-		next.schedule(now, o)
+		schedule(&next, now, o)
 	}
 	return next, false, nil
 }
@@ -155,13 +157,13 @@ func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op string, err e
 
 // resolutionOutcome encodes the evidence as the handler's outcome would be.
 func (o *Options) resolutionOutcome(r Resolution) (outcome, error) {
-	out := outcome{state: r.state, reason: ReasonResolved}
+	out := outcome{state: r.state, reason: driver.ReasonResolved}
 	switch {
 	case r.state == 0:
 		return out, errors.New("idempotent: this Resolution says nothing; use Resolved, ResolvedFinal or ProvenNotExecuted")
-	case r.state == StateRetryable:
+	case r.state == driver.StateRetryable:
 	case r.final != nil:
-		out.encoding, out.result = EncodingFinal, encodeFinal(r.final)
+		out.encoding, out.result = driver.EncodingFinal, encodeFinal(r.final)
 	default:
 		codec := r.codec
 		if codec == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -18,9 +19,9 @@ func TestResolveRefusals(t *testing.T) {
 	t.Parallel()
 	id := newKey().RecordID()
 	down := errors.New("store down")
-	unknown := idempotent.Record{ID: id, State: idempotent.StateUnknown, Expires: time.Time{}}
+	unknown := driver.Record{ID: id, State: driver.StateUnknown, Expires: time.Time{}}
 	for name, row := range map[string]struct {
-		store      idempotent.Store
+		store      driver.Store
 		id         idempotent.RecordID
 		resolution idempotent.Resolution
 		want       error
@@ -35,7 +36,7 @@ func TestResolveRefusals(t *testing.T) {
 		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
 		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), idempotent.ErrTooLarge, "result"},
 		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), idempotent.ErrStore, "changed"},
-		"expired":         {holding(t, idempotent.Record{ID: id, State: idempotent.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
+		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
 		g, events := newGuardOver(t, row.store)
 		err := g.Resolve(t.Context(), row.id, row.resolution)
@@ -54,7 +55,7 @@ func TestResolveRefusals(t *testing.T) {
 	}
 }
 
-func holding(t *testing.T, r idempotent.Record) *memstore.Store {
+func holding(t *testing.T, r driver.Record) *memstore.Store {
 	t.Helper()
 	s := memstore.New()
 	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
@@ -107,14 +108,14 @@ func TestResolveKeepsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after.Version == before.Version || after.Owner != before.Owner || after.Attempt != 1 || after.Ref != "orders/7" ||
-		!after.Created.Equal(before.Created) || after.Reason != idempotent.ReasonResolved || !after.Due.IsZero() || after.Expires.IsZero() {
+		!after.Created.Equal(before.Created) || after.Reason != driver.ReasonResolved || !after.Due.IsZero() || after.Expires.IsZero() {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
 }
 
 // unknownRecord returns a guard over s and the key of a record in it whose
 // outcome is unknown.
-func unknownRecord(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, idempotent.Key) {
+func unknownRecord(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) (*idempotent.Guard, idempotent.Key) {
 	t.Helper()
 	g, _ := newGuardOver(t, s, optFns...)
 	key := newKey()
@@ -148,11 +149,11 @@ func TestNotExecutedHasNoResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
 	g, key := unknownRecord(t, s)
-	s.change(t, key, func(r *idempotent.Record) { r.LeaseEnd = r.Created })
+	s.change(t, key, func(r *driver.Record) { r.LeaseEnd = r.Created })
 	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.record(t, key); r.State != idempotent.StateRetryable || r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
+	if r := s.record(t, key); r.State != driver.StateRetryable || r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
 		t.Errorf("the record is %+v, want no result in it", r)
 	}
 }
@@ -168,8 +169,8 @@ func TestWriteIDsOfLaterResolutions(t *testing.T) {
 		"not executed": {idempotent.ProvenNotExecuted(), false},
 	} {
 		s, key := watch(), newKey()
-		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown})
-		ids := s.interrupted(t, key, func(r *idempotent.Record) { r.ReconcileAttempts++ })
+		s.holds(t, key, driver.Record{State: driver.StateUnknown})
+		ids := s.interrupted(t, key, func(r *driver.Record) { r.ReconcileAttempts++ })
 		g, _ := newGuardOver(t, s)
 		if err := g.Resolve(t.Context(), key.RecordID(), row.resolution); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -194,9 +195,9 @@ func TestTooEarlySaysHowLong(t *testing.T) {
 		"a later one ended": {now.Add(-time.Minute), now.Add(-time.Second), 0},
 	} {
 		s, key := watch(), newKey()
-		s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: row.lease})
+		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: row.lease})
 		if !row.next.IsZero() {
-			s.interrupted(t, key, func(r *idempotent.Record) { r.Owner[0]++; r.LeaseEnd = row.next })
+			s.interrupted(t, key, func(r *driver.Record) { r.Owner[0]++; r.LeaseEnd = row.next })
 		}
 		g, _ := newGuardOver(t, s, fixed(now))
 		err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted())
@@ -211,21 +212,21 @@ func TestTooEarlySaysHowLong(t *testing.T) {
 // that are finished, and the record is due as long as there are any.
 func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 	t.Parallel()
-	finished := idempotent.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}
-	begun := idempotent.StepRecord{Name: "inform", Mode: idempotent.AtMostOnce}
-	for _, row := range []struct{ before, after []idempotent.StepRecord }{
-		{[]idempotent.StepRecord{finished, begun}, []idempotent.StepRecord{finished}},
-		{[]idempotent.StepRecord{begun}, nil},
+	finished := driver.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}
+	begun := driver.StepRecord{Name: "inform", Mode: idempotent.AtMostOnce}
+	for _, row := range []struct{ before, after []driver.StepRecord }{
+		{[]driver.StepRecord{finished, begun}, []driver.StepRecord{finished}},
+		{[]driver.StepRecord{begun}, nil},
 	} {
 		s, key := watch(), newKey()
-		s.holds(t, key, idempotent.Record{State: idempotent.StateUnknown, Recovery: idempotent.Resume, Steps: row.before})
+		s.holds(t, key, driver.Record{State: driver.StateUnknown, Recovery: idempotent.Resume, Steps: row.before})
 		g, _ := newGuardOver(t, s)
 		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
 			t.Fatal(err)
 		}
 		r := s.record(t, key)
-		same := slices.EqualFunc(r.Steps, row.after, func(a, b idempotent.StepRecord) bool { return a.Name == b.Name && a.Finished == b.Finished })
-		if listed := len(row.after) > 0; r.State != idempotent.StateRetryable || !same || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
+		same := slices.EqualFunc(r.Steps, row.after, func(a, b driver.StepRecord) bool { return a.Name == b.Name && a.Finished == b.Finished })
+		if listed := len(row.after) > 0; r.State != driver.StateRetryable || !same || r.Due.IsZero() == listed || r.Expires.IsZero() != listed {
 			t.Errorf("the record is %s with %v, due %v, expires %v", r.State, r.Steps, r.Due, r.Expires)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 const (
@@ -42,14 +44,14 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 // decodeResult reads the result of a completed record into the value that v
 // points to. The error is a [*FinalError] if that is the outcome, and a
 // [*ReplayUnavailableError] for anything that keeps it from being read.
-func decodeResult(o *Options, r *Record, v any) error {
+func decodeResult(o *Options, r *driver.Record, v any) error {
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}
 	switch r.Encoding {
-	case EncodingOmitted:
+	case driver.EncodingOmitted:
 		return unavailable("the result could not be stored")
-	case EncodingFinal:
+	case driver.EncodingFinal:
 		final, err := decodeFinal(r.Result)
 		if err != nil {
 			return unavailable("the stored Final error is damaged")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Resolvers are the resolvers of a table that several operations share, by
@@ -13,7 +15,7 @@ type Resolvers map[string]ResolveFunc
 // Resolve is a [ResolveFunc]: it asks the resolver of the record's operation.
 // Without one it fails, so that the record ends among the exhausted and not
 // nowhere.
-func (m Resolvers) Resolve(ctx context.Context, r Record) (Resolution, error) {
+func (m Resolvers) Resolve(ctx context.Context, r driver.Record) (Resolution, error) {
 	resolve := m[r.ID.Operation()]
 	if resolve == nil {
 		return Resolution{}, fmt.Errorf("idempotent: no resolver for the operation %q", r.ID.Operation())

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // settlement is what became of an outcome.
 type settlement struct {
-	stored   bool    // a retry gets what we reported
-	record   *Record // if stored: as it stands now
-	standing *Record // another outcome stands, and is everybody's answer
-	lost     bool    // somebody else owns the record
+	stored   bool           // a retry gets what we reported
+	record   *driver.Record // if stored: as it stands now
+	standing *driver.Record // another outcome stands, and is everybody's answer
+	lost     bool           // somebody else owns the record
 }
 
 // maxSettleRounds bounds how often an outcome is written again because the
@@ -28,16 +30,16 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	defer cancel()
 	now := a.opts.now()
 	kind := settledEvent(out.state)
-	version := Version(a.random.draw()) // the chunks are kept under it
+	version := driver.Version(a.random.draw()) // the chunks are kept under it
 	if a.guard.keepsBeside(out) {
 		out = a.putLarge(ctx, w.held, version, out, now)
 	}
 	for range maxSettleRounds {
 		next := a.opts.transition(w.held, out.state, out.reason, version, now)
-		next.setOutcome(out)
+		setOutcome(&next, out)
 		current, err := a.guard.replace(ctx, next, w.held.Version)
 		switch {
-		case errors.Is(err, ErrTooLarge) && out.encoding != EncodingOmitted:
+		case errors.Is(err, ErrTooLarge) && out.encoding != driver.EncodingOmitted:
 			a.observe(ctx, EventCompletionFailed, &next, err)
 			out = out.omitted(err)
 			continue
@@ -52,7 +54,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 				whole.Result = out.result
 				a.guard.cache.put(&whole, now)
 			}
-			return settlement{stored: out.encoding != EncodingOmitted, record: &next}
+			return settlement{stored: out.encoding != driver.EncodingOmitted, record: &next}
 		}
 		now = a.opts.now()
 		switch decideLate(current, a.owner, a.fp, out.state, now) {
@@ -83,7 +85,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 		// not applied, and its id serves the next round. Any other outcome may
 		// have been applied and replaced before the reply came: its id must not
 		// come back.
-		if out.state != StateCompleted {
+		if out.state != driver.StateCompleted {
 			version = a.random.draw()
 		}
 		w.meet(current)
@@ -92,11 +94,11 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	return settlement{}
 }
 
-func settledEvent(s State) EventKind {
+func settledEvent(s driver.State) EventKind {
 	switch s {
-	case StateCompleted:
+	case driver.StateCompleted:
 		return EventCompleted
-	case StateRetryable:
+	case driver.StateRetryable:
 		return EventRetryable
 	default:
 		return EventMarkedUnknown
@@ -106,7 +108,7 @@ func settledEvent(s State) EventKind {
 // putLarge writes a large result beside the record held, ahead of the outcome
 // and with a time budget of its own: two thirds of what is left, the rest is
 // the record's. A result that does not fit in is omitted.
-func (a *attempt) putLarge(ctx context.Context, held *Record, version Version, out outcome, now time.Time) outcome {
+func (a *attempt) putLarge(ctx context.Context, held *driver.Record, version driver.Version, out outcome, now time.Time) outcome {
 	ctx, cancel := withinTwoThirds(ctx)
 	defer cancel()
 	expires := a.opts.transition(held, out.state, out.reason, version, now).Expires
@@ -126,5 +128,5 @@ func withinTwoThirds(ctx context.Context) (context.Context, context.CancelFunc) 
 
 // omitted returns the outcome without its result.
 func (o outcome) omitted(err error) outcome {
-	return outcome{state: o.state, reason: ReasonOmitted, encoding: EncodingOmitted, version: o.version, err: err}
+	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, version: o.version, err: err}
 }

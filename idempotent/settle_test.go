@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -58,12 +59,12 @@ func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 		s, key, clock := watch(), newKey(), &idempotenttest.Clock{}
 		g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
 		var late time.Time
-		s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 			s.replace = nil
 			clock.Advance(time.Minute)
 			late = clock.Now()
-			return s.change(t, key, func(r *idempotent.Record) {
-				r.State, r.Ref, r.ReconcileAttempts, r.Extra = idempotent.StateUnknown, "orders/other", 3, "later"
+			return s.change(t, key, func(r *driver.Record) {
+				r.State, r.Ref, r.ReconcileAttempts, r.Extra = driver.StateUnknown, "orders/other", 3, "later"
 			}), nil
 		}
 		out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
@@ -80,7 +81,7 @@ func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 			want = "orders/other"
 		}
 		r := s.record(t, key)
-		if r.State != idempotent.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || r.Extra != "later" {
+		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || r.Extra != "later" {
 			t.Errorf("the record is %+v, want it completed for %q, with what a later version wrote and nothing left to reconcile", r, want)
 		}
 		if r.Settled.Before(late.Truncate(time.Millisecond)) {
@@ -102,7 +103,7 @@ func TestWriteIDsOfLaterRounds(t *testing.T) {
 		"retryable": {idempotent.NotExecuted(errors.New("busy")), false},
 	} {
 		s, key := watch(), newKey()
-		ids := s.interrupted(t, key, func(r *idempotent.Record) { r.State = idempotent.StateUnknown })
+		ids := s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 		g, _ := newGuardOver(t, s)
 		idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", row.err })
 		if len(*ids) != 2 || ((*ids)[0] == (*ids)[1]) != row.same {
@@ -116,9 +117,9 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
 	g, events := newGuardOver(t, s)
-	var swept *idempotent.Record
+	var swept *driver.Record
 	idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
-		swept = s.change(t, key, func(r *idempotent.Record) { r.State = idempotent.StateUnknown })
+		swept = s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 		return "", errors.New("no reply")
 	})
 	if r := s.record(t, key); r.Version != swept.Version || events.Count(idempotent.EventLateCompletion) != 0 {
@@ -132,7 +133,7 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 func TestTooLargeWithoutItsResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
-	s.replace = func(context.Context, idempotent.Record) (*idempotent.Record, error) {
+	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
 		return nil, idempotent.ErrTooLarge
 	}
 	g, events := newGuardOver(t, s)

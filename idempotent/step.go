@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // StepOptions are given to [Step]. The zero value of each field is its
@@ -99,7 +101,7 @@ func (o *Options) declares(name string) bool {
 
 // checkRecorded reports a step in r that this code does not know. Going on
 // would do again what it did, under another name.
-func (o *Options) checkRecorded(r *Record) error {
+func (o *Options) checkRecorded(r *driver.Record) error {
 	for _, s := range r.Steps {
 		if !o.declares(s.Name) {
 			return &StepError{Step: s.Name, Problem: "is recorded and not declared in Options.Steps; deploy code that knows it, or resolve the record"}

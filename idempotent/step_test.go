@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -25,7 +26,7 @@ func atMostOnce(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce }
 
 var errDown = errors.New("the provider is down")
 
-func record(t *testing.T, s idempotent.Store, key idempotent.Key) *idempotent.Record {
+func record(t *testing.T, s driver.Store, key idempotent.Key) *driver.Record {
 	t.Helper()
 	r, err := s.Get(t.Context(), key.RecordID())
 	if err != nil {
@@ -67,7 +68,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("got error %v, want the handler's own", err)
 	}
 	r := record(t, store, key)
-	if r.State != idempotent.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
+	if r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
 		t.Errorf("the record is %s, expires %s, due %s; want retryable, never, and listed", r.State, r.Expires, r.Due)
 	}
 	if s, _ := r.Step("authorise"); !s.Finished || s.Attempt != 1 {
@@ -85,7 +86,7 @@ func TestResume(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "authorise capture capture" {
 		t.Errorf("ran %s", got)
 	}
-	if r := record(t, store, key); r.State != idempotent.StateCompleted || r.Steps != nil || r.Attempt != 2 {
+	if r := record(t, store, key); r.State != driver.StateCompleted || r.Steps != nil || r.Attempt != 2 {
 		t.Errorf("the record is %s with steps %v, attempt %d", r.State, r.Steps, r.Attempt)
 	}
 	id := key.RecordID()
@@ -111,21 +112,21 @@ func TestStepOutcomes(t *testing.T) {
 		mode     func(*idempotent.StepOptions)
 		step     error // of the step
 		handler  func(error) error
-		state    idempotent.State
-		reason   idempotent.Reason
+		state    driver.State
+		reason   driver.Reason
 		steps    int
 	}{
-		{"Resume, at least once, fails", resume("s"), nil, errDown, nil, idempotent.StateRetryable, idempotent.ReasonHandlerError, 1},
-		{"Resume, at most once, fails", resume("s"), atMostOnce, errDown, nil, idempotent.StateUnknown, idempotent.ReasonInterrupted, 1},
-		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, idempotent.StateRetryable, idempotent.ReasonNotExecuted, 0},
-		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, idempotent.StateRetryable, idempotent.ReasonNotExecuted, 0},
-		{"Resume, at most once, fails, handler says Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, idempotent.StateCompleted, idempotent.ReasonFinal, 0},
-		{"Resume, at most once, fails, handler goes on", resume("s"), atMostOnce, errDown, func(error) error { return nil }, idempotent.StateCompleted, idempotent.ReasonResult, 0},
-		{"NotExecuted after a step is ignored", resume("s"), nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, idempotent.StateRetryable, idempotent.ReasonHandlerError, 1},
-		{"NotExecuted after a step under Reconcile", nil, nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, idempotent.StateUnknown, idempotent.ReasonHandlerError, 1},
-		{"Rerun, at most once, fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, errDown, nil, idempotent.StateUnknown, idempotent.ReasonInterrupted, 1},
-		{"Rerun, at most once, done, handler fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, nil, func(error) error { return errDown }, idempotent.StateRetryable, idempotent.ReasonHandlerError, 1},
-		{"Unknown stays unknown", resume("s"), nil, nil, func(error) error { return idempotent.Unknown(errDown) }, idempotent.StateUnknown, idempotent.ReasonUnknown, 1},
+		{"Resume, at least once, fails", resume("s"), nil, errDown, nil, driver.StateRetryable, driver.ReasonHandlerError, 1},
+		{"Resume, at most once, fails", resume("s"), atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
+		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonNotExecuted, 0},
+		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonNotExecuted, 0},
+		{"Resume, at most once, fails, handler says Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, driver.StateCompleted, driver.ReasonFinal, 0},
+		{"Resume, at most once, fails, handler goes on", resume("s"), atMostOnce, errDown, func(error) error { return nil }, driver.StateCompleted, driver.ReasonResult, 0},
+		{"NotExecuted after a step is ignored", resume("s"), nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateRetryable, driver.ReasonHandlerError, 1},
+		{"NotExecuted after a step under Reconcile", nil, nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateUnknown, driver.ReasonHandlerError, 1},
+		{"Rerun, at most once, fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
+		{"Rerun, at most once, done, handler fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, nil, func(error) error { return errDown }, driver.StateRetryable, driver.ReasonHandlerError, 1},
+		{"Unknown stays unknown", resume("s"), nil, nil, func(error) error { return idempotent.Unknown(errDown) }, driver.StateUnknown, driver.ReasonUnknown, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +181,7 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 				}, atMostOnce)
 			}
 			// The process dies inside the step: what is in the store is all there is.
-			var died idempotent.Record
+			var died driver.Record
 			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 				return idempotent.Step(ctx, "s", func(context.Context) (int, error) {
 					ran++
@@ -293,7 +294,7 @@ func TestFM64_LeakedGoroutine(t *testing.T) {
 		t.Errorf("a new step: got error %v, want %v", err, idempotent.ErrSealed)
 	}
 	e, _ := idempotent.FromContext(leaked)
-	if err := e.Commit(leaked, 9, func(context.Context, idempotent.Record, idempotent.Version) (*idempotent.Record, error) {
+	if err := e.Commit(leaked, 9, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 		t.Error("a transaction was sent after the outcome")
 		return nil, nil
 	}); err != idempotent.ErrSealed {
@@ -432,7 +433,7 @@ func TestStepSize(t *testing.T) {
 		if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got error %v, want one that says %q", test.name, err, test.says)
 		}
-		if r := record(t, store, key); r.State != idempotent.StateRetryable || len(r.Steps) != len(test.sizes) {
+		if r := record(t, store, key); r.State != driver.StateRetryable || len(r.Steps) != len(test.sizes) {
 			t.Errorf("%s: the record is %s with %d steps", test.name, r.State, len(r.Steps))
 		}
 	}

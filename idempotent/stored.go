@@ -4,23 +4,25 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Stored returns what the completed record r keeps as its outcome: the name of
-// the encoding, which is that of a [Codec] or [EncodingFinal], and the encoded
+// the encoding, which is that of a [Codec] or [driver.EncodingFinal], and the encoded
 // bytes, uncompressed. A large result is fetched from beside its record and
 // checked. It is for tools that show records; a handler's replay is decoded.
 //
 // A result that was omitted, is missing or was altered, and a record that is not
 // completed, are a [*ReplayUnavailableError].
-func (g *Guard) Stored(ctx context.Context, r Record) (encoding string, data []byte, err error) {
+func (g *Guard) Stored(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}
 	switch {
-	case r.State != StateCompleted:
+	case r.State != driver.StateCompleted:
 		return "", nil, unavailable(fmt.Sprintf("the record is %s", r.State))
-	case r.Encoding == EncodingOmitted:
+	case r.Encoding == driver.EncodingOmitted:
 		return "", nil, unavailable("the result could not be stored")
 	}
 	whole, err := g.withChunks(ctx, &r)

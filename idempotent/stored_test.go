@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What a tool is shown is what the codec wrote, wherever and however it is kept.
@@ -55,11 +56,11 @@ func TestStored(t *testing.T) {
 func TestStored_Unavailable(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
-	for name, r := range map[string]idempotent.Record{
-		"unknown":   {State: idempotent.StateUnknown},
-		"omitted":   {State: idempotent.StateCompleted, Encoding: idempotent.EncodingOmitted},
-		"damaged":   {State: idempotent.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")},
-		"in chunks": {State: idempotent.StateCompleted, Encoding: "json", Chunks: idempotent.Chunks{Count: 1, Length: 1}},
+	for name, r := range map[string]driver.Record{
+		"unknown":   {State: driver.StateUnknown},
+		"omitted":   {State: driver.StateCompleted, Encoding: driver.EncodingOmitted},
+		"damaged":   {State: driver.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")},
+		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()
 		if encoding, data, err := g.Stored(t.Context(), r); encoding != "" || data != nil || !errors.Is(err, idempotent.ErrReplayUnavailable) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The pauses of a request that waits for another one: about waitFirst before
@@ -23,7 +25,7 @@ type waiter struct {
 // await pauses and looks at the record of the running request again. It
 // returns false when there is no patience left: the time of WaitFor is up, or
 // the handler's own time would be.
-func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *Record, again bool, err error) {
+func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *driver.Record, again bool, err error) {
 	if a.opts.WaitFor == 0 {
 		return nil, false, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -17,8 +18,8 @@ import (
 func waits(t *testing.T, s *watched, left time.Duration, optFns ...func(*idempotent.Options)) (looks []time.Duration, took time.Duration, err error) {
 	t.Helper()
 	key, start := newKey(), time.Now()
-	s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-	s.get = func() (*idempotent.Record, error) {
+	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+	s.get = func() (*driver.Record, error) {
 		looks = append(looks, time.Since(start))
 		return s.record(t, key), nil
 	}
@@ -71,8 +72,8 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, key, down := watch(), newKey(), errors.New("down")
-		s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-		s.get = func() (*idempotent.Record, error) { return nil, down }
+		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+		s.get = func() (*driver.Record, error) { return nil, down }
 		g, events := newGuardOver(t, s, waitFor(time.Minute))
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, down) {
@@ -89,18 +90,18 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 func TestWaitedUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for state, want := range map[idempotent.State]error{
-			idempotent.StateCompleted:  nil,
-			idempotent.StateInProgress: idempotent.ErrInProgress,
-			idempotent.StateRetryable:  idempotent.ErrNoTime,
-			idempotent.StateUnknown:    idempotent.ErrNoTime,
+		for state, want := range map[driver.State]error{
+			driver.StateCompleted:  nil,
+			driver.StateInProgress: idempotent.ErrInProgress,
+			driver.StateRetryable:  idempotent.ErrNoTime,
+			driver.StateUnknown:    idempotent.ErrNoTime,
 		} {
 			const whole = 10 * time.Second
 			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-			s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-			s.get = func() (*idempotent.Record, error) {
+			s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+			s.get = func() (*driver.Record, error) {
 				clock.Advance(whole)
-				return s.change(t, key, func(r *idempotent.Record) {
+				return s.change(t, key, func(r *driver.Record) {
 					r.State, r.Encoding, r.Result = state, "json", []byte(`"ch_1"`)
 				}), nil
 			}
@@ -119,8 +120,8 @@ func TestWaitedForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const whole = 10 * time.Second
 		s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
-		s.holds(t, key, idempotent.Record{State: idempotent.StateInProgress, LeaseEnd: now().Add(time.Hour)})
-		s.get = func() (*idempotent.Record, error) {
+		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+		s.get = func() (*driver.Record, error) {
 			clock.Advance(whole)
 			return nil, idempotent.ErrNoRecord
 		}

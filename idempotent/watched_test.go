@@ -7,22 +7,23 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 // watched is a store under a test's eyes: it lists what it is asked, and a hook
 // may answer in the store's place. One request at a time.
 type watched struct {
-	idempotent.Store
+	driver.Store
 	calls   []string // "insert", "replace" and "get", in order
-	insert  func(r idempotent.Record) (*idempotent.Record, error)
-	replace func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error)
-	get     func() (*idempotent.Record, error)
+	insert  func(r driver.Record) (*driver.Record, error)
+	replace func(ctx context.Context, r driver.Record) (*driver.Record, error)
+	get     func() (*driver.Record, error)
 }
 
 func watch() *watched { return &watched{Store: memstore.New()} }
 
-func (s *watched) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *watched) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	s.calls = append(s.calls, "insert")
 	if s.insert != nil {
 		return s.insert(r)
@@ -30,7 +31,7 @@ func (s *watched) Insert(ctx context.Context, r idempotent.Record, now time.Time
 	return s.Store.Insert(ctx, r, now)
 }
 
-func (s *watched) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *watched) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.calls = append(s.calls, "replace")
 	if s.replace != nil {
 		return s.replace(ctx, r)
@@ -38,7 +39,7 @@ func (s *watched) Replace(ctx context.Context, r idempotent.Record, was idempote
 	return s.Store.Replace(ctx, r, was)
 }
 
-func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	s.calls = append(s.calls, "get")
 	if s.get != nil {
 		return s.get()
@@ -47,16 +48,16 @@ func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.
 }
 
 // holds puts a record of key into the store, as somebody else left it.
-func (s *watched) holds(t *testing.T, key idempotent.Key, r idempotent.Record) {
+func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 	t.Helper()
-	r.ID, r.Fingerprint, r.Version = key.RecordID(), key.Fingerprint, idempotent.Version{1}
+	r.ID, r.Fingerprint, r.Version = key.RecordID(), key.Fingerprint, driver.Version{1}
 	if met, err := s.Store.Insert(t.Context(), r, time.Unix(0, 0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
 }
 
 // record returns what stands under key.
-func (s *watched) record(t *testing.T, key idempotent.Key) *idempotent.Record {
+func (s *watched) record(t *testing.T, key idempotent.Key) *driver.Record {
 	t.Helper()
 	r, err := s.Store.Get(t.Context(), key.RecordID())
 	if err != nil {
@@ -66,11 +67,11 @@ func (s *watched) record(t *testing.T, key idempotent.Key) *idempotent.Record {
 }
 
 // change lets somebody else write the record of key, and returns it.
-func (s *watched) change(t *testing.T, key idempotent.Key, f func(*idempotent.Record)) *idempotent.Record {
+func (s *watched) change(t *testing.T, key idempotent.Key, f func(*driver.Record)) *driver.Record {
 	t.Helper()
 	r := s.record(t, key)
 	was := r.Version
-	r.Version = idempotent.Version{0xff}
+	r.Version = driver.Version{0xff}
 	f(r)
 	if met, err := s.Store.Replace(t.Context(), *r, was); met != nil || err != nil {
 		t.Fatal(met, err)
@@ -80,9 +81,9 @@ func (s *watched) change(t *testing.T, key idempotent.Key, f func(*idempotent.Re
 
 // interrupted lets somebody else write the record of key just before the next
 // Replace, once, and returns the write ids of all that come.
-func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*idempotent.Record)) (ids *[]idempotent.Version) {
-	ids = &[]idempotent.Version{}
-	s.replace = func(ctx context.Context, r idempotent.Record) (*idempotent.Record, error) {
+func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*driver.Record)) (ids *[]driver.Version) {
+	ids = &[]driver.Version{}
+	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		*ids = append(*ids, r.Version)
 		if len(*ids) == 1 {
 			return s.change(t, key, f), nil

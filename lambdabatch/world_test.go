@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
@@ -37,7 +38,7 @@ type world struct {
 	t     *testing.T
 	clock idempotenttest.Clock
 	seen  idempotenttest.Recorder
-	store idempotent.Store
+	store driver.Store
 	guard *idempotent.Guard
 
 	mu    sync.Mutex

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -190,7 +191,7 @@ func TestRefusalIsNotExecuted(t *testing.T) {
 			return created(ctx, r)
 		})
 		w.post(charge())
-		if got := w.store.record(t).State; got != idempotent.StateRetryable {
+		if got := w.store.record(t).State; got != driver.StateRetryable {
 			t.Errorf("rule %d: the record is %s", rule, got)
 		}
 	}
@@ -213,7 +214,7 @@ func TestUndeliverableIsTold(t *testing.T) {
 	if why == nil || !strings.Contains(why.Error(), "no gateway can deliver") || errors.Unwrap(why) == nil {
 		t.Errorf("observers are told %v", why)
 	}
-	if got := w.store.record(t).State; got != idempotent.StateUnknown {
+	if got := w.store.record(t).State; got != driver.StateUnknown {
 		t.Errorf("the record is %s", got)
 	}
 }

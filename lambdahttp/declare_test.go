@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -25,7 +26,7 @@ func TestFM55OneTimeSecret(t *testing.T) {
 			if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
 				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
 			}
-			if stored := w.store.record(t); stored.State != idempotent.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
+			if stored := w.store.record(t); stored.State != driver.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
 				t.Errorf("the record is %s and holds %q", stored.State, stored.Result)
 			}
 			for range 2 {
@@ -64,20 +65,20 @@ func TestDeclarations(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			h     handler
-			state idempotent.State
+			state driver.State
 			next  int
 		}{
-			"NoStore":                         {declared(201, nil, noStore), idempotent.StateCompleted, 409},
-			"NotExecuted":                     {declared(422, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
-			"both":                            {declared(201, nil, noStore, lambdahttp.NotExecuted), idempotent.StateCompleted, 409},
-			"both, the other way":             {declared(201, nil, lambdahttp.NotExecuted, noStore), idempotent.StateCompleted, 409},
-			"NoStore with a 5xx":              {declared(502, nil, noStore), idempotent.StateUnknown, 409},
-			"NotExecuted with a 5xx":          {declared(503, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
-			"NoStore with Unknown":            {declared(504, idempotent.Unknown(errDown), noStore), idempotent.StateUnknown, 409},
-			"NotExecuted with Unknown":        {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), idempotent.StateUnknown, 409},
-			"NotExecuted with Final":          {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), idempotent.StateCompleted, 422},
-			"NotExecuted with no status":      {declared(0, nil, lambdahttp.NotExecuted), idempotent.StateRetryable, 201},
-			"NoStore that nobody can deliver": {declared(600, nil, noStore), idempotent.StateUnknown, 409},
+			"NoStore":                         {declared(201, nil, noStore), driver.StateCompleted, 409},
+			"NotExecuted":                     {declared(422, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"both":                            {declared(201, nil, noStore, lambdahttp.NotExecuted), driver.StateCompleted, 409},
+			"both, the other way":             {declared(201, nil, lambdahttp.NotExecuted, noStore), driver.StateCompleted, 409},
+			"NoStore with a 5xx":              {declared(502, nil, noStore), driver.StateUnknown, 409},
+			"NotExecuted with a 5xx":          {declared(503, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore with Unknown":            {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
+			"NotExecuted with Unknown":        {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), driver.StateUnknown, 409},
+			"NotExecuted with Final":          {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), driver.StateCompleted, 422},
+			"NotExecuted with no status":      {declared(0, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore that nobody can deliver": {declared(600, nil, noStore), driver.StateUnknown, 409},
 		} {
 			w := newWorld(t, on)
 			w.becomes(c.h)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -127,11 +127,11 @@ func TestSilenceAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		write  bool
-		state  idempotent.State
+		state  driver.State
 		status int
 	}{
-		"silent":   {false, idempotent.StateUnknown, 0},
-		"answered": {true, idempotent.StateCompleted, 200},
+		"silent":   {false, driver.StateUnknown, 0},
+		"answered": {true, driver.StateCompleted, 200},
 	} {
 		w := newWorld(t, wires[0])
 		var told error

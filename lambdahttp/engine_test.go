@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -120,7 +121,7 @@ func TestUndeliverableResponses(t *testing.T) {
 			if got := w.post(charge()); got.status != a.status || got.body != a.body {
 				t.Errorf("%s: the caller got %+v, want %+v", name, got, a)
 			}
-			if got := w.store.record(t).State; got != idempotent.StateUnknown {
+			if got := w.store.record(t).State; got != driver.StateUnknown {
 				t.Errorf("%s: the record is %s, want unknown", name, got)
 			}
 		}

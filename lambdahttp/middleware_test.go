@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -30,7 +31,7 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 		a.Body.Close()
 		t.Fatalf("the client got %d", a.StatusCode)
 	}
-	if got := s.store.record(t).State; got != idempotent.StateUnknown {
+	if got := s.store.record(t).State; got != driver.StateUnknown {
 		t.Errorf("the record is %s, want unknown", got)
 	}
 	w := newWorld(t, wires[0])

@@ -11,29 +11,30 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
 // keeper is a store that remembers, as text, every record it was to write.
 type keeper struct {
-	idempotent.Store
+	driver.Store
 	mu   sync.Mutex
 	kept bytes.Buffer
 }
 
-func (k *keeper) keep(r idempotent.Record) {
+func (k *keeper) keep(r driver.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	fmt.Fprintf(&k.kept, "%+v %s\n", r, r.Result)
 }
 
-func (k *keeper) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (k *keeper) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	k.keep(r)
 	return k.Store.Insert(ctx, r, now)
 }
 
-func (k *keeper) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (k *keeper) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	k.keep(r)
 	return k.Store.Replace(ctx, r, was)
 }

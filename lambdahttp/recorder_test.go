@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -48,7 +49,7 @@ func TestControlsOfAPlainWriter(t *testing.T) {
 	}))
 	out := &plainWriter{header: http.Header{}}
 	h.ServeHTTP(out, keyed(t.Context()))
-	if out.status != 200 || w.store.record(t).Encoding != idempotent.EncodingOmitted {
+	if out.status != 200 || w.store.record(t).Encoding != driver.EncodingOmitted {
 		t.Errorf("got %d, the record is %+v", out.status, w.store.record(t))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -76,7 +76,7 @@ func (s *site) send(r *http.Request) (*http.Response, string) {
 func (s *site) wantUnavailable(body string) {
 	s.t.Helper()
 	rec := s.store.record(s.t)
-	if rec == nil || rec.State != idempotent.StateCompleted || rec.Encoding != idempotent.EncodingOmitted {
+	if rec == nil || rec.State != driver.StateCompleted || rec.Encoding != driver.EncodingOmitted {
 		s.t.Fatalf("the record is %+v, want completed, with its result omitted", rec)
 	}
 	a, problem := s.do(body)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -119,12 +120,12 @@ func TestHTTP24StreamedServerErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		policy lambdahttp.ServerErrors
-		state  idempotent.State
+		state  driver.State
 		mark   string
 	}{
-		{lambdahttp.FollowRecovery, idempotent.StateUnknown, ""},
-		{lambdahttp.ReleaseServerErrors, idempotent.StateRetryable, ""},
-		{lambdahttp.StoreServerErrors, idempotent.StateCompleted, "not-stored"},
+		{lambdahttp.FollowRecovery, driver.StateUnknown, ""},
+		{lambdahttp.ReleaseServerErrors, driver.StateRetryable, ""},
+		{lambdahttp.StoreServerErrors, driver.StateCompleted, "not-stored"},
 	} {
 		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(502)
@@ -320,7 +321,7 @@ func TestWritesToAClientThatIsGone(t *testing.T) {
 			}
 		}))
 		h.ServeHTTP(&broken{plainWriter{header: http.Header{}}}, keyed(t.Context()))
-		if rec := w.store.record(t); rec.State != idempotent.StateCompleted || (rec.Encoding == idempotent.EncodingOmitted) != (name != "kept") {
+		if rec := w.store.record(t); rec.State != driver.StateCompleted || (rec.Encoding == driver.EncodingOmitted) != (name != "kept") {
 			t.Errorf("%s: the record is %s, %s", name, rec.State, rec.Encoding)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
@@ -128,7 +129,7 @@ var errDown = errors.New("the store is down")
 
 // faultyStore is a Store that fails on demand and knows its last record.
 type faultyStore struct {
-	idempotent.Store
+	driver.Store
 
 	mu         sync.Mutex
 	calls      int
@@ -144,7 +145,7 @@ func (s *faultyStore) set(f func(*faultyStore)) {
 	f(s)
 }
 
-func (s *faultyStore) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *faultyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	s.mu.Lock()
 	s.calls++
 	s.last = r.ID
@@ -156,7 +157,7 @@ func (s *faultyStore) Insert(ctx context.Context, r idempotent.Record, now time.
 	return s.Store.Insert(ctx, r, now)
 }
 
-func (s *faultyStore) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.mu.Lock()
 	s.calls++
 	err := s.replaceErr
@@ -171,7 +172,7 @@ func (s *faultyStore) Replace(ctx context.Context, r idempotent.Record, was idem
 }
 
 // record returns the record that was last asked for, or nil.
-func (s *faultyStore) record(t *testing.T) *idempotent.Record {
+func (s *faultyStore) record(t *testing.T) *driver.Record {
 	t.Helper()
 	s.mu.Lock()
 	id := s.last

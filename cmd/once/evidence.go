@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -52,7 +53,7 @@ func completed(encoding string, data []byte) (*evidence, error) {
 	switch {
 	case encoding == lambdahttp.Encoding:
 		return nil, fmt.Errorf("a response is not given in its stored form; say --http and --status")
-	case encoding == idempotent.EncodingFinal, encoding == idempotent.EncodingOmitted, encoding != unpacked(encoding):
+	case encoding == driver.EncodingFinal, encoding == driver.EncodingOmitted, encoding != unpacked(encoding):
 		return nil, fmt.Errorf("%q is no encoding of a result", encoding)
 	case encoding == jsonEncoding:
 		var b bytes.Buffer
@@ -110,11 +111,11 @@ func notExecuted() *evidence {
 }
 
 // state returns what the evidence makes of a record.
-func (ev *evidence) state() idempotent.State {
+func (ev *evidence) state() driver.State {
 	if ev.kind == "not_executed" {
-		return idempotent.StateRetryable
+		return driver.StateRetryable
 	}
-	return idempotent.StateCompleted
+	return driver.StateCompleted
 }
 
 // sum returns the hash of what clients get, so that an audit can prove it

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // journal notes what happens to the records of a run, prints it as it comes, and
@@ -69,7 +70,7 @@ func (j *journal) Observe(_ context.Context, event idempotent.Event) {
 }
 
 // answered notes what the program said of a record.
-func (j *journal) answered(r *idempotent.Record, ev *evidence) {
+func (j *journal) answered(r *driver.Record, ev *evidence) {
 	j.note(short(r.ID), ev.text, nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()

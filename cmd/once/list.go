@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type listCmd struct {
@@ -68,23 +69,23 @@ func (c *listCmd) Run(ctx context.Context, e *env) error {
 }
 
 // candidates returns the shortest list that has all records that match.
-func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[idempotent.Record, error] {
+func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[driver.Record, error] {
 	switch {
 	case c.Due:
 		return o.Due(ctx, e.now())
 	case c.Exhausted:
 		return o.Exhausted(ctx)
-	case len(c.State) == 1 && c.State[0] == idempotent.StateUnknown.String():
+	case len(c.State) == 1 && c.State[0] == driver.StateUnknown.String():
 		return o.waiting(ctx)
 	}
-	return func(yield func(idempotent.Record, error) bool) {
+	return func(yield func(driver.Record, error) bool) {
 		m := e.meter("reading the table", o.items(ctx))
 		defer m.end()
 		o.all(ctx, m.read)(yield)
 	}
 }
 
-func (c *listCmd) matches(r *idempotent.Record) bool {
+func (c *listCmd) matches(r *driver.Record) bool {
 	return (len(c.State) == 0 || slices.Contains(c.State, r.State.String())) &&
 		(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
 }
@@ -96,7 +97,7 @@ type selection struct {
 	views []*view // a heap, the youngest on top
 }
 
-func (s *selection) add(r *idempotent.Record) {
+func (s *selection) add(r *driver.Record) {
 	s.total++
 	switch {
 	case s.limit == 0 || len(s.views) < s.limit:
@@ -177,7 +178,7 @@ func (v *view) next(now time.Time) string {
 	switch {
 	case v.Exhausted:
 		return at(v.Due, "given up", "given up")
-	case v.State == idempotent.StateInProgress.String():
+	case v.State == driver.StateInProgress.String():
 		return at(v.LeaseEnd, "lease", "lease over")
 	case !v.Due.IsZero():
 		return at(v.Due, "due in", "due for")

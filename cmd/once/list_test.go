@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/boltstore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 func TestList(t *testing.T) {
@@ -66,10 +66,10 @@ func TestList_JSON(t *testing.T) {
 func TestList_Limit(t *testing.T) {
 	t.Parallel()
 	const many = 50
-	var all []idempotent.Record
+	var all []driver.Record
 	for i := range many {
 		age := time.Duration((i*37)%many) * time.Minute
-		all = append(all, record(key("charge", "acme", fmt.Sprint(i)), age, func(r *idempotent.Record) { r.Due = r.LeaseEnd }))
+		all = append(all, record(key("charge", "acme", fmt.Sprint(i)), age, func(r *driver.Record) { r.Due = r.LeaseEnd }))
 	}
 	s := &selection{limit: 7}
 	for i := range all {
@@ -92,8 +92,8 @@ func TestList_Unreadable(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
 	d.store(func(s *boltstore.Store) {
-		r := record(key("future", "acme", "1"), time.Hour, func(r *idempotent.Record) { r.Extra = nil })
-		r.State = idempotent.State(9)
+		r := record(key("future", "acme", "1"), time.Hour, func(r *driver.Record) { r.Extra = nil })
+		r.State = driver.State(9)
 		if met, err := s.Insert(t.Context(), r, night); met != nil || err != nil {
 			t.Fatal(met, err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -35,7 +36,7 @@ type desk struct {
 }
 
 // newDesk returns a desk over a file with the records.
-func newDesk(t *testing.T, list ...idempotent.Record) *desk {
+func newDesk(t *testing.T, list ...driver.Record) *desk {
 	t.Helper()
 	d := &desk{t: t, file: filepath.Join(t.TempDir(), "once.db")}
 	d.world = world{
@@ -65,7 +66,7 @@ func (d *desk) store(f func(*boltstore.Store)) {
 	f(s)
 }
 
-func (d *desk) get(id idempotent.RecordID) (r *idempotent.Record) {
+func (d *desk) get(id idempotent.RecordID) (r *driver.Record) {
 	d.t.Helper()
 	d.store(func(s *boltstore.Store) {
 		var err error
@@ -205,9 +206,9 @@ var (
 )
 
 // record returns a record of k that was claimed so long before the night.
-func record(k idempotent.Key, age time.Duration, change func(*idempotent.Record)) idempotent.Record {
-	r := idempotent.Record{
-		ID: k.RecordID(), State: idempotent.StateInProgress, Reason: idempotent.ReasonClaimed, Attempt: 1,
+func record(k idempotent.Key, age time.Duration, change func(*driver.Record)) driver.Record {
+	r := driver.Record{
+		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
 		Fingerprint: idempotent.FingerprintBytes([]byte(k.ID)), Created: before(age), LeaseEnd: before(age - 12*time.Second),
 	}
 	sum := sha256.Sum256([]byte(r.ID))
@@ -218,67 +219,67 @@ func record(k idempotent.Key, age time.Duration, change func(*idempotent.Record)
 }
 
 // settled puts r into a state, so long before the night.
-func settled(r *idempotent.Record, s idempotent.State, why idempotent.Reason, age time.Duration) {
+func settled(r *driver.Record, s driver.State, why driver.Reason, age time.Duration) {
 	r.State, r.Reason, r.Settled = s, why, before(age)
-	if s != idempotent.StateUnknown {
+	if s != driver.StateUnknown {
 		r.Expires = before(age).Add(24 * time.Hour)
 	} else {
 		r.Due = before(age).Add(time.Minute)
 	}
 }
 
-func unknownCharge() idempotent.Record {
-	return record(chargeKey, 12*time.Minute, func(r *idempotent.Record) {
-		settled(r, idempotent.StateUnknown, idempotent.ReasonLeaseEnded, 11*time.Minute+40*time.Second)
+func unknownCharge() driver.Record {
+	return record(chargeKey, 12*time.Minute, func(r *driver.Record) {
+		settled(r, driver.StateUnknown, driver.ReasonLeaseEnded, 11*time.Minute+40*time.Second)
 		r.RequestID = "JKJaXmPLvHcESHA="
 	})
 }
 
 // aNight returns one record of every kind.
-func aNight(t testing.TB) []idempotent.Record {
+func aNight(t testing.TB) []driver.Record {
 	t.Helper()
-	return []idempotent.Record{
+	return []driver.Record{
 		unknownCharge(),
-		record(runningKey, 4*time.Second, func(r *idempotent.Record) { r.Due = r.LeaseEnd }),
-		record(paidKey, 3*time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateCompleted, idempotent.ReasonResult, 3*time.Hour)
+		record(runningKey, 4*time.Second, func(r *driver.Record) { r.Due = r.LeaseEnd }),
+		record(paidKey, 3*time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateCompleted, driver.ReasonResult, 3*time.Hour)
 			r.Encoding = lambdahttp.Encoding
 			r.Result = stored(t, lambdahttp.Response{
 				Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}}, Body: []byte(`{"id":"ch_1"}`),
 			})
 			r.Ref = "/charges/ch_1"
 		}),
-		record(declinedKey, 2*time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateCompleted, idempotent.ReasonFinal, 2*time.Hour)
-			r.Encoding, r.Result = idempotent.EncodingFinal, []byte(`{"code":"card_declined","message":"The card was declined."}`)
+		record(declinedKey, 2*time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateCompleted, driver.ReasonFinal, 2*time.Hour)
+			r.Encoding, r.Result = driver.EncodingFinal, []byte(`{"code":"card_declined","message":"The card was declined."}`)
 		}),
-		record(transferKey, 40*time.Minute, func(r *idempotent.Record) {
-			settled(r, idempotent.StateUnknown, idempotent.ReasonInterrupted, 39*time.Minute)
+		record(transferKey, 40*time.Minute, func(r *driver.Record) {
+			settled(r, driver.StateUnknown, driver.ReasonInterrupted, 39*time.Minute)
 			r.Recovery, r.Attempt, r.ReconcileAttempts, r.Ref = idempotent.Resume, 2, 5, "transfers/17"
 			r.Due = night.Add(9 * time.Minute)
-			r.Steps = []idempotent.StepRecord{
+			r.Steps = []driver.StepRecord{
 				{Name: "pay", Mode: idempotent.AtMostOnce, Attempt: 2, At: before(39*time.Minute + 20*time.Second)},
 				{Name: "reserve", Finished: true, Attempt: 1, At: before(39*time.Minute + 58*time.Second), Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
 			}
 		}),
-		record(refundKey, 50*time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateUnknown, idempotent.ReasonUnknown, 50*time.Hour)
+		record(refundKey, 50*time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateUnknown, driver.ReasonUnknown, 50*time.Hour)
 			r.ReconcileAttempts, r.Exhausted, r.Due = 10, true, before(42*time.Hour)
 			r.Ref = "refunds/2026/11/19/a-very-long-name-of-a-refund"
 		}),
-		record(invoiceKey, 5*time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateCompleted, idempotent.ReasonResult, 5*time.Hour)
+		record(invoiceKey, 5*time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateCompleted, driver.ReasonResult, 5*time.Hour)
 			r.Encoding, r.Result, r.ResultVersion = "json", []byte(`{"number":7,"paid":false}`), "2"
 		}),
-		record(retryKey, time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateRetryable, idempotent.ReasonHandlerError, time.Hour)
+		record(retryKey, time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateRetryable, driver.ReasonHandlerError, time.Hour)
 			r.Recovery = idempotent.Rerun
 		}),
-		record(oldKey, 90*24*time.Hour, func(r *idempotent.Record) {
-			settled(r, idempotent.StateCompleted, idempotent.ReasonOmitted, 90*24*time.Hour)
-			r.Encoding = idempotent.EncodingOmitted
+		record(oldKey, 90*24*time.Hour, func(r *driver.Record) {
+			settled(r, driver.StateCompleted, driver.ReasonOmitted, 90*24*time.Hour)
+			r.Encoding = driver.EncodingOmitted
 		}),
-		record(strandedKey, 20*time.Minute, func(r *idempotent.Record) { r.Due = r.LeaseEnd }),
+		record(strandedKey, 20*time.Minute, func(r *driver.Record) { r.Due = r.LeaseEnd }),
 	}
 }
 
@@ -294,7 +295,7 @@ func stored(t testing.TB, response lambdahttp.Response) (data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := record(key("any", "any", "any"), time.Minute, func(*idempotent.Record) {})
+	r := record(key("any", "any", "any"), time.Minute, func(*driver.Record) {})
 	if _, err := s.Insert(t.Context(), r, night); err != nil {
 		t.Fatal(err)
 	}

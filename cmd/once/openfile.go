@@ -10,7 +10,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // openFile opens a store file. A name that was mistyped does not become a new
@@ -26,7 +26,7 @@ func openFile(path string, p presence) (*opened, error) {
 	return &opened{
 		records: s,
 		name:    "file " + path,
-		all: func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[idempotent.Record, error] {
+		all: func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.All(ctx)
 		},
 		items: func(context.Context) int { return 0 },

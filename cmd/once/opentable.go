@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 const (
@@ -43,7 +43,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	o := &opened{
 		records: s,
 		name:    fmt.Sprintf("table %s in %s", table, cfg.Region),
-		all: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[idempotent.Record, error] {
+		all: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress = progress })
 		},
 		items: func(ctx context.Context) int { return itemCount(ctx, client, table) },

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -39,14 +40,14 @@ type response struct {
 }
 
 // outcomeOf fetches and decodes what r keeps.
-func outcomeOf(ctx context.Context, g *idempotent.Guard, r *idempotent.Record) (*outcome, error) {
+func outcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*outcome, error) {
 	encoding, data, err := g.Stored(ctx, *r)
 	if err != nil {
 		return nil, err
 	}
 	o := &outcome{}
 	switch {
-	case encoding == idempotent.EncodingFinal:
+	case encoding == driver.EncodingFinal:
 		o.Final = &final{}
 		err = json.Unmarshal(data, o.Final)
 	case encoding == lambdahttp.Encoding:

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // peers is what the other records of an operation say about how its results
@@ -48,9 +48,9 @@ func (o *opened) peersOf(ctx context.Context, operation string) *peers {
 
 // note looks at a record. The outcomes that look alike in all encodings, and
 // those that came from a command line, say nothing.
-func (p *peers) note(r *idempotent.Record) {
-	if r.State != idempotent.StateCompleted || r.Reason == idempotent.ReasonResolved ||
-		r.Encoding == idempotent.EncodingFinal || r.Encoding == idempotent.EncodingOmitted {
+func (p *peers) note(r *driver.Record) {
+	if r.State != driver.StateCompleted || r.Reason == driver.ReasonResolved ||
+		r.Encoding == driver.EncodingFinal || r.Encoding == driver.EncodingOmitted {
 		return
 	}
 	p.seen++

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // program finds out what became of records by asking another program.
@@ -36,7 +37,7 @@ const (
 )
 
 // resolve is an [idempotent.ResolveFunc].
-func (p *program) resolve(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+func (p *program) resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 	said, err := p.ask(ctx, &r)
 	if err == nil {
 		var ev *evidence
@@ -61,7 +62,7 @@ func (p *program) resolve(ctx context.Context, r idempotent.Record) (idempotent.
 }
 
 // ask runs the program for one record and returns what it says.
-func (p *program) ask(ctx context.Context, r *idempotent.Record) ([]byte, error) {
+func (p *program) ask(ctx context.Context, r *driver.Record) ([]byte, error) {
 	v := viewOf(r)
 	if err := v.addStepResults(r); err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (p *program) ask(ctx context.Context, r *idempotent.Record) ([]byte, error)
 }
 
 // compare refuses an answer that retries could not get.
-func (p *program) compare(ctx context.Context, r *idempotent.Record, ev *evidence) error {
+func (p *program) compare(ctx context.Context, r *driver.Record, ev *evidence) error {
 	if p.force || ev.encoding == "" {
 		return nil
 	}

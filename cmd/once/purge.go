@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type purgeCmd struct {
@@ -53,7 +54,7 @@ func (c *purgeCmd) Run(ctx context.Context, e *env) error {
 		p.from = o
 	}
 	m := e.meter("reading the table", o.items(ctx))
-	err = p.walk(ctx, o.all(ctx, m.read), func(r *idempotent.Record) bool {
+	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
 		return purgeable(r, e.now()) && (before.IsZero() || r.Settled.Before(before)) &&
 			(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
 	})
@@ -80,8 +81,8 @@ func (c *purgeCmd) before(now time.Time) (time.Time, error) {
 }
 
 // purgeable reports whether nobody can need the record any more.
-func purgeable(r *idempotent.Record, now time.Time) bool {
-	settled := r.State == idempotent.StateCompleted || r.State == idempotent.StateRetryable
+func purgeable(r *driver.Record, now time.Time) bool {
+	settled := r.State == driver.StateCompleted || r.State == driver.StateRetryable
 	return settled && !r.Expires.IsZero() && r.Expires.Add(purgeGrace).Before(now)
 }
 
@@ -102,7 +103,7 @@ type purged struct {
 	Bytes     int    `json:"result_bytes"`
 }
 
-func (p *purge) walk(ctx context.Context, list func(func(idempotent.Record, error) bool), match func(*idempotent.Record) bool) error {
+func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) bool), match func(*driver.Record) bool) error {
 	var workers sync.WaitGroup
 	slots := make(chan struct{}, purgeParallel)
 	var failure error
@@ -125,7 +126,7 @@ func (p *purge) walk(ctx context.Context, list func(func(idempotent.Record, erro
 	return errors.Join(failure, p.failed)
 }
 
-func (p *purge) remove(ctx context.Context, r *idempotent.Record) {
+func (p *purge) remove(ctx context.Context, r *driver.Record) {
 	current, err := p.from.Delete(ctx, r.ID, r.Version)
 	p.mu.Lock()
 	switch {
@@ -140,7 +141,7 @@ func (p *purge) remove(ctx context.Context, r *idempotent.Record) {
 	}
 }
 
-func (p *purge) count(r *idempotent.Record) {
+func (p *purge) count(r *driver.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	operation := r.ID.Operation()

@@ -10,27 +10,28 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // expired returns records past their time, of every state and of two operations,
 // and one that is not past the grace yet.
-func expired(t *testing.T) []idempotent.Record {
+func expired(t *testing.T) []driver.Record {
 	t.Helper()
-	var list []idempotent.Record
-	add := func(operation, id string, s idempotent.State, age time.Duration) {
-		list = append(list, record(key(operation, "acme", id), age, func(r *idempotent.Record) {
-			settled(r, s, idempotent.ReasonResult, age)
+	var list []driver.Record
+	add := func(operation, id string, s driver.State, age time.Duration) {
+		list = append(list, record(key(operation, "acme", id), age, func(r *driver.Record) {
+			settled(r, s, driver.ReasonResult, age)
 			r.Encoding, r.Result = "json", []byte(`"a result"`)
 			r.Expires = r.Settled.Add(24 * time.Hour)
 		}))
 	}
 	for _, operation := range []string{"charge", "refund"} {
-		add(operation, "done", idempotent.StateCompleted, 72*time.Hour)
-		add(operation, "free", idempotent.StateRetryable, 48*time.Hour)
-		add(operation, "unknown", idempotent.StateUnknown, 72*time.Hour)
-		add(operation, "running", idempotent.StateInProgress, 72*time.Hour)
-		add(operation, "just now", idempotent.StateCompleted, 25*time.Hour) // expired, within the grace
-		add(operation, "fresh", idempotent.StateCompleted, time.Hour)
+		add(operation, "done", driver.StateCompleted, 72*time.Hour)
+		add(operation, "free", driver.StateRetryable, 48*time.Hour)
+		add(operation, "unknown", driver.StateUnknown, 72*time.Hour)
+		add(operation, "running", driver.StateInProgress, 72*time.Hour)
+		add(operation, "just now", driver.StateCompleted, 25*time.Hour) // expired, within the grace
+		add(operation, "fresh", driver.StateCompleted, time.Hour)
 	}
 	return list
 }
@@ -51,7 +52,7 @@ func TestPurge(t *testing.T) {
 	d.once("purge", "--yes", "--operation", "refund", "--audit", audit).ok().golden("purge-yes")
 	left := d.left()
 	for _, r := range expired(t) {
-		gone := r.ID.Operation() == "refund" && (r.State == idempotent.StateRetryable || r.State == idempotent.StateCompleted && r.Created.Equal(before(72*time.Hour)))
+		gone := r.ID.Operation() == "refund" && (r.State == driver.StateRetryable || r.State == driver.StateCompleted && r.Created.Equal(before(72*time.Hour)))
 		if left[r.ID] == gone {
 			t.Errorf("%s, %s: gone is %t", r.ID, r.State, !left[r.ID])
 		}
@@ -79,27 +80,27 @@ func (d *desk) left() map[idempotent.RecordID]bool {
 // racing is a store in which somebody is always quicker, or nothing works.
 type racing struct {
 	records
-	current *idempotent.Record
+	current *driver.Record
 	err     error
 }
 
-func (r racing) Delete(context.Context, idempotent.RecordID, idempotent.Version) (*idempotent.Record, error) {
+func (r racing) Delete(context.Context, idempotent.RecordID, driver.Version) (*driver.Record, error) {
 	return r.current, r.err
 }
 
 // What changed meanwhile stays and is counted; a store that fails is told once.
 func TestPurge_Races(t *testing.T) {
 	t.Parallel()
-	list := func(yield func(idempotent.Record, error) bool) {
+	list := func(yield func(driver.Record, error) bool) {
 		for _, r := range expired(t) {
 			if !yield(r, nil) {
 				return
 			}
 		}
 	}
-	all := func(r *idempotent.Record) bool { return purgeable(r, night) }
+	all := func(r *driver.Record) bool { return purgeable(r, night) }
 	for name, store := range map[string]racing{
-		"replaced": {current: &idempotent.Record{}},
+		"replaced": {current: &driver.Record{}},
 		"gone":     {err: idempotent.ErrNoRecord},
 		"down":     {err: errors.New("the store is down")},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Without a program a run does what follows from ended leases, counts no
@@ -25,7 +26,7 @@ func TestReconcile_Sweep(t *testing.T) {
 		t.Error("a dry run wrote")
 	}
 	d.once("reconcile").ok().golden("reconcile")
-	if r := d.get(strandedKey.RecordID()); r.State != idempotent.StateUnknown || r.Reason != idempotent.ReasonLeaseEnded {
+	if r := d.get(strandedKey.RecordID()); r.State != driver.StateUnknown || r.Reason != driver.ReasonLeaseEnded {
 		t.Errorf("the record is %s (%s)", r.State, r.Reason)
 	}
 	for _, k := range []idempotent.Key{strandedKey, chargeKey} {
@@ -161,7 +162,7 @@ func TestReconcile_ProgramFails(t *testing.T) {
 			for _, more := range [][]string{{"--dry-run"}, nil} {
 				d.once(append([]string{"reconcile", "--exec", command, "--timeout", timeout}, more...)...).exits(exitFailure).says("POST /charges#wiF9Nlkg_8wN  no answer: ", says, "1 record of 1 failed")
 			}
-			if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown || r.ReconcileAttempts != 1 {
+			if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown || r.ReconcileAttempts != 1 {
 				t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
 			}
 		})
@@ -175,7 +176,7 @@ func TestReconcile_LikeTheOthers(t *testing.T) {
 	args, _ := d.exec(`{"completed": {}}`)
 	args = append(args, "--operation", "POST /charges")
 	d.once(args...).exits(exitFailure).says("no answer", "as http1", "given as json")
-	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown {
+	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
 	d.world.now = func() time.Time { return night.Add(time.Hour) }
@@ -221,7 +222,7 @@ func TestReconcile_Stale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 		if err := webhook.Resolve(ctx, r.ID, idempotent.Resolved("by the webhook")); err != nil {
 			t.Error(err)
 		}

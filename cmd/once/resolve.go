@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type resolveCmd struct {
@@ -179,7 +180,7 @@ func parseHeader(lines []string) (http.Header, error) {
 
 // ask shows what is going to be written and lets the operator confirm it: by a
 // word, and where an effect may happen again by the name of the record.
-func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *idempotent.Record, ev *evidence, others *peers) error {
+func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Record, ev *evidence, others *peers) error {
 	facts := [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
@@ -203,7 +204,7 @@ func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *idempotent.R
 }
 
 // settle writes the evidence, if the record is still what was shown.
-func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *idempotent.Record, ev *evidence, a *auditor) error {
+func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
 	line := auditLine{
 		Action: "resolve", Record: shown.ID, From: shown.State.String(), To: shown.State.String(), Reason: c.Reason,
 		Evidence: ev.kind, Code: ev.code, Encoding: ev.encoding, Bytes: len(ev.data), SHA256: ev.sum(), Outcome: "unchanged",
@@ -228,7 +229,7 @@ func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *idemp
 
 // write lets the guard judge and write the evidence. It reports whether that
 // changed the record: it may hold the same outcome already.
-func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *idempotent.Record, ev *evidence) (written bool, err error) {
+func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
 	g, err := e.guard(o, func(opts *idempotent.Options) {
 		opts.Retention, opts.ResultVersion = c.Retention, c.ResultVersion
 		opts.Observer = idempotent.ObserverFunc(func(_ context.Context, event idempotent.Event) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // typing puts the desk at a terminal where somebody types.
@@ -24,7 +25,7 @@ func (d *desk) typing(text string) {
 }
 
 // kept returns what a record's clients get.
-func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *idempotent.Record) {
+func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *driver.Record) {
 	d.t.Helper()
 	d.store(func(s *boltstore.Store) {
 		g, err := idempotent.New(s)
@@ -34,7 +35,7 @@ func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *idempoten
 		if r, err = s.Get(d.t.Context(), id); err != nil {
 			d.t.Fatal(err)
 		}
-		if r.State == idempotent.StateCompleted {
+		if r.State == driver.StateCompleted {
 			var b []byte
 			if encoding, b, err = g.Stored(d.t.Context(), *r); err != nil {
 				d.t.Fatal(err)
@@ -61,20 +62,20 @@ func TestResolve(t *testing.T) {
 	for name, row := range map[string]struct {
 		args     []string
 		stdin    string
-		state    idempotent.State
+		state    driver.State
 		encoding string
 		data     string
 	}{
-		"file":       {[]string{"--completed", "@" + file}, "", idempotent.StateCompleted, "json", `{"id":"ch_5","amount":9007199254740993}`},
-		"literal":    {[]string{"--completed", ` "ch_5" `}, "", idempotent.StateCompleted, "json", `"ch_5"`},
-		"null":       {[]string{"--completed", `null`}, "", idempotent.StateCompleted, "json", `null`},
-		"input":      {[]string{"--completed", "@-"}, `[1]`, idempotent.StateCompleted, "json", `[1]`},
-		"own codec":  {[]string{"--completed", " as it is\n", "--encoding", "text"}, "", idempotent.StateCompleted, "text", " as it is\n"},
-		"large":      {[]string{"--completed", "@-"}, `"` + strings.Repeat("x", 5000) + `"`, idempotent.StateCompleted, "json", `"` + strings.Repeat("x", 5000) + `"`},
-		"http":       {[]string{"--http", "--status", "201", "--header", "location: /charges/ch_5", "--header", "Link: </a>", "--header", "Link: </b>", "--completed", `{"id":"ch_5"}`}, "", idempotent.StateCompleted, "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Link":["</a>","</b>"],"Location":["/charges/ch_5"]}}` + "\n" + `{"id":"ch_5"}`},
-		"empty body": {[]string{"--status", "204", "--completed", ""}, "", idempotent.StateCompleted, "http1", `{"s":204}` + "\n"},
-		"final":      {[]string{"--final", "card_declined", "The card was --declined."}, "", idempotent.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
-		"nothing":    {[]string{"--not-executed"}, "", idempotent.StateRetryable, "", ""},
+		"file":       {[]string{"--completed", "@" + file}, "", driver.StateCompleted, "json", `{"id":"ch_5","amount":9007199254740993}`},
+		"literal":    {[]string{"--completed", ` "ch_5" `}, "", driver.StateCompleted, "json", `"ch_5"`},
+		"null":       {[]string{"--completed", `null`}, "", driver.StateCompleted, "json", `null`},
+		"input":      {[]string{"--completed", "@-"}, `[1]`, driver.StateCompleted, "json", `[1]`},
+		"own codec":  {[]string{"--completed", " as it is\n", "--encoding", "text"}, "", driver.StateCompleted, "text", " as it is\n"},
+		"large":      {[]string{"--completed", "@-"}, `"` + strings.Repeat("x", 5000) + `"`, driver.StateCompleted, "json", `"` + strings.Repeat("x", 5000) + `"`},
+		"http":       {[]string{"--http", "--status", "201", "--header", "location: /charges/ch_5", "--header", "Link: </a>", "--header", "Link: </b>", "--completed", `{"id":"ch_5"}`}, "", driver.StateCompleted, "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Link":["</a>","</b>"],"Location":["/charges/ch_5"]}}` + "\n" + `{"id":"ch_5"}`},
+		"empty body": {[]string{"--status", "204", "--completed", ""}, "", driver.StateCompleted, "http1", `{"s":204}` + "\n"},
+		"final":      {[]string{"--final", "card_declined", "The card was --declined."}, "", driver.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
+		"nothing":    {[]string{"--not-executed"}, "", driver.StateRetryable, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +83,7 @@ func TestResolve(t *testing.T) {
 			d.world.stdin = strings.NewReader(row.stdin)
 			got := d.once(charge(append(row.args, "--yes")...)...).ok().says("POST /charges#wiF9Nlkg_8wN was unknown and is " + row.state.String())
 			encoding, data, r := d.kept(chargeKey.RecordID())
-			if r.State != row.state || r.Reason != idempotent.ReasonResolved || encoding != row.encoding || data != row.data {
+			if r.State != row.state || r.Reason != driver.ReasonResolved || encoding != row.encoding || data != row.data {
 				t.Errorf("the record is %s (%s) with %q as %q", r.State, r.Reason, data, encoding)
 			}
 			if want := night.Add(24 * time.Hour); !r.Expires.Equal(want) {
@@ -112,7 +113,7 @@ func TestResolve_Asks(t *testing.T) {
 	}
 	d.typing("yes\n") // which is not enough here
 	d.once(charge("--not-executed")...).exits(exitRefused).golden("resolve-not-executed")
-	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown {
+	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
 	d.typing("wiF9Nlkg_8wN\n")
@@ -122,7 +123,7 @@ func TestResolve_Asks(t *testing.T) {
 	d.typing("yes\n")
 	d.extra = []string{"--audit", filepath.Join(t.TempDir(), "audit.jsonl")}
 	d.once(charge("--http", "--status", "201", "--header", "Location: /charges/ch_5", "--completed", `{"id":"ch_5"}`)...).ok().golden("resolve")
-	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateCompleted {
+	if r := d.get(chargeKey.RecordID()); r.State != driver.StateCompleted {
 		t.Errorf("the record is %s", r.State)
 	}
 }
@@ -144,7 +145,7 @@ func TestResolve_Interrupted(t *testing.T) {
 		}
 	})
 	code := run(ctx, &w, charge("--completed", "{}", "--file", d.file))
-	if code != exitRefused || d.get(chargeKey.RecordID()).State != idempotent.StateUnknown {
+	if code != exitRefused || d.get(chargeKey.RecordID()).State != driver.StateUnknown {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -185,7 +186,7 @@ func TestResolve_Usage(t *testing.T) {
 	}
 	d.typing("yes\n")
 	d.once(charge("--completed", "@-")...).exits(exitUsage).says("say --yes")
-	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown {
+	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}
 }
@@ -212,8 +213,8 @@ func TestResolve_LikeTheOthers(t *testing.T) {
 	d := newDesk(t, aNight(t)...)
 	d.extra = []string{"--yes"}
 	d.once(charge("--completed", "{}")...).exits(exitRefused).says("as http1", "given as json", "--http --status")
-	invoice := record(key("invoice", "acme", "i-9"), time.Hour, func(r *idempotent.Record) {
-		settled(r, idempotent.StateUnknown, idempotent.ReasonPanic, time.Hour)
+	invoice := record(key("invoice", "acme", "i-9"), time.Hour, func(r *driver.Record) {
+		settled(r, driver.StateUnknown, driver.ReasonPanic, time.Hour)
 	})
 	d.store(func(s *boltstore.Store) {
 		if met, err := s.Insert(t.Context(), invoice, night); met != nil || err != nil {
@@ -225,7 +226,7 @@ func TestResolve_LikeTheOthers(t *testing.T) {
 	}
 	resolve("--completed", "{}").exits(exitRefused).says(`version "2"`, "--result-version '2'")
 	resolve("--status", "200", "--completed", "{}").exits(exitRefused).says("--encoding json")
-	if r := d.get(invoice.ID); r.State != idempotent.StateUnknown {
+	if r := d.get(invoice.ID); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
 	resolve("--completed", "{}", "--result-version", "2").ok()
@@ -240,13 +241,13 @@ func TestResolve_LikeTheOthers(t *testing.T) {
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	p := &peers{operation: "charge"}
-	for i, r := range []idempotent.Record{
-		{State: idempotent.StateCompleted, Encoding: "json+gzip", ResultVersion: "2", Settled: before(time.Hour), Expires: before(time.Hour).Add(72 * time.Hour)},
-		{State: idempotent.StateCompleted, Encoding: "http1", ResultVersion: "1", Settled: before(2 * time.Hour), Expires: before(time.Hour)},
-		{State: idempotent.StateCompleted, Encoding: "final", Settled: night},
-		{State: idempotent.StateCompleted, Encoding: "omitted", Settled: night},
-		{State: idempotent.StateCompleted, Encoding: "text", Reason: idempotent.ReasonResolved, Settled: night},
-		{State: idempotent.StateUnknown, Settled: night},
+	for i, r := range []driver.Record{
+		{State: driver.StateCompleted, Encoding: "json+gzip", ResultVersion: "2", Settled: before(time.Hour), Expires: before(time.Hour).Add(72 * time.Hour)},
+		{State: driver.StateCompleted, Encoding: "http1", ResultVersion: "1", Settled: before(2 * time.Hour), Expires: before(time.Hour)},
+		{State: driver.StateCompleted, Encoding: "final", Settled: night},
+		{State: driver.StateCompleted, Encoding: "omitted", Settled: night},
+		{State: driver.StateCompleted, Encoding: "text", Reason: driver.ReasonResolved, Settled: night},
+		{State: driver.StateUnknown, Settled: night},
 	} {
 		p.note(&r)
 		if p.encoding != "json" || p.version != "2" || p.retention != 72*time.Hour || p.seen != min(i+1, 2) {
@@ -327,7 +328,7 @@ func TestAudit(t *testing.T) {
 	// What cannot be audited is not done.
 	d = newDesk(t, unknownCharge())
 	d.once(charge("--not-executed", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing else is")
-	if r := d.get(chargeKey.RecordID()); r.State != idempotent.StateUnknown {
+	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}
 }

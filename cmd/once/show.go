@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type showCmd struct {
@@ -43,11 +43,11 @@ func (c *showCmd) Run(ctx context.Context, e *env) error {
 }
 
 // addResults fetches what the record and its steps keep.
-func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *idempotent.Record, v *view) error {
+func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.Record, v *view) error {
 	if err := v.addStepResults(r); err != nil {
 		return err
 	}
-	if r.State != idempotent.StateCompleted {
+	if r.State != driver.StateCompleted {
 		return nil
 	}
 	g, err := e.guard(o)
@@ -58,7 +58,7 @@ func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *idempote
 }
 
 // printRecord prints a record for people.
-func (e *env) printRecord(r *idempotent.Record, v *view) error {
+func (e *env) printRecord(r *driver.Record, v *view) error {
 	if err := writeFacts(e.stdout, e.facts(r, v)); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (e *env) printRecord(r *idempotent.Record, v *view) error {
 			}
 		}
 	}
-	if r.State != idempotent.StateUnknown {
+	if r.State != driver.StateUnknown {
 		return nil
 	}
 	_, err := fmt.Fprintf(e.stdout, `
@@ -91,7 +91,7 @@ with --completed, --final or --not-executed: see once resolve --help.
 }
 
 // facts returns what is known of a record, but its steps and keys.
-func (e *env) facts(r *idempotent.Record, v *view) [][2]string {
+func (e *env) facts(r *driver.Record, v *view) [][2]string {
 	now := e.now()
 	facts := [][2]string{
 		{"record", oneLine(string(r.ID))},
@@ -127,26 +127,26 @@ func (e *env) facts(r *idempotent.Record, v *view) [][2]string {
 	if r.RequestID != "" {
 		add("request id", oneLine(r.RequestID))
 	}
-	if r.State == idempotent.StateCompleted {
+	if r.State == driver.StateCompleted {
 		add("result", v.describeResult())
 	}
 	return facts
 }
 
 // meaning says what the state of r is to a client and to whoever is on call.
-func meaning(r *idempotent.Record, now time.Time) string {
+func meaning(r *driver.Record, now time.Time) string {
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
 		return "It has expired and counts as absent."
 	}
 	switch r.State {
-	case idempotent.StateInProgress:
+	case driver.StateInProgress:
 		if now.Before(r.LeaseEnd) {
 			return "A request is executing, or its process died: the lease tells at its end."
 		}
 		return "Its owner never reported; the next request or reconciliation decides."
-	case idempotent.StateCompleted:
+	case driver.StateCompleted:
 		return "Retries get the stored outcome."
-	case idempotent.StateRetryable:
+	case driver.StateRetryable:
 		return "The next request with this key runs."
 	}
 	return "It may have happened or not; nothing runs until it is resolved."
@@ -154,7 +154,7 @@ func meaning(r *idempotent.Record, now time.Time) string {
 
 // describeResult says what a completed record keeps, and nothing of it.
 func (v *view) describeResult() string {
-	if v.Encoding == idempotent.EncodingOmitted {
+	if v.Encoding == driver.EncodingOmitted {
 		return "omitted: it could not be stored; retries are told so"
 	}
 	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 func TestShow(t *testing.T) {
@@ -55,8 +56,8 @@ func TestShow_Keys(t *testing.T) {
 func TestShow_Plain(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b]0;pwned\x07\x1b[2J\r\nfake line\u202e"
-	r := record(key("op", "s", "k"), 0, func(r *idempotent.Record) {
-		settled(r, idempotent.StateCompleted, evil, 0)
+	r := record(key("op", "s", "k"), 0, func(r *driver.Record) {
+		settled(r, driver.StateCompleted, evil, 0)
 		r.Ref, r.RequestID, r.ResultVersion = evil, evil, evil
 		r.Encoding, r.Result = "text", []byte(evil)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type statsCmd struct{}
@@ -87,7 +88,7 @@ func (*statsCmd) Run(ctx context.Context, e *env) error {
 	return err
 }
 
-func (s *stats) add(groups map[[2]string]*group, r *idempotent.Record, now time.Time) {
+func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {
 	key := [2]string{r.ID.Operation(), r.State.String()}
 	g := groups[key]
 	if g == nil {
@@ -101,7 +102,7 @@ func (s *stats) add(groups map[[2]string]*group, r *idempotent.Record, now time.
 	if r.Created.Before(g.Oldest.Time) {
 		g.Oldest = stamp{r.Created}
 	}
-	if r.State == idempotent.StateUnknown {
+	if r.State == driver.StateUnknown {
 		s.Unknown++
 		if s.OldestUnknown == "" || r.Created.Before(s.OldestSince.Time) {
 			s.OldestUnknown, s.OldestSince = r.ID, stamp{r.Created}
@@ -113,7 +114,7 @@ func (s *stats) add(groups map[[2]string]*group, r *idempotent.Record, now time.
 	}{
 		{&s.Exhausted, r.Exhausted},
 		{&s.Due, !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)},
-		{&s.Ended, r.State == idempotent.StateInProgress && !now.Before(r.LeaseEnd)},
+		{&s.Ended, r.State == driver.StateInProgress && !now.Before(r.LeaseEnd)},
 		{&s.Expired, !r.Expires.IsZero() && !now.Before(r.Expires)},
 	} {
 		if c.is {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // storeFlags name the store.
@@ -22,10 +23,10 @@ type storeFlags struct {
 
 // records is what the commands need of a store.
 type records interface {
-	idempotent.Store
-	idempotent.DueLister
+	driver.Store
+	driver.DueLister
 	// Delete removes a settled record of that version.
-	Delete(ctx context.Context, id idempotent.RecordID, was idempotent.Version) (current *idempotent.Record, err error)
+	Delete(ctx context.Context, id idempotent.RecordID, was driver.Version) (current *driver.Record, err error)
 }
 
 // opened is a store that was found.
@@ -33,7 +34,7 @@ type opened struct {
 	records
 	name string // for people and the audit
 	// all lists every record. A table tells progress how far it has come.
-	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[idempotent.Record, error]
+	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	items func(ctx context.Context) int    // about how many there are to read; 0: unknown
 	who   func(ctx context.Context) string // as whom the store knows us
 	check func(ctx context.Context) error  // whether it can serve as a store
@@ -99,10 +100,10 @@ const always = 253402300799999
 // waiting lists the records that wait for reconciliation, whether they are due
 // or not, and those that were given up: every unknown record is among them. A
 // record that moves from the one list to the other is listed once.
-func (o *opened) waiting(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		seen := map[idempotent.RecordID]bool{}
-		for _, list := range []iter.Seq2[idempotent.Record, error]{o.Due(ctx, millis(always)), o.Exhausted(ctx)} {
+		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, millis(always)), o.Exhausted(ctx)} {
 			for r, err := range list {
 				if r.ID != "" && seen[r.ID] {
 					continue

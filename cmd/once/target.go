@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // target names one record: by its id, by the beginning of it, or by the parts of
@@ -27,7 +28,7 @@ const (
 )
 
 // find returns the record that is meant.
-func (t *target) find(ctx context.Context, e *env, o *opened) (*idempotent.Record, error) {
+func (t *target) find(ctx context.Context, e *env, o *opened) (*driver.Record, error) {
 	id, err := t.id(ctx, e, o)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // view is a record as --json prints it and as the program of reconcile --exec
@@ -15,7 +16,7 @@ type view struct {
 	Operation string              `json:"operation"`
 	KeyHash   string              `json:"key_hash"`
 	State     string              `json:"state"`
-	Reason    idempotent.Reason   `json:"reason,omitempty"`
+	Reason    driver.Reason       `json:"reason,omitempty"`
 	Recovery  string              `json:"recovery"`
 	Attempt   int                 `json:"attempt"`
 
@@ -68,7 +69,7 @@ func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 // viewOf returns the view of r. The steps are those that are recorded, and the
 // further ones that were asked for by name.
-func viewOf(r *idempotent.Record, further ...string) *view {
+func viewOf(r *driver.Record, further ...string) *view {
 	key := idempotent.DownstreamKeyFor(r.ID)
 	v := &view{
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
@@ -84,7 +85,7 @@ func viewOf(r *idempotent.Record, further ...string) *view {
 	}
 	for _, name := range further {
 		if _, recorded := r.Step(name); !recorded {
-			s := stepViewOf(r.ID, idempotent.StepRecord{Name: name})
+			s := stepViewOf(r.ID, driver.StepRecord{Name: name})
 			s.State, s.Mode = "not_recorded", ""
 			v.Steps = append(v.Steps, s)
 		}
@@ -92,7 +93,7 @@ func viewOf(r *idempotent.Record, further ...string) *view {
 	return v
 }
 
-func stepViewOf(id idempotent.RecordID, s idempotent.StepRecord) stepView {
+func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 	key := idempotent.StepKeyFor(id, s.Name)
 	v := stepView{
 		Name: s.Name, State: "begun", Mode: "at_least_once", Attempt: s.Attempt, At: stamp{s.At},
@@ -108,10 +109,10 @@ func stepViewOf(id idempotent.RecordID, s idempotent.StepRecord) stepView {
 }
 
 // addStepResults puts what the finished steps returned into the view.
-func (v *view) addStepResults(r *idempotent.Record) error {
+func (v *view) addStepResults(r *driver.Record) error {
 	for i := range v.Steps {
 		if s, recorded := r.Step(v.Steps[i].Name); recorded && s.Finished {
-			if err := s.Decode(&v.Steps[i].Result); err != nil {
+			if err := idempotent.DecodeStep(s, &v.Steps[i].Result); err != nil {
 				return err
 			}
 		}
@@ -120,7 +121,7 @@ func (v *view) addStepResults(r *idempotent.Record) error {
 }
 
 // resultBytes returns how much room the result of r takes.
-func resultBytes(r *idempotent.Record) int {
+func resultBytes(r *driver.Record) int {
 	if r.Chunks.Count > 0 {
 		return r.Chunks.Length
 	}

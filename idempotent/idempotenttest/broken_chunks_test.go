@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What can be wrong with large results beside their records.
@@ -43,10 +44,10 @@ var brokenChunks = []brokenStore{
 		}
 	}, caught: []string{"ChunksAreWhole"}},
 	{name: "Chunks of all writes share their names", chunks: func(s *chunkShelf) {
-		s.piece = func(id idempotent.RecordID, _ idempotent.Version, i int) string { return fmt.Sprint(id, i) }
+		s.piece = func(id idempotent.RecordID, _ driver.Version, i int) string { return fmt.Sprint(id, i) }
 	}, caught: []string{"ChunksAreApart", "ChunkMissing"}},
 	{name: "Chunks of all records share their names", chunks: func(s *chunkShelf) {
-		s.piece = func(_ idempotent.RecordID, v idempotent.Version, i int) string { return fmt.Sprint(v, i) }
+		s.piece = func(_ idempotent.RecordID, v driver.Version, i int) string { return fmt.Sprint(v, i) }
 	}, caught: []string{"ChunksAreApart"}},
 	{name: "A missing chunk is left out", chunks: func(s *chunkShelf) {
 		s.missing = func() error { return nil }
@@ -67,9 +68,9 @@ var brokenChunks = []brokenStore{
 	}, caught: []string{"ChunksAgain"}},
 	{name: "A chunk is found as a record", chunks: func(s *chunkShelf) {
 		right := s.piece
-		s.piece = func(id idempotent.RecordID, v idempotent.Version, i int) string {
+		s.piece = func(id idempotent.RecordID, v driver.Version, i int) string {
 			if s.records[s.name(id)] == nil {
-				s.records[s.name(id)] = &idempotent.Record{ID: id}
+				s.records[s.name(id)] = &driver.Record{ID: id}
 			}
 			return right(id, v, i)
 		}

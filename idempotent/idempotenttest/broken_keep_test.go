@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What can be wrong with what a store keeps.
@@ -24,12 +25,12 @@ var brokenKeeping = []brokenStore{
 		}
 		return t
 	}), caught: []string{"EveryFieldIsKept"}},
-	{name: "An absent result becomes an empty one", spoil: kept(func(r *idempotent.Record) {
+	{name: "An absent result becomes an empty one", spoil: kept(func(r *driver.Record) {
 		if r.Result == nil {
 			r.Result = []byte{}
 		}
 	}), caught: []string{"EveryFieldIsKept"}},
-	{name: "Text loses what is not ASCII", spoil: kept(func(r *idempotent.Record) {
+	{name: "Text loses what is not ASCII", spoil: kept(func(r *driver.Record) {
 		r.Ref = strings.ToValidUTF8(strings.Map(func(c rune) rune {
 			if c > 127 {
 				return '?'
@@ -37,26 +38,26 @@ var brokenKeeping = []brokenStore{
 			return c
 		}, r.Ref), "?")
 	}), caught: []string{"EveryFieldIsKept"}},
-	{name: "A result ends at its first zero byte", spoil: kept(func(r *idempotent.Record) {
+	{name: "A result ends at its first zero byte", spoil: kept(func(r *driver.Record) {
 		if i := bytes.IndexByte(r.Result, 0); i >= 0 {
 			r.Result = r.Result[:i]
 		}
 	}), caught: []string{"EveryFieldIsKept"}},
-	{name: "A retryable record loses its recovery", spoil: kept(func(r *idempotent.Record) {
-		if r.State == idempotent.StateRetryable {
+	{name: "A retryable record loses its recovery", spoil: kept(func(r *driver.Record) {
+		if r.State == driver.StateRetryable {
 			r.Recovery = 0
 		}
 	}), caught: []string{"EveryFieldIsKept"}},
 	{name: "Get is one write behind", spoil: func(s *shelf) {
-		before := map[string]*idempotent.Record{}
-		s.write = func(_ Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		before := map[string]*driver.Record{}
+		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old != nil {
 				before[s.name(r.ID)] = old
 			}
 			return r.Clone()
 		}
 		right := s.read
-		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+		s.read = func(r *driver.Record) (*driver.Record, error) {
 			if r != nil && before[s.name(r.ID)] != nil {
 				r = before[s.name(r.ID)]
 			}
@@ -65,7 +66,7 @@ var brokenKeeping = []brokenStore{
 	}, caught: []string{"ReplaceWrites", "InsertReplacesExpired", "OneReplacerWins"}},
 	{name: "Get hides what has expired", spoil: func(s *shelf) {
 		right := s.read
-		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+		s.read = func(r *driver.Record) (*driver.Record, error) {
 			if r != nil && !r.Expires.IsZero() && r.Expires.Before(time.Now()) {
 				return nil, idempotent.ErrNoRecord
 			}
@@ -85,7 +86,7 @@ var brokenKeeping = []brokenStore{
 		}
 	}, caught: []string{"GetNothing"}},
 	{name: "Get returns nothing and no error", spoil: func(s *shelf) {
-		s.read = func(r *idempotent.Record) (*idempotent.Record, error) {
+		s.read = func(r *driver.Record) (*driver.Record, error) {
 			if r == nil {
 				return nil, nil
 			}
@@ -102,10 +103,10 @@ var brokenKeeping = []brokenStore{
 		s.name = func(id idempotent.RecordID) string { return string(id)[:min(200, len(id))] }
 	}, caught: []string{"KeysAreApart"}},
 	{name: "The record that is given is kept itself", spoil: func(s *shelf) {
-		s.write = func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record { return &r }
+		s.write = func(_ Op, _ *driver.Record, r driver.Record) *driver.Record { return &r }
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Replace keeps the record that is given itself", spoil: func(s *shelf) {
-		s.write = func(op Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		s.write = func(op Op, _ *driver.Record, r driver.Record) *driver.Record {
 			if op == OpInsert {
 				return r.Clone()
 			}
@@ -113,13 +114,13 @@ var brokenKeeping = []brokenStore{
 		}
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Get returns the record that is kept itself", spoil: func(s *shelf) {
-		s.read = reading(func(r *idempotent.Record) *idempotent.Record { return r })
+		s.read = reading(func(r *driver.Record) *driver.Record { return r })
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Get returns a copy that shares the result", spoil: func(s *shelf) {
-		s.read = reading(func(r *idempotent.Record) *idempotent.Record { c := *r; return &c })
+		s.read = reading(func(r *driver.Record) *driver.Record { c := *r; return &c })
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Insert returns the record that is kept itself", spoil: func(s *shelf) {
-		s.loser = func(op Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+		s.loser = func(op Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			if op == OpInsert {
 				return old, nil
 			}
@@ -127,7 +128,7 @@ var brokenKeeping = []brokenStore{
 		}
 	}, caught: []string{"RecordsAreCopies"}},
 	{name: "Replace returns the record that is kept itself", spoil: func(s *shelf) {
-		s.loser = func(op Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+		s.loser = func(op Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			if op == OpInsert {
 				return old.Clone(), nil
 			}
@@ -142,20 +143,20 @@ var brokenKeeping = []brokenStore{
 		s.begin, s.end = ignoring(OpInsert), s.begin
 	}, caught: []string{"ContextEnds"}},
 	{name: "Errors show the record", spoil: func(s *shelf) {
-		s.tell = func(err error, r *idempotent.Record) error { return fmt.Errorf("%w: %+v", err, *r) }
+		s.tell = func(err error, r *driver.Record) error { return fmt.Errorf("%w: %+v", err, *r) }
 	}, caught: []string{"ErrorsTellNothing"}},
 	{name: "Errors show the result", spoil: func(s *shelf) {
-		s.tell = func(err error, r *idempotent.Record) error { return fmt.Errorf("%w: %q", err, r.Result) }
+		s.tell = func(err error, r *driver.Record) error { return fmt.Errorf("%w: %q", err, r.Result) }
 	}, caught: []string{"ErrorsTellNothing"}},
-	{name: "A large result is cut off", spoil: kept(func(r *idempotent.Record) { r.Result = r.Result[:min(len(r.Result), 400<<10)] }),
+	{name: "A large result is cut off", spoil: kept(func(r *driver.Record) { r.Result = r.Result[:min(len(r.Result), 400<<10)] }),
 		caught: []string{"WholeOrNotAtAll"}},
-	{name: "A large result is left out", spoil: kept(func(r *idempotent.Record) {
+	{name: "A large result is left out", spoil: kept(func(r *driver.Record) {
 		if len(r.Result) > 400<<10 {
 			r.Result = nil
 		}
 	}), caught: []string{"WholeOrNotAtAll"}},
 	{name: "A record that is too large is an error of its own", spoil: func(s *shelf) {
-		s.admit = func(r idempotent.Record) error {
+		s.admit = func(r driver.Record) error {
 			if len(r.Result) > 400<<10 {
 				return errors.New("413")
 			}
@@ -163,7 +164,7 @@ var brokenKeeping = []brokenStore{
 		}
 	}, caught: []string{"WholeOrNotAtAll"}},
 	{name: "A record that is too large is written all the same", spoil: func(s *shelf) {
-		s.admit = func(r idempotent.Record) error {
+		s.admit = func(r driver.Record) error {
 			if len(r.Result) > 400<<10 {
 				s.records[s.name(r.ID)] = r.Clone()
 				return idempotent.ErrTooLarge
@@ -176,7 +177,7 @@ var brokenKeeping = []brokenStore{
 	}, caught: []string{"Reopen"}},
 	{name: "Replaces are not there for the next process", spoil: func(s *shelf) {
 		first := newShelf()
-		s.write = func(_ Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		s.write = func(_ Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old == nil {
 				first.records[s.name(r.ID)] = r.Clone()
 			}

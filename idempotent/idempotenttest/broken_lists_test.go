@@ -6,23 +6,24 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What can be wrong with how a store lists what is due.
 var brokenLists = []brokenStore{
 	{name: "What is due at this moment is not listed", lists: func(s *listShelf) {
-		s.due = func(r *idempotent.Record, before time.Time) bool {
+		s.due = func(r *driver.Record, before time.Time) bool {
 			return !r.Exhausted && !r.Due.IsZero() && r.Due.Before(before)
 		}
 	}, caught: []string{"DueLists"}},
 	{name: "What is due later is listed", lists: func(s *listShelf) {
-		s.due = func(r *idempotent.Record, _ time.Time) bool { return !r.Exhausted && !r.Due.IsZero() }
+		s.due = func(r *driver.Record, _ time.Time) bool { return !r.Exhausted && !r.Due.IsZero() }
 	}, caught: []string{"DueLists"}},
 	{name: "What is never due is listed", lists: func(s *listShelf) {
-		s.due = func(r *idempotent.Record, before time.Time) bool { return !r.Exhausted && !r.Due.After(before) }
+		s.due = func(r *driver.Record, before time.Time) bool { return !r.Exhausted && !r.Due.After(before) }
 	}, caught: []string{"DueLists", "ListsFollowWrites"}},
 	{name: "Due is compared in seconds", lists: func(s *listShelf) {
-		s.due = func(r *idempotent.Record, before time.Time) bool {
+		s.due = func(r *driver.Record, before time.Time) bool {
 			return !r.Exhausted && !r.Due.IsZero() && r.Due.Unix() <= before.Unix()
 		}
 	}},
@@ -35,10 +36,10 @@ var brokenLists = []brokenStore{
 		}
 	}, caught: []string{"DueLists", "ListsLetWrite"}},
 	{name: "What is exhausted stays due", lists: func(s *listShelf) {
-		s.due = func(r *idempotent.Record, before time.Time) bool { return !r.Due.IsZero() && !r.Due.After(before) }
+		s.due = func(r *driver.Record, before time.Time) bool { return !r.Due.IsZero() && !r.Due.After(before) }
 	}, caught: []string{"ExhaustedAreApart"}},
 	{name: "Everything that is due is exhausted", lists: func(s *listShelf) {
-		s.given = func(r *idempotent.Record) bool { return !r.Due.IsZero() }
+		s.given = func(r *driver.Record) bool { return !r.Due.IsZero() }
 	}, caught: []string{"ExhaustedAreApart"}},
 	{name: "Only one is ever exhausted", lists: func(s *listShelf) {
 		s.collected = func(list string, found []listed) []listed {
@@ -58,12 +59,12 @@ var brokenLists = []brokenStore{
 		}
 	}, caught: []string{"ListsFollowWrites"}},
 	{name: "The index alone is listed", lists: func(s *listShelf) {
-		s.show = func(r *idempotent.Record) idempotent.Record {
-			return idempotent.Record{ID: r.ID, Due: r.Due, Exhausted: r.Exhausted}
+		s.show = func(r *driver.Record) driver.Record {
+			return driver.Record{ID: r.ID, Due: r.Due, Exhausted: r.Exhausted}
 		}
 	}, caught: []string{"ListedWhole"}},
 	{name: "What is listed is what is kept", lists: func(s *listShelf) {
-		s.show = func(r *idempotent.Record) idempotent.Record { return *r }
+		s.show = func(r *driver.Record) driver.Record { return *r }
 	}, caught: []string{"ListedWhole"}},
 	{name: "A write ends every list", lists: func(s *listShelf) {
 		s.between = func(ctx context.Context, writes int) error {
@@ -78,11 +79,11 @@ var brokenLists = []brokenStore{
 		s.between = func(context.Context, int) error { return nil }
 	}, caught: []string{"ListsEnd"}},
 	{name: "What cannot be read ends the list", lists: func(s *listShelf) {
-		s.unreadable = func(idempotent.RecordID) (idempotent.Record, error, bool) {
-			return idempotent.Record{}, errors.New("not to be read"), true
+		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) {
+			return driver.Record{}, errors.New("not to be read"), true
 		}
 	}, caught: []string{"UnreadableIsListed"}},
 	{name: "What cannot be read is not listed", lists: func(s *listShelf) {
-		s.unreadable = func(idempotent.RecordID) (idempotent.Record, error, bool) { return idempotent.Record{}, nil, false }
+		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) { return driver.Record{}, nil, false }
 	}, caught: []string{"UnreadableIsListed"}},
 }

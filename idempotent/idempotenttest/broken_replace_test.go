@@ -4,45 +4,45 @@ import (
 	"errors"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What can be wrong with Replace.
 var brokenReplaces = []brokenStore{
 	{name: "Replace is unconditional", spoil: func(s *shelf) {
-		s.fits = func(*idempotent.Record, idempotent.Record, idempotent.Version) bool { return true }
+		s.fits = func(*driver.Record, driver.Record, driver.Version) bool { return true }
 	}, caught: []string{"ReplaceRefuses", "OneReplacerWins"}},
 	{name: "Replace takes the owner for enough", spoil: func(s *shelf) {
-		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
 			return old.Version == was || old.Owner == r.Owner
 		}
 	}, caught: []string{"ReplaceRefuses"}},
 	{name: "Replace compares the owner instead of the version", spoil: func(s *shelf) {
-		s.fits = func(old *idempotent.Record, r idempotent.Record, _ idempotent.Version) bool {
+		s.fits = func(old *driver.Record, r driver.Record, _ driver.Version) bool {
 			return old.Owner == r.Owner
 		}
 	}, caught: []string{"ReplaceWrites", "ReplaceRefuses"}},
 	{name: "Replace compares the state too", spoil: func(s *shelf) {
 		right := s.fits
-		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
-			return right(old, r, was) && old.State == idempotent.StateInProgress
+		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
+			return right(old, r, was) && old.State == driver.StateInProgress
 		}
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "Replace refuses an expired record", spoil: func(s *shelf) {
 		right := s.fits
-		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
+		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
 			return right(old, r, was) && (old.Expires.IsZero() || old.Expires.After(time.Now()))
 		}
 	}, caught: []string{"ReplaceIgnoresExpiry"}},
 	{name: "Replace refuses to complete an expired record", spoil: func(s *shelf) {
 		right := s.fits
-		s.fits = func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool {
-			return right(old, r, was) && (r.State != idempotent.StateCompleted || old.Expires.IsZero() || old.Expires.After(time.Now()))
+		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
+			return right(old, r, was) && (r.State != driver.StateCompleted || old.Expires.IsZero() || old.Expires.After(time.Now()))
 		}
 	}, caught: []string{"ReplaceIgnoresExpiry"}},
 	{name: "Replace creates", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates"}},
 	{name: "Replace only adds", spoil: func(s *shelf) {
-		s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old == nil || op == OpInsert {
 				return r.Clone()
 			}
@@ -50,7 +50,7 @@ var brokenReplaces = []brokenStore{
 		}
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "Replace keeps a result that the new record does not have", spoil: func(s *shelf) {
-		s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 			c := r.Clone()
 			if op == OpReplace && old != nil && c.Result == nil {
 				c.Result = old.Result
@@ -59,7 +59,7 @@ var brokenReplaces = []brokenStore{
 		}
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "The replacer's retry is an error", spoil: func(s *shelf) {
-		s.loser = func(_ Op, old *idempotent.Record, r idempotent.Record) (*idempotent.Record, error) {
+		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && old.Attempt > 1 {
 				return nil, errors.New("conditional check failed")
 			}
@@ -67,7 +67,7 @@ var brokenReplaces = []brokenStore{
 		}
 	}, caught: []string{"ReplaceAgain"}},
 	{name: "Replace checks and writes in two steps", spoil: func(s *shelf) {
-		s.unsafely(func(op Op, old, _ *idempotent.Record) bool {
+		s.unsafely(func(op Op, old, _ *driver.Record) bool {
 			return op == OpReplace && old != nil && old.Expires.IsZero()
 		})
 	}, caught: []string{"OneReplacerWins"}},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // brokenStore breaks one rule of the contract.
@@ -25,7 +26,7 @@ type brokenStore struct {
 
 func (b brokenStore) fixture() Fixture {
 	return Fixture{
-		Open: func(testing.TB) idempotent.Store {
+		Open: func(testing.TB) driver.Store {
 			if b.lists != nil {
 				s := newListShelf()
 				b.lists(s)
@@ -42,17 +43,17 @@ func (b brokenStore) fixture() Fixture {
 			}
 			return s
 		},
-		Reopen: func(_ testing.TB, s idempotent.Store) idempotent.Store {
+		Reopen: func(_ testing.TB, s driver.Store) driver.Store {
 			if plain, ok := s.(*shelf); ok {
 				return plain.reopen()
 			}
 			return s
 		},
-		Remove: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+		Remove: func(_ context.Context, s driver.Store, id idempotent.RecordID) error {
 			s.(interface{ remove(idempotent.RecordID) }).remove(id)
 			return nil
 		},
-		Damage: func(_ context.Context, s idempotent.Store, id idempotent.RecordID) error {
+		Damage: func(_ context.Context, s driver.Store, id idempotent.RecordID) error {
 			s.(*listShelf).damaged[id] = true
 			return nil
 		},
@@ -67,25 +68,25 @@ var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, b
 // among them by itself.
 func forgetfulStores() []brokenStore {
 	var stores []brokenStore
-	record := reflect.TypeFor[idempotent.Record]()
+	record := reflect.TypeFor[driver.Record]()
 	for i := range record.NumField() {
 		field := record.Field(i).Name
 		if field == "Extra" {
 			continue // the store's own
 		}
 		stores = append(stores, brokenStore{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
-			spoil: kept(func(r *idempotent.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
+			spoil: kept(func(r *driver.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
 		if field == "ID" {
 			continue // both records have the same
 		}
-		keep := func(old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		keep := func(old *driver.Record, r driver.Record) *driver.Record {
 			r = *r.Clone()
 			reflect.ValueOf(&r).Elem().Field(i).Set(reflect.ValueOf(old).Elem().Field(i))
 			return &r
 		}
 		stores = append(stores, brokenStore{name: "Replace keeps the old " + field, caught: []string{"ReplaceWrites"},
 			spoil: func(s *shelf) {
-				s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+				s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 					if old == nil || op == OpInsert {
 						return r.Clone()
 					}
@@ -94,7 +95,7 @@ func forgetfulStores() []brokenStore {
 			}},
 			brokenStore{name: "Insert keeps the expired " + field, caught: []string{"InsertReplacesExpired"},
 				spoil: func(s *shelf) {
-					s.write = func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+					s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 						if old == nil || op != OpInsert {
 							return r.Clone()
 						}
@@ -120,7 +121,7 @@ func twoLocks(s *shelf) {
 		locks[op].Unlock()
 		return nil
 	}
-	s.unsafely(func(_ Op, old, _ *idempotent.Record) bool { return old != nil })
+	s.unsafely(func(_ Op, old, _ *driver.Record) bool { return old != nil })
 }
 
 // ignoring looks at the context but for the operations named, or for none.
@@ -134,8 +135,8 @@ func ignoring(ops ...Op) func(context.Context, Op) error {
 }
 
 // reading makes Get return what give makes of a record.
-func reading(give func(*idempotent.Record) *idempotent.Record) func(*idempotent.Record) (*idempotent.Record, error) {
-	return func(r *idempotent.Record) (*idempotent.Record, error) {
+func reading(give func(*driver.Record) *driver.Record) func(*driver.Record) (*driver.Record, error) {
+	return func(r *driver.Record) (*driver.Record, error) {
 		if r == nil {
 			return nil, idempotent.ErrNoRecord
 		}
@@ -148,9 +149,9 @@ func reading(give func(*idempotent.Record) *idempotent.Record) func(*idempotent.
 // have found their condition true. It goes on after a while, and sooner where
 // nobody else is about; but not before others had their turns, however busy the
 // machine is.
-func (s *shelf) unsafely(writes func(op Op, old, r *idempotent.Record) bool) {
+func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
 	var arrived atomic.Int32
-	s.gap = func(op Op, old, r *idempotent.Record) {
+	s.gap = func(op Op, old, r *driver.Record) {
 		if !writes(op, old, r) {
 			return
 		}
@@ -172,9 +173,9 @@ func (s *shelf) unsafely(writes func(op Op, old, r *idempotent.Record) bool) {
 }
 
 // kept spoils what is kept of a record.
-func kept(spoil func(*idempotent.Record)) func(*shelf) {
+func kept(spoil func(*driver.Record)) func(*shelf) {
 	return func(s *shelf) {
-		s.write = func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record {
+		s.write = func(_ Op, _ *driver.Record, r driver.Record) *driver.Record {
 			c := r.Clone()
 			spoil(c)
 			return c
@@ -184,7 +185,7 @@ func kept(spoil func(*idempotent.Record)) func(*shelf) {
 
 // everyTime spoils each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
-	return kept(func(r *idempotent.Record) {
+	return kept(func(r *driver.Record) {
 		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.Due} {
 			*t = spoil(*t)
 		}
@@ -192,7 +193,7 @@ func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 }
 
 // merged returns old with what r has set, as an update of single attributes.
-func merged(old *idempotent.Record, r idempotent.Record) *idempotent.Record {
+func merged(old *driver.Record, r driver.Record) *driver.Record {
 	c := old.Clone()
 	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(*r.Clone())
 	for i := range from.NumField() {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // How the work of a scenario ends badly.
@@ -95,7 +96,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 	}
 	release()
 	l.must(<-bDone)
-	if before.State != idempotent.StateInProgress || before.Attempt != 2 {
+	if before.State != driver.StateInProgress || before.Attempt != 2 {
 		l.Fatalf("A's report made B's record %s, attempt %d", before.State, before.Attempt)
 	}
 	l.wantEvents(idempotent.EventLeaseLost)

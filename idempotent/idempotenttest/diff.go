@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // sameRecord says in which fields got differs from want. Extra is the store's
 // own business.
-func sameRecord(what string, got *idempotent.Record, want idempotent.Record) error {
+func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	if got == nil {
 		return fmt.Errorf("%s no record, want %s", what, describe(&want))
 	}
@@ -54,7 +54,7 @@ func sameRecord(what string, got *idempotent.Record, want idempotent.Record) err
 	return fmt.Errorf("%s a record whose %s", what, strings.Join(wrong, "; "))
 }
 
-func sameStep(a, b idempotent.StepRecord) bool {
+func sameStep(a, b driver.StepRecord) bool {
 	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
 		a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
 }
@@ -69,7 +69,7 @@ func brief(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-func describe(r *idempotent.Record) string {
+func describe(r *driver.Record) string {
 	if r == nil {
 		return "no record"
 	}

@@ -6,7 +6,7 @@
 // A store is three methods, and each is one atomic step. Three suites ask more
 // and more of it; a [Fixture] tells them how to get at it:
 //
-//	RunStore                     the contract of idempotent.Store (and ChunkStore), a subtest per rule
+//	RunStore                     the contract of driver.Store (and ChunkStore), a subtest per rule
 //	RunFailureModes              a guard over the store, through the crashes, races, clock skews and
 //	                             lost replies of the design (FM01, FM02, …), a subtest per row
 //	RunFailureModesUnderFaults   every row again, under hundreds of seeded schedules of faults

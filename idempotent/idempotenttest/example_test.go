@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -23,7 +24,7 @@ var t *testing.T // of the test that these lines are the body of
 // A store is tested by three lines, once it is told how to open one.
 func ExampleRunStore() {
 	fixture := idempotenttest.Fixture{
-		Open: func(testing.TB) idempotent.Store { return memstore.New() },
+		Open: func(testing.TB) driver.Store { return memstore.New() },
 		// Reopen, for a store that outlives its process; Remove, where records can
 		// be deleted behind its back; Wire, where it has a client of its own.
 	}
@@ -36,8 +37,8 @@ func ExampleRunStore() {
 // alone with IDEMPOTENTTEST_SEED, as the failure says.
 func ExampleRunFailureModesUnderFaults() {
 	fixture := idempotenttest.Fixture{
-		Open: func(testing.TB) idempotent.Store { return newStore(nil) },
-		Wire: func(_ testing.TB, faults *idempotenttest.Faults) idempotent.Store {
+		Open: func(testing.TB) driver.Store { return newStore(nil) },
+		Wire: func(_ testing.TB, faults *idempotenttest.Faults) driver.Store {
 			return newStore(&http.Client{Transport: faults.Transport(nil)})
 		},
 	}
@@ -129,7 +130,7 @@ func ExampleSeeded() {
 	// Output: true false
 }
 
-func newStore(client *http.Client) idempotent.Store {
+func newStore(client *http.Client) driver.Store {
 	store, err := dynamostore.New(dynamostore.NewClient(config("http://127.0.0.1:8000"), func(o *dynamodb.Options) {
 		if client != nil {
 			o.HTTPClient = client

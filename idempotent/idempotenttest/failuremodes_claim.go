@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The claim: lost replies, races for a key, other requests under a key, and
@@ -36,7 +37,7 @@ var claimScenarios = []scenario{
 		_, err := a.do(l.never())
 		l.mustBe(err, idempotent.ErrStore)
 		l.mustBe(err, ErrInjected)
-		l.wantState(idempotent.StateRetryable)
+		l.wantState(driver.StateRetryable)
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
@@ -48,7 +49,7 @@ var claimScenarios = []scenario{
 		l.worker().wantRefused(idempotent.ErrInProgress)
 		l.endLease()
 		l.worker().wantRefused(idempotent.ErrUnresolved)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 	}},
 	{"FM03_RetryUnderTheSameRequestID", func(l *lab) {
 		sameID := func(o *idempotent.Options) {
@@ -63,7 +64,7 @@ var claimScenarios = []scenario{
 	}},
 	{"FM04_OwnRecordBecameUnknownMeanwhile", func(l *lab) {
 		a := l.worker()
-		a.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		a.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
 			_, err := write()
 			l.must(err)
 			l.endLease()
@@ -72,7 +73,7 @@ var claimScenarios = []scenario{
 		}
 		_, err := a.do(l.never())
 		l.mustBe(err, idempotent.ErrUnresolved)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 	}},
 	// F30: of many at once one executes.
 	{"FM05_SimultaneousRequests", func(l *lab) {
@@ -162,7 +163,7 @@ var claimScenarios = []scenario{
 		expires := l.record().Expires
 		l.clock.AdvanceTo(expires.Add(-time.Second))
 		b := l.worker()
-		b.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		b.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
 			met, err := write()
 			l.clock.AdvanceTo(expires.Add(time.Second))
 			return met, err
@@ -173,7 +174,7 @@ var claimScenarios = []scenario{
 	{"FM66_ExpiryWhileTakingOver", func(l *lab) {
 		l.retryable()
 		b := l.worker()
-		b.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		b.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			b.tap.onReplace = nil
 			l.worker().wantRuns("ch_other")
 			l.clock.AdvanceTo(l.record().Expires)
@@ -195,7 +196,7 @@ func (l *lab) retryable() {
 	busy := idempotent.NotExecuted(errors.New("busy"))
 	_, err := l.worker().do(func(context.Context) (string, error) { return "", busy })
 	l.mustBe(err, busy)
-	l.wantState(idempotent.StateRetryable)
+	l.wantState(driver.StateRetryable)
 }
 
 // loops sends requests from many loops of one process, as a runtime does that

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Evidence: reconcilers and webhooks, against each other and the owner.
@@ -12,7 +13,7 @@ var evidenceScenarios = []scenario{
 	{"FM46_TwoReconcilers_TwoResults", func(l *lab) {
 		l.unknown()
 		first, second := l.worker(), l.worker()
-		second.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		second.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			second.tap.onReplace = nil
 			l.must(first.found("ch_first"))
 			return write()
@@ -95,14 +96,14 @@ var evidenceScenarios = []scenario{
 		a := l.worker()
 		_, err := a.do(func(context.Context) (string, error) {
 			l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
-			l.wantState(idempotent.StateInProgress)
+			l.wantState(driver.StateInProgress)
 			return "", errNoReply
 		})
 		l.mustBe(err, errNoReply)
 		// Unknown now, and the lease is still live: a call may still be under way.
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.endLease()
 		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
 		l.worker().wantRuns("ch_b")
@@ -111,7 +112,7 @@ var evidenceScenarios = []scenario{
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
 			l.endLease()
 			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
-			l.wantState(idempotent.StateRetryable)
+			l.wantState(driver.StateRetryable)
 			return l.charge("ch_a")(ctx)
 		})
 		l.must(err)
@@ -131,7 +132,7 @@ var evidenceScenarios = []scenario{
 		})
 		l.mustBe(err, errNoReply)
 		l.wantEvents(idempotent.EventContradicted)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 	}},
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The outcome: what is left of it when the store fails, the process dies, the
@@ -14,7 +15,7 @@ var outcomeScenarios = []scenario{
 		a := l.worker()
 		a.inject(On(OpReplace, Repeated))
 		writes := 0
-		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			writes++
 			return write()
 		}
@@ -38,7 +39,7 @@ var outcomeScenarios = []scenario{
 		l.worker().wantRefused(idempotent.ErrInProgress)
 		l.endLease()
 		l.worker().wantRefused(idempotent.ErrUnresolved)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
 	// F36: what nobody reported is not run again.
@@ -66,7 +67,7 @@ var outcomeScenarios = []scenario{
 	{"FM20_RecordDeletedMeanwhile", func(l *lab) {
 		a := l.worker()
 		if l.fixture.Remove == nil {
-			a.tap.onReplace = func(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			a.tap.onReplace = func(driver.Record, func() (*driver.Record, error)) (*driver.Record, error) {
 				return nil, idempotent.ErrNoRecord
 			}
 		}
@@ -91,7 +92,7 @@ var outcomeScenarios = []scenario{
 		if got != want {
 			l.Fatalf("the panic was raised again as %v, want %v itself", got, want)
 		}
-		l.wantState(idempotent.StateRetryable)
+		l.wantState(driver.StateRetryable)
 		l.worker().wantRuns("ch_b")
 	}},
 	{"FM31_PanicAfterTheEffect", func(l *lab) {
@@ -102,23 +103,23 @@ var outcomeScenarios = []scenario{
 		if got != "boom" {
 			l.Fatalf("the panic was raised again as %v, want its own value", got)
 		}
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.wantEffects(1)
 	}},
 	{"FM31_PanicWithAFinalError", func(l *lab) {
 		// A panic is no business outcome, whatever its value.
 		l.panics(func(context.Context) (string, error) { panic(idempotent.Final("declined", "no funds")) })
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 	}},
 	{"FM31_PanicUnderRerun", func(l *lab) {
 		l.panics(func(context.Context) (string, error) { panic("boom") }, rerun)
-		l.wantState(idempotent.StateRetryable)
+		l.wantState(driver.StateRetryable)
 		l.worker(rerun).wantRuns("ch_b")
 	}},
 	{"FM31_GoroutineEnds", func(l *lab) {
 		l.exits(l.worker(), func(context.Context) {})
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 	}},
 	{"FM56_StoreDownAfterTheClaim", func(l *lab) {
 		a := l.worker()
@@ -141,7 +142,7 @@ var outcomeScenarios = []scenario{
 	// G01: a late owner overwrites nobody.
 	{"FM13_TakenOverAndCompleted", func(l *lab) {
 		a := l.worker(rerun)
-		var version idempotent.Version
+		var version driver.Version
 		out, err := a.do(func(ctx context.Context) (string, error) {
 			l.endLease() // A stalls
 			l.worker(rerun).wantRuns("ch_b")
@@ -182,7 +183,7 @@ var outcomeScenarios = []scenario{
 			return "", idempotent.NotExecuted(errNoReply)
 		})
 		l.mustBe(err, errNoReply)
-		l.wantState(idempotent.StateRetryable)
+		l.wantState(driver.StateRetryable)
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(2)
 	}},
@@ -195,7 +196,7 @@ var outcomeScenarios = []scenario{
 			return "", idempotent.NotExecuted(errNoReply)
 		})
 		l.mustBe(err, errNoReply)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.wantEffects(1)
 	}},
@@ -204,7 +205,7 @@ var outcomeScenarios = []scenario{
 		out, err := a.do(func(ctx context.Context) (string, error) {
 			l.endLease()
 			l.worker().wantRefused(idempotent.ErrUnresolved)
-			l.wantState(idempotent.StateUnknown)
+			l.wantState(driver.StateUnknown)
 			return l.charge("ch_a")(ctx)
 		})
 		l.must(err)
@@ -218,7 +219,7 @@ var outcomeScenarios = []scenario{
 	{"FM62_SweptWhileTheCompletionIsOnTheWire", func(l *lab) {
 		a := l.worker()
 		writes := 0
-		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			if writes++; writes == 1 {
 				l.endLease()
 				l.worker().wantRefused(idempotent.ErrUnresolved)
@@ -230,14 +231,14 @@ var outcomeScenarios = []scenario{
 		if !out.Stored || writes != 2 {
 			l.Fatalf("A got %+v after %d writes, want it stored by the second", out, writes)
 		}
-		l.wantState(idempotent.StateCompleted)
+		l.wantState(driver.StateCompleted)
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
 	}},
 	{"FM62_OwnUnknownMeetsTheSweepers", func(l *lab) {
 		own := errNoReply
 		a := l.worker()
-		a.tap.onReplace = func(_ idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			a.tap.onReplace = nil
 			l.endLease()
 			l.worker().wantRefused(idempotent.ErrUnresolved)
@@ -247,6 +248,6 @@ var outcomeScenarios = []scenario{
 		if err != own {
 			l.Fatalf("A got %v, want its own error as it is", err)
 		}
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 	}},
 }

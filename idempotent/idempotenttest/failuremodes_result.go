@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Results: large ones, ones that are gone, other versions, caches.
@@ -20,7 +21,7 @@ var resultScenarios = []scenario{
 	{"FM34_NoTimeForAllOfIt", func(l *lab) {
 		a := l.worker()
 		if a.chunks == nil {
-			a.tap.onReplace = func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			a.tap.onReplace = func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 				if len(r.Result) > 0 {
 					return nil, idempotent.ErrTooLarge
 				}
@@ -39,7 +40,7 @@ var resultScenarios = []scenario{
 			l.Fatalf("A got %d bytes, stored %v; want its result, not stored", len(out.Value), out.Stored)
 		}
 		l.wantEvents(idempotent.EventCompletionFailed)
-		l.wantState(idempotent.StateCompleted)
+		l.wantState(driver.StateCompleted)
 		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
 		l.wantEffects(1)
 	}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Steps: what a later run gets back of an earlier one, and what it does not.
@@ -51,7 +52,7 @@ var stepScenarios = []scenario{
 		})
 		l.endLease()
 		l.worker(resume).wantRefused(idempotent.ErrUnresolved)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 		l.must(l.worker(resume).found("ch_a"))
 		l.worker(resume).wantReplay("ch_a")
@@ -114,7 +115,7 @@ func (l *lab) dies(during func(context.Context)) {
 	a := l.worker(resume)
 	l.exits(a, func(ctx context.Context) {
 		during(ctx)
-		a.tap.onReplace = func(idempotent.Record, func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		a.tap.onReplace = func(driver.Record, func() (*driver.Record, error)) (*driver.Record, error) {
 			return nil, errors.New("the process is gone")
 		}
 	})

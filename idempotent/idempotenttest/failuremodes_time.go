@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Time: deadlines, leases, skewed clocks and retention.
@@ -108,7 +109,7 @@ var timeScenarios = []scenario{
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
 	{"FM59_CrashedNeverExpires", func(l *lab) {
@@ -116,7 +117,7 @@ var timeScenarios = []scenario{
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 		l.wantEvents(idempotent.EventMarkedUnknown)
-		l.wantState(idempotent.StateUnknown)
+		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
 	{"FM59_UnlessItWasAskedFor", func(l *lab) {
@@ -144,14 +145,14 @@ var timeScenarios = []scenario{
 func (l *lab) slowClaim(d time.Duration) {
 	l.Helper()
 	a := l.worker()
-	a.tap.onInsert = func(write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+	a.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
 		met, err := write()
 		l.clock.Advance(d)
 		return met, err
 	}
 	_, err := a.do(l.never())
 	l.mustBe(err, idempotent.ErrNoTime)
-	l.wantState(idempotent.StateRetryable)
+	l.wantState(driver.StateRetryable)
 	l.worker().wantRuns("ch_b")
 	l.wantEffects(1)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Waiting for a running twin. These run in real time, because a store on a
@@ -34,7 +35,7 @@ var waitScenarios = []scenario{
 		}
 		b := l.worker(patient)
 		looks := 0
-		b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
 			if looks++; looks == 2 {
 				release()
 				<-done
@@ -51,7 +52,7 @@ var waitScenarios = []scenario{
 	{"FM37_TwinCrashes", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		b := l.worker(patient)
-		b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
 			b.tap.onGet = nil
 			l.endLease()
 			return read()
@@ -64,7 +65,7 @@ var waitScenarios = []scenario{
 	{"FM37_TwinLeavesNothing", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(hasty)
-			b.tap.onGet = func(func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			b.tap.onGet = func(func() (*driver.Record, error)) (*driver.Record, error) {
 				b.tap.onGet = nil
 				return nil, idempotent.ErrNoRecord // deleted; the insert finds it again
 			}
@@ -101,7 +102,7 @@ var waitScenarios = []scenario{
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
 			ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), time.Hour))
-			b.tap.onGet = func(read func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+			b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
 				cancel()
 				return read()
 			}

@@ -37,7 +37,7 @@ const (
 // for example "PutItem".
 type Op string
 
-// The methods of [idempotent.Store] and [idempotent.ChunkStore].
+// The methods of [driver.Store] and [driver.ChunkStore].
 const (
 	OpInsert    Op = "Insert"
 	OpReplace   Op = "Replace"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -128,24 +129,24 @@ func TestFaultsOfAStore(t *testing.T) {
 // Every method meets its faults, by its own name.
 func TestFaultsOfEveryMethod(t *testing.T) {
 	t.Parallel()
-	for op, call := range map[Op]func(context.Context, chunkStore, idempotent.Record) error{
-		OpInsert: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+	for op, call := range map[Op]func(context.Context, chunkStore, driver.Record) error{
+		OpInsert: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Insert(ctx, r, now())
 			return err
 		},
-		OpReplace: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+		OpReplace: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Replace(ctx, r, r.Version)
 			return err
 		},
-		OpGet: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+		OpGet: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.Get(ctx, r.ID)
 			return err
 		},
-		OpPutChunks: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+		OpPutChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.PutChunks(ctx, r.ID, r.Version, r.Result, r.Expires)
 			return err
 		},
-		OpGetChunks: func(ctx context.Context, s chunkStore, r idempotent.Record) error {
+		OpGetChunks: func(ctx context.Context, s chunkStore, r driver.Record) error {
 			_, err := s.GetChunks(ctx, r.ID, r.Version, 1)
 			return err
 		},
@@ -176,10 +177,10 @@ func TestFaultsOfEveryMethod(t *testing.T) {
 func TestFaultsKeepTheKindOfStore(t *testing.T) {
 	t.Parallel()
 	f := &Faults{}
-	if _, ok := f.Store(memstore.New()).(idempotent.ChunkStore); ok {
+	if _, ok := f.Store(memstore.New()).(driver.ChunkStore); ok {
 		t.Error("a store without chunks became one with")
 	}
-	if _, ok := f.Store(newChunkShelf()).(idempotent.ChunkStore); !ok {
+	if _, ok := f.Store(newChunkShelf()).(driver.ChunkStore); !ok {
 		t.Error("a store with chunks became one without")
 	}
 }

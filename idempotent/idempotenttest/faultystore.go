@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Store returns s with calls that go wrong as planned, by the names OpInsert,
 // OpReplace, OpGet, OpPutChunks and OpGetChunks. It is an
-// [idempotent.ChunkStore] exactly if s is one. Several stores may be made from
+// [driver.ChunkStore] exactly if s is one. Several stores may be made from
 // one Faults: their calls are counted together.
 //
 // A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and
 // ErrTooLarge are replies, and can be lost like others; a call that fails
 // otherwise has none to lose.
-func (f *Faults) Store(s idempotent.Store) idempotent.Store {
+func (f *Faults) Store(s driver.Store) driver.Store {
 	records := &faultyStore{f, s}
-	if chunks, ok := s.(idempotent.ChunkStore); ok {
+	if chunks, ok := s.(driver.ChunkStore); ok {
 		return &faultyChunkStore{records, chunks}
 	}
 	return records
@@ -26,31 +27,31 @@ func (f *Faults) Store(s idempotent.Store) idempotent.Store {
 
 type faultyStore struct {
 	faults *Faults
-	store  idempotent.Store
+	store  driver.Store
 }
 
 type faultyChunkStore struct {
 	*faultyStore
-	chunks idempotent.ChunkStore
+	chunks driver.ChunkStore
 }
 
-func (s *faultyStore) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
-	return call(ctx, s.faults, OpInsert, func() (*idempotent.Record, error) { return s.store.Insert(ctx, r, now) })
+func (s *faultyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return call(ctx, s.faults, OpInsert, func() (*driver.Record, error) { return s.store.Insert(ctx, r, now) })
 }
 
-func (s *faultyStore) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
-	return call(ctx, s.faults, OpReplace, func() (*idempotent.Record, error) { return s.store.Replace(ctx, r, was) })
+func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return call(ctx, s.faults, OpReplace, func() (*driver.Record, error) { return s.store.Replace(ctx, r, was) })
 }
 
-func (s *faultyStore) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
-	return call(ctx, s.faults, OpGet, func() (*idempotent.Record, error) { return s.store.Get(ctx, id) })
+func (s *faultyStore) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return call(ctx, s.faults, OpGet, func() (*driver.Record, error) { return s.store.Get(ctx, id) })
 }
 
-func (s *faultyChunkStore) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+func (s *faultyChunkStore) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
 	return call(ctx, s.faults, OpPutChunks, func() (int, error) { return s.chunks.PutChunks(ctx, id, v, data, expires) })
 }
 
-func (s *faultyChunkStore) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (s *faultyChunkStore) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	return call(ctx, s.faults, OpGetChunks, func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) })
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Fixture tells the suites how to get at a store. Open is required; the
@@ -18,28 +19,28 @@ type Fixture struct {
 	// Open returns a store to test. It is called once per subtest, and under
 	// faults once per run. They run in parallel and never use the same keys, so
 	// that all of them may share one table, and it need not be empty.
-	Open func(t testing.TB) idempotent.Store
+	Open func(t testing.TB) driver.Store
 
 	// Reopen returns a store over the same data, as the next process would see
 	// it. Set it for stores that outlive their process.
-	Reopen func(t testing.TB, s idempotent.Store) idempotent.Store
+	Reopen func(t testing.TB, s driver.Store) driver.Store
 
 	// Remove deletes a record behind the store's back, as DynamoDB's time to
 	// live does.
-	Remove func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
+	Remove func(ctx context.Context, s driver.Store, id idempotent.RecordID) error
 
 	// Damage makes a record unreadable behind the store's back, as a bug or a
 	// later version of the store may leave it.
-	Damage func(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error
+	Damage func(ctx context.Context, s driver.Store, id idempotent.RecordID) error
 
-	// ListLag is how long a store that is an [idempotent.DueLister] may take to
+	// ListLag is how long a store that is an [driver.DueLister] may take to
 	// show a write in its lists. Default: no time.
 	ListLag time.Duration
 
 	// Wire returns a store over the data of Open's, whose requests go through
 	// faults.Transport. Set it for stores that talk to a service with a client
 	// of their own. See [RunFailureModesUnderFaults].
-	Wire func(t testing.TB, faults *Faults) idempotent.Store
+	Wire func(t testing.TB, faults *Faults) driver.Store
 }
 
 // newKey returns a key that no other test has.
@@ -53,7 +54,7 @@ func newKey() idempotent.Key {
 }
 
 // newVersion returns a fresh write id.
-func newVersion() (v idempotent.Version) {
+func newVersion() (v driver.Version) {
 	crand.Read(v[:])
 	return v
 }
@@ -64,16 +65,16 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 // fullRecord returns a record of a new key in which every field is set, and
 // differs from that of any other full record where it can. No time is a whole
 // second.
-func fullRecord() idempotent.Record {
+func fullRecord() driver.Record {
 	key := newKey()
 	n := rand.N(10_000_000)
 	at := now().Truncate(time.Second).Add(-time.Duration(n/10_000)*time.Second + time.Duration(1+n%990)*time.Millisecond)
-	return idempotent.Record{
+	return driver.Record{
 		ID:            key.RecordID(),
-		State:         idempotent.StateCompleted,
-		Reason:        idempotent.ReasonResult,
+		State:         driver.StateCompleted,
+		Reason:        driver.ReasonResult,
 		Recovery:      idempotent.Rerun,
-		Owner:         idempotent.Owner(newVersion()),
+		Owner:         driver.Owner(newVersion()),
 		Version:       newVersion(),
 		Attempt:       3 + n,
 		Fingerprint:   idempotent.FingerprintBytes([]byte(key.ID)),
@@ -83,11 +84,11 @@ func fullRecord() idempotent.Record {
 		Settled:       at,
 		Encoding:      fmt.Sprintf("codec%d", n),
 		Result:        fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
-		Chunks:        idempotent.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
+		Chunks:        driver.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
 		ResultVersion: fmt.Sprintf("v%d", n),
 		Ref:           fmt.Sprintf("orders/%d ü", n),
 		RequestID:     fmt.Sprintf("request-%d", n),
-		Steps: []idempotent.StepRecord{
+		Steps: []driver.StepRecord{
 			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
 			{Name: "inform ü", Mode: idempotent.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
 		},
@@ -98,12 +99,12 @@ func fullRecord() idempotent.Record {
 }
 
 // emptyRecord returns a claim in which every field that may be absent is.
-func emptyRecord() idempotent.Record {
+func emptyRecord() driver.Record {
 	full := fullRecord()
-	return idempotent.Record{
+	return driver.Record{
 		ID:          full.ID,
-		State:       idempotent.StateInProgress,
-		Reason:      idempotent.ReasonClaimed,
+		State:       driver.StateInProgress,
+		Reason:      driver.ReasonClaimed,
 		Owner:       full.Owner,
 		Version:     full.Version,
 		Attempt:     1,

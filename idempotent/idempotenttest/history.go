@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // history is what really happened to the key of a lab: every write to its
@@ -18,28 +19,28 @@ type history struct {
 	writes  []*write
 	runs    []*run
 	answers []*answer
-	seen    map[idempotent.Version]bool // in what the store returned
-	removed map[idempotent.Version]bool // deleted behind the store's back
-	said    map[string]bool             // results that a handler or evidence told
+	seen    map[driver.Version]bool // in what the store returned
+	removed map[driver.Version]bool // deleted behind the store's back
+	said    map[string]bool         // results that a handler or evidence told
 	broken  []error
 }
 
 // write is a record that somebody wrote, or tried to.
 type write struct {
 	by     *worker
-	record idempotent.Record
+	record driver.Record
 	insert bool
-	was    idempotent.Version // the version that it replaces, unless it inserts
-	at     time.Time          // by the clock of who wrote
-	known  bool               // acknowledged
-	open   bool               // neither acknowledged nor refused
+	was    driver.Version // the version that it replaces, unless it inserts
+	at     time.Time      // by the clock of who wrote
+	known  bool           // acknowledged
+	open   bool           // neither acknowledged nor refused
 }
 
 // run is one attempt: a claim, and the call of the handler that may follow.
 type run struct {
 	by      *worker
-	claim   idempotent.Record // the last one tried
-	held    bool              // the guard was told that the claim is its own
+	claim   driver.Record // the last one tried
+	held    bool          // the guard was told that the claim is its own
 	entered bool
 	left    bool
 	end     ending // how it left
@@ -68,7 +69,7 @@ type answer struct {
 }
 
 func newHistory() *history {
-	return &history{seen: map[idempotent.Version]bool{}, removed: map[idempotent.Version]bool{}, said: map[string]bool{}}
+	return &history{seen: map[driver.Version]bool{}, removed: map[driver.Version]bool{}, said: map[string]bool{}}
 }
 
 // breaks notes that an invariant is broken.
@@ -77,7 +78,7 @@ func (h *history) breaks(format string, args ...any) {
 }
 
 // wrote notes a write and what came of it.
-func (h *history) wrote(w write, met *idempotent.Record, err error) {
+func (h *history) wrote(w write, met *driver.Record, err error) {
 	w.known = err == nil && (met == nil || met.Version == w.record.Version)
 	w.open = err != nil
 	w.record.Result = nil
@@ -88,7 +89,7 @@ func (h *history) wrote(w write, met *idempotent.Record, err error) {
 }
 
 // saw notes that the store returned r, which may be nil.
-func (h *history) saw(r *idempotent.Record) {
+func (h *history) saw(r *driver.Record) {
 	if r == nil {
 		return
 	}
@@ -99,7 +100,7 @@ func (h *history) saw(r *idempotent.Record) {
 
 // claims notes that a guard tries to become the owner of the record, and
 // returns what notes that it was told that it is.
-func (h *history) claims(by *worker, claim idempotent.Record) (held func()) {
+func (h *history) claims(by *worker, claim driver.Record) (held func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.ownerOf(claim.Owner) // an insert that met a record becomes a takeover
@@ -116,7 +117,7 @@ func (h *history) claims(by *worker, claim idempotent.Record) (held func()) {
 }
 
 // ownerOf returns the run whose claim has that owner token, or nil.
-func (h *history) ownerOf(owner idempotent.Owner) *run {
+func (h *history) ownerOf(owner driver.Owner) *run {
 	for _, r := range h.runs {
 		if r.claim.Owner == owner {
 			return r
@@ -212,14 +213,14 @@ func (h *history) says(value string) {
 }
 
 // removes notes that a record was deleted behind the store's back.
-func (h *history) removes(v idempotent.Version) {
+func (h *history) removes(v driver.Version) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.removed[v] = true
 }
 
 // mayHaveRun reports whether the owner's handler was called.
-func (h *history) mayHaveRun(owner idempotent.Owner) bool {
+func (h *history) mayHaveRun(owner driver.Owner) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.ownerOf(owner)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 var (
@@ -31,22 +32,22 @@ func TestHistoriesAreJudged(t *testing.T) {
 		}},
 		{"", "a run, an error, evidence", func(t *tale, a, b *worker) {
 			r := t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
 			t.told(a, r, idempotent.Outcome[string]{}, errSilence)
 			t.says("ch_1")
-			t.writes(b, becomes(idempotent.StateCompleted, idempotent.ReasonResolved))
+			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResolved))
 			t.told(b, nil, replayed, nil)
 		}},
 		{"", "a claim that was given up, and the next request", func(t *tale, a, b *worker) {
 			t.writes(a, t.claim)
 			t.history.claims(a, *t.stand)
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 			t.told(b, t.completed(b), stored, nil)
 		}},
 		{"", "an outcome of which nobody heard, and the next life", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
-			lost := write{by: a, was: t.stand.Version, at: t.at, record: t.next(func(r *idempotent.Record) {
-				r.State, r.Reason, r.Expires = idempotent.StateCompleted, idempotent.ReasonResult, t.at.Add(time.Hour)
+			lost := write{by: a, was: t.stand.Version, at: t.at, record: t.next(func(r *driver.Record) {
+				r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
 			})}
 			t.wrote(lost, nil, errSilence)
 			t.at, t.stand = t.at.Add(2*time.Hour), nil
@@ -55,9 +56,9 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"", "an outcome that was written again on what a sweeper wrote", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
 			was := *t.stand
-			outcome := t.next(becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			outcome := t.next(becomes(driver.StateCompleted, driver.ReasonResult))
 			t.at = t.at.Add(time.Hour)
-			t.writes(b, becomes(idempotent.StateUnknown, idempotent.ReasonLeaseEnded))
+			t.writes(b, becomes(driver.StateUnknown, driver.ReasonLeaseEnded))
 			t.wrote(write{by: a, record: outcome, was: was.Version, at: t.at}, t.stand, nil)
 			t.wrote(write{by: a, record: outcome, was: t.stand.Version, at: t.at}, nil, nil)
 			t.stand = &outcome
@@ -69,7 +70,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.completed(b)
 		}},
 		{"", "Rerun: an ended lease and the next run", func(t *tale, a, b *worker) {
-			t.writes(a, func(r *idempotent.Record) { t.claim(r); r.Recovery = idempotent.Rerun })
+			t.writes(a, func(r *driver.Record) { t.claim(r); r.Recovery = idempotent.Rerun })
 			t.at = t.at.Add(time.Hour)
 			t.completed(b)
 		}},
@@ -86,34 +87,34 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-1", "two handlers at once", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			t.enters(a, 1)
-			t.writes(b, becomes(idempotent.StateRetryable, idempotent.ReasonNotExecuted))
+			t.writes(b, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
 			t.claimsIt(b)
 			t.enters(b, 2)
 		}},
 		{"INV-2", "released by a worker that had begun", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 		}},
 		{"INV-2", "retryable after an error, under Reconcile", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonHandlerError))
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonHandlerError))
 		}},
 		{"INV-2", "completed after an error", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
 		{"INV-2", "completed by a panic with a Final error", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: idempotent.Final("declined", ""), panicked: true})
-			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonFinal))
+			t.writes(a, becomes(driver.StateCompleted, driver.ReasonFinal))
 		}},
 		{"INV-2", "completed before the handler returned", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			t.enters(a, 1)
-			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
 		{"INV-2", "resolved as not executed while the lease is live", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
-			t.writes(b, becomes(idempotent.StateRetryable, idempotent.ReasonResolved))
+			t.writes(b, becomes(driver.StateRetryable, driver.ReasonResolved))
 		}},
 		{"INV-3", "a result that nobody returned", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)
@@ -129,14 +130,14 @@ func TestHistoriesAreJudged(t *testing.T) {
 		}},
 		{"INV-3", "told that it is stored, and it was left out", func(t *tale, a, b *worker) {
 			r := t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *idempotent.Record) {
-				r.State, r.Reason, r.Encoding = idempotent.StateCompleted, idempotent.ReasonOmitted, idempotent.EncodingOmitted
+			t.writes(a, func(r *driver.Record) {
+				r.State, r.Reason, r.Encoding = driver.StateCompleted, driver.ReasonOmitted, driver.EncodingOmitted
 			})
 			t.told(a, r, stored, nil)
 		}},
 		{"INV-4", "completed, and then unknown", func(t *tale, a, b *worker) {
 			t.completed(a)
-			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
 		}},
 		{"INV-4", "replaced by a new record before it expired", func(t *tale, a, b *worker) {
 			t.completed(a)
@@ -150,30 +151,30 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-5", "two writes in place of one", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			claimed := t.stand
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 			t.stand = claimed
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 		}},
 		{"INV-5", "somebody else's outcome", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
-			t.writes(b, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
 		{"INV-5", "another owner without a claim", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *idempotent.Record) {
-				r.State, r.Reason, r.Owner = idempotent.StateCompleted, idempotent.ReasonResult, idempotent.Owner(newVersion())
+			t.writes(a, func(r *driver.Record) {
+				r.State, r.Reason, r.Owner = driver.StateCompleted, driver.ReasonResult, driver.Owner(newVersion())
 			})
 		}},
 		{"INV-5", "another attempt under the same number", func(t *tale, a, b *worker) {
 			t.writes(a, t.claim)
 			t.history.claims(a, *t.stand)
-			t.writes(a, becomes(idempotent.StateRetryable, idempotent.ReasonReleased))
-			t.writes(b, func(r *idempotent.Record) { t.claim(r); r.Attempt-- })
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
+			t.writes(b, func(r *driver.Record) { t.claim(r); r.Attempt-- })
 		}},
 		{"INV-5", "another request's record", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
-			t.writes(a, func(r *idempotent.Record) {
-				r.State, r.Reason = idempotent.StateCompleted, idempotent.ReasonResult
+			t.writes(a, func(r *driver.Record) {
+				r.State, r.Reason = driver.StateCompleted, driver.ReasonResult
 				r.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
 			})
 		}},
@@ -188,12 +189,12 @@ func TestHistoriesAreJudged(t *testing.T) {
 		}},
 		{"INV-8", "a request left unknown", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: errSilence})
-			t.writes(a, becomes(idempotent.StateUnknown, idempotent.ReasonHandlerError))
+			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
 			t.claimsIt(b)
 		}},
 		{"INV-9", "unknown before the lease ended", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
-			t.writes(b, becomes(idempotent.StateUnknown, idempotent.ReasonLeaseEnded))
+			t.writes(b, becomes(driver.StateUnknown, driver.ReasonLeaseEnded))
 		}},
 		{"INV-10", "entered without a claim", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
@@ -213,7 +214,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.told(a, nil, idempotent.Outcome[string]{Value: "ch_1"}, nil)
 		}},
 		{"INV-12", "a record that began as completed", func(t *tale, a, b *worker) {
-			t.writes(a, becomes(idempotent.StateCompleted, idempotent.ReasonResult))
+			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
 		{"INV-12", "a version that nobody wrote", func(t *tale, a, b *worker) {
 			t.completed(a)

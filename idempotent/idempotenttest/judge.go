@@ -5,18 +5,19 @@ import (
 	"slices"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // life is what happened between an insert and the next one: the writes that
 // took effect, each in place of the one before it.
 type life []*write
 
-func (l life) last() *idempotent.Record { return &l[len(l)-1].record }
+func (l life) last() *driver.Record { return &l[len(l)-1].record }
 
 // completion returns the write that completed the record, or nil.
 func (l life) completion() *write {
 	for _, w := range l {
-		if w.record.State == idempotent.StateCompleted {
+		if w.record.State == driver.StateCompleted {
 			return w
 		}
 	}
@@ -37,7 +38,7 @@ func (l life) completion() *write {
 //   - INV-10: a handler is entered only under a claim that is known to be held.
 //   - INV-12: a record begins with a claim and nothing else.
 //   - A handler's answer reaches its caller, whatever becomes of the record.
-func (h *history) judge(final *idempotent.Record) []error {
+func (h *history) judge(final *driver.Record) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lives := h.lives(final)
@@ -61,8 +62,8 @@ func (h *history) judge(final *idempotent.Record) []error {
 
 // lives puts the writes that took effect in order. Those are the ones that were
 // acknowledged or seen, the one that stands, and every one that they replaced.
-func (h *history) lives(final *idempotent.Record) []life {
-	byVersion := map[idempotent.Version]*write{}
+func (h *history) lives(final *driver.Record) []life {
+	byVersion := map[driver.Version]*write{}
 	for _, w := range h.writes {
 		// An outcome keeps its write id when it is written again on what stands
 		// by then: the last try is the one that may have succeeded.
@@ -71,8 +72,8 @@ func (h *history) lives(final *idempotent.Record) []life {
 		}
 	}
 	effective := map[*write]bool{}
-	var follow func(v idempotent.Version)
-	follow = func(v idempotent.Version) {
+	var follow func(v driver.Version)
+	follow = func(v driver.Version) {
 		w := byVersion[v]
 		switch {
 		case w == nil:
@@ -95,7 +96,7 @@ func (h *history) lives(final *idempotent.Record) []life {
 	if final != nil {
 		follow(final.Version)
 	}
-	successor := map[idempotent.Version]*write{}
+	successor := map[driver.Version]*write{}
 	var lives []life
 	for _, w := range h.writes {
 		switch {
@@ -120,7 +121,7 @@ func (h *history) lives(final *idempotent.Record) []life {
 // judgeSuccession judges that one life of the record followed another.
 func (h *history) judgeSuccession(old, next life) {
 	last, at := old.last(), next[0].at
-	expired := func(r *idempotent.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
+	expired := func(r *driver.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
 	if expired(last) || h.removed[last.Version] {
 		return
 	}
@@ -135,7 +136,7 @@ func (h *history) judgeSuccession(old, next life) {
 // judgeLife judges how a record began, and each of its moves.
 func (h *history) judgeLife(l life) {
 	first := l[0].record
-	if first.State != idempotent.StateInProgress || first.Attempt != 1 {
+	if first.State != driver.StateInProgress || first.Attempt != 1 {
 		h.breaks("INV-12: a record began as %s, attempt %d", first.State, first.Attempt)
 	}
 	for i, w := range l[1:] {
@@ -188,7 +189,7 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	if !a.outcome.Stored {
 		return
 	}
-	if done := lives[life].completion(); done == nil || done.record.Encoding == idempotent.EncodingOmitted {
+	if done := lives[life].completion(); done == nil || done.record.Encoding == driver.EncodingOmitted {
 		h.breaks("INV-3: a request was told that %s is stored, and it is not", brief([]byte(outcome)))
 	}
 	if stored[life] == "" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // invocation times of the scenarios: a deadline of 10 s and a margin of 2 s,
@@ -23,9 +24,9 @@ const (
 type lab struct {
 	testing.TB
 	fixture Fixture
-	store   idempotent.Store // as it is: for a look at what stands
-	line    idempotent.Store // as workers get at it
-	weather *weather         // on the line
+	store   driver.Store // as it is: for a look at what stands
+	line    driver.Store // as workers get at it
+	weather *weather     // on the line
 	clock   *Clock
 	key     idempotent.Key
 	events  *Recorder
@@ -62,8 +63,8 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 		o.Now, o.Observer, o.LeaseMargin = l.clock.Now, l.events, margin
 		o.Logger = discard
 	}
-	var store idempotent.Store = w.tap
-	if chunks, ok := line.(idempotent.ChunkStore); ok {
+	var store driver.Store = w.tap
+	if chunks, ok := line.(driver.ChunkStore); ok {
 		w.chunks = &chunkTap{tap: w.tap, chunks: chunks}
 		store = w.chunks
 	}
@@ -119,7 +120,7 @@ func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idemp
 }
 
 // record returns what the store holds for the lab's key, or nil.
-func (l *lab) record() *idempotent.Record {
+func (l *lab) record() *driver.Record {
 	l.Helper()
 	r, err := l.store.Get(context.Background(), l.key.RecordID())
 	if errors.Is(err, idempotent.ErrNoRecord) {
@@ -131,7 +132,7 @@ func (l *lab) record() *idempotent.Record {
 	return r
 }
 
-func (l *lab) wantState(want idempotent.State) {
+func (l *lab) wantState(want driver.State) {
 	l.Helper()
 	r := l.record()
 	if r == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // listShelf is a shelf that lists what is due, likewise with every decision to
@@ -17,11 +18,11 @@ type listShelf struct {
 	writes  int
 
 	// due and given are what Due and Exhausted list.
-	due   func(r *idempotent.Record, before time.Time) bool
-	given func(r *idempotent.Record) bool
+	due   func(r *driver.Record, before time.Time) bool
+	given func(r *driver.Record) bool
 	// show is what is listed of a record, unreadable of one that is damaged.
-	show       func(r *idempotent.Record) idempotent.Record
-	unreadable func(id idempotent.RecordID) (listed idempotent.Record, err error, also bool)
+	show       func(r *driver.Record) driver.Record
+	unreadable func(id idempotent.RecordID) (listed driver.Record, err error, also bool)
 	// collected is the last word on what is going to be listed.
 	collected func(list string, found []listed) []listed
 	// between comes before each record, with the writes since the list began.
@@ -31,50 +32,50 @@ type listShelf struct {
 }
 
 type listed struct {
-	record idempotent.Record
+	record driver.Record
 	err    error
 }
 
 func newListShelf() *listShelf {
 	return &listShelf{
 		shelf: newShelf(), damaged: map[idempotent.RecordID]bool{}, stops: true,
-		due: func(r *idempotent.Record, before time.Time) bool {
+		due: func(r *driver.Record, before time.Time) bool {
 			return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 		},
-		given: func(r *idempotent.Record) bool { return r.Exhausted },
-		show:  func(r *idempotent.Record) idempotent.Record { return *r.Clone() },
-		unreadable: func(id idempotent.RecordID) (idempotent.Record, error, bool) {
-			return idempotent.Record{ID: id}, errors.New("not to be read"), true
+		given: func(r *driver.Record) bool { return r.Exhausted },
+		show:  func(r *driver.Record) driver.Record { return *r.Clone() },
+		unreadable: func(id idempotent.RecordID) (driver.Record, error, bool) {
+			return driver.Record{ID: id}, errors.New("not to be read"), true
 		},
 		collected: func(_ string, found []listed) []listed { return found },
 		between:   func(ctx context.Context, _ int) error { return ctx.Err() },
 	}
 }
 
-func (s *listShelf) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *listShelf) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.mu.Lock()
 	s.writes++
 	s.mu.Unlock()
 	return s.shelf.Replace(ctx, r, was)
 }
 
-func (s *listShelf) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, "due", func(r *idempotent.Record) bool { return s.due(r, before) })
+func (s *listShelf) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, "due", func(r *driver.Record) bool { return s.due(r, before) })
 }
 
-func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
+func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, "exhausted", s.given)
 }
 
-func (s *listShelf) list(ctx context.Context, name string, match func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (s *listShelf) list(ctx context.Context, name string, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		found, writes := s.collect(match)
 		for _, l := range s.collected(name, found) {
 			s.mu.Lock()
 			since := s.writes - writes
 			s.mu.Unlock()
 			if err := s.between(ctx, since); err != nil {
-				yield(idempotent.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			if !yield(l.record, l.err) && s.stops {
@@ -82,12 +83,12 @@ func (s *listShelf) list(ctx context.Context, name string, match func(*idempoten
 			}
 		}
 		if err := s.between(ctx, 0); err != nil {
-			yield(idempotent.Record{}, err)
+			yield(driver.Record{}, err)
 		}
 	}
 }
 
-func (s *listShelf) collect(match func(*idempotent.Record) bool) (found []listed, writes int) {
+func (s *listShelf) collect(match func(*driver.Record) bool) (found []listed, writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.records {

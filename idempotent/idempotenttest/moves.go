@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // move judges that next took the place of old within one life of a record. It
 // is the design's table of states, from the side of what was written: which
 // state follows which, by whom, and after what.
-func (h *history) move(old *idempotent.Record, next *write) error {
+func (h *history) move(old *driver.Record, next *write) error {
 	r := &next.record
 	illegal := func(rule, why string) error {
 		return fmt.Errorf("%s: a record that was %s (%s) became %s (%s): %s", rule, old.State, old.Reason, r.State, r.Reason, why)
@@ -20,24 +21,24 @@ func (h *history) move(old *idempotent.Record, next *write) error {
 	if r.ID != old.ID || r.Fingerprint != old.Fingerprint || !r.Created.Equal(old.Created) {
 		return illegal("INV-5", "and is another request's")
 	}
-	if old.State == idempotent.StateCompleted {
+	if old.State == driver.StateCompleted {
 		return illegal("INV-4", "completed is final")
 	}
-	if r.State != idempotent.StateCompleted {
+	if r.State != driver.StateCompleted {
 		if lost := lostStep(old.Steps, r.Steps); lost != "" {
 			return illegal("INV-11", "and its step "+lost+" is forgotten, or another one")
 		}
 	}
-	if r.State == idempotent.StateInProgress {
+	if r.State == driver.StateInProgress {
 		switch {
-		case old.State == idempotent.StateInProgress && r.Owner == old.Owner: // a step
+		case old.State == driver.StateInProgress && r.Owner == old.Owner: // a step
 			if r.Attempt != old.Attempt || !r.LeaseEnd.Equal(old.LeaseEnd) || h.ownerOf(old.Owner) == nil || h.ownerOf(old.Owner).by != next.by {
 				return illegal("INV-5", "a step is its owner's alone, and changes nothing else")
 			}
 			return nil
-		case old.State == idempotent.StateUnknown:
+		case old.State == driver.StateUnknown:
 			return illegal("INV-8", "a request does not leave unknown")
-		case old.State == idempotent.StateInProgress && (!runsAgain(old) || !ended(old, next.at)):
+		case old.State == driver.StateInProgress && (!runsAgain(old) || !ended(old, next.at)):
 			return illegal("INV-1", "it was not to be taken over")
 		case r.Owner == old.Owner || r.Attempt != old.Attempt+1:
 			return illegal("INV-5", "another attempt is another owner")
@@ -48,13 +49,13 @@ func (h *history) move(old *idempotent.Record, next *write) error {
 		return illegal("INV-5", "only a claim changes the owner")
 	}
 	switch r.Reason {
-	case idempotent.ReasonResolved:
-		if r.State == idempotent.StateUnknown || r.State == idempotent.StateRetryable && !ended(old, next.at) {
+	case driver.ReasonResolved:
+		if r.State == driver.StateUnknown || r.State == driver.StateRetryable && !ended(old, next.at) {
 			return illegal("INV-2", "evidence cannot say that yet")
 		}
 		return nil
-	case idempotent.ReasonLeaseEnded:
-		if r.State != idempotent.StateUnknown || old.State != idempotent.StateInProgress || !ended(old, next.at) {
+	case driver.ReasonLeaseEnded:
+		if r.State != driver.StateUnknown || old.State != driver.StateInProgress || !ended(old, next.at) {
 			return illegal("INV-9", "the lease has not ended")
 		}
 		return nil
@@ -70,9 +71,9 @@ func (h *history) move(old *idempotent.Record, next *write) error {
 }
 
 // reports tells whether what became of a run may be told as r.
-func (r *run) reports(as *idempotent.Record) bool {
+func (r *run) reports(as *driver.Record) bool {
 	if !r.entered {
-		return as.State == idempotent.StateRetryable && (as.Reason == idempotent.ReasonReleased || as.Reason == idempotent.ReasonNoTime)
+		return as.State == driver.StateRetryable && (as.Reason == driver.ReasonReleased || as.Reason == driver.ReasonNoTime)
 	}
 	if !r.left {
 		return false
@@ -82,9 +83,9 @@ func (r *run) reports(as *idempotent.Record) bool {
 	_, final := r.end.err.(*idempotent.FinalError)
 	final = final && !r.end.panicked // a panic is no business outcome
 	switch as.State {
-	case idempotent.StateCompleted:
+	case driver.StateCompleted:
 		return r.end.err == nil || final
-	case idempotent.StateRetryable:
+	case driver.StateRetryable:
 		return notExecuted || r.end.err != nil && !unknown && !final && runsAgain(as)
 	default:
 		return r.end.err != nil && (!notExecuted || len(as.Steps) > 0) && !final
@@ -92,7 +93,7 @@ func (r *run) reports(as *idempotent.Record) bool {
 }
 
 // runsAgain reports whether a request may take r over once its lease has ended.
-func runsAgain(r *idempotent.Record) bool {
+func runsAgain(r *driver.Record) bool {
 	for _, s := range r.Steps {
 		if !s.Finished && s.Mode == idempotent.AtMostOnce {
 			return false
@@ -102,9 +103,9 @@ func runsAgain(r *idempotent.Record) bool {
 }
 
 // lostStep returns the name of a finished step that is not what it was.
-func lostStep(old, next []idempotent.StepRecord) string {
+func lostStep(old, next []driver.StepRecord) string {
 	for _, s := range old {
-		if s.Finished && !slices.ContainsFunc(next, func(n idempotent.StepRecord) bool {
+		if s.Finished && !slices.ContainsFunc(next, func(n driver.StepRecord) bool {
 			return n.Name == s.Name && n.Finished && bytes.Equal(n.Result, s.Result)
 		}) {
 			return s.Name
@@ -114,4 +115,4 @@ func lostStep(old, next []idempotent.StepRecord) string {
 }
 
 // ended reports whether the lease of r has ended at now.
-func ended(r *idempotent.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }
+func ended(r *driver.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }

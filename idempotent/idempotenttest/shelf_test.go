@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // shelf is a store in memory whose every decision can be taken out and
 // replaced by a wrong one. As newShelf returns it, it keeps the contract.
 type shelf struct {
 	mu      sync.Mutex
-	records map[string]*idempotent.Record
+	records map[string]*driver.Record
 	writers atomic.Int32 // how many are at it
 
 	// name is under which a record is kept.
@@ -24,45 +25,45 @@ type shelf struct {
 	// begin comes before everything else, and end after a write that it let in.
 	begin, end func(context.Context, Op) error
 	// tell is the last word on an error about r.
-	tell func(err error, r *idempotent.Record) error
+	tell func(err error, r *driver.Record) error
 	// admit refuses what cannot be kept.
-	admit func(r idempotent.Record) error
+	admit func(r driver.Record) error
 	// stands and fits are the conditions of Insert and Replace.
-	stands func(old *idempotent.Record, r idempotent.Record, now time.Time) bool
-	fits   func(old *idempotent.Record, r idempotent.Record, was idempotent.Version) bool
+	stands func(old *driver.Record, r driver.Record, now time.Time) bool
+	fits   func(old *driver.Record, r driver.Record, was driver.Version) bool
 	// creates lets Replace write what is not there.
 	creates bool
 	// gap comes between a condition and the write.
-	gap func(op Op, old, r *idempotent.Record)
+	gap func(op Op, old, r *driver.Record)
 	// write returns what is kept of r, loser what a refused writer is given,
 	// and read what Get makes of a record, or of nil.
-	write func(op Op, old *idempotent.Record, r idempotent.Record) *idempotent.Record
-	loser func(op Op, old *idempotent.Record, r idempotent.Record) (*idempotent.Record, error)
-	read  func(r *idempotent.Record) (*idempotent.Record, error)
+	write func(op Op, old *driver.Record, r driver.Record) *driver.Record
+	loser func(op Op, old *driver.Record, r driver.Record) (*driver.Record, error)
+	read  func(r *driver.Record) (*driver.Record, error)
 	// reopen returns what the next process sees.
 	reopen func() *shelf
 }
 
 func newShelf() *shelf {
 	s := &shelf{
-		records: map[string]*idempotent.Record{},
+		records: map[string]*driver.Record{},
 		name:    func(id idempotent.RecordID) string { return string(id) },
 		begin:   func(ctx context.Context, _ Op) error { return ctx.Err() },
 		end:     func(context.Context, Op) error { return nil },
-		tell:    func(err error, _ *idempotent.Record) error { return err },
-		admit:   func(idempotent.Record) error { return nil },
-		stands: func(old *idempotent.Record, _ idempotent.Record, now time.Time) bool {
+		tell:    func(err error, _ *driver.Record) error { return err },
+		admit:   func(driver.Record) error { return nil },
+		stands: func(old *driver.Record, _ driver.Record, now time.Time) bool {
 			return old != nil && (old.Expires.IsZero() || old.Expires.After(now))
 		},
-		fits: func(old *idempotent.Record, _ idempotent.Record, was idempotent.Version) bool {
+		fits: func(old *driver.Record, _ driver.Record, was driver.Version) bool {
 			return old.Version == was
 		},
-		gap:   func(Op, *idempotent.Record, *idempotent.Record) {},
-		write: func(_ Op, _ *idempotent.Record, r idempotent.Record) *idempotent.Record { return r.Clone() },
-		loser: func(_ Op, old *idempotent.Record, _ idempotent.Record) (*idempotent.Record, error) {
+		gap:   func(Op, *driver.Record, *driver.Record) {},
+		write: func(_ Op, _ *driver.Record, r driver.Record) *driver.Record { return r.Clone() },
+		loser: func(_ Op, old *driver.Record, _ driver.Record) (*driver.Record, error) {
 			return old.Clone(), nil
 		},
-		read: func(r *idempotent.Record) (*idempotent.Record, error) {
+		read: func(r *driver.Record) (*driver.Record, error) {
 			if r == nil {
 				return nil, idempotent.ErrNoRecord
 			}
@@ -73,12 +74,12 @@ func newShelf() *shelf {
 	return s
 }
 
-func (s *shelf) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
-	return s.put(ctx, OpInsert, r, func(old *idempotent.Record) (bool, error) { return !s.stands(old, r, now), nil })
+func (s *shelf) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return s.put(ctx, OpInsert, r, func(old *driver.Record) (bool, error) { return !s.stands(old, r, now), nil })
 }
 
-func (s *shelf) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
-	return s.put(ctx, OpReplace, r, func(old *idempotent.Record) (bool, error) {
+func (s *shelf) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return s.put(ctx, OpReplace, r, func(old *driver.Record) (bool, error) {
 		switch {
 		case old != nil:
 			return s.fits(old, r, was), nil
@@ -90,7 +91,7 @@ func (s *shelf) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	})
 }
 
-func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	if err := s.begin(ctx, OpGet); err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (s *shelf) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Re
 }
 
 // put writes r if the condition holds.
-func (s *shelf) put(ctx context.Context, op Op, r idempotent.Record, condition func(old *idempotent.Record) (bool, error)) (met *idempotent.Record, err error) {
+func (s *shelf) put(ctx context.Context, op Op, r driver.Record, condition func(old *driver.Record) (bool, error)) (met *driver.Record, err error) {
 	s.writers.Add(1)
 	defer s.writers.Add(-1)
 	defer func() {
@@ -145,7 +146,7 @@ type chunkShelf struct {
 	// size is that of a piece, in bytes.
 	size int
 	// piece names piece i of what is put under id and v.
-	piece func(id idempotent.RecordID, v idempotent.Version, i int) string
+	piece func(id idempotent.RecordID, v driver.Version, i int) string
 	// keep returns what is kept in place of old, which may be nil.
 	keep func(old, piece []byte) []byte
 	// missing says what becomes of a piece that is not there, give of those
@@ -157,7 +158,7 @@ type chunkShelf struct {
 func newChunkShelf() *chunkShelf {
 	return &chunkShelf{
 		shelf: newShelf(), pieces: map[string][]byte{}, size: 1000,
-		piece: func(id idempotent.RecordID, v idempotent.Version, i int) string {
+		piece: func(id idempotent.RecordID, v driver.Version, i int) string {
 			return fmt.Sprintf("%s#%x#%d", id, v, i)
 		},
 		keep:    func(_, piece []byte) []byte { return bytes.Clone(piece) },
@@ -166,7 +167,7 @@ func newChunkShelf() *chunkShelf {
 	}
 }
 
-func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, _ time.Time) (count int, err error) {
+func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, _ time.Time) (count int, err error) {
 	if err := s.begin(ctx, OpPutChunks); err != nil {
 		return 0, err
 	}
@@ -180,7 +181,7 @@ func (s *chunkShelf) PutChunks(ctx context.Context, id idempotent.RecordID, v id
 	return count, nil
 }
 
-func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (s *chunkShelf) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	if err := s.begin(ctx, OpGetChunks); err != nil {
 		return nil, err
 	}

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// RunStore checks that a store keeps the contract of [idempotent.Store], and
-// those of [idempotent.ChunkStore] and [idempotent.DueLister] if it is one: one
+// RunStore checks that a store keeps the contract of [driver.Store], and
+// those of [driver.ChunkStore] and [driver.DueLister] if it is one: one
 // subtest per requirement. It is meant to be run with the race detector too.
 func RunStore(t *testing.T, f Fixture) {
 	t.Helper()
@@ -34,16 +35,16 @@ func RunStore(t *testing.T, f Fixture) {
 // the suite itself can be tested against broken stores.
 type requirement struct {
 	name, rule string
-	needs      func(Fixture, idempotent.Store) bool // nil: nothing
-	check      func(ctx context.Context, s idempotent.Store, reopen func() idempotent.Store) error
-	checkWith  func(ctx context.Context, f Fixture, s idempotent.Store) error // in place of check
+	needs      func(Fixture, driver.Store) bool // nil: nothing
+	check      func(ctx context.Context, s driver.Store, reopen func() driver.Store) error
+	checkWith  func(ctx context.Context, f Fixture, s driver.Store) error // in place of check
 }
 
-func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s idempotent.Store) error {
+func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s driver.Store) error {
 	if r.checkWith != nil {
 		return r.checkWith(ctx, f, s)
 	}
-	return r.check(ctx, s, func() idempotent.Store { return f.Reopen(t, s) })
+	return r.check(ctx, s, func() driver.Store { return f.Reopen(t, s) })
 }
 
 // racers is how many writers race where a requirement is about races.
@@ -52,7 +53,7 @@ const racers = 64
 // requirements are all rules, in the order in which they are best understood.
 var requirements = slices.Concat(insertRequirements, replaceRequirements, keepRequirements, raceRequirements, chunkRequirements, listRequirements)
 
-func insertNew(ctx context.Context, s idempotent.Store, r idempotent.Record) error {
+func insertNew(ctx context.Context, s driver.Store, r driver.Record) error {
 	met, err := s.Insert(ctx, r, now())
 	if err != nil {
 		return fmt.Errorf("Insert of a new record: %w", err)
@@ -64,7 +65,7 @@ func insertNew(ctx context.Context, s idempotent.Store, r idempotent.Record) err
 }
 
 // stands checks that the store holds exactly want.
-func stands(ctx context.Context, s idempotent.Store, want idempotent.Record) error {
+func stands(ctx context.Context, s driver.Store, want driver.Record) error {
 	got, err := s.Get(ctx, want.ID)
 	if err != nil {
 		return fmt.Errorf("Get: %w", err)
@@ -72,7 +73,7 @@ func stands(ctx context.Context, s idempotent.Store, want idempotent.Record) err
 	return sameRecord("Get returned", got, want)
 }
 
-func absent(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error {
+func absent(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
 	got, err := s.Get(ctx, id)
 	if !errors.Is(err, idempotent.ErrNoRecord) {
 		return fmt.Errorf("Get where there should be no record: got %s and error %v, want ErrNoRecord", describe(got), err)

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Large results beside the records, for a store that is an
-// [idempotent.ChunkStore].
+// [driver.ChunkStore].
 var chunkRequirements = []requirement{
 	chunkRequirement("ChunksAreWhole",
 		"What was put comes back byte for byte, whatever its size.",
@@ -73,7 +74,7 @@ var chunkRequirements = []requirement{
 				return err
 			}
 			for _, missing := range []struct {
-				version idempotent.Version
+				version driver.Version
 				count   int
 			}{{c.version, c.count + 1}, {newVersion(), c.count}, {newVersion(), 1}} {
 				data, err := s.GetChunks(ctx, c.id, missing.version, missing.count)
@@ -127,15 +128,15 @@ var chunkRequirements = []requirement{
 
 // chunkStore is what the requirements above are about.
 type chunkStore interface {
-	idempotent.Store
-	idempotent.ChunkStore
+	driver.Store
+	driver.ChunkStore
 }
 
 func chunkRequirement(name, rule string, check func(context.Context, chunkStore) error) requirement {
 	return requirement{
 		name: name, rule: rule,
-		needs: func(_ Fixture, s idempotent.Store) bool { _, ok := s.(chunkStore); return ok },
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		needs: func(_ Fixture, s driver.Store) bool { _, ok := s.(chunkStore); return ok },
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return check(ctx, s.(chunkStore))
 		},
 	}
@@ -144,7 +145,7 @@ func chunkRequirement(name, rule string, check func(context.Context, chunkStore)
 // chunks is data that is put, or going to be.
 type chunks struct {
 	id      idempotent.RecordID
-	version idempotent.Version
+	version driver.Version
 	data    []byte
 	expires time.Time
 	count   int

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Insert: what it writes, over what, and what it says otherwise.
@@ -14,16 +14,16 @@ var insertRequirements = []requirement{
 	{
 		name: "InsertCreates",
 		rule: "Insert writes a record of which there is none, and returns no record and no error.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return insertNew(ctx, s, fullRecord())
 		},
 	},
 	{
 		name: "EveryFieldIsKept",
 		rule: "A store keeps every field of a record exactly, times to the millisecond, and an absent one absent.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
-			for _, r := range []idempotent.Record{fullRecord(), emptyRecord()} {
-				for state := idempotent.StateInProgress; state <= idempotent.StateUnknown; state++ {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			for _, r := range []driver.Record{fullRecord(), emptyRecord()} {
+				for state := driver.StateInProgress; state <= driver.StateUnknown; state++ {
 					r.ID, r.State, r.Version = newKey().RecordID(), state, newVersion()
 					if err := errors.Join(insertNew(ctx, s, r), stands(ctx, s, r)); err != nil {
 						return err
@@ -36,7 +36,7 @@ var insertRequirements = []requirement{
 	{
 		name: "InsertRefuses",
 		rule: "Insert writes nothing over a record that has not expired, and returns that record whole.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
@@ -53,7 +53,7 @@ var insertRequirements = []requirement{
 	{
 		name: "InsertReplacesExpired",
 		rule: "Insert replaces a record exactly when Expires is not after now: at that millisecond, and not one earlier.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
@@ -76,9 +76,9 @@ var insertRequirements = []requirement{
 	{
 		name: "NoExpiryNeverExpires",
 		rule: "A record without Expires stands for ever: money may hang on it.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
-			old.State, old.Expires = idempotent.StateUnknown, time.Time{}
+			old.State, old.Expires = driver.StateUnknown, time.Time{}
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ var insertRequirements = []requirement{
 	{
 		name: "InsertAgain",
 		rule: "A repeated Insert (the first reply was lost) returns the record that stands, which is the one it wrote; it writes nothing twice.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := emptyRecord()
 			if err := insertNew(ctx, s, r); err != nil {
 				return err

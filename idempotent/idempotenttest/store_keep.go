@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What a store keeps, for whom and for how long.
@@ -17,14 +18,14 @@ var keepRequirements = []requirement{
 	{
 		name: "GetNothing",
 		rule: "Get returns ErrNoRecord where there is no record.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return absent(ctx, s, newKey().RecordID())
 		},
 	},
 	{
 		name: "GetExpired",
 		rule: "Get returns a record that has expired like any other: the guard judges.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := fullRecord()
 			r.Expires = now().Add(-time.Minute)
 			return errors.Join(insertNew(ctx, s, r), stands(ctx, s, r))
@@ -33,8 +34,8 @@ var keepRequirements = []requirement{
 	{
 		name: "KeysAreApart",
 		rule: "Records of different ids never meet: neither if one id begins with the other, nor if they differ in case alone, nor if they are as long as ids may be.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
-			var all []idempotent.Record
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			var all []driver.Record
 			for _, id := range similarIDs() {
 				r := fullRecord()
 				r.ID = id
@@ -54,7 +55,7 @@ var keepRequirements = []requirement{
 	{
 		name: "RecordsAreCopies",
 		rule: "What a store returns and is given shares no memory with what it keeps.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			want := fullRecord()
 			given := want.Clone()
 			if err := insertNew(ctx, s, *given); err != nil {
@@ -68,11 +69,11 @@ var keepRequirements = []requirement{
 			other.ID = want.ID
 			for _, returned := range []struct {
 				by   string
-				call func() (*idempotent.Record, error)
+				call func() (*driver.Record, error)
 			}{
-				{"Get", func() (*idempotent.Record, error) { return s.Get(ctx, want.ID) }},
-				{"Insert", func() (*idempotent.Record, error) { return s.Insert(ctx, other, now()) }},
-				{"Replace", func() (*idempotent.Record, error) { return s.Replace(ctx, other, newVersion()) }},
+				{"Get", func() (*driver.Record, error) { return s.Get(ctx, want.ID) }},
+				{"Insert", func() (*driver.Record, error) { return s.Insert(ctx, other, now()) }},
+				{"Replace", func() (*driver.Record, error) { return s.Replace(ctx, other, newVersion()) }},
 			} {
 				got, err := returned.call()
 				if err != nil {
@@ -102,7 +103,7 @@ var keepRequirements = []requirement{
 	{
 		name: "ContextEnds",
 		rule: "A call under a context that has ended fails and writes nothing.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			r := fullRecord()
@@ -126,7 +127,7 @@ var keepRequirements = []requirement{
 	{
 		name: "ErrorsTellNothing",
 		rule: "The errors of a store hold no result, and nothing else of a record that people wrote.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			r := fullRecord()
@@ -153,7 +154,7 @@ var keepRequirements = []requirement{
 	{
 		name: "WholeOrNotAtAll",
 		rule: "A store keeps a large result whole, or returns ErrTooLarge and writes nothing.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
@@ -174,8 +175,8 @@ var keepRequirements = []requirement{
 	{
 		name:  "Reopen",
 		rule:  "A write that was acknowledged is there for the next process.",
-		needs: func(f Fixture, _ idempotent.Store) bool { return f.Reopen != nil },
-		check: func(ctx context.Context, s idempotent.Store, reopen func() idempotent.Store) error {
+		needs: func(f Fixture, _ driver.Store) bool { return f.Reopen != nil },
+		check: func(ctx context.Context, s driver.Store, reopen func() driver.Store) error {
 			inserted, replaced := fullRecord(), fullRecord()
 			first := emptyRecord()
 			first.ID = replaced.ID
@@ -214,9 +215,9 @@ func similarIDs() []idempotent.RecordID {
 func swapCase(letter byte) string { return string(letter ^ ('a' ^ 'A')) }
 
 // scribble changes a record in place.
-func scribble(r *idempotent.Record) {
+func scribble(r *driver.Record) {
 	r.Result[0] ^= 0xff
 	r.Steps[0].Result[0] ^= 0xff
 	r.Steps[1].Name = ""
-	r.State = idempotent.StateUnknown
+	r.State = driver.StateUnknown
 }

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What waits for reconciliation, for a store that is an [idempotent.DueLister].
+// What waits for reconciliation, for a store that is an [driver.DueLister].
 // The lists are hints: a store may show a write late, see [Fixture.ListLag]. No
 // order is promised.
 var listRequirements = []requirement{
 	listRequirement("DueLists",
 		"Due lists the records that are due by then, each of them once: not those that are due later or never.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(i int, r *idempotent.Record, at time.Time) {
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				r.Due = []time.Time{at.Add(-time.Hour), at, at.Add(time.Millisecond), {}}[i]
 			}, 4)
 			if err != nil {
@@ -29,7 +30,7 @@ var listRequirements = []requirement{
 	listRequirement("ExhaustedAreApart",
 		"A record that reconciliation has given up is listed by Exhausted and not by Due; every other one is not listed by Exhausted.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(i int, r *idempotent.Record, _ time.Time) { r.Exhausted = i > 0 }, 3)
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, _ time.Time) { r.Exhausted = i > 0 }, 3)
 			if err != nil {
 				return err
 			}
@@ -40,7 +41,7 @@ var listRequirements = []requirement{
 	listRequirement("ListsFollowWrites",
 		"A record joins a list, leaves it or changes to another one when it is written so.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(i int, r *idempotent.Record, at time.Time) {
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				if i == 0 {
 					r.Due = time.Time{}
 				}
@@ -51,10 +52,10 @@ var listRequirements = []requirement{
 			if err := q.lists("Due", s.Due(ctx, q.at), q.records[1:]); err != nil {
 				return err
 			}
-			for i, change := range []func(*idempotent.Record){
-				func(r *idempotent.Record) { r.Due = q.at },
-				func(r *idempotent.Record) { r.Due = time.Time{} },
-				func(r *idempotent.Record) { r.Exhausted = true },
+			for i, change := range []func(*driver.Record){
+				func(r *driver.Record) { r.Due = q.at },
+				func(r *driver.Record) { r.Due = time.Time{} },
+				func(r *driver.Record) { r.Exhausted = true },
 			} {
 				if err := q.change(ctx, s, i, change); err != nil {
 					return err
@@ -67,7 +68,7 @@ var listRequirements = []requirement{
 	listRequirement("ListedWhole",
 		"What is listed is the record with every field, and shares no memory with what is kept.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(int, *idempotent.Record, time.Time) {}, 1)
+			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
 			if err != nil {
 				return err
 			}
@@ -88,7 +89,7 @@ var listRequirements = []requirement{
 	listRequirement("ListsLetWrite",
 		"Whoever reads a list may write the records meanwhile.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(int, *idempotent.Record, time.Time) {}, 3)
+			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 3)
 			if err != nil {
 				return err
 			}
@@ -101,7 +102,7 @@ var listRequirements = []requirement{
 				if err != nil {
 					return fmt.Errorf("the list of Due: %w", err)
 				}
-				if err := q.change(ctx, s, i, func(r *idempotent.Record) { r.Ref = "changed" }); err != nil {
+				if err := q.change(ctx, s, i, func(r *driver.Record) { r.Ref = "changed" }); err != nil {
 					return err
 				}
 				seen++
@@ -114,7 +115,7 @@ var listRequirements = []requirement{
 	listRequirement("ListsStop",
 		"A list ends where its reader has enough.",
 		func(ctx context.Context, s listStore) (err error) {
-			q, err := newQueue(ctx, s, func(int, *idempotent.Record, time.Time) {}, 2)
+			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 2)
 			if err != nil {
 				return err
 			}
@@ -131,7 +132,7 @@ var listRequirements = []requirement{
 	listRequirement("ListsEnd",
 		"Under a context that has ended a list says so, with an error that is about no record.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(int, *idempotent.Record, time.Time) {}, 1)
+			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
 			if err != nil {
 				return err
 			}
@@ -147,10 +148,10 @@ var listRequirements = []requirement{
 	{
 		name:  "UnreadableIsListed",
 		rule:  "A record that cannot be read is listed by its id, with an error, and does not hide the others.",
-		needs: func(f Fixture, s idempotent.Store) bool { return f.Damage != nil && isLister(f, s) },
-		checkWith: func(ctx context.Context, f Fixture, s idempotent.Store) error {
-			lists := listStore{s, s.(idempotent.DueLister), f.ListLag}
-			q, err := newQueue(ctx, lists, func(int, *idempotent.Record, time.Time) {}, 5)
+		needs: func(f Fixture, s driver.Store) bool { return f.Damage != nil && isLister(f, s) },
+		checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
+			lists := listStore{s, s.(driver.DueLister), f.ListLag}
+			q, err := newQueue(ctx, lists, func(int, *driver.Record, time.Time) {}, 5)
 			if err != nil {
 				return err
 			}
@@ -180,19 +181,19 @@ var listRequirements = []requirement{
 
 // listStore is a store that lists what is due.
 type listStore struct {
-	idempotent.Store
-	idempotent.DueLister
+	driver.Store
+	driver.DueLister
 	lag time.Duration
 }
 
-func isLister(_ Fixture, s idempotent.Store) bool {
-	_, ok := s.(idempotent.DueLister)
+func isLister(_ Fixture, s driver.Store) bool {
+	_, ok := s.(driver.DueLister)
 	return ok
 }
 
 func listRequirement(name, rule string, check func(ctx context.Context, s listStore) error) requirement {
-	return requirement{name: name, rule: rule, needs: isLister, checkWith: func(ctx context.Context, f Fixture, s idempotent.Store) error {
-		return check(ctx, listStore{s, s.(idempotent.DueLister), f.ListLag})
+	return requirement{name: name, rule: rule, needs: isLister, checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
+		return check(ctx, listStore{s, s.(driver.DueLister), f.ListLag})
 	}}
 }
 
@@ -200,17 +201,17 @@ func listRequirement(name, rule string, check func(ctx context.Context, s listSt
 // else's, so that lists of what is due by then are short.
 type queue struct {
 	at      time.Time
-	records []idempotent.Record
+	records []driver.Record
 	lag     time.Duration
 }
 
 // newQueue inserts n records that are due at some time, changed by change, and
 // waits until lists may be expected to show them.
-func newQueue(ctx context.Context, s listStore, change func(i int, r *idempotent.Record, at time.Time), n int) (*queue, error) {
+func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Record, at time.Time), n int) (*queue, error) {
 	q := &queue{at: time.UnixMilli(1 + rand.Int64N(1e12)).UTC(), lag: s.lag} // between 1970 and 2001
 	for i := range n {
 		r := fullRecord()
-		r.State, r.Expires, r.Due, r.Exhausted = idempotent.StateUnknown, time.Time{}, q.at, false
+		r.State, r.Expires, r.Due, r.Exhausted = driver.StateUnknown, time.Time{}, q.at, false
 		change(i, &r, q.at)
 		if err := insertNew(ctx, s, r); err != nil {
 			return nil, err
@@ -236,7 +237,7 @@ func (q *queue) wait(ctx context.Context) error {
 }
 
 // change writes record i anew.
-func (q *queue) change(ctx context.Context, s idempotent.Store, i int, change func(*idempotent.Record)) error {
+func (q *queue) change(ctx context.Context, s driver.Store, i int, change func(*driver.Record)) error {
 	next := q.records[i]
 	next.Version = newVersion()
 	change(&next)
@@ -259,8 +260,8 @@ func (q *queue) index(id idempotent.RecordID) int {
 }
 
 // found returns those of the records that are in a list, each once.
-func (q *queue) found(list iter.Seq2[idempotent.Record, error]) (map[idempotent.RecordID]*idempotent.Record, error) {
-	found := map[idempotent.RecordID]*idempotent.Record{}
+func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.RecordID]*driver.Record, error) {
+	found := map[idempotent.RecordID]*driver.Record{}
 	for r, err := range list {
 		switch {
 		case err != nil && (r.ID == "" || q.index(r.ID) >= 0):
@@ -276,7 +277,7 @@ func (q *queue) found(list iter.Seq2[idempotent.Record, error]) (map[idempotent.
 }
 
 // lists checks that a list has those of the records that are wanted.
-func (q *queue) lists(name string, list iter.Seq2[idempotent.Record, error], want []idempotent.Record) error {
+func (q *queue) lists(name string, list iter.Seq2[driver.Record, error], want []driver.Record) error {
 	found, err := q.found(list)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Races: each write is one atomic step.
@@ -16,14 +17,14 @@ var raceRequirements = []requirement{
 	{
 		name: "OneInserterWins",
 		rule: fmt.Sprintf("Of %d simultaneous Inserts one wins, and all others are given the winner's record.", racers),
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return oneInserterWins(ctx, s, newKey().RecordID())
 		},
 	},
 	{
 		name: "OneInserterReplacesExpired",
 		rule: fmt.Sprintf("Of %d simultaneous Inserts over an expired record one wins, and all others are given the winner's record.", racers),
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			old.Expires = now().Add(-time.Minute)
 			if err := insertNew(ctx, s, old); err != nil {
@@ -35,12 +36,12 @@ var raceRequirements = []requirement{
 	{
 		name: "OneReplacerWins",
 		rule: fmt.Sprintf("Of %d simultaneous Replaces of one version one wins, and all others are given the winner's record.", racers),
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
 			}
-			return oneWins(ctx, s, old.ID, func(r idempotent.Record) (*idempotent.Record, error) {
+			return oneWins(ctx, s, old.ID, func(r driver.Record) (*driver.Record, error) {
 				return s.Replace(ctx, r, old.Version)
 			})
 		},
@@ -48,14 +49,14 @@ var raceRequirements = []requirement{
 	{
 		name: "OneWriterWins",
 		rule: fmt.Sprintf("Of %d simultaneous writers of an expired record, half of them with Insert and half with Replace, one wins, and all others are given the winner's record.", racers),
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			old.Expires = now().Add(-time.Minute)
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
 			}
 			var turn atomic.Int32
-			return oneWins(ctx, s, old.ID, func(r idempotent.Record) (*idempotent.Record, error) {
+			return oneWins(ctx, s, old.ID, func(r driver.Record) (*driver.Record, error) {
 				if turn.Add(1)%2 == 0 {
 					return s.Insert(ctx, r, now())
 				}
@@ -65,20 +66,20 @@ var raceRequirements = []requirement{
 	},
 }
 
-func oneInserterWins(ctx context.Context, s idempotent.Store, id idempotent.RecordID) error {
+func oneInserterWins(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
 	at := now()
-	return oneWins(ctx, s, id, func(r idempotent.Record) (*idempotent.Record, error) {
+	return oneWins(ctx, s, id, func(r driver.Record) (*driver.Record, error) {
 		return s.Insert(ctx, r, at)
 	})
 }
 
 // oneWins races writers of different records for one id.
-func oneWins(ctx context.Context, s idempotent.Store, id idempotent.RecordID, write func(idempotent.Record) (*idempotent.Record, error)) error {
+func oneWins(ctx context.Context, s driver.Store, id idempotent.RecordID, write func(driver.Record) (*driver.Record, error)) error {
 	var (
 		wg   sync.WaitGroup
-		met  [racers]*idempotent.Record
+		met  [racers]*driver.Record
 		errs [racers]error
-		mine [racers]idempotent.Record
+		mine [racers]driver.Record
 	)
 	start := make(chan struct{})
 	for i := range racers {
@@ -94,7 +95,7 @@ func oneWins(ctx context.Context, s idempotent.Store, id idempotent.RecordID, wr
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	var winner *idempotent.Record
+	var winner *driver.Record
 	for i := range racers {
 		// A store that retries below itself may be given its own write.
 		if met[i] == nil || met[i].Version == mine[i].Version {

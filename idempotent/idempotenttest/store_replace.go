@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Replace: only in place of the version that was read.
@@ -14,7 +15,7 @@ var replaceRequirements = []requirement{
 	{
 		name: "ReplaceWrites",
 		rule: "Replace writes the whole record where the version is the one that was read, and what the new record does not have is gone.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
@@ -30,13 +31,13 @@ var replaceRequirements = []requirement{
 	{
 		name: "ReplaceRefuses",
 		rule: "Replace writes nothing where the version is another one, also if the owner is the same, and returns the record that stands.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
 			}
 			r := old
-			r.State, r.Version = idempotent.StateUnknown, newVersion()
+			r.State, r.Version = driver.StateUnknown, newVersion()
 			met, err := s.Replace(ctx, r, newVersion())
 			if err != nil {
 				return fmt.Errorf("Replace of another version: %w", err)
@@ -47,7 +48,7 @@ var replaceRequirements = []requirement{
 	{
 		name: "ReplaceAgain",
 		rule: "A repeated Replace (the first reply was lost) returns the record that stands, which is the one it wrote.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
 				return err
@@ -71,7 +72,7 @@ var replaceRequirements = []requirement{
 	{
 		name: "ReplaceNeverCreates",
 		rule: "Replace returns ErrNoRecord and writes nothing where there is no record: nothing is resurrected.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := fullRecord()
 			if _, err := s.Replace(ctx, r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
 				return fmt.Errorf("Replace without a record: got error %v, want ErrNoRecord", err)
@@ -82,7 +83,7 @@ var replaceRequirements = []requirement{
 	{
 		name: "ReplaceIgnoresExpiry",
 		rule: "Replace asks for the version alone: an owner may still settle a record that has expired.",
-		check: func(ctx context.Context, s idempotent.Store, _ func() idempotent.Store) error {
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			old.Expires = now().Add(-time.Minute)
 			if err := insertNew(ctx, s, old); err != nil {

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 // sound are stores that keep the contract.
 var sound = map[string]Fixture{
-	"memstore":   {Open: func(testing.TB) idempotent.Store { return memstore.New() }},
+	"memstore":   {Open: func(testing.TB) driver.Store { return memstore.New() }},
 	"shelf":      brokenStore{}.fixture(),
 	"chunkShelf": brokenStore{chunks: func(*chunkShelf) {}}.fixture(),
 	"listShelf":  brokenStore{lists: func(*listShelf) {}}.fixture(),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // tale is a history that is told by hand, as guards and stores might make it:
@@ -12,7 +13,7 @@ type tale struct {
 	*history
 	key   idempotent.Key
 	at    time.Time
-	stand *idempotent.Record // what stands by now
+	stand *driver.Record // what stands by now
 }
 
 func newTale() *tale { return &tale{history: newHistory(), key: newKey(), at: now()} }
@@ -20,8 +21,8 @@ func newTale() *tale { return &tale{history: newHistory(), key: newKey(), at: no
 func (t *tale) worker() *worker { return &worker{now: func() time.Time { return t.at }} }
 
 // next returns what stands, or a new record, with another version.
-func (t *tale) next(change func(*idempotent.Record)) idempotent.Record {
-	r := idempotent.Record{ID: t.key.RecordID(), Fingerprint: t.key.Fingerprint, Created: t.at}
+func (t *tale) next(change func(*driver.Record)) driver.Record {
+	r := driver.Record{ID: t.key.RecordID(), Fingerprint: t.key.Fingerprint, Created: t.at}
 	if t.stand != nil {
 		r = *t.stand
 	}
@@ -31,7 +32,7 @@ func (t *tale) next(change func(*idempotent.Record)) idempotent.Record {
 }
 
 // writes tells of a write that took effect.
-func (t *tale) writes(by *worker, change func(*idempotent.Record)) {
+func (t *tale) writes(by *worker, change func(*driver.Record)) {
 	r := t.next(change)
 	w := write{by: by, record: r, at: t.at}
 	if t.stand == nil {
@@ -44,9 +45,9 @@ func (t *tale) writes(by *worker, change func(*idempotent.Record)) {
 }
 
 // claim makes r the claim of another attempt.
-func (t *tale) claim(r *idempotent.Record) {
-	r.State, r.Reason, r.Expires = idempotent.StateInProgress, idempotent.ReasonClaimed, time.Time{}
-	r.Owner, r.LeaseEnd, r.Attempt = idempotent.Owner(newVersion()), t.at.Add(lease), r.Attempt+1
+func (t *tale) claim(r *driver.Record) {
+	r.State, r.Reason, r.Expires = driver.StateInProgress, driver.ReasonClaimed, time.Time{}
+	r.Owner, r.LeaseEnd, r.Attempt = driver.Owner(newVersion()), t.at.Add(lease), r.Attempt+1
 }
 
 // claimsIt tells of a claim that took effect, and that its guard was told so.
@@ -63,15 +64,15 @@ func (t *tale) runs(by *worker, end ending) *run {
 	return r
 }
 
-func becomes(s idempotent.State, why idempotent.Reason) func(*idempotent.Record) {
-	return func(r *idempotent.Record) { r.State, r.Reason = s, why }
+func becomes(s driver.State, why driver.Reason) func(*driver.Record) {
+	return func(r *driver.Record) { r.State, r.Reason = s, why }
 }
 
 // completed is a whole run that was stored until an hour later.
 func (t *tale) completed(by *worker) *run {
 	r := t.runs(by, ending{value: "ch_1"})
-	t.writes(by, func(r *idempotent.Record) {
-		r.State, r.Reason, r.Expires = idempotent.StateCompleted, idempotent.ReasonResult, t.at.Add(time.Hour)
+	t.writes(by, func(r *driver.Record) {
+		r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
 	})
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // tap is a store with a hand on the line: a scenario decides what happens
@@ -13,18 +14,18 @@ import (
 // hook passes the call through. The history notes here which claims the guard
 // was told that it holds.
 type tap struct {
-	idempotent.Store
+	driver.Store
 	by        *worker
-	onInsert  func(write func() (*idempotent.Record, error)) (*idempotent.Record, error)
-	onReplace func(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error)
-	onGet     func(read func() (*idempotent.Record, error)) (*idempotent.Record, error)
+	onInsert  func(write func() (*driver.Record, error)) (*driver.Record, error)
+	onReplace func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error)
+	onGet     func(read func() (*driver.Record, error)) (*driver.Record, error)
 	calls     atomic.Int32
 }
 
-func (s *tap) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *tap) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	s.calls.Add(1)
-	write := func() (*idempotent.Record, error) { return s.Store.Insert(ctx, r, now) }
-	return s.noted(r, func() (*idempotent.Record, error) {
+	write := func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) }
+	return s.noted(r, func() (*driver.Record, error) {
 		if s.onInsert != nil {
 			return s.onInsert(write)
 		}
@@ -32,10 +33,10 @@ func (s *tap) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*
 	})
 }
 
-func (s *tap) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *tap) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.calls.Add(1)
-	write := func() (*idempotent.Record, error) { return s.Store.Replace(ctx, r, was) }
-	return s.noted(r, func() (*idempotent.Record, error) {
+	write := func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) }
+	return s.noted(r, func() (*driver.Record, error) {
 		if s.onReplace != nil {
 			return s.onReplace(r, write)
 		}
@@ -44,8 +45,8 @@ func (s *tap) Replace(ctx context.Context, r idempotent.Record, was idempotent.V
 }
 
 // noted makes a write and notes what the guard is told of it, if it is a claim.
-func (s *tap) noted(r idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
-	if r.State != idempotent.StateInProgress {
+func (s *tap) noted(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+	if r.State != driver.StateInProgress {
 		return write()
 	}
 	held := s.by.history.claims(s.by, r)
@@ -56,9 +57,9 @@ func (s *tap) noted(r idempotent.Record, write func() (*idempotent.Record, error
 	return met, err
 }
 
-func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	s.calls.Add(1)
-	read := func() (*idempotent.Record, error) { return s.Store.Get(ctx, id) }
+	read := func() (*driver.Record, error) { return s.Store.Get(ctx, id) }
 	if s.onGet != nil {
 		return s.onGet(read)
 	}
@@ -68,15 +69,15 @@ func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Reco
 // chunkTap is a tap on a store that keeps large results beside its records.
 type chunkTap struct {
 	*tap
-	chunks idempotent.ChunkStore
+	chunks driver.ChunkStore
 	onGet  func(read func() ([]byte, error)) ([]byte, error)
 }
 
-func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
 	return s.chunks.PutChunks(ctx, id, v, data, expires)
 }
 
-func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	read := func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) }
 	if s.onGet != nil {
 		return s.onGet(read)

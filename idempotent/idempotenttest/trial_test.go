@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // What goes wrong with a run itself is told with it, and ends nothing else.
@@ -18,7 +19,7 @@ func TestTrialsTellEverything(t *testing.T) {
 	}{
 		"panic":   {works, func(*lab) { panic("boom") }, "panic: boom"},
 		"failure": {works, func(l *lab) { l.Fatal("not", "so") }, "not so"},
-		"Open":    {Fixture{Open: func(t testing.TB) idempotent.Store { t.Fatalf("no %s", "table"); return nil }}, func(*lab) {}, "no table"},
+		"Open":    {Fixture{Open: func(t testing.TB) driver.Store { t.Fatalf("no %s", "table"); return nil }}, func(*lab) {}, "no table"},
 		"effects": {works, func(l *lab) { l.effects.Add(2) }, "the provider saw 3 effects, and 1 are allowed"},
 		"a wrong result later": {works, func(l *lab) {
 			out, err := l.worker().do(l.charge("ch_a"))

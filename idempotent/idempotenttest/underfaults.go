@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // RunFailureModesUnderFaults runs every row of [RunFailureModes] again and
@@ -88,13 +88,13 @@ type faultKind struct {
 	wire   bool
 	faults []Fault
 	// line puts the faults into a lab's line.
-	line func(t testing.TB, f Fixture, s idempotent.Store, faults *Faults) idempotent.Store
+	line func(t testing.TB, f Fixture, s driver.Store, faults *Faults) driver.Store
 }
 
 var (
 	storeFaults = faultKind{
 		faults: []Fault{LostRequest, LostReply, Repeated, Throttled, SlowRequest, SlowReply},
-		line: func(_ testing.TB, _ Fixture, s idempotent.Store, faults *Faults) idempotent.Store {
+		line: func(_ testing.TB, _ Fixture, s driver.Store, faults *Faults) driver.Store {
 			return faults.Store(s)
 		},
 	}
@@ -102,7 +102,7 @@ var (
 		wire: true,
 		faults: []Fault{LostRequest, LostReply, Repeated, Throttled, ThroughputExceeded, InternalError,
 			TransactionConflict, ReplicatedWriteConflict, SlowRequest, SlowReply},
-		line: func(t testing.TB, f Fixture, _ idempotent.Store, faults *Faults) idempotent.Store {
+		line: func(t testing.TB, f Fixture, _ driver.Store, faults *Faults) driver.Store {
 			return f.Wire(t, faults)
 		},
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -85,9 +85,9 @@ func TestFailureModesNoticeBrokenStores(t *testing.T) {
 }
 
 // sanguine is a client that takes every write for done.
-type sanguine struct{ idempotent.Store }
+type sanguine struct{ driver.Store }
 
-func (s sanguine) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s sanguine) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	met, err := s.Store.Insert(ctx, r, now)
 	if errors.Is(err, ErrInjected) {
 		return nil, nil
@@ -96,9 +96,9 @@ func (s sanguine) Insert(ctx context.Context, r idempotent.Record, now time.Time
 }
 
 // doubting is a client that gives up what was repeated.
-type doubting struct{ idempotent.Store }
+type doubting struct{ driver.Store }
 
-func (s doubting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s doubting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	met, err := s.Store.Insert(ctx, r, now)
 	if met != nil && met.Version == r.Version {
 		return nil, errors.New("the write was there already")
@@ -111,22 +111,22 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
 		name string
-		line func(idempotent.Store) idempotent.Store
+		line func(driver.Store) driver.Store
 		row  string
 		what string
 	}{
-		{"writes that are lost are taken for done", func(s idempotent.Store) idempotent.Store { return sanguine{s} },
+		{"writes that are lost are taken for done", func(s driver.Store) driver.Store { return sanguine{s} },
 			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request was told that"},
-		{"a repeated write is an error", func(s idempotent.Store) idempotent.Store { return doubting{s} },
+		{"a repeated write is an error", func(s driver.Store) driver.Store { return doubting{s} },
 			"FM07_OtherRequestAfterCompletion", "the write was there already"},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()
 			k := storeFaults
-			k.line = func(_ testing.TB, _ Fixture, s idempotent.Store, f *Faults) idempotent.Store {
+			k.line = func(_ testing.TB, _ Fixture, s driver.Store, f *Faults) driver.Store {
 				return broken.line(f.Store(s))
 			}
-			f := Fixture{Open: func(testing.TB) idempotent.Store { return memstore.New() }}
+			f := Fixture{Open: func(testing.TB) driver.Store { return memstore.New() }}
 			row := scenarioNamed(t, broken.row)
 			if calm := row.trial(t, f, k, nil, 0); len(calm.broken) > 0 {
 				t.Errorf("without faults: %q", calm.broken)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // weather is what goes wrong on the line of a lab, until it is over.
@@ -66,7 +67,7 @@ func (l *lab) getsOn() {
 		_, final := errors.AsType[*idempotent.FinalError](err)
 		switch {
 		case err == nil, final, errors.Is(err, idempotent.ErrReplayUnavailable):
-			l.wantState(idempotent.StateCompleted)
+			l.wantState(driver.StateCompleted)
 			again, errAgain := w.do(l.never())
 			if again.Value != out.Value || (err == nil) != (errAgain == nil) || err == nil && !again.Replayed {
 				l.Fatalf("a request got %+v and error %v, and the next one %+v and error %v", out, err, again, errAgain)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // wired is the fixture of a store whose client tries each call again that
@@ -14,8 +15,8 @@ import (
 func wired() Fixture {
 	s := newChunkShelf()
 	return Fixture{
-		Open: func(testing.TB) idempotent.Store { return s },
-		Wire: func(_ testing.TB, f *Faults) idempotent.Store { return persistent{f.Store(s).(chunkStore)} },
+		Open: func(testing.TB) driver.Store { return s },
+		Wire: func(_ testing.TB, f *Faults) driver.Store { return persistent{f.Store(s).(chunkStore)} },
 	}
 }
 
@@ -31,22 +32,22 @@ func again[T any](call func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-func (p persistent) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
-	return again(func() (*idempotent.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
+func (p persistent) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
 }
 
-func (p persistent) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
-	return again(func() (*idempotent.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
+func (p persistent) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
 }
 
-func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
-	return again(func() (*idempotent.Record, error) { return p.chunkStore.Get(ctx, id) })
+func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Get(ctx, id) })
 }
 
-func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
 	return again(func() (int, error) { return p.chunkStore.PutChunks(ctx, id, v, data, expires) })
 }
 
-func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	return again(func() ([]byte, error) { return p.chunkStore.GetChunks(ctx, id, v, count) })
 }

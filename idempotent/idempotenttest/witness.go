@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // witness is a store that notes in a history what a worker writes. It stands
 // where the unreliable part of the line begins, and notices when the line
 // fails.
 type witness struct {
-	idempotent.Store
+	driver.Store
 	by *worker
 }
 
@@ -19,43 +20,43 @@ type witness struct {
 // records.
 type chunkWitness struct {
 	witness
-	chunks idempotent.ChunkStore
+	chunks driver.ChunkStore
 }
 
-func (l *lab) witness(by *worker, s idempotent.Store) idempotent.Store {
+func (l *lab) witness(by *worker, s driver.Store) driver.Store {
 	w := witness{s, by}
-	if chunks, ok := s.(idempotent.ChunkStore); ok {
+	if chunks, ok := s.(driver.ChunkStore); ok {
 		return &chunkWitness{w, chunks}
 	}
 	return &w
 }
 
-func (s *witness) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *witness) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	w := write{by: s.by, record: r, insert: true, at: now}
 	met, err := s.Store.Insert(ctx, r, now)
 	s.by.history.wrote(w, met, err)
 	return met, s.by.weather.feel(err)
 }
 
-func (s *witness) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *witness) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	w := write{by: s.by, record: r, was: was, at: s.by.now()}
 	met, err := s.Store.Replace(ctx, r, was)
 	s.by.history.wrote(w, met, err)
 	return met, s.by.weather.feel(err)
 }
 
-func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	r, err := s.Store.Get(ctx, id)
 	s.by.history.saw(r)
 	return r, s.by.weather.feel(err)
 }
 
-func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, data []byte, expires time.Time) (int, error) {
+func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
 	n, err := s.chunks.PutChunks(ctx, id, v, data, expires)
 	return n, s.by.weather.feel(err)
 }
 
-func (s *chunkWitness) GetChunks(ctx context.Context, id idempotent.RecordID, v idempotent.Version, count int) ([]byte, error) {
+func (s *chunkWitness) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
 	data, err := s.chunks.GetChunks(ctx, id, v, count)
 	return data, s.by.weather.feel(err)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -14,7 +15,7 @@ func TestDueListsTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	s, at := memstore.New(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, n := range []int{3, 1, 4, 0, 2, 6, 5, 7} {
-		r := idempotent.Record{ID: idempotent.RecordID(string(rune('a' + n))), State: idempotent.StateUnknown, Due: at.Add(time.Duration(n) * time.Minute)}
+		r := driver.Record{ID: idempotent.RecordID(string(rune('a' + n))), State: driver.StateUnknown, Due: at.Add(time.Duration(n) * time.Minute)}
 		if _, err := s.Insert(t.Context(), r, at); err != nil {
 			t.Fatal(err)
 		}

@@ -9,20 +9,20 @@ import (
 	"sync"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Store is an [idempotent.Store] in memory. Make one with [New]; it is safe
+// Store is an [driver.Store] in memory. Make one with [New]; it is safe
 // for concurrent use.
 type Store struct {
 	mu      sync.Mutex
-	records map[idempotent.RecordID]*idempotent.Record
+	records map[driver.RecordID]*driver.Record
 	sweepAt int // number of records at which expired ones are dropped
 }
 
 var (
-	_ idempotent.Store     = (*Store)(nil)
-	_ idempotent.DueLister = (*Store)(nil)
+	_ driver.Store     = (*Store)(nil)
+	_ driver.DueLister = (*Store)(nil)
 )
 
 const (
@@ -35,11 +35,11 @@ const (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{records: map[idempotent.RecordID]*idempotent.Record{}, sweepAt: firstSweep}
+	return &Store{records: map[driver.RecordID]*driver.Record{}, sweepAt: firstSweep}
 }
 
 // Insert writes r unless a record stands that has not expired at now.
-func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Store) Insert(ctx context.Context, r idempotent.Record, now time.Time) 
 }
 
 // Replace writes r in place of the version was.
-func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	old := s.records[r.ID]
 	switch {
 	case old == nil:
-		return nil, idempotent.ErrNoRecord
+		return nil, driver.ErrNoRecord
 	case old.Version != was:
 		return old.Clone(), nil
 	}
@@ -74,7 +74,7 @@ func (s *Store) Replace(ctx context.Context, r idempotent.Record, was idempotent
 }
 
 // Get returns the record, expired or not.
-func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -82,30 +82,30 @@ func (s *Store) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Re
 	defer s.mu.Unlock()
 	r := s.records[id]
 	if r == nil {
-		return nil, idempotent.ErrNoRecord
+		return nil, driver.ErrNoRecord
 	}
 	return r.Clone(), nil
 }
 
 // Due lists the records that are due not later than before, the earliest first.
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, func(r *idempotent.Record) bool {
+func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, func(r *driver.Record) bool {
 		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 	})
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[idempotent.Record, error] {
-	return s.list(ctx, func(r *idempotent.Record) bool { return r.Exhausted })
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
 // list yields what matches now: the consumer may write meanwhile.
-func (s *Store) list(ctx context.Context, match func(*idempotent.Record) bool) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
+func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		for _, r := range s.collect(match) {
 			if err := ctx.Err(); err != nil {
-				yield(idempotent.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			if !yield(*r, nil) {
@@ -115,7 +115,7 @@ func (s *Store) list(ctx context.Context, match func(*idempotent.Record) bool) i
 	}
 }
 
-func (s *Store) collect(match func(*idempotent.Record) bool) (found []*idempotent.Record) {
+func (s *Store) collect(match func(*driver.Record) bool) (found []*driver.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.records {
@@ -123,7 +123,7 @@ func (s *Store) collect(match func(*idempotent.Record) bool) (found []*idempoten
 			found = append(found, r.Clone())
 		}
 	}
-	slices.SortFunc(found, func(a, b *idempotent.Record) int { return a.Due.Compare(b.Due) })
+	slices.SortFunc(found, func(a, b *driver.Record) int { return a.Due.Compare(b.Due) })
 	return found
 }
 

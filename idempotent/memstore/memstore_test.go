@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
 var fixture = idempotenttest.Fixture{
-	Open: func(testing.TB) idempotent.Store { return memstore.New() },
+	Open: func(testing.TB) driver.Store { return memstore.New() },
 }
 
 func TestStore(t *testing.T) { idempotenttest.RunStore(t, fixture) }
@@ -22,7 +23,7 @@ func TestExpiredRecordsAreDropped(t *testing.T) {
 	insert := func(n int, expires time.Time) (ids []idempotent.RecordID) {
 		for range n {
 			id := idempotent.Key{Operation: "sweep", Scope: "tenant", ID: rand.Text()}.RecordID()
-			if met, err := s.Insert(t.Context(), idempotent.Record{ID: id, Expires: expires}, now); met != nil || err != nil {
+			if met, err := s.Insert(t.Context(), driver.Record{ID: id, Expires: expires}, now); met != nil || err != nil {
 				t.Fatal(met, err)
 			}
 			ids = append(ids, id)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Expired records are looked for when the store has doubled, not before, and
@@ -18,7 +19,7 @@ func TestSweep(t *testing.T) {
 		t.Helper()
 		for range n {
 			next++
-			r := idempotent.Record{ID: idempotent.RecordID(fmt.Sprint("sweep#", next)), Expires: expires}
+			r := driver.Record{ID: idempotent.RecordID(fmt.Sprint("sweep#", next)), Expires: expires}
 			if met, err := s.Insert(t.Context(), r, now.Add(-3*time.Hour)); met != nil || err != nil {
 				t.Fatal(met, err)
 			}

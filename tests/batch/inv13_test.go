@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/tests/tally"
@@ -66,7 +67,7 @@ func account(w *world) {
 	w.reconcile()
 	for _, m := range w.all {
 		r := w.record(m)
-		if r == nil || r.State != idempotent.StateCompleted && !w.handedOver[string(r.ID)] {
+		if r == nil || r.State != driver.StateCompleted && !w.handedOver[string(r.ID)] {
 			w.t.Fatalf("%s is lost: it is acknowledged and its record is %v", m.id, r)
 		}
 		id := string(r.ID)
@@ -134,7 +135,7 @@ func (w *world) round(trouble bool) {
 		if !w.done(m) {
 			w.t.Fatalf("%s is acknowledged and its record is %v", m.id, w.record(m))
 		}
-		if w.record(m).State == idempotent.StateUnknown {
+		if w.record(m).State == driver.StateUnknown {
 			w.seen.Add("handed over", 1)
 		}
 	}
@@ -144,7 +145,7 @@ func (w *world) round(trouble bool) {
 		return
 	}
 	for _, m := range failed {
-		if r := w.record(m); r != nil && r.State == idempotent.StateCompleted {
+		if r := w.record(m); r != nil && r.State == driver.StateCompleted {
 			w.t.Fatalf("%s comes again and its record is completed", m.id)
 		}
 	}
@@ -175,7 +176,7 @@ func (w *world) reconcile() {
 	g := w.guard(w.store)
 	for _, m := range w.all {
 		r := w.record(m)
-		if r == nil || r.State != idempotent.StateUnknown {
+		if r == nil || r.State != driver.StateUnknown {
 			continue
 		}
 		evidence := idempotent.Resolved("whatever a resolver returns")

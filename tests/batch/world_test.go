@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
@@ -47,7 +48,7 @@ type world struct {
 	byOrder  bool
 	declared lambdabatch.Recovery
 	clock    idempotenttest.Clock
-	store    idempotent.Store
+	store    driver.Store
 	faults   idempotenttest.Faults
 	handle   handler
 	all      []*sent
@@ -72,7 +73,7 @@ var errBroken = errors.New("broken")
 // mortal is a store as a process sees it that may die: then nothing gets
 // through any more.
 type mortal struct {
-	idempotent.Store
+	driver.Store
 	w *world
 }
 
@@ -85,19 +86,19 @@ func (m mortal) alive() error {
 	return nil
 }
 
-func (m mortal) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (m mortal) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if err := m.alive(); err != nil {
 		return nil, err
 	}
 	return m.Store.Insert(ctx, r, now)
 }
 
-func (m mortal) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (m mortal) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	if err := m.alive(); err != nil {
 		return nil, err
 	}
 	current, err := m.Store.Replace(ctx, r, was)
-	if err == nil && current == nil && r.State == idempotent.StateRetryable {
+	if err == nil && current == nil && r.State == driver.StateRetryable {
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
 		m.w.retryable[string(r.ID)]++
@@ -105,7 +106,7 @@ func (m mortal) Replace(ctx context.Context, r idempotent.Record, was idempotent
 	return current, err
 }
 
-func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	if err := m.alive(); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 
 func letter(i int) string { return string(rune('A' + i)) }
 
-func (w *world) guard(s idempotent.Store) *idempotent.Guard {
+func (w *world) guard(s driver.Store) *idempotent.Guard {
 	g, err := idempotent.New(s, func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
 		o.Observer = idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
@@ -177,7 +178,7 @@ func (w *world) key(m *sent) idempotent.RecordID {
 }
 
 // record returns the record of a message, or nil.
-func (w *world) record(m *sent) *idempotent.Record {
+func (w *world) record(m *sent) *driver.Record {
 	r, err := w.store.Get(context.Background(), w.key(m))
 	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
 		w.t.Fatal(err)
@@ -189,7 +190,7 @@ func (w *world) record(m *sent) *idempotent.Record {
 // it is unknown and somebody took it.
 func (w *world) done(m *sent) bool {
 	r := w.record(m)
-	return r != nil && (r.State == idempotent.StateCompleted || r.State == idempotent.StateUnknown && w.handedOver[string(r.ID)])
+	return r != nil && (r.State == driver.StateCompleted || r.State == driver.StateUnknown && w.handedOver[string(r.ID)])
 }
 
 // work is the handler.

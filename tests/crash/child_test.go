@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -81,27 +82,27 @@ func child() {
 // barred is a store with barriers around its writes. During a write means that
 // it is on its way: whether it arrives before the process dies is open.
 type barred struct {
-	idempotent.Store
+	driver.Store
 	reach  func(string)
 	writes atomic.Int32
 }
 
-func (b *barred) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (b *barred) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	b.reach("before the claim")
-	met, err := b.around("during the claim", func() (*idempotent.Record, error) { return b.Store.Insert(ctx, r, now) })
+	met, err := b.around("during the claim", func() (*driver.Record, error) { return b.Store.Insert(ctx, r, now) })
 	b.reach("after the claim")
 	return met, err
 }
 
-func (b *barred) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (b *barred) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	n := b.writes.Add(1)
 	b.reach(fmt.Sprintf("before write %d", n))
-	met, err := b.around(fmt.Sprintf("during write %d", n), func() (*idempotent.Record, error) { return b.Store.Replace(ctx, r, was) })
+	met, err := b.around(fmt.Sprintf("during write %d", n), func() (*driver.Record, error) { return b.Store.Replace(ctx, r, was) })
 	b.reach(fmt.Sprintf("after write %d", n))
 	return met, err
 }
 
-func (b *barred) around(barrier string, write func() (*idempotent.Record, error)) (met *idempotent.Record, err error) {
+func (b *barred) around(barrier string, write func() (*driver.Record, error)) (met *driver.Record, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // policy is a way to make the one effect of a charge safe.
@@ -56,7 +57,7 @@ func (p policy) options(o *idempotent.Options) {
 	}
 }
 
-func (p policy) guard(s idempotent.Store) (*idempotent.Guard, error) {
+func (p policy) guard(s driver.Store) (*idempotent.Guard, error) {
 	return idempotent.New(s, p.options)
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // bank is the provider: it lives in the test's process, so that it survives.
@@ -64,7 +65,7 @@ func (p *provider) count(key idempotent.Key) (calls, effects int) {
 }
 
 // resolve looks into the provider's books.
-func (p *provider) resolve(_ context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+func (p *provider) resolve(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range []string{idempotent.DownstreamKeyFor(r.ID), idempotent.StepKeyFor(r.ID, "charge")} {
@@ -72,7 +73,7 @@ func (p *provider) resolve(_ context.Context, r idempotent.Record) (idempotent.R
 			return idempotent.Resolved(result(k)), nil
 		}
 	}
-	if r.State == idempotent.StateRetryable {
+	if r.State == driver.StateRetryable {
 		return idempotent.Later(0), nil // its client will be back
 	}
 	return idempotent.ProvenNotExecuted(), nil

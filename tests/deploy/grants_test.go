@@ -19,6 +19,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Each role of the stack may do what the store does with the table, and nothing
@@ -228,7 +229,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 	}
 	settled := map[idempotent.RecordID]bool{}
 	eventually(t, 30*time.Second, "the records were due", func() bool {
-		_, err := idempotent.ReconcileDue(t.Context(), g, func(_ context.Context, record idempotent.Record) (idempotent.Resolution, error) {
+		_, err := idempotent.ReconcileDue(t.Context(), g, func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
 			settled[record.ID] = true
 			return unknown[record.ID], nil
 		}, func(o *idempotent.ReconcileOptions) { o.Operations, o.Concurrency = []string{operation}, 1 })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -83,9 +84,9 @@ func TestOperatorsGuide(t *testing.T) {
 	next("once resolve transfer", short(guideTransfer)+" was unknown and is completed")
 	next("--final", short(guideRefund)+" was unknown and is completed")
 	next("--not-executed", short(guideNoCharge)+" was unknown and is retryable")
-	states(t, store, map[idempotent.Key]idempotent.State{
-		guideCharge: idempotent.StateCompleted, guideTransfer: idempotent.StateCompleted,
-		guideRefund: idempotent.StateCompleted, guideNoCharge: idempotent.StateRetryable,
+	states(t, store, map[idempotent.Key]driver.State{
+		guideCharge: driver.StateCompleted, guideTransfer: driver.StateCompleted,
+		guideRefund: driver.StateCompleted, guideNoCharge: driver.StateRetryable,
 	})
 
 	// A record whose lease has ended, and two for the program: one that the
@@ -100,7 +101,7 @@ func TestOperatorsGuide(t *testing.T) {
 	p.book(idempotent.DownstreamKeyFor(booked.RecordID()))
 	next("ask-provider", short(booked)+"  completed, with the HTTP response 201", short(never)+"  not executed",
 		"2 due, 1 completed, 1 not executed; nothing was written\n", "2 due, 1 completed, 1 not executed\n")
-	states(t, store, map[idempotent.Key]idempotent.State{booked: idempotent.StateCompleted, never: idempotent.StateRetryable})
+	states(t, store, map[idempotent.Key]driver.State{booked: driver.StateCompleted, never: driver.StateRetryable})
 	if audit, err := os.ReadFile(filepath.Join(scratch, "audit.jsonl")); err != nil || strings.Count(string(audit), `"outcome":"written"`) != 2 {
 		t.Errorf("%v, the audit is %s", err, audit)
 	}
@@ -191,12 +192,12 @@ func openTable(t *testing.T, table string) *dynamostore.Store {
 // hourAgo is a guard's clock: what it leaves behind is old by now.
 func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
 
-func insert(t *testing.T, s idempotent.Store, k idempotent.Key, change func(*idempotent.Record)) {
+func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.Record)) {
 	t.Helper()
 	at := hourAgo().UTC().Truncate(time.Millisecond)
-	r := idempotent.Record{
-		ID: k.RecordID(), State: idempotent.StateInProgress, Reason: idempotent.ReasonClaimed, Attempt: 1,
-		Version: idempotent.Version{1}, Owner: idempotent.Owner{2}, Fingerprint: idempotent.FingerprintBytes(nil),
+	r := driver.Record{
+		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
+		Version: driver.Version{1}, Owner: driver.Owner{2}, Fingerprint: idempotent.FingerprintBytes(nil),
 		Created: at, LeaseEnd: at.Add(10 * time.Second), Due: at.Add(10 * time.Second),
 	}
 	change(&r)
@@ -206,36 +207,36 @@ func insert(t *testing.T, s idempotent.Store, k idempotent.Key, change func(*ide
 }
 
 // claim leaves records whose owner died while it worked.
-func claim(t *testing.T, s idempotent.Store, keys ...idempotent.Key) {
+func claim(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	t.Helper()
 	for _, k := range keys {
-		insert(t, s, k, func(*idempotent.Record) {})
+		insert(t, s, k, func(*driver.Record) {})
 	}
 }
 
 // strand leaves unknown records; refunds were given up.
-func strand(t *testing.T, s idempotent.Store, keys ...idempotent.Key) {
+func strand(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	t.Helper()
 	for _, k := range keys {
-		insert(t, s, k, func(r *idempotent.Record) {
-			r.State, r.Reason, r.Settled = idempotent.StateUnknown, idempotent.ReasonLeaseEnded, r.LeaseEnd
+		insert(t, s, k, func(r *driver.Record) {
+			r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonLeaseEnded, r.LeaseEnd
 			r.Exhausted = k.Operation == "refund"
 		})
 	}
 }
 
 // expire leaves a completed record that is long past its time.
-func expire(t *testing.T, s idempotent.Store) {
+func expire(t *testing.T, s driver.Store) {
 	t.Helper()
-	insert(t, s, idempotent.Key{Operation: "charge", Scope: "acme", ID: "old"}, func(r *idempotent.Record) {
-		r.State, r.Reason, r.Due = idempotent.StateCompleted, idempotent.ReasonResult, time.Time{}
+	insert(t, s, idempotent.Key{Operation: "charge", Scope: "acme", ID: "old"}, func(r *driver.Record) {
+		r.State, r.Reason, r.Due = driver.StateCompleted, driver.ReasonResult, time.Time{}
 		r.Settled = time.Now().UTC().AddDate(0, 0, -60).Truncate(time.Millisecond)
 		r.Expires = r.Settled.AddDate(0, 0, 1)
 		r.Encoding, r.Result = "json", []byte("1")
 	})
 }
 
-func states(t *testing.T, s idempotent.Store, want map[idempotent.Key]idempotent.State) {
+func states(t *testing.T, s driver.Store, want map[idempotent.Key]driver.State) {
 	t.Helper()
 	for k, state := range want {
 		if r, err := s.Get(t.Context(), k.RecordID()); err != nil || r.State != state {

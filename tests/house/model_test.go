@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -90,12 +91,12 @@ func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 func TestModelHasTheStatesOfTheCode(t *testing.T) {
 	t.Parallel()
 	spec := read(t, "docs/model/Once.tla")
-	for s := idempotent.StateInProgress; s <= idempotent.StateUnknown; s++ {
+	for s := driver.StateInProgress; s <= driver.StateUnknown; s++ {
 		if !strings.Contains(spec, s.Code()+" "+s.String()) {
 			t.Errorf("the model does not say that %s is %s", s.Code(), s)
 		}
 	}
-	if next := idempotent.StateUnknown + 1; !strings.HasPrefix(next.String(), "State(") {
+	if next := driver.StateUnknown + 1; !strings.HasPrefix(next.String(), "State(") {
 		t.Errorf("the code has a state %s, of which the model knows nothing", next)
 	}
 	for r := idempotent.Recovery(0); !strings.HasPrefix(r.String(), "Recovery("); r++ {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -91,7 +92,7 @@ func TestBudget(t *testing.T) {
 			t.Parallel()
 			clock := &idempotenttest.Clock{}
 			key := newKey()
-			send := func(s idempotent.Store, h func(context.Context) (string, error)) {
+			send := func(s driver.Store, h func(context.Context) (string, error)) {
 				t.Helper()
 				g, err := idempotent.New(s, func(o *idempotent.Options) { o.Recovery, o.Now = path.recovery, clock.Now })
 				if err != nil {

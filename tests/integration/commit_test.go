@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -90,7 +91,7 @@ func engines(t *testing.T, f func(*testing.T, *database)) {
 	}
 }
 
-func guardOver(t *testing.T, s idempotent.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
 	g, err := idempotent.New(s, optFns...)
 	if err != nil {
@@ -147,7 +148,7 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 				t.Errorf("the balance is %d: half of a transaction", balance)
 			}
 			r, err := db.store(t).Get(t.Context(), key.RecordID())
-			if err != nil || r.State != idempotent.StateRetryable {
+			if err != nil || r.State != driver.StateRetryable {
 				t.Errorf("the record is %v, %v", r, err)
 			}
 		})

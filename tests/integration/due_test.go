@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // reader counts what is read.
@@ -69,13 +70,13 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 	t.Helper()
 	var writes sync.WaitGroup
 	slots := make(chan struct{}, 16)
-	insert := func(change func(*idempotent.Record)) {
+	insert := func(change func(*driver.Record)) {
 		slots <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-slots }()
 			key := newKey()
-			r := idempotent.Record{
-				ID: key.RecordID(), State: idempotent.StateCompleted, Reason: idempotent.ReasonResult, Attempt: 1,
+			r := driver.Record{
+				ID: key.RecordID(), State: driver.StateCompleted, Reason: driver.ReasonResult, Attempt: 1,
 				Fingerprint: key.Fingerprint, LeaseEnd: at, Created: at, Settled: at, Encoding: "json", Result: []byte("1"),
 				Expires: at.Add(24 * time.Hour),
 			}
@@ -87,14 +88,14 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 		})
 	}
 	for i := range n {
-		insert(func(r *idempotent.Record) {
+		insert(func(r *driver.Record) {
 			switch {
 			case i < due:
-				r.State, r.Encoding, r.Result, r.Expires, r.Due = idempotent.StateUnknown, "", nil, time.Time{}, at.Add(-time.Duration(i)*time.Second)
+				r.State, r.Encoding, r.Result, r.Expires, r.Due = driver.StateUnknown, "", nil, time.Time{}, at.Add(-time.Duration(i)*time.Second)
 			case i < due+exhausted:
-				r.State, r.Encoding, r.Result, r.Expires, r.Due, r.Exhausted = idempotent.StateUnknown, "", nil, time.Time{}, at, true
+				r.State, r.Encoding, r.Result, r.Expires, r.Due, r.Exhausted = driver.StateUnknown, "", nil, time.Time{}, at, true
 			case i < due+exhausted+50: // later
-				r.State, r.Encoding, r.Result, r.Expires, r.Due = idempotent.StateUnknown, "", nil, time.Time{}, at.Add(time.Hour)
+				r.State, r.Encoding, r.Result, r.Expires, r.Due = driver.StateUnknown, "", nil, time.Time{}, at.Add(time.Hour)
 			}
 		})
 	}
@@ -113,7 +114,7 @@ func TestDue(t *testing.T) {
 
 	found := 0
 	for r, err := range s.Due(t.Context(), at) {
-		if err != nil || r.State != idempotent.StateUnknown || r.Due.After(at) {
+		if err != nil || r.State != driver.StateUnknown || r.Due.After(at) {
 			t.Fatal(r, err)
 		}
 		found++
@@ -180,7 +181,7 @@ func TestDueDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, list := range map[string]idempotent.DueLister{"index": s, "scan": s.WithoutIndex()} {
+		for name, list := range map[string]driver.DueLister{"index": s, "scan": s.WithoutIndex()} {
 			good, bad := 0, 0
 			for r, err := range list.Due(t.Context(), at) {
 				switch {
@@ -195,8 +196,8 @@ func TestDueDamaged(t *testing.T) {
 			if good != 3 || bad != 1 {
 				t.Errorf("%s: %d records and %d errors were listed, want 3 and 1", name, good, bad)
 			}
-			g := guardOver(t, list.(idempotent.Store))
-			report, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, idempotent.Record) (idempotent.Resolution, error) {
+			g := guardOver(t, list.(driver.Store))
+			report, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, driver.Record) (idempotent.Resolution, error) {
 				return idempotent.Later(0), nil
 			}, func(o *idempotent.ReconcileOptions) { o.DryRun = true })
 			if err != nil || report.Postponed != 3 || report.Failed != 1 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/tests/engine"
 )
@@ -119,11 +120,11 @@ func (db *database) damage(ctx context.Context, id idempotent.RecordID) error {
 
 func (db *database) fixture() idempotenttest.Fixture {
 	return idempotenttest.Fixture{
-		Open:   func(t testing.TB) idempotent.Store { return db.store(t) },
-		Reopen: func(t testing.TB, _ idempotent.Store) idempotent.Store { return db.store(t) },
-		Remove: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
-		Damage: func(ctx context.Context, _ idempotent.Store, id idempotent.RecordID) error { return db.damage(ctx, id) },
-		Wire:   func(t testing.TB, faults *idempotenttest.Faults) idempotent.Store { return db.over(t, faults) },
+		Open:   func(t testing.TB) driver.Store { return db.store(t) },
+		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return db.store(t) },
+		Remove: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error { return db.remove(ctx, id) },
+		Damage: func(ctx context.Context, _ driver.Store, id idempotent.RecordID) error { return db.damage(ctx, id) },
+		Wire:   func(t testing.TB, faults *idempotenttest.Faults) driver.Store { return db.over(t, faults) },
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 func newTable(t *testing.T, db database) (*dynamostore.Store, string) {
@@ -81,7 +82,7 @@ func TestWrongSchema(t *testing.T) {
 		if err := s.CreateTable(t.Context()); !errors.As(err, &schema) {
 			t.Errorf("CreateTable took the table as it is: %v", err)
 		}
-		r := idempotent.Record{ID: newKey().RecordID(), State: idempotent.StateUnknown}
+		r := driver.Record{ID: newKey().RecordID(), State: driver.StateUnknown}
 		if _, err := s.Insert(t.Context(), r, r.Created); err == nil || !strings.Contains(err.Error(), "Check") {
 			t.Errorf("Insert: got error %v, want one that names Check", err)
 		}

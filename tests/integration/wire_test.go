@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -28,7 +29,7 @@ func newWired(t *testing.T, db database, plan idempotenttest.Plan) *wired {
 // sent counts the requests that the SDK sent over the faulty wire.
 func (w *wired) sent() int { return w.wire.Calls("") }
 
-func (w *wired) guard(s idempotent.Store) *idempotent.Guard {
+func (w *wired) guard(s driver.Store) *idempotent.Guard {
 	w.t.Helper()
 	g, err := idempotent.New(s, func(o *idempotent.Options) { o.Now = w.clock.Now })
 	if err != nil {
@@ -37,7 +38,7 @@ func (w *wired) guard(s idempotent.Store) *idempotent.Guard {
 	return g
 }
 
-func (w *wired) do(ctx context.Context, s idempotent.Store) (idempotent.Outcome[string], error) {
+func (w *wired) do(ctx context.Context, s driver.Store) (idempotent.Outcome[string], error) {
 	return idempotent.DoOutcome(ctx, w.guard(s), w.key, func(context.Context) (string, error) {
 		w.runs++
 		return "ch_1", nil

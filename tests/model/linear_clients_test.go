@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -18,7 +19,7 @@ import (
 // and replaces the version that it saw last, so that most of them are late.
 type clients struct {
 	load
-	store idempotent.Store
+	store driver.Store
 	mark  string
 	seen  *tally.Tally
 
@@ -27,7 +28,7 @@ type clients struct {
 	last     [][]int // by client and key: the version that it saw
 }
 
-func newClients(s idempotent.Store, l load, seen *tally.Tally) *clients {
+func newClients(s driver.Store, l load, seen *tally.Tally) *clients {
 	c := &clients{load: l, store: network{s}, mark: cryptorand.Text(), seen: seen, last: make([][]int, l.goroutines)}
 	for i := range c.last {
 		c.last[i] = make([]int, l.keys)
@@ -90,7 +91,7 @@ func (c *clients) choose(r *rand.Rand, last int) storeCall {
 func (c *clients) call(sender *caller, key int, in storeCall) storeReply {
 	ctx := sender.invocation(began.Add(requestTimeout))
 	id := idempotent.Key{Operation: "linear", Scope: c.mark, ID: fmt.Sprint(key)}.RecordID()
-	var met *idempotent.Record
+	var met *driver.Record
 	var err error
 	switch in.kind {
 	case "insert":
@@ -118,7 +119,7 @@ func (c *clients) call(sender *caller, key int, in storeCall) storeReply {
 	return storeReply{met: stands}
 }
 
-func version(n int) (v idempotent.Version) {
+func version(n int) (v driver.Version) {
 	binary.BigEndian.PutUint64(v[:], uint64(n))
 	return v
 }
@@ -131,9 +132,9 @@ func storeTime(ms int64) time.Time {
 }
 
 // record returns a record whose content tells its version.
-func record(id idempotent.RecordID, s model.Slot) idempotent.Record {
-	r := idempotent.Record{
-		ID: id, State: idempotent.StateCompleted, Reason: idempotent.ReasonResult,
+func record(id idempotent.RecordID, s model.Slot) driver.Record {
+	r := driver.Record{
+		ID: id, State: driver.StateCompleted, Reason: driver.ReasonResult,
 		Version: version(s.Version), Attempt: 1, Expires: storeTime(s.Expires), Created: began, Settled: began, LeaseEnd: began,
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
 		Encoding:    "json", Result: fmt.Appendf(nil, "%d", s.Version),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -42,7 +43,7 @@ var crowdPolicy = model.Policy{
 	ReconcileAfter: time.Minute.Milliseconds(),
 }
 
-func newCrowd(t testing.TB, store idempotent.Store, l load, cached int, seen *tally.Tally) *crowd {
+func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *tally.Tally) *crowd {
 	t.Helper()
 	c := &crowd{load: l, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
 	g, err := idempotent.New(withChunksOf(store, network{store}), func(o *idempotent.Options) {

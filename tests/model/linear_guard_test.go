@@ -7,7 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -40,14 +40,14 @@ type guardReply struct {
 // guardState is a key, the version of its record, and how many have read it.
 type guardState struct {
 	model.Key
-	version idempotent.Version
+	version driver.Version
 	read    int
 }
 
 // ofKey asks for an order of h that Key allows. Time passes in h: the model is
 // nondeterministic in the time that was read.
 func ofKey(h *history) puzzle {
-	operations, readers := inTurns(h, func(o porcupine.Operation) (v idempotent.Version, wrote, met bool) {
+	operations, readers := inTurns(h, func(o porcupine.Operation) (v driver.Version, wrote, met bool) {
 		out := o.Output.(guardReply)
 		return out.stood.version, out.wrote, out.asked
 	})
@@ -134,7 +134,7 @@ func TestFM51_GuardIsLinearizable(t *testing.T) {
 	rare := []string{"settle lost", "settle replayed", "event late_completion", "event contradicted", "overtaken"}
 	for _, c := range []struct {
 		name   string
-		open   func(testing.TB) idempotent.Store
+		open   func(testing.TB) driver.Store
 		cached int
 		load   load
 		want   int // operations

@@ -7,7 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -81,7 +81,7 @@ func TestStoresAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		open func(testing.TB) idempotent.Store
+		open func(testing.TB) driver.Store
 		load load
 		want int // operations
 	}{

@@ -16,7 +16,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/tests/engine"
 )
@@ -44,11 +44,11 @@ func runAll(m *testing.M) int {
 	return m.Run()
 }
 
-func memory(testing.TB) idempotent.Store { return newMemory() }
+func memory(testing.TB) driver.Store { return newMemory() }
 
-func newMemory() idempotent.Store { return memstore.New() }
+func newMemory() driver.Store { return memstore.New() }
 
-func bolt(t testing.TB) idempotent.Store {
+func bolt(t testing.TB) driver.Store {
 	t.Helper()
 	s, err := boltstore.Open(filepath.Join(t.TempDir(), "once.db"))
 	if err != nil {
@@ -60,7 +60,7 @@ func bolt(t testing.TB) idempotent.Store {
 
 // dynamo returns a store in DynamoDB Local, which is started when it is first
 // asked for. All tests share a table: their keys never meet.
-func dynamo(t testing.TB) idempotent.Store {
+func dynamo(t testing.TB) driver.Store {
 	t.Helper()
 	s, err := database()
 	if err != nil {

@@ -5,23 +5,24 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // mortal is a store whose expired records can be deleted, as a time to live
 // does, at a moment of the test's choosing. It is for one goroutine.
 type mortal struct {
-	idempotent.Store
+	driver.Store
 	gone map[idempotent.RecordID]bool
 }
 
-func newMortal(s idempotent.Store) *mortal {
+func newMortal(s driver.Store) *mortal {
 	return &mortal{s, map[idempotent.RecordID]bool{}}
 }
 
 // delete deletes the record of that id, which has to have an expiry.
 func (m *mortal) delete(id idempotent.RecordID) { m.gone[id] = true }
 
-func (m *mortal) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (m *mortal) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if !m.gone[r.ID] {
 		return m.Store.Insert(ctx, r, now)
 	}
@@ -33,14 +34,14 @@ func (m *mortal) Insert(ctx context.Context, r idempotent.Record, now time.Time)
 	return met, err
 }
 
-func (m *mortal) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (m *mortal) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	if m.gone[r.ID] {
 		return nil, idempotent.ErrNoRecord
 	}
 	return m.Store.Replace(ctx, r, was)
 }
 
-func (m *mortal) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (m *mortal) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	if m.gone[id] {
 		return nil, idempotent.ErrNoRecord
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -46,9 +46,9 @@ func tells(v model.Verdict, value string) guardReply {
 // The records of these histories.
 var (
 	leaseEnd  = int64(10_000) + crowdPolicy.Margin
-	running   = sight{version: idempotent.Version{1}, key: model.Key{State: model.InProgress, Attempt: 1, LeaseEnd: leaseEnd, Due: leaseEnd}}
-	again     = sight{version: idempotent.Version{2}, key: model.Key{State: model.InProgress, Attempt: 2, LeaseEnd: leaseEnd, Due: leaseEnd}}
-	completed = sight{version: idempotent.Version{3}, key: model.Key{State: model.Completed, Attempt: 1, LeaseEnd: leaseEnd, Expires: 1 + crowdPolicy.Retention}}
+	running   = sight{version: driver.Version{1}, key: model.Key{State: model.InProgress, Attempt: 1, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	again     = sight{version: driver.Version{2}, key: model.Key{State: model.InProgress, Attempt: 2, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	completed = sight{version: driver.Version{3}, key: model.Key{State: model.Completed, Attempt: 1, LeaseEnd: leaseEnd, Expires: 1 + crowdPolicy.Retention}}
 )
 
 // another returns the write of a like record.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model/broken"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -22,14 +22,14 @@ var brokenStores = []struct {
 	breaks                    over
 	property, calls, requests bool
 }{
-	{"Blind", func(s idempotent.Store) idempotent.Store { return broken.Blind{Store: s} }, true, true, true},
-	{"Overwriting", func(s idempotent.Store) idempotent.Store { return broken.Overwriting{Store: s} }, true, true, true},
-	{"Hasty", func(s idempotent.Store) idempotent.Store { return broken.Hasty{Store: s} }, true, true, true},
-	{"Upserting", func(s idempotent.Store) idempotent.Store { return broken.Upserting{Store: s} }, true, true, false},
-	{"Familiar", func(s idempotent.Store) idempotent.Store { return broken.Familiar{Store: s} }, true, false, true},
-	{"Forgetful", func(s idempotent.Store) idempotent.Store { return broken.Forgetful{Store: s} }, true, true, true},
-	{"Racy", func(s idempotent.Store) idempotent.Store { return broken.Racy{Store: s} }, false, true, true},
-	{"Stale", func(s idempotent.Store) idempotent.Store { return &broken.Stale{Store: s} }, true, true, true},
+	{"Blind", func(s driver.Store) driver.Store { return broken.Blind{Store: s} }, true, true, true},
+	{"Overwriting", func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }, true, true, true},
+	{"Hasty", func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }, true, true, true},
+	{"Upserting", func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }, true, true, false},
+	{"Familiar", func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }, true, false, true},
+	{"Forgetful", func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }, true, true, true},
+	{"Racy", func(s driver.Store) driver.Store { return broken.Racy{Store: s} }, false, true, true},
+	{"Stale", func(s driver.Store) driver.Store { return &broken.Stale{Store: s} }, true, true, true},
 }
 
 // The property test finds them, and shows a sequence.

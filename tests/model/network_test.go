@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -33,12 +34,12 @@ type trace struct {
 
 // sight is what the network has seen of a record; the zero sight is of none.
 type sight struct {
-	version idempotent.Version
-	owner   idempotent.Owner
+	version driver.Version
+	owner   driver.Owner
 	key     model.Key // but for the names
 }
 
-func sightOf(r *idempotent.Record) sight {
+func sightOf(r *driver.Record) sight {
 	if r == nil {
 		return sight{}
 	}
@@ -68,15 +69,15 @@ func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*cal
 // network is the way to a store. The reply to a write may get lost there. The
 // caller then sends the write again, as the client of a real store does below
 // the guard, and hears the answer to that.
-type network struct{ idempotent.Store }
+type network struct{ driver.Store }
 
 // withChunksOf returns over, a store over s, with the chunks of s if that
 // keeps any.
-func withChunksOf(s, over idempotent.Store) idempotent.Store {
-	if chunks, ok := s.(idempotent.ChunkStore); ok {
+func withChunksOf(s, over driver.Store) driver.Store {
+	if chunks, ok := s.(driver.ChunkStore); ok {
 		return struct {
-			idempotent.Store
-			idempotent.ChunkStore
+			driver.Store
+			driver.ChunkStore
 		}{over, chunks}
 	}
 	return over
@@ -84,15 +85,15 @@ func withChunksOf(s, over idempotent.Store) idempotent.Store {
 
 var errDead = errors.New("the process is dead")
 
-func (n network) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
-	return send(ctx, &r, func() (*idempotent.Record, error) { return n.Store.Insert(ctx, r, now) })
+func (n network) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Insert(ctx, r, now) })
 }
 
-func (n network) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
-	return send(ctx, &r, func() (*idempotent.Record, error) { return n.Store.Replace(ctx, r, was) })
+func (n network) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Replace(ctx, r, was) })
 }
 
-func (n network) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (n network) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	c := callerOf(ctx)
 	if c.dead {
 		return nil, errDead
@@ -104,7 +105,7 @@ func (n network) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.R
 }
 
 // send makes the write of r until its reply arrives.
-func send(ctx context.Context, r *idempotent.Record, write func() (*idempotent.Record, error)) (*idempotent.Record, error) {
+func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 	c := callerOf(ctx)
 	if c.dead {
 		return nil, errDead

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -42,12 +43,12 @@ func (m *machine) check(rt *rapid.T) {
 	}
 }
 
-func (s *subject) check(rt *rapid.T, name int, store idempotent.Store) {
+func (s *subject) check(rt *rapid.T, name int, store driver.Store) {
 	r, err := store.Get(context.Background(), s.key(1).RecordID())
 	if err != nil && !errors.Is(err, idempotent.ErrNoRecord) {
 		rt.Fatal(err)
 	}
-	got, want, version := seen(r), s.model, idempotent.Version{}
+	got, want, version := seen(r), s.model, driver.Version{}
 	if r != nil {
 		got.Fingerprint, got.Owner, got.Outcome = s.fingerprint(r.Fingerprint), s.owner(r.Owner, want.Owner), want.Outcome
 		version = r.Version
@@ -72,7 +73,7 @@ func (s *subject) fingerprint(f idempotent.Fingerprint) int {
 
 // owner returns the model's name for an owner token: the one that it was first
 // met under. No two attempts may have the same.
-func (s *subject) owner(token idempotent.Owner, expected int) int {
+func (s *subject) owner(token driver.Owner, expected int) int {
 	if name, ok := s.owners[token]; ok {
 		return name
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -29,9 +30,9 @@ type subject struct {
 	scope, id string
 	model     model.Key
 	suspended []*run
-	owners    map[idempotent.Owner]int // token -> the model's name of the attempt
-	version   idempotent.Version       // of the record, as it was last looked at
-	before    model.Key                // the model then
+	owners    map[driver.Owner]int // token -> the model's name of the attempt
+	version   driver.Version       // of the record, as it was last looked at
+	before    model.Key            // the model then
 }
 
 // rivals are pairs of keys that some naive way to join, fold or normalise
@@ -52,7 +53,7 @@ var rivals = [][2]struct{ scope, id string }{
 	{{idempotent.Global, "b"}, {"a", "b"}},
 }
 
-func newMachine(rt *rapid.T, store idempotent.Store, seenAs over, seen *tally.Tally) *machine {
+func newMachine(rt *rapid.T, store driver.Store, seenAs over, seen *tally.Tally) *machine {
 	hours := func(name string, choices ...int64) int64 {
 		return rapid.SampledFrom(choices).Draw(rt, name) * time.Hour.Milliseconds()
 	}
@@ -69,7 +70,7 @@ func newMachine(rt *rapid.T, store idempotent.Store, seenAs over, seen *tally.Ta
 	m := &machine{world: w, seen: seen}
 	mark := rand.Text()
 	for i, k := range rapid.SampledFrom(rivals).Draw(rt, "keys") {
-		m.subjects[i] = &subject{scope: k.scope, id: k.id + mark, owners: map[idempotent.Owner]int{}}
+		m.subjects[i] = &subject{scope: k.scope, id: k.id + mark, owners: map[driver.Owner]int{}}
 	}
 	return m
 }

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/tally"
 )
 
@@ -29,14 +29,14 @@ func TestINV7_GuardBehavesAsTheModelOfEachKey(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rounds int
-		open   func(testing.TB) func() idempotent.Store // called for each sequence
+		open   func(testing.TB) func() driver.Store // called for each sequence
 		facts  []string
 	}{
 		// A store in memory forgets what expired long ago once it holds a
 		// thousand records, which the model does not: each sequence has its own.
-		{"memory", 20, func(testing.TB) func() idempotent.Store { return newMemory }, append(rare, usual...)},
-		{"bolt", 3, func(t testing.TB) func() idempotent.Store { return always(bolt(t)) }, usual},
-		{"DynamoDBLocal", 1, func(t testing.TB) func() idempotent.Store { return always(dynamo(t)) }, usual},
+		{"memory", 20, func(testing.TB) func() driver.Store { return newMemory }, append(rare, usual...)},
+		{"bolt", 3, func(t testing.TB) func() driver.Store { return always(bolt(t)) }, usual},
+		{"DynamoDBLocal", 1, func(t testing.TB) func() driver.Store { return always(dynamo(t)) }, usual},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -51,15 +51,15 @@ func TestINV7_GuardBehavesAsTheModelOfEachKey(t *testing.T) {
 	}
 }
 
-func always(s idempotent.Store) func() idempotent.Store {
-	return func() idempotent.Store { return s }
+func always(s driver.Store) func() driver.Store {
+	return func() driver.Store { return s }
 }
 
 // sequences is how many rapid tries in a round. It tries less, and says nothing,
 // where the time of the whole test runs out.
 func sequences() int { return flag.Lookup("rapid.checks").Value.(flag.Getter).Get().(int) }
 
-func behavesAsTheModel(open func() idempotent.Store, seenAs over, seen *tally.Tally) func(*rapid.T) {
+func behavesAsTheModel(open func() driver.Store, seenAs over, seen *tally.Tally) func(*rapid.T) {
 	return func(rt *rapid.T) {
 		m := newMachine(rt, open(), seenAs, seen)
 		rt.Cleanup(m.end)

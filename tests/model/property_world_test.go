@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -24,14 +25,14 @@ type world struct {
 }
 
 // over makes a store of another, which is below it.
-type over func(below idempotent.Store) idempotent.Store
+type over func(below driver.Store) driver.Store
 
 // itself is what the guard sees of a store that is not broken.
-func itself(s idempotent.Store) idempotent.Store { return s }
+func itself(s driver.Store) driver.Store { return s }
 
 // newWorld returns a world whose guard sees store through seenAs, and keeps so
 // many records in its cache.
-func newWorld(store idempotent.Store, seenAs over, p model.Policy, cached int) (*world, error) {
+func newWorld(store driver.Store, seenAs over, p model.Policy, cached int) (*world, error) {
 	w := &world{store: newMortal(store), policy: p, now: began}
 	g, err := idempotent.New(withChunksOf(store, network{seenAs(w.store)}), func(o *idempotent.Options) {
 		o.LeaseMargin = span(p.Margin)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -139,7 +140,7 @@ func resolved(err error) model.Answer {
 // seen returns what a record says in the model's words, without the names that
 // the model has for its fingerprint and its owner, and without its outcome:
 // replays tell that.
-func seen(r *idempotent.Record) model.Key {
+func seen(r *driver.Record) model.Key {
 	if r == nil {
 		return model.Key{}
 	}

@@ -11,8 +11,8 @@ var equivalents = map[string]string{
 
 	"idempotent.newCache: o.CacheEntries == 0 is never true": "a cache for no entries keeps nothing",
 
-	"idempotent.Record.schedule: r.Expires is not set to time.Time{}":                  "each case below sets it",
-	"idempotent.Record.schedule: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that it has",
+	"idempotent.schedule: r.Expires is not set to time.Time{}":                  "each case below sets it",
+	"idempotent.schedule: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that it has",
 
 	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                          "no patience is over before its first pause",
 	"idempotent.attempt.await: w.until.After(a.window.handlerEnd) includes the equal time": "sets the value that it has",
@@ -29,10 +29,10 @@ var equivalents = map[string]string{
 	"idempotent.Execution.checkpoint: current is not set to foreign(current, next.Version)":     "its own write is met again, and the step is done in it",
 	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                         "one at a time also on another goroutine, which only the explorer's coroutines notice",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
-	"idempotent.StepRecord.Decode: err == nil is always true":                                   "what was not unpacked does not decode",
+	"idempotent.DecodeStep: err == nil is always true":                                          "what was not unpacked does not decode",
 	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",
 
-	"idempotent.Guard.judgeResolution: want.state == StateRetryable is always true": "a completed record has no steps",
+	"idempotent.Guard.judgeResolution: want.state == driver.StateRetryable is always true": "a completed record has no steps",
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
@@ -91,7 +91,7 @@ var endless = map[string]string{
 	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never free again",
 	"idempotent.reconciler.walk: defer func() { <-slots }() is gone":                                                  "a slot that was taken is never free again",
 
-	"idempotent.ParseState: s++ is gone": "the first state is compared for ever",
+	"driver.ParseState: s++ is gone": "the first state is compared for ever",
 
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a conflict that does not pass is met for ever",
 	"dynamostore.Store.pause: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a conflict that does not pass is met for ever",

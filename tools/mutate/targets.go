@@ -21,13 +21,14 @@ var targets = []target{
 		"decide.go", "record.go", "lease.go", "outcome.go", // judgement
 		"attempt.go", "claim.go", "wait.go", // claim
 		"do.go", "execution.go", "settle.go", // execution and outcome
-		"resolve.go",                                // evidence from outside
-		"step.go", "checkpoint.go", "steprecord.go", // steps
+		"resolve.go",                           // evidence from outside
+		"step.go", "checkpoint.go", "steps.go", // steps
 		"commit.go", "commitstep.go", // transactions
 		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
 		"chunks.go", "result.go", "cache.go", // results
 		"key.go",
 	}},
+	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"insert.go", "replace.go", "get.go", "put.go", // records

@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/admin"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -32,9 +33,9 @@ type world struct {
 }
 
 // failing is a store that is away.
-type failing struct{ idempotent.Store }
+type failing struct{ driver.Store }
 
-func (failing) Get(context.Context, idempotent.RecordID) (*idempotent.Record, error) {
+func (failing) Get(context.Context, idempotent.RecordID) (*driver.Record, error) {
 	return nil, errors.New("secret")
 }
 
@@ -68,8 +69,8 @@ func newWorld(t *testing.T, finds string) *world {
 func (w *world) claim(t *testing.T) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
-	met, err := w.store.Insert(t.Context(), idempotent.Record{
-		ID: charge.RecordIDOf(key), State: idempotent.StateInProgress, Version: idempotent.Version{1}, Attempt: 1,
+	met, err := w.store.Insert(t.Context(), driver.Record{
+		ID: charge.RecordIDOf(key), State: driver.StateInProgress, Version: driver.Version{1}, Attempt: 1,
 		Fingerprint: idempotent.FingerprintBytes(nil), LeaseEnd: now.Add(90*time.Second + time.Millisecond), Created: now,
 	}, now)
 	if err != nil || met != nil {
@@ -115,7 +116,7 @@ func TestCompleted(t *testing.T) {
 		want(t, post(w.admin, body), http.StatusOK, `"resolution":"completed"`, `"record":"POST /charges#`)
 	}
 	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
-	if err != nil || r.State != idempotent.StateCompleted || !strings.Contains(string(r.Result), "/charges/ch_1") {
+	if err != nil || r.State != driver.StateCompleted || !strings.Contains(string(r.Result), "/charges/ch_1") {
 		t.Errorf("the record is %v, %v", r, err)
 	}
 }
@@ -160,8 +161,8 @@ func TestSettledOtherwise(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, booked)
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
-	if met, err := w.store.Insert(t.Context(), idempotent.Record{
-		ID: charge.RecordIDOf(key), State: idempotent.StateCompleted, Version: idempotent.Version{1}, LeaseEnd: now, Encoding: "http1", Result: []byte("other"),
+	if met, err := w.store.Insert(t.Context(), driver.Record{
+		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Encoding: "http1", Result: []byte("other"),
 	}, now); err != nil || met != nil {
 		t.Fatal(met, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -17,7 +18,7 @@ const afterthought = 30 * time.Second
 // a schedule: it asks the provider for the charge that was made under the
 // record's downstream key.
 func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
-	return func(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+	return func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 		charge, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
 		switch {
 		case err == nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -27,7 +28,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	record := idempotent.Record{ID: RecordIDOf("k"), LeaseEnd: now.Add(-afterthought)}
+	record := driver.Record{ID: RecordIDOf("k"), LeaseEnd: now.Add(-afterthought)}
 	resolve := Reconcile(provider, func() time.Time { return now })
 	want := func(what string, want idempotent.Resolution) {
 		t.Helper()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -13,7 +14,7 @@ import (
 // safe for concurrent use.
 type Resolver struct {
 	Guard    *idempotent.Guard
-	Store    idempotent.Store // the guard's
+	Store    driver.Store // the guard's
 	Provider *Client
 	Now      func() time.Time // default: time.Now
 }
@@ -57,7 +58,7 @@ func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolut
 		return Completed, r.Guard.Resolve(ctx, id, lambdahttp.Resolved(created(charge)))
 	case !errors.Is(err, ErrNoCharge):
 		return "", err
-	case record.State == idempotent.StateInProgress && running > 0:
+	case record.State == driver.StateInProgress && running > 0:
 		// A look into the ledger before the worker's time was over proves
 		// nothing, also if its time is over by now.
 		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // claimed leaves a record behind as a process does that was killed before it
@@ -15,11 +16,11 @@ import (
 func claimed(t *testing.T, w *world, lease time.Duration) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
-	r := idempotent.Record{
+	r := driver.Record{
 		ID:          charge.RecordIDOf(key),
-		State:       idempotent.StateInProgress,
-		Reason:      idempotent.ReasonClaimed,
-		Version:     idempotent.Version{1},
+		State:       driver.StateInProgress,
+		Reason:      driver.ReasonClaimed,
+		Version:     driver.Version{1},
 		Attempt:     1,
 		Fingerprint: idempotent.FingerprintBytes(nil),
 		LeaseEnd:    now.Add(lease),
@@ -101,7 +102,7 @@ func TestResolveWithoutProvider(t *testing.T) {
 		t.Errorf("got %q from an answer that is none", got)
 	}
 	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
-	if err != nil || r.State != idempotent.StateInProgress {
+	if err != nil || r.State != driver.StateInProgress {
 		t.Errorf("the record is %v, %v", r, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // AtOnce returns the handler that pays, and then writes everything else at once.
@@ -36,7 +37,7 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 // Resolve is an [idempotent.ResolveFunc] for AtOnce. Where the provider was paid
 // it writes what the handler did not come to write. It may be asked twice, and
 // while a late handler writes the same: only one of them can write the order.
-func (s *Shop) Resolve(ctx context.Context, r idempotent.Record) (idempotent.Resolution, error) {
+func (s *Shop) Resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 	paid, err := s.Provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
 	switch {
 	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead

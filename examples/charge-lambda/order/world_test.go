@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/order"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -172,7 +173,7 @@ func (w *world) has(table, operation string) bool {
 // resolve resolves an unknown order as the reconciler does.
 func (w *world) resolve(t *testing.T) error {
 	t.Helper()
-	answer, err := w.Resolve(t.Context(), idempotent.Record{ID: record(order.AtOnce)})
+	answer, err := w.Resolve(t.Context(), driver.Record{ID: record(order.AtOnce)})
 	if err != nil {
 		return err
 	}

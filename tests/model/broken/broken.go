@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Blind replaces whatever stands, without a look at its version.
-type Blind struct{ idempotent.Store }
+type Blind struct{ driver.Store }
 
 // Replace writes r over any record.
-func (s Blind) Replace(ctx context.Context, r idempotent.Record, _ idempotent.Version) (*idempotent.Record, error) {
+func (s Blind) Replace(ctx context.Context, r driver.Record, _ driver.Version) (*driver.Record, error) {
 	return replace(ctx, s.Store, r)
 }
 
 // replace writes r over the record that stands.
-func replace(ctx context.Context, s idempotent.Store, r idempotent.Record) (*idempotent.Record, error) {
+func replace(ctx context.Context, s driver.Store, r driver.Record) (*driver.Record, error) {
 	for {
 		stands, err := s.Get(ctx, r.ID)
 		if err != nil {
@@ -35,10 +36,10 @@ func replace(ctx context.Context, s idempotent.Store, r idempotent.Record) (*ide
 }
 
 // Overwriting inserts over a record that has not expired.
-type Overwriting struct{ idempotent.Store }
+type Overwriting struct{ driver.Store }
 
 // Insert writes r over any record.
-func (s Overwriting) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s Overwriting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	met, err := s.Store.Insert(ctx, r, now)
 	if met == nil || err != nil {
 		return nil, err
@@ -47,10 +48,10 @@ func (s Overwriting) Insert(ctx context.Context, r idempotent.Record, now time.T
 }
 
 // Hasty takes a record for expired as soon as its lease has ended.
-type Hasty struct{ idempotent.Store }
+type Hasty struct{ driver.Store }
 
 // Insert writes r over a record whose lease has ended.
-func (s Hasty) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s Hasty) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	met, err := s.Store.Insert(ctx, r, now)
 	if met == nil || err != nil || now.Before(met.LeaseEnd) {
 		return met, err
@@ -59,10 +60,10 @@ func (s Hasty) Insert(ctx context.Context, r idempotent.Record, now time.Time) (
 }
 
 // Upserting creates the record that Replace did not find.
-type Upserting struct{ idempotent.Store }
+type Upserting struct{ driver.Store }
 
 // Replace writes r also where there is no record.
-func (s Upserting) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s Upserting) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	met, err := s.Store.Replace(ctx, r, was)
 	if errors.Is(err, idempotent.ErrNoRecord) {
 		return s.Insert(ctx, r, time.Time{})
@@ -72,20 +73,20 @@ func (s Upserting) Replace(ctx context.Context, r idempotent.Record, was idempot
 
 // Familiar takes every record with the writer's owner token for the writer's
 // own write, and says so by its version.
-type Familiar struct{ idempotent.Store }
+type Familiar struct{ driver.Store }
 
 // Insert tells the caller that a record of its own token is what it wrote.
-func (s Familiar) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s Familiar) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	return familiar(r)(s.Store.Insert(ctx, r, now))
 }
 
 // Replace tells the caller that a record of its own token is what it wrote.
-func (s Familiar) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s Familiar) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	return familiar(r)(s.Store.Replace(ctx, r, was))
 }
 
-func familiar(r idempotent.Record) func(*idempotent.Record, error) (*idempotent.Record, error) {
-	return func(met *idempotent.Record, err error) (*idempotent.Record, error) {
+func familiar(r driver.Record) func(*driver.Record, error) (*driver.Record, error) {
+	return func(met *driver.Record, err error) (*driver.Record, error) {
 		if met != nil && met.Owner == r.Owner {
 			met.Version = r.Version
 		}
@@ -94,22 +95,22 @@ func familiar(r idempotent.Record) func(*idempotent.Record, error) (*idempotent.
 }
 
 // Forgetful acknowledges the outcome of a handler and does not keep it.
-type Forgetful struct{ idempotent.Store }
+type Forgetful struct{ driver.Store }
 
 // Replace drops what is completed.
-func (s Forgetful) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s Forgetful) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	stands, err := s.Get(ctx, r.ID)
-	if err == nil && r.State == idempotent.StateCompleted && stands.Version == was {
+	if err == nil && r.State == driver.StateCompleted && stands.Version == was {
 		return nil, nil
 	}
 	return s.Store.Replace(ctx, r, was)
 }
 
 // Racy decides about an insert by a read before it.
-type Racy struct{ idempotent.Store }
+type Racy struct{ driver.Store }
 
 // Insert looks whether there is a record, and then writes.
-func (s Racy) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s Racy) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	stands, err := s.Get(ctx, r.ID)
 	runtime.Gosched()
 	switch {
@@ -125,20 +126,20 @@ func (s Racy) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*
 
 // Stale reads what was there before the last write.
 type Stale struct {
-	idempotent.Store
+	driver.Store
 	mu     sync.Mutex
-	before map[idempotent.RecordID]*idempotent.Record
+	before map[idempotent.RecordID]*driver.Record
 }
 
 // Replace remembers what it replaced.
-func (s *Stale) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s *Stale) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	old, _ := s.Store.Get(ctx, r.ID)
 	met, err := s.Store.Replace(ctx, r, was)
 	if met == nil && err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.before == nil {
-			s.before = map[idempotent.RecordID]*idempotent.Record{}
+			s.before = map[idempotent.RecordID]*driver.Record{}
 		}
 		s.before[r.ID] = old
 	}
@@ -146,7 +147,7 @@ func (s *Stale) Replace(ctx context.Context, r idempotent.Record, was idempotent
 }
 
 // Get returns the record before the last one.
-func (s *Stale) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s *Stale) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.before[id]; old != nil {

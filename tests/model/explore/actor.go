@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // role is what an actor does.
@@ -72,8 +73,8 @@ type actor struct {
 	told  []byte // what it was told so far, as far as it may still depend on it
 
 	// What the invariants look at.
-	owner    idempotent.Owner // its token, once it has claimed
-	versions byte             // how many write ids it has drawn
+	owner    driver.Owner // its token, once it has claimed
+	versions byte         // how many write ids it has drawn
 	deadline time.Time
 	leaseEnd time.Time // until then it may be at work, if it is killed at its deadline
 	gen      int       // the generation of the record that it claimed
@@ -255,7 +256,7 @@ func (a *actor) observe(_ context.Context, e idempotent.Event) {
 
 // source is the write that the actor's answer rests on: its own, or the one
 // that it met.
-func (a *actor) source() idempotent.Version {
+func (a *actor) source() driver.Version {
 	if a.reply.record != nil {
 		return a.reply.record.Version
 	}

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The invariants that are about what callers are told.
 
 // durableReplay (INV-3).
 func durableReplay(w *world) string {
-	if c := w.change; c != nil && c.after != nil && c.after.State == idempotent.StateInProgress {
+	if c := w.change; c != nil && c.after != nil && c.after.State == driver.StateInProgress {
 		if acked := w.generation().acked; acked != "" {
 			return fmt.Sprintf("%s claimed the key after a caller was told %q", c.by.name, acked)
 		}
@@ -25,7 +26,7 @@ func durableReplay(w *world) string {
 	// had been told when it came, and what it met at last.
 	if a.role != resolver && !errors.Is(a.err, idempotent.ErrStore) && !errors.Is(a.err, idempotent.ErrNoTime) {
 		stands := a.promised
-		if met := a.reply.record; met != nil && met.State == idempotent.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
+		if met := a.reply.record; met != nil && met.State == driver.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
 		}
 		if stands != "" && (!a.replayed || a.value != stands) {
@@ -42,7 +43,7 @@ func durableReplay(w *world) string {
 	if acked := w.generations[l.gen-1].acked; acked != a.value {
 		return fmt.Sprintf("%s was told %q after another caller was told %q", a.name, a.value, acked)
 	}
-	if l.gen == len(w.generations) && !w.expired(w.record) && (w.record.State != idempotent.StateCompleted || outcome(w.record) != a.value) {
+	if l.gen == len(w.generations) && !w.expired(w.record) && (w.record.State != driver.StateCompleted || outcome(w.record) != a.value) {
 		return fmt.Sprintf("%s was told %q and the record says %s %s", a.name, a.value, w.record.State, w.record.Result)
 	}
 	return ""
@@ -87,10 +88,10 @@ func trueAnswers(w *world) string {
 	case errors.Is(a.err, idempotent.ErrLeaseLost) && w.scenario.Step != nil:
 		// Work in a record that somebody has judged does not go on: a step of it is
 		// refused, also if nobody took it over.
-		if r := w.record; r != nil && r.Owner == a.owner && r.State == idempotent.StateInProgress {
+		if r := w.record; r != nil && r.Owner == a.owner && r.State == driver.StateInProgress {
 			return fmt.Sprintf("%s lost its lease, and nobody has touched its record", a.name)
 		}
-	case errors.Is(a.err, idempotent.ErrLeaseLost) && met != nil && met.Owner == a.owner && met.State != idempotent.StateCompleted:
+	case errors.Is(a.err, idempotent.ErrLeaseLost) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
 	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner:
 		return fmt.Sprintf("%s was refused because of its own record", a.name)

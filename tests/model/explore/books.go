@@ -5,14 +5,15 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // books are what the invariants look at: what has happened to the record so
 // far, and what the last step did.
 type books struct {
-	record      *idempotent.Record // as it stands
-	generations []generation       // of the record; the last one is the record's
-	lives       map[idempotent.Version]life
+	record      *driver.Record // as it stands
+	generations []generation   // of the record; the last one is the record's
+	lives       map[driver.Version]life
 
 	change   *change // by the last step
 	entered  *actor
@@ -40,7 +41,7 @@ type life struct {
 type change struct {
 	by            *actor
 	call          *call
-	before, after *idempotent.Record
+	before, after *driver.Record
 	recurs        bool // the write id has stood there before
 }
 
@@ -60,12 +61,12 @@ func (w *world) changed(c *change) {
 	written := life{gen: len(w.generations)}
 	g := w.generation()
 	switch r.State {
-	case idempotent.StateInProgress:
+	case driver.StateInProgress:
 		c.by.owner, c.by.gen = r.Owner, len(w.generations)
 		g.harmless = g.harmless || r.Recovery == idempotent.Rerun || w.dedupes()
-	case idempotent.StateRetryable:
+	case driver.StateRetryable:
 		g.retryable++
-	case idempotent.StateCompleted:
+	case driver.StateCompleted:
 		written.value = outcome(r)
 	}
 	_, c.recurs = w.lives[r.Version]
@@ -80,7 +81,7 @@ func (w *world) refused(c *call, r reply) {
 		w.facts |= factNoRecord
 	case c.kind != insert && r.record != nil && !r.own(c):
 		w.facts |= factRefused
-		if r.record.State == idempotent.StateCompleted {
+		if r.record.State == driver.StateCompleted {
 			w.facts |= factMetCompleted
 		}
 	}
@@ -118,7 +119,7 @@ func (w *world) meet(a *actor) {
 		return
 	}
 	a.met = true
-	if !w.expired(w.record) && w.record.State == idempotent.StateCompleted && w.record.Fingerprint == a.fingerprint() && a.key() == key {
+	if !w.expired(w.record) && w.record.State == driver.StateCompleted && w.record.Fingerprint == a.fingerprint() && a.key() == key {
 		a.promised = w.generation().acked
 	}
 	if a.promised != "" {
@@ -148,4 +149,4 @@ func (w *world) answer(a *actor) {
 func (w *world) generation() *generation { return &w.generations[len(w.generations)-1] }
 
 // outcome returns the result of a completed record.
-func outcome(r *idempotent.Record) string { return strings.Trim(string(r.Result), `"`) }
+func outcome(r *driver.Record) string { return strings.Trim(string(r.Result), `"`) }

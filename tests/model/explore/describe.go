@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 var plansInWords = [...]string{
@@ -69,7 +70,7 @@ func (c *call) describe() string {
 	case commit:
 		return fmt.Sprintf("transaction that makes the record %s", c.record.State)
 	case replace:
-		if _, step := c.record.Step(stepName); step && c.record.State == idempotent.StateInProgress {
+		if _, step := c.record.Step(stepName); step && c.record.State == driver.StateInProgress {
 			return "write of in_progress with its step"
 		}
 		return fmt.Sprintf("write of %s", c.record.State)

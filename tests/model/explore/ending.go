@@ -3,7 +3,7 @@ package explore
 import (
 	"fmt"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // playEnd is the end of a schedule. Everybody has gone; what is still under way
@@ -16,7 +16,7 @@ func (w *world) playEnd() {
 			a.effect = unsent
 		}
 	}
-	if r := w.record; r != nil && (r.State == idempotent.StateInProgress || r.State == idempotent.StateUnknown) {
+	if r := w.record; r != nil && (r.State == driver.StateInProgress || r.State == driver.StateUnknown) {
 		w.facts |= factLeftOpen
 	}
 	w.now = w.now.Add(WholeLease)
@@ -25,7 +25,7 @@ func (w *world) playEnd() {
 		same, other = stranger, attempt
 	}
 	w.alone("P1", same)
-	if w.record != nil && w.record.State == idempotent.StateUnknown {
+	if w.record != nil && w.record.State == driver.StateUnknown {
 		if r := w.alone("PR", resolver); r.err != nil {
 			w.fail("INV-9", fmt.Sprintf("the evidence was refused: %v", r.err))
 		}

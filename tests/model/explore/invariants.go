@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // invariant is one rule of the design, asked after every step. It returns what
@@ -91,7 +92,7 @@ func atMostOnce(w *world) string {
 
 func completedIsFinal(w *world) string {
 	c := w.change
-	if c == nil || c.before == nil || c.before.State != idempotent.StateCompleted || w.expired(c.before) {
+	if c == nil || c.before == nil || c.before.State != driver.StateCompleted || w.expired(c.before) {
 		return ""
 	}
 	return fmt.Sprintf("the completed record became %s", stateOf(c.after))
@@ -116,7 +117,7 @@ func fencing(w *world) string {
 		return ""
 	}
 	before, after := c.before, c.after
-	ended := before.State == idempotent.StateInProgress && !w.now.Before(before.LeaseEnd)
+	ended := before.State == driver.StateInProgress && !w.now.Before(before.LeaseEnd)
 	switch {
 	case c.call.kind == insert:
 		if !w.expired(before) {
@@ -125,15 +126,15 @@ func fencing(w *world) string {
 	case c.call.was != before.Version:
 		return fmt.Sprintf("%s replaced a version that it has not read", c.by.name)
 	case claims(c):
-		if before.State != idempotent.StateRetryable && !(ended && runsAgain(before)) {
+		if before.State != driver.StateRetryable && !(ended && runsAgain(before)) {
 			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
 		}
 	case c.by.owner == before.Owner, c.by.role == resolver:
-	case after.State == idempotent.StateInProgress:
+	case after.State == driver.StateInProgress:
 		return fmt.Sprintf("%s wrote a step of somebody else's", c.by.name)
-	case ended && c.by.role == reaper && after.State == idempotent.StateRetryable && runsAgain(before):
+	case ended && c.by.role == reaper && after.State == driver.StateRetryable && runsAgain(before):
 		w.facts |= factReleased
-	case !ended || after.State != idempotent.StateUnknown || runsAgain(before): // a sweep
+	case !ended || after.State != driver.StateUnknown || runsAgain(before): // a sweep
 		return fmt.Sprintf("%s made somebody else's %s record %s", c.by.name, before.State, after.State)
 	}
 	return ""
@@ -142,11 +143,11 @@ func fencing(w *world) string {
 // claims reports whether a write makes somebody the owner of the record; one
 // that leaves it in progress otherwise is a step of its owner's.
 func claims(c *change) bool {
-	return c.after.State == idempotent.StateInProgress && (c.before == nil || c.call.kind == insert || c.before.Owner != c.after.Owner)
+	return c.after.State == driver.StateInProgress && (c.before == nil || c.call.kind == insert || c.before.Owner != c.after.Owner)
 }
 
 // runsAgain reports whether the record may run again without evidence.
-func runsAgain(r *idempotent.Record) bool {
+func runsAgain(r *driver.Record) bool {
 	s, begun := r.Step(stepName)
 	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == idempotent.AtMostOnce)
 }
@@ -167,19 +168,19 @@ func scopes(w *world) string {
 }
 
 func unknownAbsorbs(w *world) string {
-	if r := w.record; r != nil && r.State == idempotent.StateUnknown && !r.Expires.IsZero() {
+	if r := w.record; r != nil && r.State == driver.StateUnknown && !r.Expires.IsZero() {
 		return "an unknown record expires"
 	}
 	c := w.change
 	if c == nil || c.before == nil {
 		return ""
 	}
-	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == idempotent.StateUnknown {
+	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == driver.StateUnknown {
 		return fmt.Sprintf("%s made its record unknown and has never run", c.by.name)
-	} else if own && c.by.plan == unsure && c.after.State == idempotent.StateRetryable {
+	} else if own && c.by.plan == unsure && c.after.State == driver.StateRetryable {
 		return fmt.Sprintf("%s made its record retryable and does not know what happened", c.by.name)
 	}
-	if c.before.State != idempotent.StateUnknown {
+	if c.before.State != driver.StateUnknown {
 		return ""
 	}
 	if c.after == nil || c.by.role != resolver && c.by.owner != c.before.Owner {
@@ -192,9 +193,9 @@ func unknownAbsorbs(w *world) string {
 // not before its lease ends. The end of a schedule asks for the rest.
 func liveness(w *world) string {
 	if r := w.record; r != nil {
-		waits := r.State == idempotent.StateUnknown ||
-			r.State == idempotent.StateInProgress && (r.Recovery != idempotent.Rerun || !runsAgain(r)) ||
-			r.State == idempotent.StateRetryable && r.Recovery == idempotent.Resume && len(r.Steps) > 0
+		waits := r.State == driver.StateUnknown ||
+			r.State == driver.StateInProgress && (r.Recovery != idempotent.Rerun || !runsAgain(r)) ||
+			r.State == driver.StateRetryable && r.Recovery == idempotent.Resume && len(r.Steps) > 0
 		if waits == r.Due.IsZero() || waits != r.Expires.IsZero() {
 			return fmt.Sprintf("the record is %s, due at %v, and expires at %v", r.State, r.Due, r.Expires)
 		}
@@ -202,7 +203,7 @@ func liveness(w *world) string {
 			return "the record expires before its lease ends"
 		}
 	}
-	if w.ended && (w.record == nil || w.record.State != idempotent.StateCompleted) {
+	if w.ended && (w.record == nil || w.record.State != driver.StateCompleted) {
 		return fmt.Sprintf("in the end the record is %s", stateOf(w.record))
 	}
 	return ""
@@ -213,7 +214,7 @@ func failClosed(w *world) string {
 	switch {
 	case a == nil || a.role == neighbour:
 		return ""
-	case a.gen == 0 || a.claim.record.State != idempotent.StateInProgress || a.claim.record.Owner != a.owner:
+	case a.gen == 0 || a.claim.record.State != driver.StateInProgress || a.claim.record.Owner != a.owner:
 		return fmt.Sprintf("%s entered its handler without a claim", a.name)
 	case a.grant.err != nil || a.grant.record != nil && !a.grant.own(&a.claim):
 		return fmt.Sprintf("%s entered its handler though it was told that %s", a.name, a.grant.describe(&a.claim))
@@ -240,7 +241,7 @@ func monotone(w *world) string {
 	}
 	done, _ := c.before.Step(stepName)
 	switch kept, _ := c.after.Step(stepName); {
-	case c.after.State == idempotent.StateCompleted:
+	case c.after.State == driver.StateCompleted:
 		if by := outcome(c.after); (w.scenario.Step != nil || w.scenario.Commit) && c.by.role != resolver && !w.hadEffect(by) {
 			return fmt.Sprintf("%s completed the record with %q, which nobody did", c.by.name, by)
 		}
@@ -258,7 +259,7 @@ func noResurrection(w *world) string {
 	if c == nil || c.before != nil || c.after == nil {
 		return ""
 	}
-	if c.call.kind != insert || c.after.State != idempotent.StateInProgress || c.after.Attempt != 1 {
+	if c.call.kind != insert || c.after.State != driver.StateInProgress || c.after.Attempt != 1 {
 		return fmt.Sprintf("%s created a record by its %s", c.by.name, c.call.describe())
 	}
 	return ""
@@ -266,13 +267,13 @@ func noResurrection(w *world) string {
 
 func notExecutedOfTheDead(w *world) string {
 	c := w.change
-	if c != nil && c.after != nil && c.by.role == resolver && c.after.State == idempotent.StateRetryable && w.now.Before(c.before.LeaseEnd) {
+	if c != nil && c.after != nil && c.by.role == resolver && c.after.State == driver.StateRetryable && w.now.Before(c.before.LeaseEnd) {
 		return "evidence made the record retryable while the lease is live"
 	}
 	return ""
 }
 
-func stateOf(r *idempotent.Record) string {
+func stateOf(r *driver.Record) string {
 	if r == nil {
 		return "deleted"
 	}

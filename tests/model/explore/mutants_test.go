@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model/broken"
 )
 
@@ -19,84 +20,84 @@ var mutants = []struct {
 	caughtBy []string
 }{
 	{"an insert looks for no record",
-		Scenario{Attempts: 2, Store: func(s idempotent.Store) idempotent.Store { return broken.Overwriting{Store: s} }},
+		Scenario{Attempts: 2, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }},
 		[]string{"INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-8", "INV-9"}},
 	{"a record expires with its lease",
-		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: func(s idempotent.Store) idempotent.Store { return broken.Hasty{Store: s} }},
+		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }},
 		[]string{"INV-2", "INV-3", "INV-4", "INV-5", "INV-8"}},
 	{"a write looks for no write id",
-		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Blind{Store: s} }},
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }},
 		[]string{"INV-3", "INV-4", "INV-5"}},
 	{"a write creates the record",
-		Scenario{Attempts: 1, Faults: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Upserting{Store: s} }},
+		Scenario{Attempts: 1, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }},
 		[]string{"INV-12"}},
 	{"a write of the own token is taken for the own write (FM62)",
-		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: func(s idempotent.Store) idempotent.Store { return broken.Familiar{Store: s} }},
+		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }},
 		[]string{"INV-3"}},
 	{"the own write is not recognised",
-		Scenario{Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, asked idempotent.Record) {
+		Scenario{Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, asked driver.Record) {
 			if r.Version == asked.Version {
 				r.Version[0]++
 			}
 		})},
 		[]string{"FM01", "INV-3"}},
 	{"an outcome is acknowledged and not kept",
-		Scenario{Attempts: 1, Store: func(s idempotent.Store) idempotent.Store { return broken.Forgetful{Store: s} }},
+		Scenario{Attempts: 1, Store: func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }},
 		[]string{"INV-3", "INV-9"}},
 	{"a handler is entered without a claim",
-		Scenario{Attempts: 2, Store: func(s idempotent.Store) idempotent.Store { return generous{s} }},
+		Scenario{Attempts: 2, Store: func(s driver.Store) driver.Store { return generous{s} }},
 		[]string{"INV-10", "INV-9"}},
 	{"fingerprints are not compared",
-		Scenario{Attempts: 1, Strangers: 1, Store: showing(func(r *idempotent.Record, asked idempotent.Record) { r.Fingerprint = asked.Fingerprint })},
+		Scenario{Attempts: 1, Strangers: 1, Store: showing(func(r *driver.Record, asked driver.Record) { r.Fingerprint = asked.Fingerprint })},
 		[]string{"INV-6"}},
 	{"scopes are not told apart",
-		Scenario{Attempts: 1, Neighbours: 1, Store: keeping(func(r *idempotent.Record) { r.ID = keyID })},
+		Scenario{Attempts: 1, Neighbours: 1, Store: keeping(func(r *driver.Record) { r.ID = keyID })},
 		[]string{"INV-7"}},
 	{"what is unknown may run again",
-		Scenario{Attempts: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) {
-			if r.State == idempotent.StateUnknown {
-				r.State = idempotent.StateRetryable
+		Scenario{Attempts: 1, Store: showing(func(r *driver.Record, _ driver.Record) {
+			if r.State == driver.StateUnknown {
+				r.State = driver.StateRetryable
 			}
 		})},
 		[]string{"INV-2", "INV-5", "INV-8"}},
 	{"what is unknown expires",
-		Scenario{Attempts: 1, Store: keeping(func(r *idempotent.Record) {
-			if r.State == idempotent.StateUnknown {
+		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
+			if r.State == driver.StateUnknown {
 				r.Expires = r.Settled.Add(retention)
 			}
 		})},
 		[]string{"INV-8", "INV-9"}},
 	{"what waits for evidence is not listed",
-		Scenario{Attempts: 1, Store: keeping(func(r *idempotent.Record) { r.Due = time.Time{} })},
+		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) { r.Due = time.Time{} })},
 		[]string{"INV-9"}},
 	{"leases never end",
-		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = r.LeaseEnd.Add(PastRetention) })},
+		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = r.LeaseEnd.Add(PastRetention) })},
 		[]string{"INV-9"}},
 	{"leases are over at once, under rerun",
-		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Resolvers: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = began })},
+		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Resolvers: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = began })},
 		[]string{"INV-1", "INV-5", "FM48"}},
 	{"leases are over at once, under reconcile",
-		Scenario{Attempts: 1, Resolvers: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) { r.LeaseEnd = began })},
+		Scenario{Attempts: 1, Resolvers: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = began })},
 		[]string{"INV-2", "FM48"}},
 	{"attempts are not counted",
-		Scenario{Attempts: 2, Store: keeping(func(r *idempotent.Record) { r.Attempt = 1 })},
+		Scenario{Attempts: 2, Store: keeping(func(r *driver.Record) { r.Attempt = 1 })},
 		[]string{"INV-11"}},
 	{"a takeover forgets the steps",
-		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *idempotent.Record) {
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *driver.Record) {
 			if r.Attempt > 1 {
 				r.Steps = nil
 			}
 		})},
 		[]string{"INV-11"}},
 	{"a step that may run once is not marked",
-		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *idempotent.Record) {
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *driver.Record) {
 			if s, _ := r.Step(stepName); !s.Finished {
 				r.Steps = nil
 			}
 		})},
 		[]string{"INV-2"}},
 	{"an interrupted step runs again",
-		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: showing(func(r *idempotent.Record, _ idempotent.Record) {
+		Scenario{Recovery: idempotent.Resume, Step: &mostOnce, Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) {
 			if s, _ := r.Step(stepName); !s.Finished {
 				r.Steps = nil
 			}
@@ -172,49 +173,49 @@ func TestShortenedSchedules(t *testing.T) {
 }
 
 // generous tells every insert that it was written.
-type generous struct{ idempotent.Store }
+type generous struct{ driver.Store }
 
-func (s generous) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s generous) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	_, err := s.Store.Insert(ctx, r, now)
 	return nil, err
 }
 
 // keeping is a store that changes what it is to keep.
-func keeping(change func(*idempotent.Record)) func(idempotent.Store) idempotent.Store {
-	return func(s idempotent.Store) idempotent.Store {
-		return altered{s, change, func(*idempotent.Record, idempotent.Record) {}}
+func keeping(change func(*driver.Record)) func(driver.Store) driver.Store {
+	return func(s driver.Store) driver.Store {
+		return altered{s, change, func(*driver.Record, driver.Record) {}}
 	}
 }
 
 // showing is a store that changes what it shows to whoever asked with a record.
-func showing(change func(stands *idempotent.Record, asked idempotent.Record)) func(idempotent.Store) idempotent.Store {
-	return func(s idempotent.Store) idempotent.Store { return altered{s, func(*idempotent.Record) {}, change} }
+func showing(change func(stands *driver.Record, asked driver.Record)) func(driver.Store) driver.Store {
+	return func(s driver.Store) driver.Store { return altered{s, func(*driver.Record) {}, change} }
 }
 
 type altered struct {
-	idempotent.Store
-	keep func(*idempotent.Record)
-	show func(stands *idempotent.Record, asked idempotent.Record)
+	driver.Store
+	keep func(*driver.Record)
+	show func(stands *driver.Record, asked driver.Record)
 }
 
-func (s altered) Insert(ctx context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (s altered) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	s.keep(&r)
 	met, err := s.Store.Insert(ctx, r, now)
 	return s.shown(met, r), err
 }
 
-func (s altered) Replace(ctx context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (s altered) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	s.keep(&r)
 	met, err := s.Store.Replace(ctx, r, was)
 	return s.shown(met, r), err
 }
 
-func (s altered) Get(ctx context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
+func (s altered) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	met, err := s.Store.Get(ctx, id)
-	return s.shown(met, idempotent.Record{ID: id}), err
+	return s.shown(met, driver.Record{ID: id}), err
 }
 
-func (s altered) shown(met *idempotent.Record, asked idempotent.Record) *idempotent.Record {
+func (s altered) shown(met *driver.Record, asked driver.Record) *driver.Record {
 	if met != nil {
 		s.show(met, asked)
 	}

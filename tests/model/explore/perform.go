@@ -1,6 +1,8 @@
 package explore
 
-import "github.com/once-lambda/once/idempotent"
+import (
+	"github.com/once-lambda/once/idempotent/driver"
+)
 
 // perform does one step and asks the invariants.
 func (w *world) perform(s step) {
@@ -95,7 +97,7 @@ func (a *actor) launch() {
 func (a *actor) deliver() {
 	a.tellReply()
 	if a.reply.own(&a.call) {
-		if a.call.record.State == idempotent.StateInProgress {
+		if a.call.record.State == driver.StateInProgress {
 			a.w.facts |= factClaimRecognised
 		} else {
 			a.w.facts |= factOutcomeRecognised
@@ -106,7 +108,7 @@ func (a *actor) deliver() {
 
 // hearNothing tells the actor that no reply came.
 func (a *actor) hearNothing() {
-	if a.call.record.State == idempotent.StateInProgress {
+	if a.call.record.State == driver.StateInProgress {
 		a.w.facts |= factUncertain
 	}
 	a.reply = reply{err: errLost}

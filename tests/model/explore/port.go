@@ -7,38 +7,39 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // port is an actor's line to the store: every call is a point where the
 // scheduler decides.
 type port struct{ a *actor }
 
-func (p port) Insert(_ context.Context, r idempotent.Record, now time.Time) (*idempotent.Record, error) {
+func (p port) Insert(_ context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	return p.a.ask(call{kind: insert, record: r, now: now})
 }
 
-func (p port) Replace(_ context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (p port) Replace(_ context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	return p.a.ask(call{kind: replace, record: r, was: was})
 }
 
-func (p port) Get(_ context.Context, id idempotent.RecordID) (*idempotent.Record, error) {
-	return p.a.ask(call{kind: get, record: idempotent.Record{ID: id}})
+func (p port) Get(_ context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return p.a.ask(call{kind: get, record: driver.Record{ID: id}})
 }
 
 // transact is an [idempotent.Transaction]: the record and the handler's effect,
 // or neither.
-func (p port) transact(_ context.Context, r idempotent.Record, was idempotent.Version) (*idempotent.Record, error) {
+func (p port) transact(_ context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	return p.a.ask(call{kind: commit, record: r, was: was})
 }
 
 // Due reads the record: the list has it, or not.
-func (p port) Due(_ context.Context, before time.Time) iter.Seq2[idempotent.Record, error] {
-	return func(yield func(idempotent.Record, error) bool) {
-		r, err := p.a.ask(call{kind: get, record: idempotent.Record{ID: keyID}})
+func (p port) Due(_ context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		r, err := p.a.ask(call{kind: get, record: driver.Record{ID: keyID}})
 		switch {
 		case errors.Is(err, idempotent.ErrNoRecord):
 		case err != nil:
-			yield(idempotent.Record{}, err)
+			yield(driver.Record{}, err)
 		case !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before):
 			yield(*r, nil)
 		}
@@ -46,9 +47,9 @@ func (p port) Due(_ context.Context, before time.Time) iter.Seq2[idempotent.Reco
 }
 
 // Exhausted is never asked: nobody gives up here.
-func (p port) Exhausted(context.Context) iter.Seq2[idempotent.Record, error] { panic("not asked") }
+func (p port) Exhausted(context.Context) iter.Seq2[driver.Record, error] { panic("not asked") }
 
-func (a *actor) ask(c call) (*idempotent.Record, error) {
+func (a *actor) ask(c call) (*driver.Record, error) {
 	if a.phase == dead {
 		return nil, errCrashed
 	}
@@ -66,8 +67,8 @@ func (a *actor) ask(c call) (*idempotent.Record, error) {
 // call is one call to the store.
 type call struct {
 	kind   method
-	record idempotent.Record
-	was    idempotent.Version
+	record driver.Record
+	was    driver.Version
 	now    time.Time // of an insert: what its condition compares
 	sent   time.Time
 }
@@ -85,7 +86,7 @@ func (c *call) write() bool { return c.kind != get }
 
 // reply is what the store said, or what a client library made of its silence.
 type reply struct {
-	record *idempotent.Record
+	record *driver.Record
 	err    error
 }
 

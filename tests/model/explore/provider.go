@@ -1,6 +1,9 @@
 package explore
 
-import "github.com/once-lambda/once/idempotent"
+import (
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
 
 // The provider has the effects of the handlers and lists them in its ledger,
 // where a resolver looks for evidence.
@@ -60,7 +63,7 @@ func (w *world) lookAtProvider() (e evidence) {
 	if finder := w.generation().finder; finder != "" {
 		return evidence{value: found + finder}
 	}
-	if s := w.record.State; s != idempotent.StateUnknown && s != idempotent.StateInProgress {
+	if s := w.record.State; s != driver.StateUnknown && s != driver.StateInProgress {
 		return e
 	}
 	for _, a := range w.actors {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model/broken"
 )
 
@@ -25,8 +26,8 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a resolver", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
-		{"inserts that look for no record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s idempotent.Store) idempotent.Store { return broken.Overwriting{Store: s} }}},
-		{"writes that look for no write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Store: func(s idempotent.Store) idempotent.Store { return broken.Blind{Store: s} }}},
+		{"inserts that look for no record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
+		{"writes that look for no write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

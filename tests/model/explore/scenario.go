@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Scenario says who acts in a search and what may go wrong.
@@ -41,7 +42,7 @@ type Scenario struct {
 	// What follows breaks the world, to see that it is noticed.
 
 	// Store breaks the store.
-	Store func(idempotent.Store) idempotent.Store
+	Store func(driver.Store) driver.Store
 	// Torn lets a transaction have its effect although its record is refused.
 	Torn bool
 	// Rash lets a resolver say "not executed" of a worker that is alive.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A state is everything that the future of a schedule depends on, and all that
@@ -107,7 +108,7 @@ func (w *world) encodeCall(b []byte, c *call) []byte {
 
 // encodeRecord leaves out what nothing depends on: reasons, request ids, and
 // the times that only people read.
-func (w *world) encodeRecord(b []byte, r *idempotent.Record) []byte {
+func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 	if r == nil {
 		return append(b, 0)
 	}
@@ -130,7 +131,7 @@ func (w *world) encodeRecord(b []byte, r *idempotent.Record) []byte {
 	return text(text(b, r.Encoding), string(r.Result))
 }
 
-func (w *world) version(b []byte, v idempotent.Version) []byte {
+func (w *world) version(b []byte, v driver.Version) []byte {
 	n := w.names[v]
 	return append(b, n.actor, n.n)
 }

@@ -3,7 +3,7 @@ package explore
 import (
 	"slices"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // step is one thing that may happen next.
@@ -166,7 +166,7 @@ func (a *actor) looks() bool { return a.role == resolver || a.role == sweeper ||
 func (a *actor) mayBegin() bool {
 	switch r := a.w.record; a.role {
 	case sweeper, reaper:
-		if a.w.expired(r) || r.State != idempotent.StateInProgress || a.w.now.Before(r.LeaseEnd) {
+		if a.w.expired(r) || r.State != driver.StateInProgress || a.w.now.Before(r.LeaseEnd) {
 			return false
 		}
 	case resolver:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -29,15 +30,15 @@ type world struct {
 	scenario *Scenario
 	asked    []invariant
 	fibers   *fibers
-	store    idempotent.Store // as the actors see it
-	kept     idempotent.Store // what it really keeps
+	store    driver.Store // as the actors see it
+	kept     driver.Store // what it really keeps
 
 	now     time.Time
 	ticks   int // how many movements of the clock have happened
 	faults  int
 	actors  []*actor
 	flights []flight // writes whose senders no longer wait for them
-	names   map[idempotent.Version]name
+	names   map[driver.Version]name
 
 	// allOrders also offers the orders of steps that commute; see step.go.
 	allOrders bool
@@ -61,8 +62,8 @@ type flight struct {
 type name struct{ actor, n byte }
 
 func newWorld(s *Scenario, f *fibers) *world {
-	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, names: map[idempotent.Version]name{}}
-	w.lives = map[idempotent.Version]life{}
+	w := &world{scenario: s, asked: asked(s.Ask), fibers: f, now: began, names: map[driver.Version]name{}}
+	w.lives = map[driver.Version]life{}
 	w.newStore()
 	plans := s.Plans
 	switch {
@@ -110,7 +111,7 @@ func (w *world) add(name string, r role, plans ...plan) *actor {
 }
 
 // nameVersion names a write id by who drew it, and as which of its own.
-func (w *world) nameVersion(a *actor, v idempotent.Version) {
+func (w *world) nameVersion(a *actor, v driver.Version) {
 	if _, known := w.names[v]; !known {
 		a.versions++
 		w.names[v] = name{a.index, a.versions}
@@ -147,7 +148,7 @@ func (w *world) serve(a *actor, c *call) reply {
 	return r
 }
 
-func version(r *idempotent.Record) (v idempotent.Version) {
+func version(r *driver.Record) (v driver.Version) {
 	if r != nil {
 		v = r.Version
 	}
@@ -169,7 +170,7 @@ func (w *world) pass() {
 }
 
 // expired reports whether r counts as absent.
-func (w *world) expired(r *idempotent.Record) bool {
+func (w *world) expired(r *driver.Record) bool {
 	return r == nil || !r.Expires.IsZero() && !w.now.Before(r.Expires)
 }
 

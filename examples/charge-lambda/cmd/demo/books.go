@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/examples/charge-lambda/receipt"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // books is what everybody has about one order.
@@ -22,7 +23,7 @@ type books struct {
 	charges  []string // in the provider's ledger
 	paidBy   []string // the charge of the order table's item
 	receipts int      // mailed, or in the outbox
-	record   *idempotent.Record
+	record   *driver.Record
 	stored   order.Confirmation // in the record
 }
 

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/once-lambda/once/examples/charge-lambda/order"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // table prints rows with their columns below each other.
@@ -36,7 +36,7 @@ func printFlow(w io.Writer, f flow, fates []*fate) error {
 	})
 }
 
-func stateOf(r *idempotent.Record) string {
+func stateOf(r *driver.Record) string {
 	if r == nil {
 		return "none"
 	}
@@ -45,9 +45,9 @@ func stateOf(r *idempotent.Record) string {
 
 // keptOf says what a killed run left: its finished steps, or whether there is an
 // outcome.
-func keptOf(f flow, r *idempotent.Record) string {
+func keptOf(f flow, r *driver.Record) string {
 	switch {
-	case r == nil || r.State == idempotent.StateCompleted:
+	case r == nil || r.State == driver.StateCompleted:
 		return "outcome"
 	case f.operation == order.AtOnce:
 		return "claim"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // patience bounds what becomes of one order.
@@ -21,8 +22,8 @@ const patience = time.Minute
 // fate is what became of one order.
 type fate struct {
 	moment string
-	left   *idempotent.Record // when the process was dead; nil: nothing
-	books  books              // in the end
+	left   *driver.Record // when the process was dead; nil: nothing
+	books  books          // in the end
 }
 
 // survive kills the process of an order at a moment, and then does what its

@@ -18,6 +18,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/gateway"
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // run serves the example until ctx ends. Its errors say what to do.
@@ -65,7 +66,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 }
 
 // mount puts the function behind its gateway, and the operator's door, on mux.
-func mount(mux *http.ServeMux, c *config, store idempotent.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
+func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)

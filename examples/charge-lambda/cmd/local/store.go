@@ -11,7 +11,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // tablePatience bounds how long the start waits for DynamoDB.
@@ -19,7 +19,7 @@ const tablePatience = time.Minute
 
 // openStore opens the store that the environment asks for. The returned close
 // function is never nil.
-func openStore(ctx context.Context, c *config, logger *slog.Logger) (store idempotent.Store, where string, closeStore func() error, err error) {
+func openStore(ctx context.Context, c *config, logger *slog.Logger) (store driver.Store, where string, closeStore func() error, err error) {
 	closeStore = func() error { return nil }
 	if c.table != "" {
 		store, err = openTable(ctx, c)
@@ -38,7 +38,7 @@ func openStore(ctx context.Context, c *config, logger *slog.Logger) (store idemp
 }
 
 // openTable opens the table, which has to be there and fit.
-func openTable(ctx context.Context, c *config) (idempotent.Store, error) {
+func openTable(ctx context.Context, c *config) (driver.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, tablePatience)
 	defer cancel()
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)

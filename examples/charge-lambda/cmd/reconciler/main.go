@@ -24,6 +24,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/telemetry/emf"
 )
 
@@ -90,7 +91,7 @@ type exhausted struct {
 
 // put sends what a person needs to find the record: nothing of the request or
 // its result.
-func (q exhausted) put(ctx context.Context, r idempotent.Record) error {
+func (q exhausted) put(ctx context.Context, r driver.Record) error {
 	body, err := json.Marshal(map[string]any{
 		"record_id": r.ID, "operation": r.ID.Operation(), "created": r.Created, "attempts": r.ReconcileAttempts, "ref": r.Ref,
 		"downstream_key": idempotent.DownstreamKeyFor(r.ID),

@@ -1,8 +1,9 @@
-package idempotent
+package driver
 
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 )
 
@@ -59,10 +60,36 @@ type ChunkStore interface {
 	GetChunks(ctx context.Context, id RecordID, v Version, count int) ([]byte, error)
 }
 
-// ErrNoRecord is returned by a [Store], and by [Guard.Resolve], where there is
+// DueLister is what a [Store] is besides, if it can list the records that wait
+// for reconciliation. The lists are hints: they may be older than the records,
+// and every action re-checks. An error that comes with a record's ID is about
+// that record alone, which cannot be read; one without ends the list.
+type DueLister interface {
+	// Due lists the records whose Due is set and not after before, without the
+	// exhausted ones.
+	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
+	// Exhausted lists the records that reconciliation has given up.
+	Exhausted(ctx context.Context) iter.Seq2[Record, error]
+}
+
+// Transaction writes next in place of the record whose Version is was, as
+// [Store.Replace] does, and with it, all or nothing, writes of the caller's. A
+// package that knows a store's transactions hands one to [idempotent.Execution.Commit].
+//
+// It returns the record that stands if that has another Version; nothing was
+// written then. An error that matches [ErrNotApplied] or [ErrTooLarge] says that
+// nothing was written, and that nothing will be. Any other error leaves open
+// whether the transaction was applied, or will be.
+type Transaction func(ctx context.Context, next Record, was Version) (current *Record, err error)
+
+// ErrNoRecord is returned by a [Store], and by [idempotent.Guard.Resolve], where there is
 // no record of that id.
 var ErrNoRecord = errors.New("idempotent: no such record")
 
 // ErrTooLarge is returned by a [Store] that cannot hold a record of that size.
 // Nothing was written. The guard then stores the outcome without its result.
 var ErrTooLarge = errors.New("idempotent: the record is larger than the store can hold")
+
+// ErrNotApplied matches the error of a [Transaction] that was refused as a
+// whole: nothing was written.
+var ErrNotApplied = errors.New("idempotent: nothing was written")

@@ -1,4 +1,4 @@
-package idempotent
+package driver
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ const (
 	// downstream key. One write, after the effect. The default.
 	AtLeastOnce StepMode = iota
 	// AtMostOnce never runs the step again: interrupted, or ended by any error
-	// but [NotExecuted], it makes the record unknown. One write before the
+	// but [idempotent.NotExecuted], it makes the record unknown. One write before the
 	// effect and one after it.
 	AtMostOnce
 )
@@ -60,64 +60,8 @@ func (r *Record) Step(name string) (StepRecord, bool) {
 	return StepRecord{}, false
 }
 
-// Decode reads what a finished step returned into the value that v points to.
-func (s StepRecord) Decode(v any) error {
-	if !s.Finished {
-		return &StepError{Step: s.Name, Problem: "has not finished, so it has no result"}
-	}
-	data, err := unpack(s.Encoding, stepCodec.Name(), s.Result)
-	if err == nil {
-		err = stepCodec.Decode(data, v)
-	}
-	if err != nil {
-		return &StepError{Step: s.Name, Problem: fmt.Sprintf("has a recorded result that does not decode into a %T", v)}
-	}
-	return nil
-}
-
-// stepCodec encodes the results of steps, whatever codec the outcome has: that
-// one may belong to an adapter and know nothing but responses.
-var stepCodec = &jsonCodec{}
-
-// The functions below work on the steps of a record, which are in the order of
-// their names. None changes what it is given.
-
 func findStep(steps []StepRecord, name string) (int, bool) {
 	return slices.BinarySearchFunc(steps, name, func(s StepRecord, name string) int { return strings.Compare(s.Name, name) })
-}
-
-func withStep(steps []StepRecord, s StepRecord) []StepRecord {
-	i, found := findStep(steps, s.Name)
-	if found {
-		steps = slices.Clone(steps)
-		steps[i] = s
-		return steps
-	}
-	return slices.Insert(slices.Clip(steps), i, s)
-}
-
-func withoutStep(steps []StepRecord, name string) []StepRecord {
-	i, found := findStep(steps, name)
-	if !found {
-		return steps
-	}
-	return slices.Delete(slices.Clone(steps), i, i+1)
-}
-
-// finishedSteps returns the steps that have a result.
-func finishedSteps(steps []StepRecord) []StepRecord {
-	var finished []StepRecord
-	for _, s := range steps {
-		if s.Finished {
-			finished = append(finished, s)
-		}
-	}
-	return finished
-}
-
-// interrupted reports whether a step was begun that must not run again.
-func interrupted(steps []StepRecord) bool {
-	return slices.ContainsFunc(steps, func(s StepRecord) bool { return !s.Finished && s.Mode == AtMostOnce })
 }
 
 // cloneSteps returns a copy that shares no memory with steps.

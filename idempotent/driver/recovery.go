@@ -1,4 +1,4 @@
-package idempotent
+package driver
 
 import "fmt"
 
@@ -7,7 +7,7 @@ import "fmt"
 // stored in the record, so that a sweeper or a later deployment keeps the
 // promise made when the work began.
 //
-// Single errors override it: [NotExecuted], [Final] and [Unknown].
+// Single errors override it: [idempotent.NotExecuted], [idempotent.Final] and [idempotent.Unknown].
 type Recovery uint8
 
 const (
@@ -15,10 +15,10 @@ const (
 	// or a lease that ended without an outcome the record is unknown: it is not
 	// run again until evidence says that nothing happened. The default.
 	Reconcile Recovery = iota
-	// Resume declares "every foreign effect is inside a [Step]". After an error
+	// Resume declares "every foreign effect is inside a [idempotent.Step]". After an error
 	// or a panic, or once the lease ended, the next request runs; the steps that
 	// had finished give it their recorded results. An interrupted [AtMostOnce]
-	// step makes the record unknown all the same. Needs [Options.Steps].
+	// step makes the record unknown all the same. Needs [idempotent.Options.Steps].
 	Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or
 	// once the lease ended, the next request runs from the start.

@@ -1,0 +1,43 @@
+package driver
+
+import (
+	"crypto/sha256"
+	"strings"
+)
+
+// RecordID names the record of a key in every store:
+//
+//	operation + "#" + base64url(SHA-256(version, operation, scope, id))
+//
+// Each part is hashed with its length before it, so that no choice of scope
+// and id can be mistaken for another.
+type RecordID string
+
+// Operation returns the name of the operation the record belongs to.
+func (id RecordID) Operation() string {
+	operation, _ := id.split()
+	return operation
+}
+
+// KeyHash returns the first 12 characters of the key's hash: enough to find
+// the lines of one key in a log, and nothing that gives the key away.
+func (id RecordID) KeyHash() string {
+	_, hash := id.split()
+	return hash[:min(12, len(hash))]
+}
+
+func (id RecordID) split() (operation, hash string) {
+	i := strings.LastIndexByte(string(id), '#')
+	if i < 0 {
+		return "", ""
+	}
+	return string(id[:i]), string(id[i+1:])
+}
+
+// Fingerprint stands for the content of a request: a version byte and a
+// SHA-256 sum. The zero value is no fingerprint.
+type Fingerprint [1 + sha256.Size]byte
+
+// Version returns the version of the rule the fingerprint was computed by, and
+// 0 for the zero fingerprint.
+func (f Fingerprint) Version() byte { return f[0] }

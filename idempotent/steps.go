@@ -1,0 +1,70 @@
+package idempotent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// DecodeStep reads what the finished step s returned into the value that v points
+// to. The error is a [*StepError].
+func DecodeStep(s driver.StepRecord, v any) error {
+	if !s.Finished {
+		return &StepError{Step: s.Name, Problem: "has not finished, so it has no result"}
+	}
+	data, err := unpack(s.Encoding, stepCodec.Name(), s.Result)
+	if err == nil {
+		err = stepCodec.Decode(data, v)
+	}
+	if err != nil {
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("has a recorded result that does not decode into a %T", v)}
+	}
+	return nil
+}
+
+// stepCodec encodes the results of steps, whatever codec the outcome has: that
+// one may belong to an adapter and know nothing but responses.
+var stepCodec = &jsonCodec{}
+
+// The functions below work on the steps of a record, which are in the order of
+// their names. None changes what it is given.
+
+func findStep(steps []driver.StepRecord, name string) (int, bool) {
+	return slices.BinarySearchFunc(steps, name, func(s driver.StepRecord, name string) int { return strings.Compare(s.Name, name) })
+}
+
+func withStep(steps []driver.StepRecord, s driver.StepRecord) []driver.StepRecord {
+	i, found := findStep(steps, s.Name)
+	if found {
+		steps = slices.Clone(steps)
+		steps[i] = s
+		return steps
+	}
+	return slices.Insert(slices.Clip(steps), i, s)
+}
+
+func withoutStep(steps []driver.StepRecord, name string) []driver.StepRecord {
+	i, found := findStep(steps, name)
+	if !found {
+		return steps
+	}
+	return slices.Delete(slices.Clone(steps), i, i+1)
+}
+
+// finishedSteps returns the steps that have a result.
+func finishedSteps(steps []driver.StepRecord) []driver.StepRecord {
+	var finished []driver.StepRecord
+	for _, s := range steps {
+		if s.Finished {
+			finished = append(finished, s)
+		}
+	}
+	return finished
+}
+
+// interrupted reports whether a step was begun that must not run again.
+func interrupted(steps []driver.StepRecord) bool {
+	return slices.ContainsFunc(steps, func(s driver.StepRecord) bool { return !s.Finished && s.Mode == driver.AtMostOnce })
+}
