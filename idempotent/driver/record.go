@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -97,26 +99,38 @@ type Record struct {
 	ID          RecordID
 	State       State
 	Reason      Reason
-	Recovery    Recovery // the promise declared when the work began
 	Owner       Owner
 	Version     Version // id of the write that made the record what it is
 	Attempt     int     // counts executions from 1; restarts when an expired record is replaced
 	Fingerprint Fingerprint
+
+	// What the operation declared when the current run began. Every later writer
+	// judges the record by these, whatever its own options are.
+
+	Recovery            Recovery
+	Retention           time.Duration // of an outcome; zero: 24 h
+	UnresolvedRetention time.Duration // of a record that waits for evidence; zero: for ever
+	DownstreamRetention time.Duration // of downstream keys at the provider; zero: 24 h
+	Codec               string        // name of the codec of results; empty: "json"
+	ResultVersion       string        // version of the result's shape
+	StepNames           []string      // declared steps, in their declared order; empty: any
 
 	LeaseEnd time.Time // until then the owner may be executing
 	Expires  time.Time // from then on the record counts as absent; zero: never
 	Created  time.Time
 	Settled  time.Time // when the state last became completed, retryable or unknown
 
-	Encoding      string // codec of Result, or EncodingFinal, or EncodingOmitted
-	Result        []byte // the encoded outcome of a completed record, unless it is in chunks
-	Chunks        Chunks // where a large result is; see [ChunkStore]
-	ResultVersion string // Options.ResultVersion of the code that stored the result
+	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
+	Result   []byte // the encoded outcome of a completed record, unless it is in chunks
+	Chunks   Chunks // where a large result is; see [ChunkStore]
 
 	Ref       string // the caller's own name for the resource, from [idempotent.Execution.SetRef]
 	RequestID string // for people, never for logic
 
 	Steps []StepRecord // by name; dropped at completion
+	// OpenSince is when the first run began whose unfinished steps may have had
+	// an effect at a provider; zero: no such run. Only set under Resume.
+	OpenSince time.Time
 
 	Due               time.Time // when reconciliation should look at the record; zero: never
 	ReconcileAttempts int
@@ -138,6 +152,10 @@ type Chunks struct {
 	Sum    [32]byte // SHA-256 of the result
 }
 
+// Token names the current attempt in evidence that it was not executed. It is
+// random, differs for every attempt, and is never part of a provider's request.
+func (r *Record) Token() string { return hex.EncodeToString(r.Owner[:]) }
+
 // Clone returns a copy that shares no memory with r, but for Extra.
 func (r *Record) Clone() *Record {
 	c := *r
@@ -145,5 +163,6 @@ func (r *Record) Clone() *Record {
 		c.Result = append([]byte{}, r.Result...)
 	}
 	c.Steps = cloneSteps(r.Steps)
+	c.StepNames = slices.Clone(r.StepNames)
 	return &c
 }

@@ -48,8 +48,47 @@ type StepRecord struct {
 	Mode     StepMode
 	Attempt  int       // the run that brought it this far
 	At       time.Time // when that was
+	// By is who finished the step; zero if it has not finished.
+	By StepSource
+	// Shape is a hash of the Go type that Result was encoded from; empty if it is
+	// not known, as for evidence. A step of another shape is not replayed.
+	Shape    string
 	Encoding string
 	Result   []byte
+}
+
+// StepSource says who finished a step.
+type StepSource uint8
+
+const (
+	// StepByRun: the run that executed the step recorded its result.
+	StepByRun StepSource = iota + 1
+	// StepByTransaction: a transaction of the run recorded the result together
+	// with writes of its own.
+	StepByTransaction
+	// StepByEvidence: evidence from outside, see [idempotent.ResolvedStep].
+	StepByEvidence
+)
+
+var stepSourceCodes = [...]string{StepByRun: "R", StepByTransaction: "T", StepByEvidence: "E"}
+
+// Code returns the letter a store keeps: R, T or E.
+func (s StepSource) Code() string {
+	if s < StepByRun || s > StepByEvidence {
+		return "?"
+	}
+	return stepSourceCodes[s]
+}
+
+// ParseStepSource is the inverse of [StepSource.Code]. A store fails closed on
+// its error.
+func ParseStepSource(code string) (StepSource, error) {
+	for s := StepByRun; s <= StepByEvidence; s++ {
+		if stepSourceCodes[s] == code {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("idempotent: unknown source %q of a step in a record", code)
 }
 
 // Step returns what the record keeps of the step of that name.
