@@ -19,6 +19,10 @@ type attempt struct {
 	window window
 	random random
 	mine   driver.Record // the claim as this attempt wrote it last
+	// openBefore is the record's OpenSince before this attempt claimed it.
+	openBefore time.Time
+	// lastCall is how long the last call of the store took.
+	lastCall time.Duration
 }
 
 // begin prepares an attempt for key. It draws the owner token: random, and
@@ -47,8 +51,11 @@ func (r *random) draw() (out [16]byte) {
 	return out
 }
 
-// newVersion draws a write id.
-func newVersion() (v driver.Version) {
+// version draws a write id.
+func (r *random) version() (v driver.Version) {
+	if r != nil {
+		return r.draw()
+	}
 	rand.Read(v[:])
 	return v
 }
@@ -69,8 +76,15 @@ func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time)
 // claimed makes r this attempt's own. The promise is the one that the code
 // declares now: the work that begins is this code's work.
 func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) driver.Record {
+	a.openBefore = r.OpenSince
+	a.opts.declare(&r)
+	switch {
+	case r.Recovery != driver.Resume:
+		r.OpenSince = time.Time{}
+	case r.OpenSince.IsZero():
+		r.OpenSince = now
+	}
 	r.State = driver.StateInProgress
-	r.Recovery = a.opts.Recovery
 	r.Owner = a.owner
 	r.Version = a.random.draw()
 	r.Attempt++
@@ -86,48 +100,53 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	return r
 }
 
-// transition returns r in another state, as the write with id v at now makes
-// it. Reconciliation begins anew with it.
-func (o *Options) transition(r *driver.Record, state driver.State, reason driver.Reason, v driver.Version, now time.Time) driver.Record {
+// released returns the claim r of this attempt, whose handler was not entered,
+// as the next request may take it over: what was open before stays open.
+func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
 	next := *r
-	next.State, next.Reason = state, reason
-	next.Version = v
-	next.Settled = now
-	next.ReconcileAttempts, next.Exhausted = 0, false
-	if state == driver.StateCompleted {
-		next.Steps = nil
-	}
-	schedule(&next, now, o)
-	return next
+	next.OpenSince = a.openBefore
+	return a.opts.transition(&next, driver.StateRetryable, reason, now)
 }
 
 func (a *attempt) observe(ctx context.Context, kind EventKind, r *driver.Record, err error) {
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }
 
-// insert and replace call the store and recognise our own write in what it
-// brings back: a lost reply is retried below us, and the retry's condition
-// fails on the first try's write. The write id tells, and nothing else does:
-// a record of our owner token may be somebody else's word about our work.
+// insert, replace and get call the store, note how long it took, and recognise
+// an own write in what the store returns: a lost reply is retried below, and the
+// retry's condition fails on the first try's write. Only the write id proves
+// that: a record with this attempt's owner token may be somebody's judgement of
+// its work.
 
-func (g *Guard) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	existing, err := g.store.Insert(ctx, r, now)
+func (a *attempt) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	began := a.opts.Now()
+	existing, err := a.guard.store.Insert(ctx, r, now)
+	a.lastCall = a.opts.Now().Sub(began)
 	if err != nil {
-		return nil, storeError(r.ID, "insert", err)
+		return nil, storeError(r.ID, driver.OpInsert, err)
 	}
 	return foreign(existing, r.Version), nil
 }
 
-func (g *Guard) replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	current, err := g.store.Replace(ctx, r, was)
+func (a *attempt) replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	began := a.opts.Now()
+	current, err := a.guard.store.Replace(ctx, r, was)
+	a.lastCall = a.opts.Now().Sub(began)
 	if err != nil {
-		return nil, storeError(r.ID, "replace", err)
+		return nil, storeError(r.ID, driver.OpReplace, err)
 	}
 	return foreign(current, r.Version), nil
 }
 
-// storeError wraps what a store said, once.
-func storeError(id RecordID, op string, err error) error {
+func (a *attempt) get(ctx context.Context) (*driver.Record, error) {
+	began := a.opts.Now()
+	r, err := a.guard.store.Get(ctx, a.id)
+	a.lastCall = a.opts.Now().Sub(began)
+	return r, err
+}
+
+// storeError wraps what a store returned, once.
+func storeError(id RecordID, op driver.Op, err error) error {
 	if errors.Is(err, ErrStore) {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -15,6 +16,7 @@ type stepRun struct {
 	execution *Execution
 	name      string
 	mode      StepMode
+	shape     string             // of the result's type
 	before    *driver.StepRecord // what an earlier run left
 }
 
@@ -28,31 +30,21 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, r
 	if err := e.checkStep(ctx, name, o, result); err != nil {
 		return nil, nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.sealed || e.work.committed != nil:
-		return nil, nil, ErrSealed
-	case e.runs[name] != nil:
-		return nil, nil, &StepError{Step: name, Problem: "was used twice in one run; give every effect a name of its own, for example with a number behind a slash"}
+	s = &stepRun{execution: e, name: name, mode: o.Mode, shape: shapeOf(result)}
+	if recorded, err = e.enterStep(s); err != nil || recorded != nil {
+		return nil, recorded, err
 	}
-	s = &stepRun{execution: e, name: name, mode: o.Mode}
-	if r, found := e.work.held.Step(name); found {
-		if r.Finished {
-			e.use(s)
-			return nil, &r, nil
-		}
-		s.before = &r
-	}
-	e.note(driver.StepRecord{Name: name, Mode: o.Mode})
 	if o.Mode == AtMostOnce {
-		if err := e.checkpoint(ctx, "", e.attempt.guard.replace); err != nil {
-			e.forget(s) // it does not run
-			return nil, nil, err
+		ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+		defer cancel()
+		e.writing.Lock()
+		defer e.writing.Unlock()
+		recorded, err = e.writeSteps(ctx, name, nil)
+		if err != nil {
+			e.leave(s) // it does not run
 		}
 	}
-	e.use(s)
-	return s, nil, nil
+	return s, recorded, err
 }
 
 // checkStep reports what is wrong with how the code asks for a step.
@@ -63,20 +55,53 @@ func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, r
 	if outer, nested := ctx.Value(executionKey{}).(*stepRun); nested {
 		return &StepError{Step: name, Problem: fmt.Sprintf("is inside the step %q; steps do not nest", outer.name)}
 	}
-	if !e.attempt.opts.declares(name) {
+	if !declares(e.attempt.opts.Steps, name) {
 		return &StepError{Step: name, Problem: "is not declared in Options.Steps"}
 	}
 	if o.Mode > driver.AtMostOnce {
 		return &StepError{Step: name, Problem: "has a mode that is neither AtLeastOnce nor AtMostOnce"}
 	}
-	if err := checkEncodable(result); err != nil {
+	if err := checkResult(result); err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
 	}
 	return nil
 }
 
+// enterStep notes that this run has begun a step, or returns what is recorded
+// of it.
+func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := &e.work
+	switch {
+	case e.sealed || w.committed != nil:
+		return nil, ErrSealed
+	case e.runs[s.name] != nil:
+		return nil, &StepError{Step: s.name, Problem: "was used twice in one run; give every effect a name of its own, for example with a number behind a slash"}
+	}
+	if i, found := findStep(w.steps, s.name); found {
+		before := w.steps[i]
+		if s.before = &before; before.Finished {
+			e.use(s)
+			return &before, nil
+		}
+	}
+	if keysForgotten(w.seen, e.attempt.opts.now()) {
+		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
+			"may have begun at %s, and the provider may have forgotten its downstream key since (Options.DownstreamRetention); "+
+				"ask the provider what became of it and resolve the record", w.seen.OpenSince.Format("2006-01-02T15:04:05Z"))})
+		return nil, w.forgotten
+	}
+	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
+	e.use(s)
+	return nil, nil
+}
+
 // replayStep reads the recorded result of a step into the value v points to.
 func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
+	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
+		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("has a recorded result of another shape than %T; give the changed step a new name, or resolve the record", v)}
+	}
 	if err := DecodeStep(recorded, v); err != nil {
 		return err
 	}
@@ -84,36 +109,43 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	return nil
 }
 
-// leaveStep ends a step that failed. An error that proves that nothing happened
-// undoes its beginning; the next write takes that along.
-func (e *Execution) leaveStep(s *stepRun, err error) {
-	if _, nothing := err.(*NotExecutedError); !nothing {
-		return
+// leaveStep ends a step whose function returned err. [NotExecuted] undoes its
+// beginning, which the next write takes along, and declares nothing more.
+func (e *Execution) leaveStep(s *stepRun, err error) error {
+	if !IsNotExecuted(err) {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.sealed {
 		e.forget(s)
 	}
+	return &innerError{err}
 }
 
-// finishStep records the result v of a step.
+// finishStep records the result v of a step, or reads into the value that v
+// points to what evidence has recorded meanwhile.
 func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
-	done, err := e.encodeStep(s, v)
+	done, err := e.encodeStep(s, reflect.ValueOf(v).Elem().Interface())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := e.attempt.opts.outcomeContext(ctx, e.attempt.window)
+	done.By = driver.StepByRun
+	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 	defer cancel()
-	if err := e.record(ctx, done, "", e.attempt.guard.replace); err != nil {
-		var failed *StoreError
-		if !errors.As(err, &failed) {
-			return err
-		}
+	recorded, err := e.record(ctx, done, nil)
+	switch {
+	case errors.Is(err, ErrStore):
 		// The effect has happened and its result is known. Stopping here would only
-		// bring the moment nearer in which both are lost.
+		// bring the moment nearer in which both are lost. The next write takes the
+		// result along.
 		e.attempt.observe(ctx, EventStoreError, e.claim(), err)
 		return nil
+	case err != nil:
+		return err
+	case recorded != nil && recorded.By == driver.StepByEvidence:
+		reflect.ValueOf(v).Elem().SetZero()
+		return e.replayStep(ctx, *recorded, v)
 	}
 	e.observeStep(ctx, EventStepDone, s.name)
 	return nil
@@ -121,38 +153,149 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
 
 // encodeStep returns the record of a step that returned v.
 func (e *Execution) encodeStep(s *stepRun, v any) (driver.StepRecord, error) {
-	done := driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode}
+	done := driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape}
 	var err error
-	if done.Encoding, done.Result, err = encodeResult(stepCodec, v); err != nil {
-		return done, &StepError{Step: s.name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
-	}
-	if n := len(done.Result); n > maxStepResult {
-		return done, &StepError{Step: s.name, Problem: fmt.Sprintf("has a result of %d bytes; a step may keep %d: return a reference to it", n, maxStepResult)}
+	if done.Encoding, done.Result, err = encodeStepResult(s.name, v); err != nil {
+		return done, err
 	}
 	return done, nil
 }
 
-// record writes that a step has finished.
-func (e *Execution) record(ctx context.Context, done driver.StepRecord, once string, write Transaction) error {
+// encodeStepResult encodes the result of the step of that name.
+func encodeStepResult(name string, v any) (encoding string, data []byte, err error) {
+	if encoding, data, err = encodeResult(stepCodec, v); err != nil {
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
+	}
+	if n := len(data); n > maxStepResult {
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("has a result of %d bytes; a step may keep %d: return a reference to it", n, maxStepResult)}
+	}
+	return encoding, data, nil
+}
+
+// checkKept reports that the results of all steps are too large together.
+func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
+	kept := len(done.Result)
+	for i := range steps {
+		if steps[i].Name != done.Name {
+			kept += len(steps[i].Result)
+		}
+	}
+	if kept > maxSteps {
+		return &StepError{Step: done.Name, Problem: fmt.Sprintf("brings the results of all steps to %d bytes; a record may keep %d: return references", kept, maxSteps)}
+	}
+	return nil
+}
+
+// record writes that a step has finished, with the writes of transaction if
+// there is one. It returns what is recorded of the step already, if another
+// write was quicker. A step whose transaction is not known to be applied counts
+// as begun.
+func (e *Execution) record(ctx context.Context, done driver.StepRecord, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	if err := e.noteDone(done); err != nil {
+		return nil, err
+	}
+	recorded, err = e.writeSteps(ctx, done.Name, transaction)
+	tooLarge := errors.Is(err, ErrTooLarge)
+	if err != nil && (transaction != nil || tooLarge) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		// A finished step must not reach the store with another write; and a result
+		// that is too large would keep every later write out.
+		e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
+	}
+	if tooLarge {
+		return nil, &StepError{Step: done.Name, Problem: "brings the record to more than the store can hold: return references"}
+	}
+	return recorded, err
+}
+
+// noteDone keeps the result of a step for the next write.
+func (e *Execution) noteDone(done driver.StepRecord) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
 		return ErrSealed
 	}
-	kept := len(done.Result)
-	for _, s := range e.work.held.Steps {
-		kept += len(s.Result)
-	}
-	if kept > maxSteps {
-		return &StepError{Step: done.Name, Problem: fmt.Sprintf("brings the results of all steps to %d bytes; a record may keep %d: return references", kept, maxSteps)}
+	if err := checkKept(e.work.steps, &done); err != nil {
+		return err
 	}
 	e.note(done)
-	err := e.checkpoint(ctx, once, write)
-	if errors.Is(err, ErrTooLarge) {
-		e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode}) // or no later write would fit either
-		return &StepError{Step: done.Name, Problem: "brings the record to more than the store can hold: return references"}
+	return nil
+}
+
+// writeSteps writes what this run knows of its steps, if the record is still its
+// own and in progress, because of the step of that name. It returns what is
+// recorded of that step if it is finished already. e.writing is held.
+func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
+	a := e.attempt
+	r := a.guard.apply(ctx, e.claim(), &change{
+		opts: a.opts, by: &stepWriter{e, name}, transaction: transaction, random: &a.random, rounds: maxRounds,
+	})
+	switch r.end {
+	case endWritten:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.work.seen = r.record
+		return nil, nil
+	case endAgreed:
+		s, _ := r.record.Step(name)
+		return &s, nil
+	case endLost:
+		return nil, &LeaseLostError{RecordID: e.id}
+	case endContended:
+		if transaction != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotApplied, r.err)
+		}
+		return nil, &StoreError{RecordID: e.id, Op: driver.OpReplace, Entered: true, Err: r.err}
+	case endFailed:
+		op := driver.OpReplace
+		if transaction != nil {
+			op = driver.OpTransact
+			err := &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
+			e.doubt(doubt{step: name, version: r.record.Version, err: err})
+			return nil, err
+		}
+		return nil, &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
+	default:
+		return nil, r.err
 	}
-	return err
+}
+
+// stepWriter writes what a run knows of its steps, because of one of them.
+type stepWriter struct {
+	e    *Execution
+	name string
+}
+
+func (s *stepWriter) meet(current *driver.Record) { s.e.meet(current) }
+
+func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) {
+	e := s.e
+	if !mayCheckpoint(current, e.attempt.owner) {
+		return judgement{end: endLost}
+	}
+	if recorded, found := current.Step(s.name); found && recorded.Finished {
+		return judgement{end: endAgreed}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j.next = *current
+	j.next.Steps, j.next.Ref = e.work.steps, e.work.ref
+	schedule(&j.next, now, e.attempt.opts)
+	return j
+}
+
+// leave forgets a step that does not run, or whose transaction was not applied:
+// it may be tried again in this run.
+func (e *Execution) leave(s *stepRun) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.sealed {
+		e.forget(s)
+		delete(e.runs, s.name)
+	}
 }
 
 // The functions below are called with e.mu held.
@@ -167,63 +310,27 @@ func (e *Execution) use(s *stepRun) {
 
 // note keeps what is known of a step for the next write.
 func (e *Execution) note(s driver.StepRecord) {
-	e.work.change(func(r *driver.Record) {
-		s.Attempt, s.At = r.Attempt, e.attempt.opts.now()
-		r.Steps = withStep(r.Steps, s)
-	})
+	s.Attempt, s.At = e.attempt.mine.Attempt, e.attempt.opts.now()
+	e.work.steps = withStep(e.work.steps, s)
 }
 
 // forget undoes the beginning of a step.
 func (e *Execution) forget(s *stepRun) {
-	e.work.change(func(r *driver.Record) {
-		if s.before != nil {
-			r.Steps = withStep(r.Steps, *s.before)
-		} else {
-			r.Steps = withoutStep(r.Steps, s.name)
-		}
-	})
-}
-
-// checkpoint writes what is known of the steps, if the record is still this
-// run's own and in progress. If once names a step, write does more than that,
-// and is not repeated on a record in which the step is done. A *StoreError
-// leaves open whether it was written.
-func (e *Execution) checkpoint(ctx context.Context, once string, write Transaction) error {
-	a := e.attempt
-	for range maxSettleRounds {
-		next := *e.work.held
-		next.Version = a.random.draw()
-		schedule(&next, a.opts.now(), a.opts)
-		current, err := write(ctx, next, e.work.held.Version)
-		current = foreign(current, next.Version)
-		switch {
-		case errors.Is(err, ErrNoRecord):
-			return &LeaseLostError{RecordID: e.id}
-		case err != nil:
-			return err
-		case current == nil:
-			e.work.held = &next
-			return nil
-		case !mayCheckpoint(current, a.owner):
-			return &LeaseLostError{RecordID: e.id}
-		}
-		e.work.meet(current) // an earlier write of ours, whose reply was lost
-		if s, _ := current.Step(once); s.Finished {
-			return nil
-		}
+	if s.before != nil {
+		e.work.steps = withStep(e.work.steps, *s.before)
+	} else {
+		e.work.steps = withoutStep(e.work.steps, s.name)
 	}
-	return &StoreError{RecordID: e.id, Op: "replace", Err: fmt.Errorf("the record changed %d times while a step was being written", maxSettleRounds)}
 }
 
-// claim returns our claim as it is known.
+// claim returns the record as this run knows it.
 func (e *Execution) claim() *driver.Record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.work.held
+	return e.work.seen
 }
 
-// observeStep tells the observer about a step. It is called without the lock:
-// an observer may look at the execution.
+// observeStep tells the observer about a step.
 func (e *Execution) observeStep(ctx context.Context, kind EventKind, step string) {
 	o := e.attempt.opts
 	if o.Observer == nil {
@@ -231,5 +338,5 @@ func (e *Execution) observeStep(ctx context.Context, kind EventKind, step string
 	}
 	event := o.event(ctx, kind, e.id.Operation(), e.claim(), nil)
 	event.Step = step
-	o.tell(ctx, event)
+	o.emit(ctx, event)
 }

@@ -25,12 +25,18 @@ func (g *Guard) keepsBeside(out outcome) bool {
 	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
 }
 
-// putChunks keeps the result of out beside the record and returns out with the
-// word where it is.
-func (g *Guard) putChunks(ctx context.Context, id RecordID, v driver.Version, out outcome, expires time.Time) (outcome, error) {
-	count, err := g.chunks.PutChunks(ctx, id, v, out.result, expires)
+// putChunks keeps the result of out beside the record next, which is written
+// afterwards, and returns out with a description of the chunks. It uses at most
+// two thirds of the time left; the rest is for the record.
+func (g *Guard) putChunks(ctx context.Context, next *driver.Record, out outcome) (outcome, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*2/3)
+		defer cancel()
+	}
+	count, err := g.chunks.PutChunks(ctx, next.ID, next.Version, out.result, next.Expires)
 	if err != nil {
-		return out, storeError(id, "put the result of", err)
+		return out, storeError(next.ID, driver.OpPutChunks, err)
 	}
 	out.chunks = driver.Chunks{Count: count, Length: len(out.result), Sum: sha256.Sum256(out.result)}
 	return out, nil
@@ -54,7 +60,7 @@ func (g *Guard) withChunks(ctx context.Context, r *driver.Record) (*driver.Recor
 		unavailable.Reason = "a chunk of the stored result is missing"
 		return r, unavailable
 	case err != nil:
-		return r, storeError(r.ID, "get the result of", err)
+		return r, storeError(r.ID, driver.OpGetChunks, err)
 	case !matches(r.Chunks, data):
 		unavailable.Reason = "the stored result was altered"
 		return r, unavailable

@@ -35,7 +35,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 		}
 		if existing == nil {
 			a.mine = a.fresh(ctx, now)
-			existing, err = a.guard.insert(ctx, a.mine, now)
+			existing, err = a.insert(ctx, a.mine, now)
 			if err != nil {
 				return nil, nil, a.giveUp(ctx, err)
 			}
@@ -57,7 +57,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 				return nil, nil, noTime(ctx, left)
 			}
 			a.mine = a.takeover(ctx, existing, now)
-			existing, err = a.guard.replace(ctx, a.mine, existing.Version)
+			existing, err = a.replace(ctx, a.mine, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord): // its physical expiry was quicker
 			case err != nil:
@@ -67,8 +67,9 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 				return &a.mine, nil, nil
 			}
 		case verdictMarkUnknown:
-			next := a.opts.transition(existing, driver.StateUnknown, driver.ReasonLeaseEnded, a.random.draw(), now)
-			existing, err = a.guard.replace(ctx, next, existing.Version)
+			next := a.opts.transition(existing, driver.StateUnknown, driver.ReasonLeaseEnded, now)
+			next.Version = a.random.draw()
+			existing, err = a.replace(ctx, next, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord):
 			case err != nil:
@@ -94,7 +95,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 		}
 		now = a.opts.now()
 	}
-	err = &StoreError{RecordID: a.id, Op: "claim", Err: errContended}
+	err = &StoreError{RecordID: a.id, Op: driver.OpReplace, Err: errContended}
 	a.observe(ctx, EventStoreError, existing, err)
 	return nil, nil, err
 }
@@ -105,7 +106,7 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now t
 	case verdictReplay:
 		return nil, r, nil
 	case verdictInProgress:
-		err = &InProgressError{RecordID: a.id, RetryAfter: r.LeaseEnd.Sub(now), Ref: r.Ref}
+		err = &InProgressError{RecordID: a.id, RetryAfter: max(0, r.LeaseEnd.Sub(now)), Ref: r.Ref}
 		a.observe(ctx, EventInProgress, r, err)
 	case verdictMismatch:
 		err = &MismatchError{RecordID: a.id}
@@ -117,7 +118,7 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now t
 	case verdictUnresolved:
 		err = a.unresolved(ctx, r, now, nil)
 	default:
-		err = &StoreError{RecordID: a.id, Op: "read", Err: fmt.Errorf("the record's state is %s", r.State)}
+		err = &StoreError{RecordID: a.id, Op: driver.OpUnreadable, Err: fmt.Errorf("the record's state is %s", r.State)}
 		a.observe(ctx, EventStoreError, r, err)
 	}
 	return nil, nil, err
@@ -136,20 +137,12 @@ func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Tim
 }
 
 // giveUp ends a claim whose write is not known to have happened: the handler
-// is not entered. If the write did happen, nobody works under it, so it is
-// released, once and on a short leash; failing that the record ages.
+// is not entered. If the write did happen, no handler works under it, so it is
+// released with one write; failing that the record ages.
 func (a *attempt) giveUp(ctx context.Context, err error) error {
 	a.observe(ctx, EventStoreError, &a.mine, err)
-	if errors.Is(err, ErrTooLarge) {
-		return err
-	}
-	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
-	defer cancel()
-	ctx, cancel = context.WithTimeout(ctx, a.opts.DeadlineReserve)
-	defer cancel()
-	next := a.opts.transition(&a.mine, driver.StateRetryable, driver.ReasonReleased, a.random.draw(), a.opts.now())
-	if _, releaseErr := a.guard.replace(ctx, next, a.mine.Version); releaseErr == nil {
-		a.observe(ctx, EventRetryable, &next, nil)
+	if !errors.Is(err, ErrTooLarge) {
+		a.release(ctx, driver.ReasonReleased, nil)
 	}
 	return err
 }

@@ -30,7 +30,10 @@ type jsonCodec struct {
 	untyped sync.Map // reflect.Type → bool: does it have room for untyped values?
 }
 
-func (*jsonCodec) Name() string                 { return "json" }
+// jsonCodecName is the name of the default codec.
+const jsonCodecName = "json"
+
+func (*jsonCodec) Name() string                 { return jsonCodecName }
 func (*jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 
 func (c *jsonCodec) Decode(data []byte, v any) error {

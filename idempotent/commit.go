@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -13,16 +14,17 @@ import (
 // returns afterwards; the record is completed whatever it does, and Step, Commit
 // and SetRef are refused from then on.
 //
-// An error that matches [ErrNotApplied] is the transaction's own: the record is
-// as it was, and the handler decides what that means. [ErrSettled] says that
-// somebody else has settled the record meanwhile, for example a webhook, and
-// [ErrLeaseLost] that another request owns it; nothing was written. Any other
-// error is a [*StoreError] and leaves open whether the transaction was applied.
-// The handler may call Commit again or return; a result that it returns without
-// a Commit known to be applied is not stored, and its caller gets the error.
+// An error that matches [ErrNotApplied] says that nothing was written. It speaks
+// of the transaction only, not of what the handler did before it, so it declares
+// nothing: the record follows the operation's [Recovery]. [ErrSettled] says that
+// the record is completed with another outcome, and [ErrLeaseLost] that another
+// request owns it; nothing was written. Any other error is a [*StoreError] and
+// leaves open whether the transaction was applied. The handler may call Commit
+// again or return. If it returns a result without a Commit known to be applied,
+// the result is not stored and its caller gets the error.
 func (e *Execution) Commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
-	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted, version: a.opts.ResultVersion}
+	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, result); err != nil {
 		return err
@@ -32,126 +34,120 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 	}
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
-	c := &commit{execution: e, out: out, write: write, kind: EventCompleted}
-	err = c.run(ctx)
-	for _, f := range c.facts { // outside the lock: an observer may look at the execution
-		a.observe(ctx, f.kind, f.record, f.err)
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	if err := e.mayCommit(); err != nil {
+		return err
 	}
-	return err
+	by := &commitWriter{e: e, out: out, kind: EventCompleted}
+	r := a.guard.apply(ctx, e.claim(), &change{
+		opts: a.opts, by: by, out: out, whole: true, transaction: write, random: &a.random, rounds: maxRounds, mine: e.wrote,
+	})
+	switch r.end {
+	case endWritten:
+		e.committed(ctx, r, by.kind)
+		return nil
+	case endStanding:
+		a.observeStanding(ctx, r.record, out)
+		return &SettledError{RecordID: a.id, State: r.record.State}
+	case endLost:
+		a.observe(ctx, EventLeaseLost, r.record, r.err)
+		return &LeaseLostError{RecordID: a.id}
+	case endContended:
+		return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
+	case endFailed:
+		err = &StoreError{RecordID: a.id, Op: driver.OpTransact, Entered: true, Err: r.err}
+		e.doubt(doubt{version: r.record.Version, err: err})
+		a.observe(ctx, EventStoreError, r.record, err)
+		return err
+	default:
+		if errors.Is(r.err, ErrStore) { // the chunks of the result were not kept
+			a.observe(ctx, EventStoreError, r.record, r.err)
+			return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, r.err)
+		}
+		return r.err
+	}
 }
 
-// commit is one call of Commit.
-type commit struct {
-	execution *Execution
-	out       outcome
-	write     Transaction
-	kind      EventKind
-	facts     []fact
-}
-
-// fact is an event that is still to be told.
-type fact struct {
-	kind   EventKind
-	record *driver.Record
-	err    error
-}
-
-func (c *commit) tell(kind EventKind, r *driver.Record, err error) {
-	c.facts = append(c.facts, fact{kind, r, err})
-}
-
-// run repeats the transaction while the record is this run's own: never the
-// completion without the writes that belong to it.
-func (c *commit) run(ctx context.Context) error {
-	e := c.execution
-	a, w := e.attempt, &e.work
+// mayCommit returns why this run must not commit now.
+func (e *Execution) mayCommit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sealed || w.committed != nil {
+	if e.sealed || e.work.committed != nil {
 		return ErrSealed
 	}
-	earlier := w.doubts[""].version
-	if err := w.doubtedStep(); err != nil {
+	if err := e.work.doubtedStep(); err != nil {
 		return fmt.Errorf("%w: a step's transaction is in doubt: %w", ErrNotApplied, err)
 	}
-	for range maxSettleRounds {
-		// A write id of its own for each round: it names the request to the store,
-		// and this one is another request.
-		next := a.opts.transition(w.held, c.out.state, c.out.reason, a.random.draw(), a.opts.now())
-		out := c.out
-		if a.guard.keepsBeside(out) {
-			var err error
-			if out, err = a.putCommitted(ctx, &next, out); err != nil {
-				c.tell(EventStoreError, &next, err)
-				return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, err)
-			}
-		}
-		setOutcome(&next, out)
-		current, err := c.write(ctx, next, w.held.Version)
-		switch {
-		case errors.Is(err, ErrNotApplied) || errors.Is(err, ErrTooLarge):
-			return err
-		case errors.Is(err, ErrNoRecord):
-			c.tell(EventLeaseLost, &next, err)
-			return &LeaseLostError{RecordID: a.id}
-		case err != nil:
-			err = storeError(a.id, "commit", err)
-			w.doubtOf("", doubt{err, next.Version})
-			c.tell(EventStoreError, &next, err)
-			return err
-		case current == nil || current.Version == next.Version:
-			c.applied(&next)
-			return nil
-		case current.Version == earlier:
-			c.applied(current) // the one that nobody had answered for
-			return nil
-		}
-		if err := c.met(current); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: the record changed %d times meanwhile", ErrNotApplied, maxSettleRounds)
-}
-
-// applied notes that r, completed, is in the store.
-func (c *commit) applied(r *driver.Record) {
-	e := c.execution
-	whole := *r
-	whole.Result = c.out.result
-	e.work.committed = &whole
-	e.attempt.guard.cache.put(&whole, e.attempt.opts.now())
-	c.tell(c.kind, &whole, nil)
-}
-
-// met judges the record that stands in the transaction's way, and prepares the
-// next round if it is still this run's own.
-func (c *commit) met(current *driver.Record) error {
-	e := c.execution
-	a := e.attempt
-	switch decideLate(current, a.owner, a.fp, driver.StateCompleted, a.opts.now()) {
-	case lateContradict:
-		c.tell(EventContradicted, current, nil)
-		c.kind = EventLateCompletion
-	case lateWrite:
-		if current.State != driver.StateInProgress {
-			c.kind = EventLateCompletion
-		}
-	case lateStanding:
-		c.tell(EventContradicted, current, nil)
-		return &SettledError{RecordID: a.id, State: current.State}
-	default:
-		c.tell(EventLeaseLost, current, nil)
-		return &LeaseLostError{RecordID: a.id}
-	}
-	e.work.meet(current)
 	return nil
 }
 
-// putCommitted keeps a large result beside the record next.
-func (a *attempt) putCommitted(ctx context.Context, next *driver.Record, out outcome) (outcome, error) {
-	ctx, cancel := withinTwoThirds(ctx)
-	defer cancel()
-	return a.guard.putChunks(ctx, a.id, next.Version, out, next.Expires)
+// commitWriter writes the outcome of a handler that is still at work.
+type commitWriter struct {
+	e    *Execution
+	out  outcome
+	kind EventKind // of the event, once it is written
+}
+
+func (c *commitWriter) meet(current *driver.Record) {
+	if current.State != driver.StateInProgress {
+		c.kind = EventLateCompletion
+	}
+	c.e.meet(current)
+}
+
+// judge says what the transaction makes of current. The handler is still at
+// work, so the record must outlive its lease.
+func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
+	e, out := c.e, c.out
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, w := e.attempt, &e.work
+	next := *current
+	next.Steps, next.Ref = w.steps, w.ref
+	next = a.opts.transition(&next, out.state, out.reason, now)
+	keepUntilLeaseEnd(&next)
+	switch decideLate(current, a.owner, a.fp, &next, now) {
+	case lateContradict:
+		return judgement{next: next, contradicts: true}
+	case lateWrite:
+		return judgement{next: next}
+	case lateStanding:
+		return judgement{end: endStanding}
+	default:
+		return judgement{end: endLost}
+	}
+}
+
+// committed notes that the outcome is in the store.
+func (e *Execution) committed(ctx context.Context, r changed, kind EventKind) {
+	whole := *r.record
+	whole.Result = r.out.result
+	e.mu.Lock()
+	e.work.committed = &whole
+	e.mu.Unlock()
+	e.attempt.guard.remember(&whole, r.out, e.attempt.opts.now())
+	e.attempt.observe(ctx, kind, &whole, nil)
+}
+
+func (e *Execution) meet(current *driver.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if current.Owner == e.attempt.owner && current.State != driver.StateCompleted {
+		e.work.meet(current)
+	}
+}
+
+func (e *Execution) wrote(v driver.Version) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.work.wrote(v)
+}
+
+func (e *Execution) doubt(d doubt) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.work.doubts = append(e.work.doubts, d)
 }
 
 // CommitStep records result as that of the step of this name, in one

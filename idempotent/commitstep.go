@@ -3,6 +3,7 @@ package idempotent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -22,53 +23,41 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 	}
 	done, err := e.encodeStep(s, value.Interface())
 	if err != nil {
-		e.undo(s)
+		e.leave(s)
 		return err
 	}
-	ctx, cancel := e.attempt.opts.outcomeContext(ctx, e.attempt.window)
+	done.By = driver.StepByTransaction
+	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 	defer cancel()
-	err = e.record(ctx, done, name, write)
-	var lost *LeaseLostError
+	recorded, err = e.record(ctx, done, write)
 	switch {
-	case err == nil:
+	case err == nil && recorded == nil:
 		e.observeStep(ctx, EventStepDone, name)
-		// An earlier try that nobody had answered for may have been applied: what
-		// stands in the record is the result.
-		stands, _ := e.claim().Step(name)
+		return nil
+	case err == nil && recorded.By != driver.StepByTransaction:
+		e.leave(s)
+		return fmt.Errorf("%w: %w", ErrNotApplied, &StepError{Step: name, Problem: "was finished by evidence meanwhile, without the writes of this transaction"})
+	case err == nil:
+		// An earlier try of this step, which was not answered, was applied: what is
+		// recorded is the result.
 		value.SetZero()
-		return DecodeStep(stands, v)
-	case errors.Is(err, ErrNotApplied), errors.Is(err, ErrStep), errors.Is(err, ErrSealed), errors.As(err, &lost):
-		e.undo(s)
+		e.observeStep(ctx, EventStepDone, name)
+		return DecodeStep(*recorded, v)
+	case !errors.Is(err, ErrStore):
+		e.leave(s)
 		return err
 	}
 	// The step may have been recorded, with the writes that belong to it, or may
-	// be yet. The record tells when it is met; until then it is not done.
-	err = storeError(e.id, "commit a step of", err)
-	e.doubt(s, err)
+	// be yet. The record shows it when it is met; until then it is not done, and
+	// it may be tried again.
+	e.again(s)
 	e.attempt.observe(ctx, EventStoreError, e.claim(), err)
 	return err
 }
 
-// undo forgets a step whose transaction was not applied: it may be tried again
-// in this run.
-func (e *Execution) undo(s *stepRun) {
+// again lets this run use the name of a step once more.
+func (e *Execution) again(s *stepRun) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sealed {
-		return
-	}
-	e.forget(s)
-	delete(e.runs, s.name)
-}
-
-// doubt takes back that a step is done: nobody knows. It may be tried again.
-func (e *Execution) doubt(s *stepRun, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sealed {
-		return
-	}
-	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
-	e.work.doubtOf(s.name, doubt{err: err})
 	delete(e.runs, s.name)
 }

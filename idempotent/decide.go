@@ -64,31 +64,41 @@ type lateVerdict uint8
 const (
 	lateWrite      lateVerdict = iota + 1 // still ours: write on the version that stands
 	lateContradict                        // as lateWrite, against a resolution of somebody else
-	lateAgreed                            // the record says what we would have written
+	lateAgreed                            // the record says what we would have written, steps included
 	lateStanding                          // completed by somebody: their outcome is the outcome
 	lateLost                              // not ours any more
 )
 
-// decideLate answers the owner of an attempt that wants to settle its record
-// in state want and finds r instead. While the owner token is still its own,
-// the owner is the best witness there is: nobody else has executed since. It
+// decideLate answers the owner of an attempt that wants to settle its record as
+// want says and finds r instead. While the owner token is still its own, the
+// owner is the best witness there is: nothing else has executed since. It
 // completes what others hold for unknown or not executed, and where it cannot
 // know the outcome it withdraws a "not executed" to unknown. What is completed
 // stays.
-func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want driver.State, now time.Time) lateVerdict {
+func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want *driver.Record, now time.Time) lateVerdict {
 	switch {
 	case r.State == driver.StateCompleted && r.Fingerprint == fp && !pastRetention(r, now):
 		return lateStanding
 	case r.State == driver.StateCompleted || r.Owner != owner:
 		return lateLost
-	case r.State == want:
+	case r.State == want.State && r.Ref == want.Ref && sameSteps(r.Steps, want.Steps):
 		return lateAgreed
-	case r.State == driver.StateRetryable:
+	case r.State == driver.StateRetryable && want.State != driver.StateRetryable:
 		return lateContradict
 	default:
 		return lateWrite
 	}
 }
+
+// claims is what a piece of evidence says about a record.
+type claims uint8
+
+const (
+	claimsOutcome     claims = iota + 1 // the work was done, and this is its outcome
+	claimsNotExecuted                   // one attempt had no effect, and will have none
+	claimsStep                          // one step was done, and this is its result
+	claimsCorrection                    // as claimsStep, against a result that is recorded
+)
 
 // resolveVerdict is the answer to evidence about a record.
 type resolveVerdict uint8
@@ -99,34 +109,76 @@ const (
 	resolveCompare                              // completed already: is it the same outcome?
 	resolveAgreed                               // the record says so already
 	resolveSettled                              // completed: it stays
-	resolveTooEarly                             // "not executed" while the owner, or a later one, may be executing
+	resolveTooEarly                             // the owner may be executing
+	resolveStale                                // the evidence is about another attempt
 	resolveGone                                 // past retention: counts as absent
 )
 
-// decideResolution answers evidence about the work of the owner about that
-// wants to settle r in state want, completed or retryable. A success may be
-// told of a running record too (a webhook is often faster than the handler).
-// That nothing happened can only be known once the owner's lease has ended,
-// and says nothing of another owner who has run since.
-func decideResolution(r *driver.Record, about driver.Owner, want driver.State, now time.Time) resolveVerdict {
+// decideResolution answers evidence that meets r; token names the attempt that a
+// claimsNotExecuted is about. While the lease is live the handler may be at work:
+// its outcome is its own to report, and only a step can be recorded. That nothing
+// happened is said of one attempt and never of a later one.
+func decideResolution(r *driver.Record, what claims, token string, now time.Time) resolveVerdict {
 	switch {
 	case pastRetention(r, now):
 		return resolveGone
-	case want == driver.StateCompleted && r.State == driver.StateCompleted:
+	case what == claimsOutcome && r.State == driver.StateCompleted:
 		return resolveCompare
-	case want == driver.StateCompleted && r.State == driver.StateRetryable:
-		return resolveContradict
-	case want == driver.StateCompleted:
-		return resolveWrite
 	case r.State == driver.StateCompleted:
 		return resolveSettled
-	case r.State == driver.StateRetryable:
+	case what == claimsNotExecuted && r.Token() != token:
+		return resolveStale
+	case what == claimsStep:
+		return resolveWrite
+	case what == claimsOutcome && r.State == driver.StateRetryable && !open(r):
+		return resolveContradict
+	case what == claimsNotExecuted && r.State == driver.StateRetryable && !open(r):
 		return resolveAgreed
-	case !leaseEnded(r, now) || r.Owner != about:
+	case leaseEnded(r, now) || r.State == driver.StateRetryable:
+		return resolveWrite
+	case r.State == driver.StateInProgress || what == claimsNotExecuted:
 		return resolveTooEarly
 	default:
 		return resolveWrite
 	}
+}
+
+// stepVerdict is the answer to evidence about a step.
+type stepVerdict uint8
+
+const (
+	stepWrite      stepVerdict = iota + 1 // record the result
+	stepAgreed                            // it is recorded
+	stepSettled                           // another result is recorded: it stays
+	stepUndeclared                        // the operation declared no step of that name
+)
+
+// decideStep answers evidence that the step s.Name of r was done with the result
+// in s. The first recorded result stays, unless the evidence corrects it.
+func decideStep(r *driver.Record, s *driver.StepRecord, what claims) stepVerdict {
+	recorded, _ := r.Step(s.Name)
+	switch {
+	case !declares(r.StepNames, s.Name):
+		return stepUndeclared
+	case !recorded.Finished:
+		return stepWrite
+	case sameResult(recorded.Encoding, recorded.Result, s.Encoding, s.Result):
+		return stepAgreed
+	case what == claimsCorrection:
+		return stepWrite
+	default:
+		return stepSettled
+	}
+}
+
+// stateAfterStep returns the state of r once evidence has recorded a step of it
+// at now: retryable, if its promise lets the next request continue, the owner's
+// time is over, and no other step waits for evidence. Otherwise the state stays.
+func stateAfterStep(r *driver.Record, now time.Time) driver.State {
+	if leaseEnded(r, now) && runsAgain(r) {
+		return driver.StateRetryable
+	}
+	return r.State
 }
 
 // sweepVerdict is what reconciliation makes of a record that was listed as due.

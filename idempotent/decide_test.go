@@ -2,6 +2,7 @@ package idempotent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -149,54 +150,153 @@ func TestDecideLate(t *testing.T) {
 		if row.past {
 			r.Expires = past
 		}
-		if got := decideLate(&r, ownerA, mine, row.want, at); got != row.answer {
+		if got := decideLate(&r, ownerA, mine, &driver.Record{State: row.want}, at); got != row.answer {
 			t.Errorf("%+v: got verdict %d", row, got)
+		}
+	}
+}
+
+// A record of the same state agrees with its owner only if it holds the steps and
+// the reference that the owner knows: another writer's release does not.
+func TestDecideLate_AgreesAboutEverything(t *testing.T) {
+	t.Parallel()
+	another := []driver.StepRecord{{Name: "charge", Finished: true, Encoding: "json", Result: []byte("2")}}
+	for _, state := range []driver.State{driver.StateRetryable, driver.StateUnknown} {
+		stands := driver.Record{State: state, Owner: ownerA, Fingerprint: mine, Steps: doneStep, Ref: "order 7"}
+		for _, row := range []struct {
+			name   string
+			change func(*driver.Record)
+			want   lateVerdict
+		}{
+			{"equal", func(*driver.Record) {}, lateAgreed},
+			{"a step more", func(r *driver.Record) {
+				r.Steps = append(slices.Clone(doneStep), driver.StepRecord{Name: "ship", Mode: AtMostOnce})
+			}, lateWrite},
+			{"a step less", func(r *driver.Record) { r.Steps = nil }, lateWrite},
+			{"a step not finished", func(r *driver.Record) { r.Steps = begunStep }, lateWrite},
+			{"another result of a step", func(r *driver.Record) { r.Steps = another }, lateWrite},
+			{"another reference", func(r *driver.Record) { r.Ref = "order 8" }, lateWrite},
+		} {
+			want := stands
+			row.change(&want)
+			if got := decideLate(&stands, ownerA, mine, &want, at); got != row.want {
+				t.Errorf("%s, %s: got verdict %d, want %d", state, row.name, got, row.want)
+			}
 		}
 	}
 }
 
 func TestDecideResolution(t *testing.T) {
 	t.Parallel()
+	opened := at.Add(-time.Hour)
 	for _, row := range []struct {
-		stands driver.State
-		lease  time.Time
-		want   driver.State
-		answer resolveVerdict
+		stands  driver.State
+		lease   time.Time
+		open    time.Time // OpenSince
+		outcome resolveVerdict
+		not     resolveVerdict // not executed
+		step    resolveVerdict
+		correct resolveVerdict
 	}{
-		{driver.StateInProgress, live, driver.StateCompleted, resolveWrite}, // a webhook
-		{driver.StateInProgress, ended, driver.StateCompleted, resolveWrite},
-		{driver.StateUnknown, live, driver.StateCompleted, resolveWrite},
-		{driver.StateUnknown, ended, driver.StateCompleted, resolveWrite},
-		{driver.StateRetryable, live, driver.StateCompleted, resolveContradict},
-		{driver.StateRetryable, ended, driver.StateCompleted, resolveContradict},
-		{driver.StateCompleted, ended, driver.StateCompleted, resolveCompare},
-
-		{driver.StateInProgress, live, driver.StateRetryable, resolveTooEarly},
-		{driver.StateInProgress, ended, driver.StateRetryable, resolveWrite},
-		{driver.StateUnknown, live, driver.StateRetryable, resolveTooEarly},
-		{driver.StateUnknown, ended, driver.StateRetryable, resolveWrite},
-		{driver.StateRetryable, live, driver.StateRetryable, resolveAgreed},
-		{driver.StateCompleted, ended, driver.StateRetryable, resolveSettled},
+		{driver.StateInProgress, live, never, resolveTooEarly, resolveTooEarly, resolveWrite, resolveTooEarly},
+		{driver.StateInProgress, ended, never, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
+		{driver.StateUnknown, live, never, resolveWrite, resolveTooEarly, resolveWrite, resolveWrite},
+		{driver.StateUnknown, ended, never, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
+		{driver.StateRetryable, live, never, resolveContradict, resolveAgreed, resolveWrite, resolveWrite},
+		{driver.StateRetryable, ended, never, resolveContradict, resolveAgreed, resolveWrite, resolveWrite},
+		{driver.StateRetryable, live, opened, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
+		{driver.StateRetryable, ended, opened, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
+		{driver.StateCompleted, live, never, resolveCompare, resolveSettled, resolveSettled, resolveSettled},
+		{driver.StateCompleted, ended, never, resolveCompare, resolveSettled, resolveSettled, resolveSettled},
 	} {
-		for _, expires := range []time.Time{never, notPast} {
-			r := driver.Record{State: row.stands, LeaseEnd: row.lease, Expires: expires}
-			if got := decideResolution(&r, r.Owner, row.want, at); got != row.answer {
-				t.Errorf("%+v: got verdict %d", row, got)
+		for what, want := range map[claims]resolveVerdict{
+			claimsOutcome: row.outcome, claimsNotExecuted: row.not, claimsStep: row.step, claimsCorrection: row.correct,
+		} {
+			r := driver.Record{State: row.stands, LeaseEnd: row.lease, OpenSince: row.open, Owner: ownerA}
+			for _, expires := range []time.Time{never, notPast} {
+				r.Expires = expires
+				if got := decideResolution(&r, what, r.Token(), at); got != want {
+					t.Errorf("%s, evidence %d: got verdict %d, want %d", row.stands, what, got, want)
+				}
+				// Only "not executed" is about one attempt, and never about a later one.
+				elsewhere := want
+				if what == claimsNotExecuted && row.stands != driver.StateCompleted {
+					elsewhere = resolveStale
+				}
+				if got := decideResolution(&r, what, (&driver.Record{Owner: ownerB}).Token(), at); got != elsewhere {
+					t.Errorf("%s, evidence %d about another attempt: got verdict %d, want %d", row.stands, what, got, elsewhere)
+				}
+			}
+			r.Expires = past
+			if got := decideResolution(&r, what, r.Token(), at); got != resolveGone {
+				t.Errorf("%s, evidence %d, past retention: got verdict %d", row.stands, what, got)
 			}
 		}
-		// Evidence about an earlier owner: that nothing happened says nothing of
-		// this one.
-		later := driver.Record{State: row.stands, LeaseEnd: row.lease, Owner: driver.Owner{1}}
-		want := row.answer
-		if want == resolveWrite && row.want == driver.StateRetryable {
-			want = resolveTooEarly
+	}
+	// A step that was begun is open, too.
+	r := driver.Record{State: driver.StateRetryable, LeaseEnd: ended, Steps: begunStep}
+	if got := decideResolution(&r, claimsNotExecuted, r.Token(), at); got != resolveWrite {
+		t.Errorf("retryable with an open step: got verdict %d", got)
+	}
+}
+
+func TestDecideStep(t *testing.T) {
+	t.Parallel()
+	same := driver.StepRecord{Name: doneStep[0].Name, Finished: true, Encoding: doneStep[0].Encoding, Result: doneStep[0].Result}
+	other := same
+	other.Result = []byte("another")
+	for _, row := range []struct {
+		name    string
+		stands  []driver.StepRecord
+		names   []string
+		s       driver.StepRecord
+		what    claims
+		verdict stepVerdict
+	}{
+		{"not begun", nil, nil, same, claimsStep, stepWrite},
+		{"begun", begunStep, nil, same, claimsStep, stepWrite},
+		{"declared", begunStep, []string{"ship", same.Name}, same, claimsStep, stepWrite},
+		{"not declared", begunStep, []string{"ship"}, same, claimsStep, stepUndeclared},
+		{"the same result", doneStep, nil, same, claimsStep, stepAgreed},
+		{"another result", doneStep, nil, other, claimsStep, stepSettled},
+		{"a correction", doneStep, nil, other, claimsCorrection, stepWrite},
+		{"a correction by the same result", doneStep, nil, same, claimsCorrection, stepAgreed},
+		{"a correction of nothing", nil, nil, same, claimsCorrection, stepWrite},
+	} {
+		r := driver.Record{Steps: row.stands, StepNames: row.names}
+		if got := decideStep(&r, &row.s, row.what); got != row.verdict {
+			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.verdict)
 		}
-		if got := decideResolution(&later, driver.Owner{2}, row.want, at); got != want {
-			t.Errorf("%+v, of another owner: got verdict %d", row, got)
-		}
-		gone := driver.Record{State: row.stands, LeaseEnd: row.lease, Expires: past}
-		if got := decideResolution(&gone, gone.Owner, row.want, at); got != resolveGone {
-			t.Errorf("%+v, past retention: got verdict %d", row, got)
+	}
+}
+
+// A step's evidence lets the next request continue only where the promise does
+// and no handler can be at work.
+func TestStateAfterStep(t *testing.T) {
+	t.Parallel()
+	for _, state := range []driver.State{driver.StateInProgress, driver.StateUnknown, driver.StateRetryable} {
+		for _, row := range []struct {
+			recovery Recovery
+			lease    time.Time
+			steps    []driver.StepRecord
+			frees    bool
+		}{
+			{Resume, ended, doneStep, true},
+			{Rerun, ended, doneStep, true},
+			{Reconcile, ended, doneStep, false},
+			{Resume, live, doneStep, false},
+			{Rerun, live, doneStep, false},
+			{Resume, ended, cutStep, false}, // another AtMostOnce step is open
+			{Resume, ended, begunStep, true},
+		} {
+			want := state
+			if row.frees {
+				want = driver.StateRetryable
+			}
+			r := driver.Record{State: state, Recovery: row.recovery, LeaseEnd: row.lease, Steps: row.steps}
+			if got := stateAfterStep(&r, at); got != want {
+				t.Errorf("%s, %+v: got %s", state, row, got)
+			}
 		}
 	}
 }
@@ -260,23 +360,27 @@ func TestSchedule(t *testing.T) {
 		{"in progress, Rerun, interrupted", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: cutStep}, never, live},
 		{"in progress, Rerun, a step to be run again", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: live, Steps: begunStep}, live.Add(retention), never},
 		{"completed", driver.Record{State: driver.StateCompleted, LeaseEnd: live}, at.Add(retention), never},
-		{"completed while its lease is longer than the retention", driver.Record{State: driver.StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(2 * retention), never},
+		{"completed while its lease is longer than the retention", driver.Record{State: driver.StateCompleted, LeaseEnd: at.Add(2 * retention)}, at.Add(retention), never},
 		{"retryable", driver.Record{State: driver.StateRetryable, Recovery: Rerun, LeaseEnd: live}, at.Add(retention), never},
 		{"retryable, Resume, without steps", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live}, at.Add(retention), never},
+		{"retryable, Resume, begun and not reported", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live, OpenSince: at}, never, at.Add(reconcileAfter)},
+		{"retryable, Rerun, begun and not reported", driver.Record{State: driver.StateRetryable, Recovery: Rerun, LeaseEnd: live, OpenSince: at}, at.Add(retention), never},
 		{"retryable, Resume, with a step", driver.Record{State: driver.StateRetryable, Recovery: Resume, LeaseEnd: live, Steps: begunStep}, never, at.Add(reconcileAfter)},
 		{"unknown, Reconcile", driver.Record{State: driver.StateUnknown, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 		{"unknown, Rerun", driver.Record{State: driver.StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 	} {
 		r := row.r
 		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
-		schedule(&r, at, &Options{Retention: retention, ReconcileAfter: reconcileAfter})
+		r.Retention = retention
+		schedule(&r, at, &Options{Retention: 99 * time.Hour, UnresolvedRetention: 99 * time.Hour, ReconcileAfter: reconcileAfter})
 		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
 			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
 		}
 
 		// Bounded for those who ask: only what would never expire changes.
 		r = row.r
-		schedule(&r, at, &Options{Retention: retention, ReconcileAfter: reconcileAfter, UnresolvedRetention: unresolved})
+		r.Retention, r.UnresolvedRetention = retention, unresolved
+		schedule(&r, at, &Options{ReconcileAfter: reconcileAfter})
 		want := row.expires
 		if want.IsZero() {
 			if want = at.Add(unresolved); r.State == driver.StateInProgress {

@@ -3,7 +3,6 @@ package idempotent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -53,7 +52,24 @@ func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Co
 }
 
 func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
+	out, err = doBare(ctx, g, o, key, fn)
+	if err == nil {
+		return out, nil
+	}
+	// What an inner call returns declares nothing for the operation around it; the
+	// outermost caller gets the error that it was.
+	if _, inside := FromContext(ctx); inside {
+		return out, &innerError{err}
+	}
+	if inner, ok := err.(*innerError); ok {
+		err = inner.err
+	}
+	return out, err
+}
+
+func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
 	if o.Disabled {
+		g.warnDisabled(ctx, o)
 		return unguarded(ctx, fn)
 	}
 	if err := key.validate(); err != nil {
@@ -82,9 +98,9 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	}
 
 	// The claim took time: is there enough left for the handler?
-	if left := a.window.handlerEnd.Sub(o.now()); left < time.Millisecond || ctx.Err() != nil {
+	if left := a.window.handlerEnd.Sub(o.now()); left < a.window.timeToEnter(a.lastCall) || ctx.Err() != nil {
 		err := noTime(ctx, left)
-		a.settle(ctx, &work{held: held}, outcome{state: driver.StateRetryable, reason: driver.ReasonNoTime, err: err})
+		a.release(ctx, driver.ReasonNoTime, err)
 		return out, err
 	}
 	return run(ctx, &a, held, fn, out)
@@ -99,7 +115,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 
 // run enters fn under the claim held and settles what comes of it.
 func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
-	execution := &Execution{id: a.id, attempt: a, work: work{held: held}}
+	execution := &Execution{id: a.id, attempt: a, work: work{seen: held, steps: held.Steps, ref: held.Ref}}
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
 
@@ -112,12 +128,12 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		p := recover()
 		err, isError := p.(error)
 		if !isError {
-			err = fmt.Errorf("idempotent: the handler panicked")
+			err = errors.New("idempotent: the handler panicked")
 		}
 		if w := execution.seal(); w.committed != nil {
 			a.observe(ctx, EventContradicted, w.committed, err)
 		} else {
-			a.settle(ctx, w, outcomeOf(err, w, driver.ReasonPanic))
+			a.settle(ctx, w, outcomeOf(err, w, true))
 		}
 		if p != nil {
 			panic(p)
@@ -133,7 +149,8 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		a.observe(ctx, EventContradicted, w.committed, err)
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
-		out.Value, out.Stored = value, true
+		out.Value = value
+		out.settled(w.committed)
 		return out, nil
 	case err == nil:
 		// A result must not stand without the writes that belong to it.
@@ -150,13 +167,16 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		return out, &LeaseLostError{RecordID: a.id}
 	}
 	out.Value = value
-	out.settled(s, s.stored)
+	if s.stored {
+		out.settled(s.record)
+	}
 	return out, nil
 }
 
 // failed settles the work w, whose function returned err.
 func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outcome[T]) (Outcome[T], error) {
-	result := outcomeOf(err, w, driver.ReasonHandlerError)
+	result := outcomeOf(err, w, false)
+	a.guard.hint(ctx, a.opts, w.seen, result, err)
 	s := a.settle(ctx, w, result)
 	switch {
 	case s.standing != nil:
@@ -164,18 +184,15 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id, Err: err}
 	}
-	if result.state == driver.StateUnknown && result.reason == driver.ReasonHandlerError {
-		a.guard.hint(ctx, a.opts, w.held, err)
+	if s.stored && result.state == driver.StateCompleted {
+		out.settled(s.record)
 	}
-	out.settled(s, s.stored && result.state == driver.StateCompleted)
 	return out, err
 }
 
-// settled says of an outcome whether it is stored, and for how long.
-func (out *Outcome[T]) settled(s settlement, stored bool) {
-	if stored {
-		out.Stored, out.Expires, out.Ref = true, s.record.Expires, s.record.Ref
-	}
+// settled notes in out that the record r stores it.
+func (out *Outcome[T]) settled(r *driver.Record) {
+	out.Stored, out.Expires, out.Ref = true, r.Expires, r.Ref
 }
 
 // recall returns the stored outcome of r.
@@ -198,7 +215,7 @@ func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcom
 // that cannot be encoded is left out: the effect has happened and the caller
 // gets the value.
 func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any) outcome {
-	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult, version: a.opts.ResultVersion}
+	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
 		a.observe(ctx, EventCompletionFailed, held, err)

@@ -42,10 +42,16 @@ func TestOutcomes(t *testing.T) {
 		{"Unknown", idempotent.Rerun, idempotent.Unknown(plain), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
 		{"Final", idempotent.Reconcile, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
 		{"Final", idempotent.Rerun, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
-		// A helper deep inside cannot declare for the whole operation.
+		// A helper deep inside cannot prove for the whole operation that nothing
+		// happened. It can say what it does not know.
 		{"wrapped NotExecuted", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.NotExecuted(plain)), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
-		{"wrapped Final", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.Final("c", "m")), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
-		{"wrapped Unknown", idempotent.Rerun, fmt.Errorf("w: %w", idempotent.Unknown(plain)), driver.StateRetryable, driver.ReasonHandlerError, "run"},
+		{"joined NotExecuted", idempotent.Reconcile, errors.Join(idempotent.NotExecuted(plain), plain), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
+		{"NotExecuted around Unknown", idempotent.Reconcile, idempotent.NotExecuted(idempotent.Unknown(plain)), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
+		{"wrapped Final", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.Final("c", "m")), driver.StateCompleted, driver.ReasonFinal, "replay"},
+		{"joined Final", idempotent.Reconcile, errors.Join(idempotent.Final("c", "m"), plain), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
+		{"wrapped Unknown", idempotent.Rerun, fmt.Errorf("w: %w", idempotent.Unknown(plain)), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
+		{"joined Unknown", idempotent.Rerun, errors.Join(plain, idempotent.Unknown(plain)), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
+		{"Unknown around Final", idempotent.Rerun, idempotent.Unknown(idempotent.Final("c", "m")), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
 	} {
 		t.Run(row.name+"_"+row.recovery.String(), func(t *testing.T) {
 			t.Parallel()
@@ -81,8 +87,8 @@ func TestOutcomes(t *testing.T) {
 				if ran || !out.Replayed || !out.Stored {
 					t.Errorf("the retry got %+v and error %v, want a replay", out, err)
 				}
-				var final *idempotent.FinalError
-				if row.err != nil && (!errors.As(err, &final) || *final != *row.err.(*idempotent.FinalError)) {
+				var want, final *idempotent.FinalError
+				if errors.As(row.err, &want) && (!errors.As(err, &final) || *final != *want) {
 					t.Errorf("the retry got error %v, want an equal Final error", err)
 				}
 			}
@@ -102,13 +108,13 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Unknown(cause), "cause"},
 		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
-		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome; the resolution was not written"},
+		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome, which stays"},
 		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; it is not run again before it is resolved"},
 		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler outlived its lease and another request took the record over; its outcome is not stored"},
 		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the work was done, but its result cannot be replayed: it is gone"},
 		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not entered: -1s left before the deadline (context canceled); retrying is safe"},
 		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: this key was used for another request; send a new key, or the first request unchanged"},
-		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry within 0s"},
+		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry after 0s"},
 	} {
 		if got := row.err.Error(); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
@@ -527,7 +533,7 @@ func TestStoreErrors(t *testing.T) {
 	for name, row := range map[string]struct {
 		script   scripted
 		existing *driver.Record
-		op       string
+		op       driver.Op
 	}{
 		"insert":           {scripted{insertErr: down}, nil, "insert"},
 		"insert too large": {scripted{insertErr: idempotent.ErrTooLarge}, nil, "insert"},
@@ -553,7 +559,7 @@ func TestStoreErrors(t *testing.T) {
 		if row.script.insertErr != nil && errors.Is(row.script.insertErr, idempotent.ErrTooLarge) && s.writes != 1 {
 			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
 		}
-		if !errors.As(err, &failed) || failed.Op != row.op || !errors.Is(err, idempotent.ErrStore) || events.Count(idempotent.EventStoreError) == 0 {
+		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.Is(err, idempotent.ErrStore) || events.Count(idempotent.EventStoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // honours it acts once, also where this process dies between the provider's
 // effect and the record of it.
 //
-// Outside an execution it is a fresh random key at every call, never empty. See
+// Outside a guarded handler it is a fresh random key at every call, never empty,
+// and a warning is logged once per process. See
 // [AsUUID] for providers that want another shape.
 func DownstreamKey(ctx context.Context) string {
 	switch at := ctx.Value(executionKey{}).(type) {
@@ -25,6 +26,7 @@ func DownstreamKey(ctx context.Context) string {
 	case *stepRun:
 		return StepKeyFor(at.execution.id, at.name)
 	}
+	warnOutside(ctx, "DownstreamKey")
 	return "once-" + rand.Text()
 }
 

@@ -38,11 +38,14 @@ var (
 	// ErrNoTime: too little time is left to run the handler and store its
 	// outcome. [*NoTimeError]
 	ErrNoTime = errors.New("idempotent: too little time left")
-	// ErrStore: the store failed, so nothing was executed. [*StoreError]
+	// ErrStore: the store failed. [*StoreError]
 	ErrStore = errors.New("idempotent: the store failed")
 	// ErrSettled: a resolution came after the record was settled otherwise.
 	// [*SettledError]
 	ErrSettled = errors.New("idempotent: the record is settled already")
+	// ErrStaleEvidence: another attempt began after the one that the evidence is
+	// about. [*StaleEvidenceError]
+	ErrStaleEvidence = errors.New("idempotent: the evidence is about an earlier attempt")
 	// ErrSealed: an [Execution] was used after its outcome was decided.
 	ErrSealed = errors.New("idempotent: the execution has ended")
 	// ErrStep: a step cannot run or be replayed as the code asks. [*StepError]
@@ -61,7 +64,7 @@ type InProgressError struct {
 }
 
 func (e *InProgressError) Error() string {
-	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry within %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
 }
 func (e *InProgressError) Is(target error) bool { return target == ErrInProgress }
 
@@ -156,31 +159,54 @@ func (e *NoTimeError) Error() string {
 func (e *NoTimeError) Is(target error) bool { return target == ErrNoTime }
 func (e *NoTimeError) Unwrap() error        { return e.Err }
 
-// StoreError says that the claim is not known to be held, so the handler was
-// not entered. Retrying is safe.
+// StoreError reports a call of the store that failed. Retrying with the same key
+// is safe.
 type StoreError struct {
 	RecordID RecordID
-	Op       string // "insert", "replace" or "get"
-	Err      error  // what the store said
+	Op       driver.Op
+	// Entered reports whether the handler had been entered. If not, nothing was
+	// executed. If so, the outcome may not be stored: a retry gets what stands.
+	Entered bool
+	Err     error // what the store returned
 }
 
 func (e *StoreError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the store failed to %s: %v", short(e.RecordID), e.Op, e.Err)
+	then := "nothing was executed, and retrying is safe"
+	if e.Entered {
+		then = "the handler was entered, and its outcome may not be stored"
+	}
+	return fmt.Sprintf("idempotent: %s: store: %s failed: %v; %s", short(e.RecordID), e.Op, e.Err, then)
 }
 func (e *StoreError) Is(target error) bool { return target == ErrStore }
 func (e *StoreError) Unwrap() error        { return e.Err }
 
-// SettledError says that a resolution came too late: the record holds another
-// outcome already.
+// SettledError reports that the record holds another outcome already, or the step
+// another result. Nothing was written.
 type SettledError struct {
 	RecordID RecordID
 	State    driver.State
+	Step     string // empty: the outcome
 }
 
 func (e *SettledError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome; the resolution was not written", short(e.RecordID), e.State)
+	if e.Step != "" {
+		return fmt.Sprintf("idempotent: %s: the step %q is recorded with another result, which stays; use CorrectedStep if it is wrong", short(e.RecordID), e.Step)
+	}
+	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome, which stays", short(e.RecordID), e.State)
 }
 func (e *SettledError) Is(target error) bool { return target == ErrSettled }
+
+// StaleEvidenceError reports evidence about an attempt that is not the record's
+// current one. Nothing was written.
+type StaleEvidenceError struct {
+	RecordID RecordID
+	Attempt  int // number of the current attempt
+}
+
+func (e *StaleEvidenceError) Error() string {
+	return fmt.Sprintf("idempotent: %s: the evidence names another attempt than the current one (attempt %d); read the record again before you ask the provider", short(e.RecordID), e.Attempt)
+}
+func (e *StaleEvidenceError) Is(target error) bool { return target == ErrStaleEvidence }
 
 // StepError says which step the code asked for in a way that cannot be.
 type StepError struct {

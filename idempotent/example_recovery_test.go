@@ -60,7 +60,7 @@ func ExampleReconciler() {
 			id, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
 			switch {
 			case errors.Is(err, errNoSuchCharge): // and none can come any more: the worker is dead
-				return idempotent.ProvenNotExecuted(), nil
+				return idempotent.ProvenNotExecuted(r.Token()), nil
 			case err != nil:
 				return idempotent.Later(5 * time.Minute), nil
 			}
@@ -110,25 +110,29 @@ func ExampleGuard_Resolve_webhook() {
 		}
 		err = guard.Resolve(ctx, id, idempotent.Resolved(Resp{ChargeID: charge}))
 		if errors.Is(err, idempotent.ErrSettled) || errors.Is(err, idempotent.ErrNoRecord) {
-			return nil // it has its outcome already, or nobody waits for it any more
+			return nil // the outcome is stored already, or the record has expired
 		}
-		return err // the provider sends the webhook again
+		return err // for example ErrInProgress: the provider sends the webhook again
 	}
 
 	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	metadata := map[string]string{}
 	charge := idempotent.Wrap(guard, byOrder, func(ctx context.Context, r Req) (Resp, error) {
 		execution, _ := idempotent.FromContext(ctx)
-		metadata := map[string]string{"once_record": string(execution.RecordID())}
-		if err := webhook(ctx, metadata, "ch_1"); err != nil { // the provider was quicker than its reply
-			return Resp{}, err
-		}
+		metadata["once_record"] = string(execution.RecordID())
+		err := webhook(ctx, metadata, "ch_1") // the webhook is faster than the provider's reply
+		fmt.Println("while the handler runs:", errors.Is(err, idempotent.ErrInProgress))
 		return Resp{}, errors.New("the reply was lost")
 	})
-	for range 2 {
-		fmt.Println(charge(context.Background(), Req{"acme", "order-1", 4200}))
-	}
+	ctx, order := context.Background(), Req{"acme", "order-1", 4200}
+	_, err = charge(ctx, order)
+	fmt.Println(err)
+	fmt.Println("again:", webhook(ctx, metadata, "ch_1"))
+	fmt.Println(charge(ctx, order))
 	// Output:
-	// {ch_1} <nil>
+	// while the handler runs: true
+	// the reply was lost
+	// again: <nil>
 	// {ch_1} <nil>
 }
 

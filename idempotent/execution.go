@@ -3,6 +3,7 @@ package idempotent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -15,84 +16,97 @@ type Execution struct {
 	id      RecordID
 	attempt *attempt
 
+	// writing is held by the goroutine that writes the record: one write follows
+	// the other. It is taken before mu, and never by seal's caller twice.
+	writing sync.Mutex
+	// mu guards what follows. No store and no observer is called under it.
 	mu     sync.Mutex
 	sealed bool
 	work   work
 	runs   map[string]*stepRun // the steps of this run, by name
 }
 
-// work is what an execution has done so far.
+// work is what a run knows of its record and of its own doings.
 type work struct {
-	// held is our claim as we last know to have written it, but for its Ref and
-	// Steps: those are what we know, and go into the next write.
-	held *driver.Record
-	// doubts are the transactions of ours of which nobody knows whether they were
-	// applied: by the step they record, or "" for the outcome.
-	doubts map[string]doubt
-	// committed is the record that a transaction of ours has completed, with its
-	// result.
+	// seen is the record as the store is known to have it: what this run wrote or
+	// met last.
+	seen *driver.Record
+	// steps and ref are what this run knows, whether the store has it yet or not.
+	// They go into the next write.
+	steps []driver.StepRecord
+	ref   string
+	// doubts are the transactions of this run that were sent and not answered.
+	doubts []doubt
+	// forgotten is set if a step was refused because the provider may have
+	// forgotten its downstream key. The outcome is unknown then.
+	forgotten error
+	// committed is the record that a transaction of this run has completed, with
+	// its result.
 	committed *driver.Record
 }
 
-// doubt is about one transaction.
+// doubt is one transaction that may have been applied.
 type doubt struct {
+	step    string // the step that it records; empty: the outcome
+	version driver.Version
 	err     error
-	version driver.Version // the write id that it would have left
 }
 
-func (w *work) doubtOf(step string, d doubt) {
-	if w.doubts == nil {
-		w.doubts = map[string]doubt{}
-	}
-	w.doubts[step] = d
+// next returns the record that stands, with what this run knows.
+func (w *work) next() driver.Record {
+	next := *w.seen
+	next.Steps, next.Ref = w.steps, w.ref
+	return next
 }
 
-// doubted returns why the outcome may not be stored as if all had gone well: a
-// transaction of ours may not have been applied. Nil if there is no such doubt.
+// doubted returns why the outcome cannot be stored as if all had gone well: a
+// transaction of this run may not have been applied. Nil: there is no doubt.
 func (w *work) doubted() error {
-	if d, found := w.doubts[""]; found {
-		return d.err
+	if w.forgotten != nil {
+		return w.forgotten
+	}
+	for _, d := range w.doubts {
+		if d.step == "" {
+			return d.err
+		}
 	}
 	return w.doubtedStep()
 }
 
-// doubtedStep is doubted for the steps alone. A doubt is over once the record
-// was met and holds the step.
+// doubtedStep is doubted for the steps alone. A doubt ends when the record is
+// met and holds the step.
 func (w *work) doubtedStep() error {
-	for step, d := range w.doubts {
-		if s, _ := w.held.Step(step); step != "" && !s.Finished {
+	for _, d := range w.doubts {
+		if d.step != "" && !finished(w.steps, d.step) {
 			return d.err
 		}
 	}
 	return nil
 }
 
-// began reports whether an effect of a step, or of a transaction, may have
-// happened.
-func (w *work) began() bool { return len(w.held.Steps) > 0 || w.doubted() != nil }
-
-// change replaces the claim by a copy that f has changed: the record it was
-// read from may be in other hands.
-func (w *work) change(f func(*driver.Record)) {
-	next := *w.held
-	f(&next)
-	w.held = &next
+// wrote reports whether v is the write id of a doubted transaction that stores
+// the outcome.
+func (w *work) wrote(v driver.Version) bool {
+	return slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.step == "" && d.version == v })
 }
 
-// meet goes on from the record r, which is still ours and was written by
-// somebody else, or by a write of ours whose reply was lost. What a
-// transaction of ours may have left in it counts as done.
+// began reports whether an effect of a step, or of a transaction, may have
+// happened.
+func (w *work) began() bool { return len(w.steps) > 0 || w.doubted() != nil }
+
+// meet goes on from the record r, which is still this run's and was written by
+// evidence, by a sweeper, or by a write of this run whose reply was lost. A step
+// that is finished in r is finished: the first recorded value stands.
 func (w *work) meet(r *driver.Record) {
-	mine := w.held
-	next := *r
-	next.Steps = mine.Steps
-	for _, s := range finishedSteps(r.Steps) {
-		next.Steps = withStep(next.Steps, s)
+	w.seen = r
+	for _, s := range r.Steps {
+		if s.Finished {
+			w.steps = withStep(w.steps, s)
+		}
 	}
-	if mine.Ref != "" {
-		next.Ref = mine.Ref
+	if w.ref == "" {
+		w.ref = r.Ref
 	}
-	w.held = &next
 }
 
 // maxRef bounds a resource reference, in bytes.
@@ -123,11 +137,12 @@ func (e *Execution) RecordID() RecordID { return e.id }
 
 // Attempt counts the runs of this record from 1. It grows with every takeover
 // and so can serve as a fencing number until the key expires.
-func (e *Execution) Attempt() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.work.held.Attempt
-}
+func (e *Execution) Attempt() int { return e.attempt.mine.Attempt }
+
+// Token names this run in evidence that it was not executed: see
+// [ProvenNotExecuted]. Log it or keep it on your side; it must not be part of the
+// request to a provider, whose parameters are equal for every attempt.
+func (e *Execution) Token() string { return e.attempt.mine.Token() }
 
 // Store returns the store of the guard: for a package that offers transactions
 // on it, see [Execution.Commit].
@@ -135,8 +150,8 @@ func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
 
 // SetRef names the resource this run is about, in the caller's own terms and
 // without secrets: an order number, a URL path. It is stored with the outcome,
-// or with a step before, and shown to those who are refused and to whoever
-// resolves an unknown outcome. It returns [ErrSealed] once the outcome is
+// or with a step before, and shown to requests that are refused and to the
+// resolver of an unknown outcome. It returns [ErrSealed] once the outcome is
 // decided, and an error for more than 1,024 bytes and for text that is not
 // UTF-8.
 func (e *Execution) SetRef(ref string) error {
@@ -148,14 +163,16 @@ func (e *Execution) SetRef(ref string) error {
 	if e.sealed {
 		return ErrSealed
 	}
-	e.work.change(func(r *driver.Record) { r.Ref = ref })
+	e.work.ref = ref
 	return nil
 }
 
 // seal ends the execution: a goroutine that the handler left behind can change
-// nothing any more. It returns what was done until then; a step that is still
-// running counts as begun.
+// nothing any more. It waits for a write that is under way, and returns what was
+// done until then; a step that is still running counts as begun.
 func (e *Execution) seal() *work {
+	e.writing.Lock()
+	defer e.writing.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sealed = true

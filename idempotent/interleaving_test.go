@@ -32,7 +32,7 @@ const (
 // same one, also by a retry afterwards. INV-14: what each is about happens often.
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
-	later, nothing, found := idempotent.Later(0), idempotent.ProvenNotExecuted(), idempotent.Resolved("by the resolver")
+	later, found := idempotent.Later(0), idempotent.Resolved("by the resolver")
 	for _, k := range []struct {
 		name    string
 		answers []idempotent.Resolution // one reconciler for each
@@ -42,7 +42,7 @@ func TestInterleavings(t *testing.T) {
 	}{
 		{"FM14_LateOwnerOfAnUnknown", []idempotent.Resolution{later, later}, false, false, []string{"marked_unknown", "late_completion"}},
 		{"FM44_OwnerAgainstSweepers", []idempotent.Resolution{later, found}, false, false, []string{"marked_unknown", "owner first", "completed", "resolved"}},
-		{"FM61_NotExecutedAndItWas", []idempotent.Resolution{nothing}, true, false, []string{"contradicted", "late_completion", "lease_lost", "taken_over"}},
+		{"FM61_NotExecutedAndItWas", []idempotent.Resolution{notExecuted}, true, false, []string{"contradicted", "late_completion", "lease_lost", "taken_over"}},
 		{"FM62_SweptOnTheWire", []idempotent.Resolution{later, found}, false, true, []string{"marked_unknown", "late_completion", "cut"}},
 	} {
 		t.Run(k.name, func(t *testing.T) {

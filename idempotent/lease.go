@@ -12,6 +12,7 @@ import (
 // The platform kills at the deadline, give or take the margin; the next
 // request may come in at the end of the lease.
 type window struct {
+	began      time.Time
 	handlerEnd time.Time
 	deadline   time.Time
 	leaseEnd   time.Time
@@ -26,10 +27,44 @@ func (o *Options) windowOf(ctx context.Context, now time.Time) window {
 	}
 	reserve := min(o.DeadlineReserve, deadline.Sub(now)/5)
 	return window{
+		began:      now,
 		handlerEnd: deadline.Add(-max(reserve, 0)),
 		deadline:   deadline,
 		leaseEnd:   deadline.Add(o.LeaseMargin).UTC().Truncate(time.Millisecond),
 	}
+}
+
+// timeToEnter is the least time that a request must have left, after its claim,
+// to enter the handler: the outcome must still be written. It is twice what the
+// last call of the store took, and at least 100 ms or a fifth of the time that the
+// request had, whichever is less.
+func (w window) timeToEnter(lastCall time.Duration) time.Duration {
+	return max(2*lastCall, min(100*time.Millisecond, w.deadline.Sub(w.began)/5), time.Millisecond)
+}
+
+// stepContext returns the context for the write of a step. It ends with the
+// handler's time, so that a write that hangs leaves the reserve to the outcome,
+// and not with the request's own context, which a client can cancel. In the
+// reserve it has half of what is left, and past the deadline LeaseMargin, as the
+// outcome does.
+func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
+	now := o.Now()
+	left := w.handlerEnd.Sub(now)
+	switch {
+	case left > 0:
+	case w.deadline.After(now):
+		left = w.deadline.Sub(now) / 2
+	default:
+		left = o.LeaseMargin
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), left)
+}
+
+// releaseContext returns the context for a write that frees the key of a handler
+// that was not entered. It has LeaseMargin, also past the deadline: no handler is
+// at work.
+func (o *Options) releaseContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), o.LeaseMargin)
 }
 
 // outcomeContext returns the context for a write that has to be tried although

@@ -37,6 +37,11 @@ type Options struct {
 	// ever.
 	UnresolvedRetention time.Duration
 
+	// DownstreamRetention is how long a provider remembers a downstream key, from
+	// the first attempt on. Under Resume a step that an earlier run may have begun
+	// is not run again after it: the record becomes unknown instead. Default: 24 h.
+	DownstreamRetention time.Duration
+
 	// WaitFor lets a request that finds another one running wait for its
 	// outcome, for at most this long, and never past its own deadline. It looks
 	// again after 50 ms, then ever less often; each look is one Get. Default:
@@ -114,7 +119,8 @@ func (o *Options) setDefaults() {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.Retention, 24 * time.Hour},
+		{&o.Retention, defaultRetention},
+		{&o.DownstreamRetention, defaultDownstreamRetention},
 		{&o.LeaseMargin, 2 * time.Second},
 		{&o.DeadlineReserve, 500 * time.Millisecond},
 		{&o.DefaultLease, 15 * time.Minute},
@@ -142,6 +148,7 @@ func (o *Options) validate() error {
 		value time.Duration
 	}{
 		{"Retention", o.Retention},
+		{"DownstreamRetention", o.DownstreamRetention},
 		{"LeaseMargin", o.LeaseMargin},
 		{"DeadlineReserve", o.DeadlineReserve},
 		{"DefaultLease", o.DefaultLease},
@@ -199,7 +206,7 @@ func (o *Options) logger() *slog.Logger {
 // observe tells the observer one fact about record r, which may be nil.
 func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *driver.Record, err error) {
 	if o.Observer != nil {
-		o.tell(ctx, o.event(ctx, kind, operation, r, err))
+		o.emit(ctx, o.event(ctx, kind, operation, r, err))
 	}
 }
 
@@ -214,8 +221,11 @@ func (o *Options) event(ctx context.Context, kind EventKind, operation string, r
 	return e
 }
 
-// tell hands the observer e. What it does cannot change an outcome.
-func (o *Options) tell(ctx context.Context, e Event) {
+// emit hands the observer e. A panic of the observer cannot change an outcome.
+func (o *Options) emit(ctx context.Context, e Event) {
+	if o.Observer == nil {
+		return
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			o.logger().LogAttrs(ctx, slog.LevelError, "idempotent: the observer panicked",

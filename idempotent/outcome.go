@@ -1,8 +1,9 @@
 package idempotent
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -39,23 +40,89 @@ type FinalError struct {
 func (e *FinalError) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message) }
 
 // NotExecuted wraps the error of a handler that has proof that no side effect
-// happened: the key may run again, whatever the operation's [Recovery]. A
-// handler that has begun a [Step] has no such proof, and there it counts as any
-// other error; returned by the step itself it says that the step did nothing.
+// happened: the key may run again, whatever the operation's [Recovery].
 //
-// Like [Final] and [Unknown] it counts only as the outermost error a handler
-// returns (or panics with): the handler declares for the whole operation, a
-// helper deep inside cannot.
+// It counts only as the outermost error that the handler itself returns. Wrapped
+// in another error, joined with one, passed on from an inner [Do] or [Wrap] or
+// from a [Step], or used as a panic's value, it declares nothing, and the guard
+// logs that. A handler that has begun a step has no such proof. Returned by the
+// function of a step, it declares that this step did nothing.
 func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
 
 // Final returns the error for a business outcome that stands: it is stored and
-// replayed like a result. It counts only as the outermost error.
+// replayed like a result. Bytes that are not UTF-8 are replaced by U+FFFD. Errors
+// that wrap it with a single %w keep it; an error that joins several does not.
 func Final(code, message string) error { return &FinalError{Code: code, Message: message} }
 
 // Unknown wraps the error of a handler that cannot know whether its effect
-// happened: the record becomes unknown, whatever the operation's [Recovery].
-// It counts only as the outermost error.
+// happened: the record becomes unknown, whatever the operation's [Recovery]. It
+// counts anywhere in the tree of wrapped and joined errors.
 func Unknown(err error) error { return &UnknownError{Err: err} }
+
+// innerError is an error of an inner guarded call, or of a step that undid
+// itself. It declares nothing for the operation around it.
+type innerError struct{ err error }
+
+func (e *innerError) Error() string { return e.err.Error() }
+func (e *innerError) Unwrap() error { return e.err }
+
+// IsNotExecuted reports whether err, as a handler returned it, declares that no
+// effect happened. See [NotExecuted].
+func IsNotExecuted(err error) bool {
+	_, ok := err.(*NotExecutedError)
+	return ok && !IsUnknown(err)
+}
+
+// IsUnknown reports whether err, as a handler returned it, declares that the
+// outcome is unknown. See [Unknown].
+func IsUnknown(err error) bool {
+	return reaches(err, func(err error) bool { _, ok := err.(*UnknownError); return ok })
+}
+
+// AsFinal returns the business outcome that err, as a handler returned it,
+// declares. See [Final].
+func AsFinal(err error) (*FinalError, bool) {
+	if IsUnknown(err) || IsNotExecuted(err) {
+		return nil, false
+	}
+	for err != nil {
+		switch e := err.(type) {
+		case *FinalError:
+			return e, e != nil
+		case *innerError:
+			return nil, false
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// reaches reports whether the tree of err, without what inner calls returned,
+// has an error that matches.
+func reaches(err error, match func(error) bool) bool {
+	if err == nil || match(err) {
+		return err != nil
+	}
+	switch e := err.(type) {
+	case *innerError:
+		return false
+	case interface{ Unwrap() error }:
+		return reaches(e.Unwrap(), match)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return reaches(err, match) })
+	}
+	return false
+}
+
+// reachesNotExecuted reports whether NotExecuted is anywhere in the tree of err,
+// also where it declares nothing.
+func reachesNotExecuted(err error) bool {
+	declared := (*NotExecutedError)(nil)
+	return errors.As(err, &declared)
+}
 
 // outcome is what an attempt has to report about its work.
 type outcome struct {
@@ -64,55 +131,56 @@ type outcome struct {
 	encoding string
 	result   []byte
 	chunks   driver.Chunks // where result is, if the store keeps it beside the record
-	version  string        // Options.ResultVersion
 	err      error         // what went wrong, for events
 }
 
 // setOutcome puts the result of out, or the lack of one, into r.
 func setOutcome(r *driver.Record, out outcome) {
-	r.Encoding, r.Result, r.Chunks, r.ResultVersion = out.encoding, out.result, out.chunks, out.version
+	r.Encoding, r.Result, r.Chunks = out.encoding, out.result, out.chunks
 	if out.chunks.Count > 0 {
 		r.Result = nil
 	}
 }
 
-// equals reports whether r holds this very outcome.
+// equals reports whether the completed record r holds this very outcome.
 func (o outcome) equals(r *driver.Record) bool {
-	if o.state != r.State || o.encoding != r.Encoding || o.version != r.ResultVersion {
+	switch {
+	case o.state != r.State:
 		return false
+	case r.Chunks.Count > 0 && r.Result == nil:
+		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
 	}
-	if r.Chunks.Count > 0 {
-		return matches(r.Chunks, o.result)
-	}
-	return bytes.Equal(o.result, r.Result)
+	return sameResult(o.encoding, o.result, r.Encoding, r.Result)
 }
 
-// outcomeOf judges what a handler returned as its error, or panicked with,
-// after the work w. Only the outermost error may declare, so there is no
-// errors.As here.
-func outcomeOf(err error, w *work, reason driver.Reason) outcome {
-	switch e := err.(type) {
-	case *NotExecutedError:
-		if !w.began() {
+// omitted returns the outcome without its result.
+func (o outcome) omitted(err error) outcome {
+	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
+}
+
+// outcomeOf returns the outcome of the work w whose handler returned err, or, if
+// panicked, panicked with it.
+func outcomeOf(err error, w *work, panicked bool) outcome {
+	switch {
+	case w.forgotten != nil:
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: err}
+	case IsUnknown(err):
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: err}
+	}
+	reason := driver.ReasonPanic
+	if !panicked {
+		if IsNotExecuted(err) && !w.began() {
 			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: err}
 		}
-	case *UnknownError:
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: err}
-	case *FinalError:
-		if reason == driver.ReasonHandlerError && w.doubted() == nil {
-			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(e)}
+		if final, ok := AsFinal(err); ok && w.doubted() == nil {
+			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(final)}
 		}
+		reason = driver.ReasonHandlerError
 	}
-	return w.failed(err, reason)
-}
-
-// failed returns the outcome of work that ended with an error that declares
-// nothing.
-func (w *work) failed(err error, reason driver.Reason) outcome {
-	switch {
-	case runsAgain(w.held):
+	switch next := w.next(); {
+	case runsAgain(&next):
 		return outcome{state: driver.StateRetryable, reason: reason, err: err}
-	case w.held.Recovery != Reconcile:
+	case next.Recovery != driver.Reconcile:
 		reason = driver.ReasonInterrupted
 	}
 	return outcome{state: driver.StateUnknown, reason: reason, err: err}

@@ -13,7 +13,7 @@ import (
 
 // ResolveFunc finds out what became of a record, for example by asking the
 // provider with [DownstreamKeyFor] or [StepKeyFor]. It answers with [Resolved],
-// [ResolvedFinal], [ProvenNotExecuted] or [Later]. An error counts as Later,
+// [ResolvedFinal], [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later,
 // and is told to the observer. It is called by several goroutines at once.
 //
 // A record that it is asked about is unknown, or, under [Resume], retryable
@@ -95,6 +95,7 @@ type Report struct {
 	Released      int // their owner never reported, and they may be continued
 	Completed     int // resolved with a result or a Final error
 	NotExecuted   int // resolved: they may run again
+	Steps         int // of which evidence recorded a step
 	Postponed     int // to be asked about again later
 	Exhausted     int // given up
 	Stale         int // somebody else was quicker
@@ -114,7 +115,7 @@ func (r Report) String() string {
 		what  string
 	}{
 		{r.MarkedUnknown, "marked unknown"}, {r.Released, "released"}, {r.Completed, "completed"},
-		{r.NotExecuted, "not executed"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
+		{r.NotExecuted, "not executed"}, {r.Steps, "with a step recorded"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
 		{r.Stale, "stale"}, {r.Failed, "failed"},
 	} {
 		if c.count > 0 {

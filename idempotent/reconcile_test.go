@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,16 @@ func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFn
 	return report
 }
 
+// notExecuted stands for the evidence that the attempt in question had no effect.
+var notExecuted = idempotent.ProvenNotExecuted("of the record in question")
+
 func answer(r idempotent.Resolution) idempotent.ResolveFunc {
-	return func(context.Context, driver.Record) (idempotent.Resolution, error) { return r, nil }
+	return func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
+		if reflect.DeepEqual(r, notExecuted) {
+			return idempotent.ProvenNotExecuted(record.Token()), nil
+		}
+		return r, nil
+	}
 }
 
 func atOnce(context.Context, func()) {}
@@ -68,11 +77,11 @@ func TestFM11_CrashBeforeTheEffect(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
-	if report := s.reconcile(t, answer(idempotent.ProvenNotExecuted())); report.Due != 0 {
+	if report := s.reconcile(t, answer(notExecuted)); report.Due != 0 {
 		t.Errorf("while the lease lasts: %s", report)
 	}
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, answer(idempotent.ProvenNotExecuted()))
+	report := s.reconcile(t, answer(notExecuted))
 	if got := report.String(); got != "1 due, 1 marked unknown, 1 not executed" {
 		t.Errorf("the report: %s", got)
 	}
@@ -95,7 +104,7 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 		if id, found := provider[idempotent.DownstreamKeyFor(r.ID)]; found {
 			return idempotent.Resolved(id), nil
 		}
-		return idempotent.ProvenNotExecuted(), nil
+		return idempotent.ProvenNotExecuted(r.Token()), nil
 	})
 	if got := report.String(); got != "1 due, 1 completed" {
 		t.Errorf("the report: %s", got)
@@ -155,7 +164,7 @@ func TestFM45_StaleList(t *testing.T) {
 	}
 	before := record(t, s, key)
 	g, _ := newGuardOver(t, listing{s.Store, []driver.Record{*stale}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.ProvenNotExecuted()))
+	report, err := idempotent.ReconcileDue(t.Context(), g, answer(notExecuted))
 	if got := report.String(); err != nil || got != "1 due, 1 marked unknown, 1 stale" && got != "1 due, 1 stale" {
 		t.Errorf("the report: %s, %v", got, err)
 	}
@@ -316,7 +325,7 @@ func TestReconcileDryRun(t *testing.T) {
 	s.clock.Advance(time.Minute)
 	before := record(t, s, key)
 	events := len(s.events.Events())
-	for _, resolution := range []idempotent.Resolution{idempotent.Resolved("x"), idempotent.Later(0), idempotent.ProvenNotExecuted()} {
+	for _, resolution := range []idempotent.Resolution{idempotent.Resolved("x"), idempotent.Later(0), notExecuted} {
 		if report := s.reconcile(t, answer(resolution), func(o *idempotent.ReconcileOptions) { o.DryRun, o.MaxAttempts = true, 1 }); report.MarkedUnknown != 1 || report.Completed+report.Exhausted+report.NotExecuted != 1 {
 			t.Errorf("the report: %s", report)
 		}

@@ -111,7 +111,7 @@ func TestReconcileWrites(t *testing.T) {
 		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []idempotent.EventKind{"store_error"}},
 		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
 		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []idempotent.EventKind{"contradicted"}},
-		"an answer: running":           {true, idempotent.ProvenNotExecuted(), runningAgain, "1 due, 1 stale", nil},
+		"an answer: running":           {true, notExecuted, runningAgain, "1 due, 1 stale", nil},
 		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []idempotent.EventKind{"reconcile_failed", "reconcile_scheduled"}},
 		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
 		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
@@ -166,8 +166,9 @@ func runningAgain(r driver.Record) (*driver.Record, error) {
 	return &r, nil
 }
 
-// A record that was released and has no step behind it is nobody's to ask about;
-// one with a step is, and cannot be called not executed once more.
+// A record that was released under Resume stays due: its run may have died inside
+// its first step. Evidence that nothing happened ends that, unless a finished step
+// has to be continued.
 func TestReconcileReleased(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("a"))
@@ -182,22 +183,32 @@ func TestReconcileReleased(t *testing.T) {
 	var asked []idempotent.RecordID
 	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
 		asked = append(asked, r.ID)
-		if v, found := r.Step("a"); !found || !v.Finished {
+		v, found := r.Step("a")
+		if stepped := r.ID == stepped.RecordID(); found != stepped || v.Finished != stepped {
 			t.Errorf("the resolver sees the steps %+v", r.Steps)
 		}
-		r.Steps[0].Result[0] ^= 0xff // it is the resolver's own
-		return idempotent.ProvenNotExecuted(), nil
+		if found {
+			r.Steps[0].Result[0] ^= 0xff // it is the resolver's own
+		}
+		return idempotent.ProvenNotExecuted(r.Token()), nil
 	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
-	if len(asked) != 1 || asked[0] != stepped.RecordID() {
+	if len(asked) != 2 {
 		t.Errorf("asked about %v", asked)
 	}
-	if got := report.String(); got != "2 due, 2 released, 1 postponed, 1 failed" {
+	if got := report.String(); got != "2 due, 2 released, 2 not executed" {
 		t.Errorf("the report: %s", got)
 	}
 	for _, key := range []idempotent.Key{bare, stepped} {
-		if r := record(t, s, key); r.State != driver.StateRetryable || r.ReconcileAttempts != len(r.Steps) {
-			t.Errorf("the record is %s after %d attempts with %d steps", r.State, r.ReconcileAttempts, len(r.Steps))
+		r, waits := record(t, s, key), key == stepped
+		if r.State != driver.StateRetryable || !r.OpenSince.IsZero() || r.Due.IsZero() == waits || r.Expires.IsZero() != waits {
+			t.Errorf("the record is %s, open since %s, due %s, expires %s", r.State, r.OpenSince, r.Due, r.Expires)
 		}
+	}
+	// The same evidence again changes nothing, and the record is asked about later.
+	s.clock.Advance(time.Hour)
+	report = s.reconcile(t, answer(notExecuted))
+	if got := report.String(); got != "1 due, 1 postponed" {
+		t.Errorf("the next report: %s", got)
 	}
 	if v, err := idempotent.Do(s.clock.Invocation(t.Context(), time.Minute), s.guard, stepped, func(ctx context.Context) (string, error) {
 		return idempotent.Step(ctx, "a", never[string])

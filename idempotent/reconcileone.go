@@ -48,30 +48,35 @@ func (r *reconciler) unresolved(record *driver.Record) {
 // sweep writes what follows from a lease that ended. It returns nil if it was
 // not written.
 func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind EventKind, now time.Time) *driver.Record {
-	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, newVersion(), now)
-	if !r.write(ctx, &next, record.Version) {
+	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, now)
+	if !r.write(ctx, &next, record) {
 		return nil
 	}
 	r.observe(ctx, kind, &next, nil)
 	return &next
 }
 
-// write replaces a record, and reports whether it did.
-func (r *reconciler) write(ctx context.Context, next *driver.Record, was driver.Version) bool {
+// write replaces record by next, which gets its version, and reports whether it
+// did.
+func (r *reconciler) write(ctx context.Context, next, record *driver.Record) bool {
 	if r.opts.DryRun {
 		return true
 	}
-	current, err := r.guard.replace(ctx, *next, was)
-	switch {
-	case errors.Is(err, ErrNoRecord):
-		r.count(func(p *Report) { p.Stale++ })
-	case err != nil:
-		r.count(func(p *Report) { p.Failed++ })
-		r.guard.opts.observe(ctx, EventStoreError, next.ID.Operation(), next, err)
-	case current != nil:
+	c := change{
+		opts:   &r.guard.opts,
+		rounds: 1, // another write has made the record another one
+		by:     judgeFunc(func(*driver.Record, time.Time) judgement { return judgement{next: *next} }),
+	}
+	switch w := r.guard.apply(ctx, record, &c); w.end {
+	case endWritten:
+		*next = *w.record
+		return true
+	case endLost, endContended:
 		r.count(func(p *Report) { p.Stale++ })
 	default:
-		return true
+		err := storeError(record.ID, driver.OpReplace, w.err)
+		r.count(func(p *Report) { p.Failed++ })
+		r.guard.opts.observe(ctx, EventStoreError, next.ID.Operation(), next, err)
 	}
 	return false
 }
@@ -79,10 +84,13 @@ func (r *reconciler) write(ctx context.Context, next *driver.Record, was driver.
 // ask asks the resolver and writes its answer.
 func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	answer, err := r.callResolver(ctx, record)
-	if err == nil && answer.state != 0 {
-		err = r.settle(ctx, record, answer)
-		if err == nil {
+	if err == nil && answer.what != 0 {
+		var waiting *driver.Record
+		if waiting, err = r.settle(ctx, record, answer); err == nil && waiting == nil {
 			return
+		}
+		if waiting != nil {
+			record = waiting
 		}
 	}
 	if err != nil {
@@ -105,35 +113,41 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 	return r.resolve(ctx, *record.Clone())
 }
 
-// settle writes evidence. An error means that the evidence cannot be used.
-func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) error {
+// settle writes evidence. It returns the record if it still waits for some, as
+// after a step. An error means that the evidence cannot be used.
+func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waiting *driver.Record, err error) {
 	done := func(p *Report) { p.Completed++ }
-	if answer.state == driver.StateRetryable {
-		if record.State == driver.StateRetryable {
-			return errors.New("idempotent: the record is retryable already; answer Later until it was continued, or complete it")
-		}
+	switch answer.what {
+	case claimsNotExecuted:
 		done = func(p *Report) { p.NotExecuted++ }
+	case claimsStep, claimsCorrection:
+		done = func(p *Report) { p.Steps++ }
 	}
 	if r.opts.DryRun {
+		if _, err := r.guard.encodeEvidence(record, answer); err != nil {
+			return nil, err
+		}
 		r.count(done)
-		return nil
+		return nil, nil
 	}
-	want, err := r.guard.opts.resolutionOutcome(answer)
-	if err != nil {
-		return err
-	}
-	err = r.guard.settleByEvidence(ctx, record, want)
+	settled, err := r.guard.settleByEvidence(ctx, record, answer)
 	switch {
+	case err == nil && settled.Version == record.Version:
+		return record, nil // it said so already, and waits for more
 	case err == nil:
 		r.count(done)
-	case errors.Is(err, ErrSettled), errors.Is(err, ErrInProgress), errors.Is(err, ErrNoRecord):
+		if !settled.Due.IsZero() {
+			r.unresolved(settled)
+		}
+	case errors.Is(err, ErrSettled), errors.Is(err, ErrInProgress), errors.Is(err, ErrNoRecord),
+		errors.Is(err, ErrStaleEvidence) && answer.token == record.Token():
 		r.count(func(p *Report) { p.Stale++ })
 	case errors.Is(err, ErrStore): // the observer knows; the record is still due
 		r.count(func(p *Report) { p.Failed++ })
 	default:
-		return err
+		return nil, err
 	}
-	return nil
+	return nil, nil
 }
 
 // postpone writes when the record is due again, or that it is not any more.
@@ -141,7 +155,6 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	o := &r.guard.opts
 	now := o.now()
 	next := *record
-	next.Version = newVersion()
 	if record.ReconcileAttempts+1 >= r.opts.MaxAttempts && r.exhaust(ctx, record, next, now) {
 		return
 	}
@@ -150,7 +163,7 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 		later = r.pause(next.ReconcileAttempts)
 	}
 	next.Due = now.Add(later).Truncate(time.Millisecond)
-	if r.write(ctx, &next, record.Version) {
+	if r.write(ctx, &next, record) {
 		r.count(func(p *Report) { p.Postponed++ })
 		r.observe(ctx, EventReconcileScheduled, &next, nil)
 	}
@@ -180,7 +193,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 			return false
 		}
 	}
-	if r.write(ctx, given, record.Version) {
+	if r.write(ctx, given, record) {
 		r.count(func(p *Report) { p.Exhausted++ })
 		r.observe(ctx, EventReconcileExhausted, given, nil)
 	}

@@ -10,170 +10,274 @@ import (
 )
 
 // Resolution is evidence about a record: build it with [Resolved],
-// [ResolvedWith], [ResolvedFinal] or [ProvenNotExecuted]. [Later] is the lack
-// of it.
+// [ResolvedWith], [ResolvedFinal], [ResolvedWithoutResult], [ResolvedStep],
+// [CorrectedStep] or [ProvenNotExecuted]. [Later] is the lack of it.
 type Resolution struct {
-	state driver.State // 0: Later
+	what  claims // 0: Later
 	later time.Duration
-	codec Codec // nil: the guard's
+	token string // of the attempt that was not executed
+	step  string
+	codec Codec // nil: the codec that the record's operation declared
 	value any
 	final *FinalError
+	none  bool // the result is not known
 }
 
 // Resolved says that the work was done and what its result is. The value is
 // what the handler would have returned; replays return it.
-func Resolved(value any) Resolution { return Resolution{state: driver.StateCompleted, value: value} }
+func Resolved(value any) Resolution { return Resolution{what: claimsOutcome, value: value} }
 
 // ResolvedWith is [Resolved] for a record whose handler stores its results
 // with another codec than the guard's, as adapters do.
 func ResolvedWith(codec Codec, value any) Resolution {
-	return Resolution{state: driver.StateCompleted, codec: codec, value: value}
+	return Resolution{what: claimsOutcome, codec: codec, value: value}
 }
 
 // ResolvedFinal says that the work ended with a business outcome: replays
 // return it as a [*FinalError].
 func ResolvedFinal(code, message string) Resolution {
-	return Resolution{state: driver.StateCompleted, final: &FinalError{Code: code, Message: message}}
+	return Resolution{what: claimsOutcome, final: Final(code, message).(*FinalError)}
 }
 
-// ProvenNotExecuted says that no effect happened and none can happen any more,
-// because whoever worked on it is dead and not merely late. The next request
-// with the key runs. Of a record with steps it speaks of what was begun and not
-// finished: the finished ones keep their results.
-func ProvenNotExecuted() Resolution { return Resolution{state: driver.StateRetryable} }
+// ResolvedWithoutResult says that the work was done, and that its result is not
+// known. The key is never run again; a retry gets [ErrReplayUnavailable].
+func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome, none: true} }
+
+// ResolvedStep says that one step was done and what its result is: the value that
+// the step would have returned. It is recorded also while the handler is at work,
+// whose [Step] then returns it; a CommitStep of that name is refused, because its
+// own writes are missing. If the lease has ended under [Resume] or [Rerun], and no
+// other AtMostOnce step is open, the next request with the key continues.
+// Otherwise the record's state stays. A result that is recorded stays.
+func ResolvedStep(name string, value any) Resolution {
+	return Resolution{what: claimsStep, step: name, value: value}
+}
+
+// CorrectedStep is [ResolvedStep] against a result that is recorded already and
+// wrong. It waits for the end of the lease.
+func CorrectedStep(name string, value any) Resolution {
+	return Resolution{what: claimsCorrection, step: name, value: value}
+}
+
+// ProvenNotExecuted says that the attempt which the token names had no effect and
+// can have none any more, because its process is dead and not merely late. The
+// next request with the key runs. Of a record with steps it speaks of those that
+// were begun and not finished: finished ones keep their results.
+//
+// Read the token, [driver.Record.Token] or [Execution.Token], before you ask the
+// provider: then evidence that arrives late cannot release a later attempt. It is
+// for resolvers and operators. A provider's webhook does not know the attempt, so
+// it can report success only.
+func ProvenNotExecuted(token string) Resolution {
+	return Resolution{what: claimsNotExecuted, token: token}
+}
 
 // Later says that nothing is known yet: [ReconcileDue] asks again after d, or,
 // if d is zero, when its own backoff says.
 func Later(d time.Duration) Resolution { return Resolution{later: d} }
-
-// maxResolveRounds bounds how often a resolution meets a record that changes
-// under it.
-const maxResolveRounds = 4
 
 // Resolve settles the record id by evidence from outside: a provider's
 // webhook, a look into its ledger, an operator. It is the only way, besides
 // the owner itself, out of an unknown outcome. The first evidence wins; giving
 // the same evidence again is no error.
 //
-// A result may be told of a record that is still in progress: a webhook is
-// often faster than the handler. [ProvenNotExecuted] is refused with
-// [ErrInProgress] until the owner's lease has ended, and where another request
-// began while Resolve was at work. A record that is completed with another
-// outcome stays as it is, and the error is [ErrSettled]. Without a record of
-// that id, or with an expired one, the error is [ErrNoRecord]. Any other
-// failure of the store is [ErrStore]; it is safe to try again.
+// Evidence is judged, stored and kept as the record's operation declared it,
+// whatever the options of this guard. Two things differ. An outcome is kept for
+// the longer of the record's retention and the guard's. And a guard that sets
+// Options.Codec or Options.ResultVersion itself declares them anew, so that a
+// record is not stuck behind a new version of the result.
+//
+// The error is [ErrInProgress] while the owner's lease is live, for everything
+// but a [ResolvedStep]: send the webhook again later. It is [ErrStaleEvidence] if
+// a [ProvenNotExecuted] names another attempt than the current one, [ErrSettled] if
+// the record is completed with another outcome or the step with another result,
+// [ErrStep] for a step that the operation did not declare, and [ErrNoRecord]
+// without a record of that id or with an expired one. Any other failure of the
+// store is [ErrStore]; it is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
-	want, err := g.opts.resolutionOutcome(r)
-	if err != nil {
-		return err
+	if r.what == 0 {
+		return errors.New("idempotent: Resolve: this Resolution has no evidence; use Resolved, ResolvedFinal, ResolvedStep or ProvenNotExecuted")
 	}
 	current, err := g.store.Get(ctx, id)
 	if err != nil {
-		return g.resolveFailed(ctx, id, "get", err)
+		return g.resolveFailed(ctx, id, driver.OpGet, err)
 	}
-	return g.settleByEvidence(ctx, current, want)
+	_, err = g.settleByEvidence(ctx, current, r)
+	return err
 }
 
 // settleByEvidence writes what the evidence makes of the record, which may have
-// changed since it was read.
-func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, want outcome) (err error) {
-	id := current.ID
-	about, version := current.Owner, newVersion()
-	for range maxResolveRounds {
-		next, done, err := g.judgeResolution(ctx, current, about, want, version)
-		if done {
-			return err
-		}
-		if g.keepsBeside(want) {
-			if want, err = g.putChunks(ctx, id, version, want, next.Expires); err != nil {
-				return g.resolveFailed(ctx, id, "put the result of", err)
-			}
-		}
-		setOutcome(&next, want)
-		met, err := g.replace(ctx, next, current.Version)
-		if err != nil {
-			return g.resolveFailed(ctx, id, "replace", err)
-		}
-		if met == nil {
-			g.opts.observe(ctx, EventResolved, id.Operation(), &next, nil)
-			return nil
-		}
-		current = met
-		if want.state != driver.StateCompleted {
-			version = newVersion() // as in settle: the first may have stood there
-		}
+// changed since it was read. It returns the record that stands.
+func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
+	e, err := g.encodeEvidence(current, evidence)
+	if err != nil {
+		return nil, err
 	}
-	return g.resolveFailed(ctx, id, "resolve", fmt.Errorf("the record changed %d times meanwhile", maxResolveRounds))
+	r := g.apply(ctx, current, &change{opts: &g.opts, by: e, out: e.out, whole: true, rounds: maxRounds})
+	switch r.end {
+	case endWritten:
+		event := g.opts.event(ctx, EventResolved, r.record.ID.Operation(), r.record, nil)
+		event.Step = evidence.step
+		g.opts.emit(ctx, event)
+		return r.record, nil
+	case endAgreed:
+		return r.record, nil
+	case endStanding:
+		g.opts.observe(ctx, EventContradicted, r.record.ID.Operation(), r.record, r.err)
+		return nil, r.err
+	case endRefused:
+		switch {
+		case errors.Is(r.err, ErrStore):
+			return nil, g.resolveFailed(ctx, current.ID, driver.OpPutChunks, r.err)
+		case errors.Is(r.err, ErrTooLarge):
+			return nil, fmt.Errorf("idempotent: %s: the evidence cannot be stored: %w", short(current.ID), r.err)
+		}
+		return nil, r.err
+	default:
+		return nil, g.resolveFailed(ctx, current.ID, driver.OpReplace, r.err)
+	}
 }
 
-// judgeResolution says what the evidence want, about the work of the owner
-// about, makes of the record current: the record to write, or that it is done
-// and with which error.
-func (g *Guard) judgeResolution(ctx context.Context, current *driver.Record, about driver.Owner, want outcome, v driver.Version) (next driver.Record, done bool, err error) {
-	o, id := &g.opts, current.ID
-	now := o.now()
-	switch decideResolution(current, about, want.state, now) {
+// evidence is a [Resolution] as it is written into one record.
+type evidence struct {
+	Resolution
+	opts      *Options
+	out       outcome // of claimsOutcome
+	codec     string  // what the outcome declares anew
+	version   string
+	retention time.Duration
+	done      driver.StepRecord // of claimsStep and claimsCorrection
+}
+
+// encodeEvidence encodes r in the form in which the operation of record stores
+// its results.
+func (g *Guard) encodeEvidence(record *driver.Record, r Resolution) (*evidence, error) {
+	e := &evidence{Resolution: r, opts: &g.opts, codec: codecOf(record), version: record.ResultVersion, retention: max(retentionOf(record), g.opts.Retention)}
+	var err error
+	switch {
+	case r.what == claimsStep || r.what == claimsCorrection:
+		if err := checkStepName(r.step); err != nil {
+			return nil, err
+		}
+		e.done = driver.StepRecord{Name: r.step, Finished: true, By: driver.StepByEvidence, Attempt: record.Attempt}
+		e.done.Encoding, e.done.Result, err = encodeStepResult(r.step, r.value)
+		return e, err
+	case r.what == claimsNotExecuted:
+		return e, nil
+	}
+	e.out = outcome{state: driver.StateCompleted, reason: driver.ReasonResolved}
+	if g.opts.ResultVersion != "" {
+		e.version = g.opts.ResultVersion
+	}
+	switch {
+	case r.none:
+		e.out.encoding = driver.EncodingOmitted
+	case r.final != nil:
+		e.out.encoding, e.out.result = driver.EncodingFinal, encodeFinal(r.final)
+	default:
+		var codec Codec
+		if codec, err = g.codecFor(record, r.codec); err != nil {
+			return nil, err
+		}
+		e.codec = codec.Name()
+		e.out.encoding, e.out.result, err = encodeResult(codec, r.value)
+	}
+	return e, err
+}
+
+// codecFor returns the codec for evidence about record: the one that its
+// operation declared, or another one if the guard's own options declare it.
+func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
+	declared := codecOf(record)
+	_, standard := g.opts.Codec.(*jsonCodec)
+	switch {
+	case given == nil && (!standard || declared == jsonCodecName):
+		return g.opts.Codec, nil
+	case given == nil && declared != jsonCodecName:
+		return nil, fmt.Errorf("idempotent: %s: its operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
+	case given.Name() == declared, !standard && given.Name() == g.opts.Codec.Name():
+		return given, nil
+	}
+	return nil, fmt.Errorf("idempotent: %s: its operation stores results with the codec %q, and a result of the codec %q could not be replayed; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name())
+}
+
+func (*evidence) meet(*driver.Record) {}
+
+// judge says what the evidence makes of current.
+func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
+	verdict := decideResolution(current, e.what, e.token, now)
+	switch verdict {
 	case resolveGone:
-		return next, true, fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))
+		return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(current.ID))}
 	case resolveAgreed:
-		return next, true, nil
+		return judgement{end: endAgreed}
 	case resolveTooEarly:
-		return next, true, &InProgressError{RecordID: id, RetryAfter: max(0, current.LeaseEnd.Sub(now)), Ref: current.Ref}
+		return judgement{end: endRefused, err: &InProgressError{RecordID: current.ID, RetryAfter: max(0, current.LeaseEnd.Sub(now)), Ref: current.Ref}}
+	case resolveStale:
+		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
 	case resolveCompare:
-		if want.equals(current) {
-			return next, true, nil
+		if e.out.equals(current) && (e.version == current.ResultVersion || e.final != nil || e.none) {
+			return judgement{end: endAgreed}
 		}
 		fallthrough
 	case resolveSettled:
-		err := &SettledError{RecordID: id, State: current.State}
-		o.observe(ctx, EventContradicted, id.Operation(), current, err)
-		return next, true, err
-	case resolveContradict:
-		o.observe(ctx, EventContradicted, id.Operation(), current, nil)
+		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State}}
 	}
-	next = o.transition(current, want.state, want.reason, v, now)
-	if want.state == driver.StateRetryable {
-		next.Steps = finishedSteps(next.Steps)
-		schedule(&next, now, o)
+	if e.what == claimsStep || e.what == claimsCorrection {
+		return e.judgeStep(current, now)
 	}
-	return next, false, nil
+	state := driver.StateCompleted
+	next := *current
+	next.Retention = unlessDefault(e.retention, defaultRetention)
+	if e.what == claimsNotExecuted {
+		state = driver.StateRetryable
+		next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
+	} else {
+		next.Codec, next.ResultVersion = e.codec, e.version
+		if next.Codec == jsonCodecName {
+			next.Codec = ""
+		}
+	}
+	next = e.opts.transition(&next, state, driver.ReasonResolved, now)
+	keepUntilLeaseEnd(&next)
+	return judgement{next: next, contradicts: verdict == resolveContradict}
 }
 
-// resolveFailed turns what the store said into the caller's error.
-func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op string, err error) error {
-	switch {
-	case errors.Is(err, ErrNoRecord):
+// judgeStep says what evidence about one step makes of current.
+func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
+	done := e.done
+	done.At = now
+	switch decideStep(current, &done, e.what) {
+	case stepAgreed:
+		return judgement{end: endAgreed}
+	case stepSettled:
+		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State, Step: done.Name}}
+	case stepUndeclared:
+		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "is not declared by the record's operation (Options.Steps)"}}
+	}
+	if err := checkKept(current.Steps, &done); err != nil {
+		return judgement{end: endRefused, err: err}
+	}
+	next := *current
+	if recorded, found := current.Step(done.Name); found {
+		done.Mode = recorded.Mode
+	}
+	next.Steps = withStep(next.Steps, done)
+	if state := stateAfterStep(&next, now); state != current.State {
+		next = e.opts.transition(&next, state, driver.ReasonResolved, now)
+	}
+	return judgement{next: next}
+}
+
+// resolveFailed turns what the store returned into the caller's error.
+func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, err error) error {
+	if errors.Is(err, ErrNoRecord) {
 		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))
-	case errors.Is(err, ErrTooLarge):
-		return fmt.Errorf("idempotent: %s: the resolution's result cannot be stored: %w", short(id), ErrTooLarge)
 	}
 	err = storeError(id, op, err)
 	g.opts.observe(ctx, EventStoreError, id.Operation(), nil, err)
 	return err
-}
-
-// resolutionOutcome encodes the evidence as the handler's outcome would be.
-func (o *Options) resolutionOutcome(r Resolution) (outcome, error) {
-	out := outcome{state: r.state, reason: driver.ReasonResolved}
-	switch {
-	case r.state == 0:
-		return out, errors.New("idempotent: this Resolution says nothing; use Resolved, ResolvedFinal or ProvenNotExecuted")
-	case r.state == driver.StateRetryable:
-	case r.final != nil:
-		out.encoding, out.result = driver.EncodingFinal, encodeFinal(r.final)
-	default:
-		codec := r.codec
-		if codec == nil {
-			codec = o.Codec
-		}
-		var err error
-		if out.encoding, out.result, err = encodeResult(codec, r.value); err != nil {
-			return out, err
-		}
-		out.version = o.ResultVersion
-	}
-	return out, nil
 }

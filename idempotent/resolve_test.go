@@ -29,13 +29,13 @@ func TestResolveRefusals(t *testing.T) {
 	}{
 		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
 		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), idempotent.ErrInvalidKey, "RecordID"},
-		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "says nothing"},
-		"not encodable":   {memstore.New(), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
+		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "has no evidence"},
+		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
 		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), idempotent.ErrStore, "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},
 		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
-		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), idempotent.ErrTooLarge, "result"},
-		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), idempotent.ErrStore, "changed"},
+		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), idempotent.ErrTooLarge, "evidence"},
+		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), idempotent.ErrStore, "quicker"},
 		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
 		g, events := newGuardOver(t, row.store)
@@ -150,7 +150,7 @@ func TestNotExecutedHasNoResult(t *testing.T) {
 	s := watch()
 	g, key := unknownRecord(t, s)
 	s.change(t, key, func(r *driver.Record) { r.LeaseEnd = r.Created })
-	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
+	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(s.record(t, key).Token())); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.record(t, key); r.State != driver.StateRetryable || r.Encoding != "" || r.Result != nil || r.ResultVersion != "" {
@@ -166,7 +166,7 @@ func TestWriteIDsOfLaterResolutions(t *testing.T) {
 		same       bool
 	}{
 		"completed":    {idempotent.Resolved("ch_1"), true},
-		"not executed": {idempotent.ProvenNotExecuted(), false},
+		"not executed": {idempotent.ProvenNotExecuted((&driver.Record{}).Token()), false},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, driver.Record{State: driver.StateUnknown})
@@ -181,29 +181,40 @@ func TestWriteIDsOfLaterResolutions(t *testing.T) {
 	}
 }
 
-// Who says too early that nothing happened is told for how long: until the
-// lease ends, or, where it is a later owner's and has ended as well, not at all.
-func TestTooEarlySaysHowLong(t *testing.T) {
+// Evidence that nothing happened waits for the end of the lease, and says for how
+// long. It is about one attempt: one that began meanwhile is not released, also
+// if it comes between the look at the record and the write.
+func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 	t.Parallel()
 	now := now()
 	for name, row := range map[string]struct {
 		lease, next time.Time // next: of another owner who comes in between
-		want        time.Duration
+		wait        time.Duration
 	}{
 		"live":              {now.Add(time.Minute), time.Time{}, time.Minute},
-		"a later owner":     {now.Add(-time.Minute), now.Add(time.Second), time.Second},
+		"a later owner":     {now.Add(-time.Minute), now.Add(time.Second), 0},
 		"a later one ended": {now.Add(-time.Minute), now.Add(-time.Second), 0},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: row.lease})
+		token := s.record(t, key).Token()
 		if !row.next.IsZero() {
-			s.interrupted(t, key, func(r *driver.Record) { r.Owner[0]++; r.LeaseEnd = row.next })
+			s.interrupted(t, key, func(r *driver.Record) { r.Owner[0]++; r.Attempt = 2; r.LeaseEnd = row.next })
 		}
 		g, _ := newGuardOver(t, s, fixed(now))
-		err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted())
+		err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(token))
 		var busy *idempotent.InProgressError
-		if !errors.As(err, &busy) || busy.RetryAfter != row.want {
-			t.Errorf("%s: got error %#v, want to wait %s", name, err, row.want)
+		var stale *idempotent.StaleEvidenceError
+		switch {
+		case row.next.IsZero():
+			if !errors.As(err, &busy) || busy.RetryAfter != row.wait {
+				t.Errorf("%s: got error %#v, want to wait %s", name, err, row.wait)
+			}
+		case !errors.Is(err, idempotent.ErrStaleEvidence) || !errors.As(err, &stale) || stale.Attempt != 2:
+			t.Errorf("%s: got error %#v, want ErrStaleEvidence of attempt 2", name, err)
+		}
+		if got := s.record(t, key); got.State != driver.StateInProgress {
+			t.Errorf("%s: the record is %s", name, got.State)
 		}
 	}
 }
@@ -221,7 +232,7 @@ func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 		s, key := watch(), newKey()
 		s.holds(t, key, driver.Record{State: driver.StateUnknown, Recovery: idempotent.Resume, Steps: row.before})
 		g, _ := newGuardOver(t, s)
-		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
+		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(s.record(t, key).Token())); err != nil {
 			t.Fatal(err)
 		}
 		r := s.record(t, key)

@@ -2,8 +2,6 @@ package idempotent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -14,13 +12,8 @@ type settlement struct {
 	stored   bool           // a retry gets what we reported
 	record   *driver.Record // if stored: as it stands now
 	standing *driver.Record // another outcome stands, and is everybody's answer
-	lost     bool           // somebody else owns the record
+	lost     bool           // another run owns the record
 }
-
-// maxSettleRounds bounds how often an outcome is written again because the
-// record changed under it while it was still ours: a sweeper, a webhook and a
-// reconciler, each once, and one to spare.
-const maxSettleRounds = 4
 
 // settle writes the outcome of the work w. It never fails the caller: an
 // outcome that could not be stored is an event, and the record follows its
@@ -28,70 +21,100 @@ const maxSettleRounds = 4
 func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
-	now := a.opts.now()
-	kind := settledEvent(out.state)
-	version := driver.Version(a.random.draw()) // the chunks are kept under it
-	if a.guard.keepsBeside(out) {
-		out = a.putLarge(ctx, w.held, version, out, now)
-	}
-	for range maxSettleRounds {
-		next := a.opts.transition(w.held, out.state, out.reason, version, now)
-		setOutcome(&next, out)
-		current, err := a.guard.replace(ctx, next, w.held.Version)
-		switch {
-		case errors.Is(err, ErrTooLarge) && out.encoding != driver.EncodingOmitted:
-			a.observe(ctx, EventCompletionFailed, &next, err)
-			out = out.omitted(err)
-			continue
-		case err != nil:
-			// Including ErrNoRecord: the record is gone, and an outcome creates none.
-			a.observe(ctx, EventCompletionFailed, &next, err)
-			return settlement{}
-		case current == nil:
-			a.observe(ctx, kind, &next, out.err)
-			if a.guard.cache != nil {
-				whole := next
-				whole.Result = out.result
-				a.guard.cache.put(&whole, now)
-			}
-			return settlement{stored: out.encoding != driver.EncodingOmitted, record: &next}
+	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}
+	r := a.guard.apply(ctx, w.seen, &change{opts: a.opts, by: by, out: out, random: &a.random, rounds: maxRounds})
+	switch r.end {
+	case endWritten:
+		a.observe(ctx, by.kind, r.record, r.out.err)
+		a.guard.remember(r.record, r.out, a.opts.now())
+		return settlement{stored: r.out.encoding != driver.EncodingOmitted, record: r.record}
+	case endAgreed:
+		return settlement{stored: true, record: r.record}
+	case endStanding:
+		if w.wrote(r.record.Version) { // our own transaction was applied after all
+			a.observe(ctx, EventCompleted, r.record, nil)
+		} else {
+			a.observeStanding(ctx, r.record, out)
 		}
-		now = a.opts.now()
-		switch decideLate(current, a.owner, a.fp, out.state, now) {
-		case lateContradict:
-			a.observe(ctx, EventContradicted, current, out.err)
-			kind = EventLateCompletion
-		case lateWrite:
-			kind = EventLateCompletion
-		case lateAgreed:
-			return settlement{stored: true, record: current}
-		case lateStanding:
-			switch {
-			case current.Version == w.doubts[""].version:
-				// Our own transaction was applied after all.
-				a.observe(ctx, EventCompleted, current, nil)
-			case current.Owner != a.owner:
-				a.observe(ctx, EventLeaseLost, current, out.err)
-			case !out.equals(current):
-				a.observe(ctx, EventContradicted, current, out.err)
-			}
-			return settlement{standing: current}
-		case lateLost:
-			a.observe(ctx, EventLeaseLost, current, out.err)
+		return settlement{standing: r.record}
+	case endLost:
+		if r.err == nil {
+			a.observe(ctx, EventLeaseLost, r.record, out.err)
 			return settlement{lost: true}
 		}
-		// Still ours: keep what others wrote into it, on the version that stands.
-		// A completed record stays, so a completion that met another write was
-		// not applied, and its id serves the next round. Any other outcome may
-		// have been applied and replaced before the reply came: its id must not
-		// come back.
-		if out.state != driver.StateCompleted {
-			version = a.random.draw()
-		}
-		w.meet(current)
 	}
-	a.observe(ctx, EventCompletionFailed, w.held, fmt.Errorf("the record changed %d times while its outcome was being written", maxSettleRounds))
+	a.observe(ctx, EventCompletionFailed, r.record, r.err)
 	return settlement{}
+}
+
+// observeStanding reports that another outcome than out stands: that of a later
+// run, or evidence.
+func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out outcome) {
+	switch {
+	case r.Owner != a.owner:
+		a.observe(ctx, EventLeaseLost, r, out.err)
+	case !out.equals(r):
+		a.observe(ctx, EventContradicted, r, out.err)
+	}
+}
+
+// outcomeWriter writes the outcome of the work of an attempt.
+type outcomeWriter struct {
+	a    *attempt
+	w    *work
+	out  outcome
+	kind EventKind // of the event, once it is written
+}
+
+func (o *outcomeWriter) meet(current *driver.Record) {
+	o.kind = EventLateCompletion
+	if current.Owner == o.a.owner && current.State != driver.StateCompleted {
+		o.w.meet(current)
+	}
+}
+
+// judge says what the outcome makes of current. The handler has returned, so the
+// record may expire before its lease ends.
+func (o *outcomeWriter) judge(current *driver.Record, now time.Time) judgement {
+	a, w := o.a, o.w
+	next := *current
+	next.Steps, next.Ref = w.steps, w.ref
+	if !w.began() {
+		next.OpenSince = a.openBefore
+	}
+	next = a.opts.transition(&next, o.out.state, o.out.reason, now)
+	switch decideLate(current, a.owner, a.fp, &next, now) {
+	case lateContradict:
+		return judgement{next: next, contradicts: true}
+	case lateWrite:
+		return judgement{next: next}
+	case lateAgreed:
+		return judgement{end: endAgreed}
+	case lateStanding:
+		return judgement{end: endStanding}
+	default:
+		return judgement{end: endLost}
+	}
+}
+
+// release frees the claim of a handler that was not entered.
+func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) {
+	ctx, cancel := a.opts.releaseContext(ctx)
+	defer cancel()
+	c := change{
+		opts:   a.opts,
+		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
+		random: &a.random,
+		rounds: 1, // another write is a later judgement of this claim
+		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
+			return judgement{next: a.released(current, reason, now)}
+		}),
+	}
+	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {
+		a.observe(ctx, EventRetryable, r.record, err)
+	} else if reason == driver.ReasonNoTime {
+		a.observe(ctx, EventCompletionFailed, r.record, r.err)
+	}
 }
 
 func settledEvent(s driver.State) EventKind {
@@ -105,28 +128,12 @@ func settledEvent(s driver.State) EventKind {
 	}
 }
 
-// putLarge writes a large result beside the record held, ahead of the outcome
-// and with a time budget of its own: two thirds of what is left, the rest is
-// the record's. A result that does not fit in is omitted.
-func (a *attempt) putLarge(ctx context.Context, held *driver.Record, version driver.Version, out outcome, now time.Time) outcome {
-	ctx, cancel := withinTwoThirds(ctx)
-	defer cancel()
-	expires := a.opts.transition(held, out.state, out.reason, version, now).Expires
-	chunked, err := a.guard.putChunks(ctx, a.id, version, out, expires)
-	if err != nil {
-		a.observe(ctx, EventCompletionFailed, held, err)
-		return out.omitted(err)
+// remember keeps a completed record in the cache, with its result.
+func (g *Guard) remember(r *driver.Record, out outcome, now time.Time) {
+	if g.cache == nil {
+		return
 	}
-	return chunked
-}
-
-// withinTwoThirds returns ctx, which has a deadline, with two thirds of its time.
-func withinTwoThirds(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, _ := ctx.Deadline()
-	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
-}
-
-// omitted returns the outcome without its result.
-func (o outcome) omitted(err error) outcome {
-	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, version: o.version, err: err}
+	whole := *r
+	whole.Result = out.result
+	g.cache.put(&whole, now)
 }

@@ -42,19 +42,25 @@ const (
 // makes an AtLeastOnce step safe, because a crash may fall between the effect
 // and the record of it.
 //
-// An error of fn is returned as it is and not recorded. Of this package it
-// returns [ErrStep] for a name or a type that cannot be, or for a result that is
-// too large, [ErrLeaseLost] if the record is not this run's any more,
-// [ErrSealed] after the handler has returned, and [ErrStore] if the mark of an
-// AtMostOnce step could not be written, so that fn was not called. If the result
-// of a step cannot be written the handler goes on, and the next write takes it
-// along.
+// An error of fn is returned and not recorded. [Final] and [Unknown] pass through
+// a step and declare for the handler; [NotExecuted] undoes the step and declares
+// nothing more. Step itself returns [ErrStep] for an invalid name or type, for a
+// recorded result of another type, or for a result that is too large;
+// [ErrLeaseLost] if another request owns the record; [ErrSealed] after the handler
+// has returned; and [ErrStore] if the mark of an AtMostOnce step could not be
+// written, so that fn was not called. Under [Resume] it refuses to run a step that
+// an earlier run may have begun longer than Options.DownstreamRetention ago, and
+// the record becomes unknown. If the result of a step cannot be written the
+// handler goes on, and the next write takes it along. If evidence finished the
+// step meanwhile (see [ResolvedStep]), Step returns the recorded result.
 //
-// Outside an execution fn simply runs.
+// Outside a guarded handler fn runs without a record, and a warning is logged
+// once per process.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error), optFns ...func(*StepOptions)) (T, error) {
 	var v T
 	e, ok := FromContext(ctx)
 	if !ok {
+		warnOutside(ctx, "Step")
 		return fn(ctx)
 	}
 	var o StepOptions
@@ -70,10 +76,9 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	}
 	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics the step stays begun
 	if err != nil {
-		e.leaveStep(s, err)
-		return v, err
+		return v, e.leaveStep(s, err)
 	}
-	return v, e.finishStep(ctx, s, v)
+	return v, e.finishStep(ctx, s, &v)
 }
 
 // checkStepName reports what is wrong with the name of a step.
@@ -86,12 +91,13 @@ func checkStepName(name string) error {
 
 const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
 
-// declares reports whether the operation has a step of that name.
-func (o *Options) declares(name string) bool {
-	if len(o.Steps) == 0 {
+// declares reports whether an operation that declared these steps has one of
+// that name.
+func declares(steps []string, name string) bool {
+	if len(steps) == 0 {
 		return true
 	}
-	for _, declared := range o.Steps {
+	for _, declared := range steps {
 		if rest, found := strings.CutPrefix(name, declared); found && (rest == "" || rest[0] == '/') {
 			return true
 		}
@@ -103,7 +109,7 @@ func (o *Options) declares(name string) bool {
 // would do again what it did, under another name.
 func (o *Options) checkRecorded(r *driver.Record) error {
 	for _, s := range r.Steps {
-		if !o.declares(s.Name) {
+		if !declares(o.Steps, s.Name) {
 			return &StepError{Step: s.Name, Problem: "is recorded and not declared in Options.Steps; deploy code that knows it, or resolve the record"}
 		}
 	}

@@ -118,8 +118,8 @@ func TestStepOutcomes(t *testing.T) {
 	}{
 		{"Resume, at least once, fails", resume("s"), nil, errDown, nil, driver.StateRetryable, driver.ReasonHandlerError, 1},
 		{"Resume, at most once, fails", resume("s"), atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
-		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonNotExecuted, 0},
-		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonNotExecuted, 0},
+		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
+		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
 		{"Resume, at most once, fails, handler says Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, driver.StateCompleted, driver.ReasonFinal, 0},
 		{"Resume, at most once, fails, handler goes on", resume("s"), atMostOnce, errDown, func(error) error { return nil }, driver.StateCompleted, driver.ReasonResult, 0},
 		{"NotExecuted after a step is ignored", resume("s"), nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateRetryable, driver.ReasonHandlerError, 1},
@@ -143,7 +143,7 @@ func TestStepOutcomes(t *testing.T) {
 			key := newKey()
 			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 				_, err := idempotent.Step(ctx, "s", func(context.Context) (int, error) { return 1, test.step }, stepFns...)
-				if err != test.step {
+				if !errors.Is(err, test.step) {
 					t.Errorf("the step returned %v, want %v", err, test.step)
 				}
 				if test.handler != nil {
@@ -206,7 +206,7 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 				t.Errorf("the step ran %d times", ran)
 			}
 			// Evidence that it did not happen lets it run.
-			if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted()); err != nil {
+			if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ProvenNotExecuted(record(t, store, key).Token())); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := idempotent.Do(t.Context(), g, key, handler); err != nil || ran != 2 {

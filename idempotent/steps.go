@@ -1,6 +1,7 @@
 package idempotent
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,10 +32,6 @@ var stepCodec = &jsonCodec{}
 // The functions below work on the steps of a record, which are in the order of
 // their names. None changes what it is given.
 
-func findStep(steps []driver.StepRecord, name string) (int, bool) {
-	return slices.BinarySearchFunc(steps, name, func(s driver.StepRecord, name string) int { return strings.Compare(s.Name, name) })
-}
-
 func withStep(steps []driver.StepRecord, s driver.StepRecord) []driver.StepRecord {
 	i, found := findStep(steps, s.Name)
 	if found {
@@ -51,6 +48,23 @@ func withoutStep(steps []driver.StepRecord, name string) []driver.StepRecord {
 		return steps
 	}
 	return slices.Delete(slices.Clone(steps), i, i+1)
+}
+
+func findStep(steps []driver.StepRecord, name string) (int, bool) {
+	return slices.BinarySearchFunc(steps, name, func(s driver.StepRecord, name string) int { return strings.Compare(s.Name, name) })
+}
+
+// finished reports whether the step of that name has a result.
+func finished(steps []driver.StepRecord, name string) bool {
+	i, found := findStep(steps, name)
+	return found && steps[i].Finished
+}
+
+// sameSteps reports whether two lists say the same of every step.
+func sameSteps(a, b []driver.StepRecord) bool {
+	return slices.EqualFunc(a, b, func(a, b driver.StepRecord) bool {
+		return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
+	})
 }
 
 // finishedSteps returns the steps that have a result.

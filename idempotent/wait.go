@@ -47,14 +47,14 @@ func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *drive
 	case <-ctx.Done():
 		return nil, false, nil
 	}
-	r, err = a.guard.store.Get(ctx, a.id)
+	r, err = a.get(ctx)
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		return nil, true, nil
 	case ctx.Err() != nil:
 		return nil, false, nil // the caller has gone: the store's error is only that
 	case err != nil:
-		return nil, false, storeError(a.id, "get", err)
+		return nil, false, storeError(a.id, driver.OpGet, err)
 	}
 	return r, true, nil
 }

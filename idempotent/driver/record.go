@@ -61,21 +61,22 @@ func ParseState(code string) (State, error) {
 type Reason string
 
 const (
-	ReasonClaimed      Reason = "claimed"       // a request began
-	ReasonTakenOver    Reason = "taken_over"    // a later request began on the record of an earlier one
-	ReasonResult       Reason = "result"        // the handler returned
-	ReasonFinal        Reason = "final"         // the handler returned a Final error
-	ReasonOmitted      Reason = "omitted"       // the handler returned, but its result could not be stored
-	ReasonNotExecuted  Reason = "not_executed"  // the handler proved that nothing happened
-	ReasonNoTime       Reason = "no_time"       // the claim left too little time to begin
-	ReasonReleased     Reason = "released"      // a claim whose reply never came was given up
-	ReasonHandlerError Reason = "handler_error" // the handler failed
-	ReasonPanic        Reason = "panic"         // the handler panicked or ended its goroutine
-	ReasonUnknown      Reason = "unknown"       // the handler returned an Unknown error
-	ReasonLeaseEnded   Reason = "lease_ended"   // the owner never reported
-	ReasonResolved     Reason = "resolved"      // evidence from outside
-	ReasonCommitted    Reason = "committed"     // the handler's transaction stored the outcome
-	ReasonInterrupted  Reason = "interrupted"   // an AtMostOnce step began and did not finish
+	ReasonClaimed       Reason = "claimed"        // a request began
+	ReasonTakenOver     Reason = "taken_over"     // a later request began on the record of an earlier one
+	ReasonResult        Reason = "result"         // the handler returned
+	ReasonFinal         Reason = "final"          // the handler returned a Final error
+	ReasonOmitted       Reason = "omitted"        // the handler returned, but its result could not be stored
+	ReasonNotExecuted   Reason = "not_executed"   // the handler proved that nothing happened
+	ReasonNoTime        Reason = "no_time"        // the claim left too little time to begin
+	ReasonReleased      Reason = "released"       // a claim whose reply never came was given up
+	ReasonHandlerError  Reason = "handler_error"  // the handler failed
+	ReasonPanic         Reason = "panic"          // the handler panicked or ended its goroutine
+	ReasonUnknown       Reason = "unknown"        // the handler returned an Unknown error
+	ReasonLeaseEnded    Reason = "lease_ended"    // the owner never reported
+	ReasonResolved      Reason = "resolved"       // evidence from outside
+	ReasonCommitted     Reason = "committed"      // the handler's transaction stored the outcome
+	ReasonKeysForgotten Reason = "keys_forgotten" // the provider may have forgotten the downstream key of an open step
+	ReasonInterrupted   Reason = "interrupted"    // an AtMostOnce step began and did not finish
 )
 
 // Version is the write id of a record: 128 random bits, drawn anew for every

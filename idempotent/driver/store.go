@@ -93,3 +93,18 @@ var ErrTooLarge = errors.New("idempotent: the record is larger than the store ca
 // ErrNotApplied matches the error of a [Transaction] that was refused as a
 // whole: nothing was written.
 var ErrNotApplied = errors.New("idempotent: nothing was written")
+
+// Op names what a store was asked to do.
+type Op string
+
+// The operations of a store, as an error names them.
+const (
+	OpInsert     Op = "insert"
+	OpReplace    Op = "replace"
+	OpGet        Op = "get"
+	OpTransact   Op = "transact"
+	OpPutChunks  Op = "put_chunks"
+	OpGetChunks  Op = "get_chunks"
+	OpListDue    Op = "list_due"
+	OpUnreadable Op = "read" // the store answered with a record of an unknown state
+)

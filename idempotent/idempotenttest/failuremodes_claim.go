@@ -127,7 +127,7 @@ var claimScenarios = []scenario{
 		b := l.worker()
 		b.wantRefused(idempotent.ErrUnresolved)
 		// The reconciler asks the provider by the downstream key: it knows nothing.
-		l.must(b.resolve(idempotent.ProvenNotExecuted()))
+		l.must(b.notExecuted())
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},

@@ -25,7 +25,7 @@ var evidenceScenarios = []scenario{
 	{"FM46_TwoReconcilers_ResultThenNothing", func(l *lab) {
 		l.unknown()
 		l.must(l.worker().resolve(idempotent.ResolvedFinal("declined", "The card was declined.")))
-		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrSettled)
+		l.mustBe(l.worker().notExecuted(), idempotent.ErrSettled)
 		_, err := l.worker().do(l.never())
 		var final *idempotent.FinalError
 		if !errors.As(err, &final) || final.Code != "declined" {
@@ -36,7 +36,7 @@ var evidenceScenarios = []scenario{
 		// That something happened is stronger evidence than that nothing was
 		// found: it is taken, and the contradiction is reported.
 		l.unknown()
-		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+		l.must(l.worker().notExecuted())
 		l.must(l.worker().found("ch_found"))
 		l.wantEvents(idempotent.EventContradicted)
 		l.worker().wantReplay("ch_found")
@@ -44,7 +44,7 @@ var evidenceScenarios = []scenario{
 	{"FM46_TheSameEvidenceTwice", func(l *lab) {
 		l.unknown()
 		for range 2 {
-			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+			l.must(l.worker().notExecuted())
 		}
 		for range 2 {
 			l.must(l.worker().found("ch_found"))
@@ -95,23 +95,23 @@ var evidenceScenarios = []scenario{
 	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
 		a := l.worker()
 		_, err := a.do(func(context.Context) (string, error) {
-			l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
+			l.mustBe(l.worker().notExecuted(), idempotent.ErrInProgress)
 			l.wantState(driver.StateInProgress)
 			return "", errNoReply
 		})
 		l.mustBe(err, errNoReply)
 		// Unknown now, and the lease is still live: a call may still be under way.
 		l.wantState(driver.StateUnknown)
-		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted()), idempotent.ErrInProgress)
+		l.mustBe(l.worker().notExecuted(), idempotent.ErrInProgress)
 		l.wantState(driver.StateUnknown)
 		l.endLease()
-		l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+		l.must(l.worker().notExecuted())
 		l.worker().wantRuns("ch_b")
 	}},
 	{"FM61_NotExecutedButItWas", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
 			l.endLease()
-			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+			l.must(l.worker().notExecuted())
 			l.wantState(driver.StateRetryable)
 			return l.charge("ch_a")(ctx)
 		})
@@ -126,7 +126,7 @@ var evidenceScenarios = []scenario{
 	{"FM61_NotExecutedButNobodyKnows", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			l.endLease()
-			l.must(l.worker().resolve(idempotent.ProvenNotExecuted()))
+			l.must(l.worker().notExecuted())
 			l.effects.Add(1)
 			return "", errNoReply
 		})

@@ -227,3 +227,8 @@ func (l *lab) mustBe(err, want error) {
 		l.Fatalf("got error %v, want %v", err, want)
 	}
 }
+
+// notExecuted resolves the record by proof that its current attempt did nothing.
+func (w *worker) notExecuted() error {
+	return w.resolve(idempotent.ProvenNotExecuted(w.record().Token()))
+}

@@ -80,7 +80,7 @@ func (l *lab) getsOn() {
 			if l.history.mayHaveRun(l.record().Owner) {
 				l.must(w.found("ch_found"))
 			} else {
-				l.must(w.resolve(idempotent.ProvenNotExecuted()))
+				l.must(w.notExecuted())
 			}
 		default:
 			l.Fatalf("a request got error %v, and nothing was wrong any more", err)
