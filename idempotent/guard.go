@@ -42,6 +42,7 @@ func newGuard(store driver.Store, opts *Options) *Guard {
 // With returns a guard over the same store with changed options: for an
 // adapter that wants them checked once, when it is built. Its cache is its own.
 func (g *Guard) With(optFns ...func(*Options)) (*Guard, error) {
+	g.mustExist("With")
 	opts, err := g.opts.with(optFns)
 	if err != nil {
 		return nil, err
@@ -49,8 +50,16 @@ func (g *Guard) With(optFns ...func(*Options)) (*Guard, error) {
 	return newGuard(g.store, opts), nil
 }
 
+// mustExist panics with a text that helps if g is nil.
+func (g *Guard) mustExist(function string) {
+	if g == nil {
+		panic("idempotent: " + function + ": the guard is nil; make one with New")
+	}
+}
+
 // options returns the guard's options changed by optFns.
 func (g *Guard) options(optFns []func(*Options)) (*Options, error) {
+	g.mustExist("Do")
 	if len(optFns) == 0 {
 		return &g.opts, nil
 	}

@@ -95,6 +95,7 @@ func Later(d time.Duration) Resolution { return Resolution{later: d} }
 // without a record of that id or with an expired one. Any other failure of the
 // store is [ErrStore]; it is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
+	g.mustExist("Resolve")
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 // A result that was omitted, is missing or was altered, and a record that is not
 // completed, are a [*ReplayUnavailableError].
 func (g *Guard) Stored(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
+	g.mustExist("Stored")
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}

@@ -1,0 +1,244 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// What an inner guarded call returned declares nothing for the operation around
+// it: the inner NotExecuted says nothing of the outer handler's own effects.
+func TestInnerErrorsDeclareNothing(t *testing.T) {
+	t.Parallel()
+	for name, declared := range map[string]error{
+		"NotExecuted": idempotent.NotExecuted(errDown),
+		"Final":       idempotent.Final("declined", ""),
+		"Unknown":     idempotent.Unknown(errDown),
+	} {
+		for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
+			w := newWorkshop()
+			g := w.guard(t, func(o *idempotent.Options) { o.Recovery = recovery })
+			inner := newKey()
+			charges := 0
+			_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+				charges++
+				return idempotent.Do(ctx, g, inner, func(context.Context) (string, error) { return "", declared })
+			})
+			want := driver.StateUnknown
+			if recovery == idempotent.Rerun {
+				want = driver.StateRetryable
+			}
+			if r := w.record(t); r.State != want || r.Reason != driver.ReasonHandlerError {
+				t.Errorf("inner %s under %s: the outer record is %s (%s), want %s", name, recovery, r.State, r.Reason, want)
+			}
+			// The outermost caller gets the bare error: Lambda reports its type.
+			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", declared) || !errors.Is(err, declared) {
+				t.Errorf("inner %s: the caller gets a %T", name, err)
+			}
+		}
+	}
+}
+
+// Inside the outer handler the inner error can be examined as ever.
+func TestInnerErrorsCanBeExamined(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		_, err := idempotent.Do(ctx, g, newKey(), func(context.Context) (string, error) { return "", idempotent.Final("declined", "no funds") })
+		var final *idempotent.FinalError
+		if !errors.As(err, &final) || final.Code != "declined" || err.Error() != "declined: no funds" {
+			t.Errorf("the inner call returned %v", err)
+		}
+		key := newKey()
+		key.Fingerprint = idempotent.FingerprintBytes([]byte("first"))
+		_, _ = idempotent.Do(ctx, g, key, charged)
+		key.Fingerprint = idempotent.FingerprintBytes([]byte("second"))
+		if _, err := idempotent.Do(ctx, g, key, charged); !errors.Is(err, idempotent.ErrMismatch) {
+			t.Errorf("the guard's own error: %v", err)
+		}
+		return "", nil
+	})
+}
+
+// Final and Unknown pass through a step; NotExecuted undoes the step and declares
+// nothing more for the handler that returns it unchanged.
+func TestStepErrorsAndDeclarations(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		recovery idempotent.Recovery
+		err      error
+		state    driver.State
+		reason   driver.Reason
+		steps    int
+	}{
+		{"Final", idempotent.Reconcile, idempotent.Final("declined", ""), driver.StateCompleted, driver.ReasonFinal, 0},
+		{"wrapped Final", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.Final("declined", "")), driver.StateCompleted, driver.ReasonFinal, 0},
+		{"Unknown", idempotent.Resume, idempotent.Unknown(errDown), driver.StateUnknown, driver.ReasonUnknown, 1},
+		{"NotExecuted under Reconcile", idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown, driver.ReasonHandlerError, 0},
+		{"NotExecuted under Resume", idempotent.Resume, idempotent.NotExecuted(errDown), driver.StateRetryable, driver.ReasonHandlerError, 0},
+		{"wrapped NotExecuted", idempotent.Resume, fmt.Errorf("charge: %w", idempotent.NotExecuted(errDown)), driver.StateRetryable, driver.ReasonHandlerError, 1},
+	} {
+		w := newWorkshop()
+		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
+		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", row.err })
+		})
+		if r := w.record(t); r.State != row.state || r.Reason != row.reason || len(r.Steps) != row.steps {
+			t.Errorf("%s: the record is %s (%s) with %d steps, want %s (%s) with %d", row.name, r.State, r.Reason, len(r.Steps), row.state, row.reason, row.steps)
+		}
+		if !errors.Is(err, row.err) || fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.err) {
+			t.Errorf("%s: the caller gets %T %v", row.name, err, err)
+		}
+	}
+}
+
+// A panic proves nothing; it can say that it does not know.
+func TestPanicDeclaresNoProof(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		recovery idempotent.Recovery
+		value    any
+		state    driver.State
+	}{
+		{idempotent.Reconcile, idempotent.NotExecuted(errDown), driver.StateUnknown},
+		{idempotent.Reconcile, idempotent.Final("x", ""), driver.StateUnknown},
+		{idempotent.Rerun, idempotent.NotExecuted(errDown), driver.StateRetryable},
+		{idempotent.Rerun, idempotent.Unknown(errDown), driver.StateUnknown},
+	} {
+		w := newWorkshop()
+		g := w.guard(t, func(o *idempotent.Options) { o.Recovery = row.recovery })
+		func() {
+			defer func() {
+				if got := recover(); got != row.value {
+					t.Errorf("the panic was raised again as %v", got)
+				}
+			}()
+			_, _ = w.do(t, g, func(context.Context) (string, error) { panic(row.value) })
+		}()
+		if r := w.record(t); r.State != row.state {
+			t.Errorf("%s, %T: the record is %s (%s), want %s", row.recovery, row.value, r.State, r.Reason, row.state)
+		}
+	}
+}
+
+// The log names a declaration that was ignored and what to return instead, once
+// for each guard and kind, and never the error's text.
+func TestIgnoredDeclarationsAreLogged(t *testing.T) {
+	t.Parallel()
+	refused := fmt.Errorf("%w: sold out", idempotent.ErrNotApplied)
+	for _, row := range []struct {
+		name     string
+		recovery idempotent.Recovery
+		handler  func(context.Context) (string, error)
+		says     string // empty: nothing is logged
+	}{
+		{"wrapped", idempotent.Rerun, returns(fmt.Errorf("secret: %w", idempotent.NotExecuted(errDown))), "counts only as the outermost error"},
+		{"joined", idempotent.Rerun, returns(errors.Join(errDown, idempotent.NotExecuted(errDown))), "counts only as the outermost error"},
+		{"after a step", idempotent.Rerun, func(ctx context.Context) (string, error) {
+			_, _ = idempotent.Step(ctx, "s", charged)
+			return "", idempotent.NotExecuted(errDown)
+		}, "before any step has begun"},
+		{"of a step", idempotent.Rerun, func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "s", returns(idempotent.NotExecuted(errDown)))
+		}, "return idempotent.NotExecuted(err)"},
+		{"no declaration", idempotent.Reconcile, returns(errDown), "left its record unknown"},
+		{"a refused transaction", idempotent.Reconcile, returns(refused), "declare Rerun, or return idempotent.NotExecuted(err)"},
+		{"a refused transaction under Rerun", idempotent.Rerun, returns(refused), ""},
+		{"declared", idempotent.Reconcile, returns(idempotent.NotExecuted(refused)), ""},
+		{"no declaration under Rerun", idempotent.Rerun, returns(errDown), ""},
+	} {
+		var log bytes.Buffer
+		w := newWorkshop()
+		g := w.guard(t, func(o *idempotent.Options) {
+			o.Recovery, o.Logger = row.recovery, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		for range 2 {
+			w.key = newKey()
+			_, _ = w.do(t, g, row.handler)
+		}
+		text := log.String()
+		if lines := strings.Count(text, "\n"); (row.says == "") != (lines == 0) || lines > 1 || !strings.Contains(text, row.says) || strings.Contains(text, "secret") {
+			t.Errorf("%s: logged %q, want one line that says %q", row.name, text, row.says)
+		}
+	}
+}
+
+func returns(err error) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return "", err }
+}
+
+// A refusal speaks of the transaction, not of what the handler did before it.
+func TestRefusedTransactionDeclaresNothing(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		recovery idempotent.Recovery
+		wrap     func(error) error
+		state    driver.State
+		runs     bool
+	}{
+		{idempotent.Reconcile, func(err error) error { return err }, driver.StateUnknown, false},
+		{idempotent.Reconcile, idempotent.NotExecuted, driver.StateRetryable, true},
+		{idempotent.Resume, func(err error) error { return err }, driver.StateRetryable, true},
+		{idempotent.Rerun, func(err error) error { return err }, driver.StateRetryable, true},
+	} {
+		w := newWorkshop()
+		g := w.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = row.recovery, []string{"charge"} })
+		refuse := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errRefused }
+		_, err := w.do(t, g, func(ctx context.Context) (string, error) { return "", row.wrap(commit(ctx, "x", refuse)) })
+		if !errors.Is(err, idempotent.ErrNotApplied) {
+			t.Errorf("%s: the caller gets %v", row.recovery, err)
+		}
+		if r := w.record(t); r.State != row.state {
+			t.Errorf("%s: the record is %s (%s), want %s", row.recovery, r.State, r.Reason, row.state)
+		}
+		ran := false
+		_, err = w.do(t, g, func(context.Context) (string, error) { ran = true; return "", nil })
+		if ran != row.runs || (err == nil) != row.runs {
+			t.Errorf("%s: the next request ran: %t, %v", row.recovery, ran, err)
+		}
+	}
+}
+
+// A guard that is disabled says so once.
+func TestDisabledIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	g, _ := newGuard(t, func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 2 {
+		if _, err := idempotent.Do(t.Context(), g, newKey(), charged); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled") {
+		t.Errorf("logged %q", text)
+	}
+}
+
+// A guard that is nil panics with what to do.
+func TestNilGuard(t *testing.T) {
+	t.Parallel()
+	var g *idempotent.Guard
+	for name, use := range map[string]func(){
+		"Do":      func() { _, _ = idempotent.Do(t.Context(), g, newKey(), charged) },
+		"With":    func() { _, _ = g.With() },
+		"Resolve": func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
+		"Stored":  func() { _, _, _ = g.Stored(t.Context(), driver.Record{}) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, name+": the guard is nil; make one with New") {
+					t.Errorf("%s: panicked with %q", name, text)
+				}
+			}()
+			use()
+		}()
+	}
+}

@@ -1,0 +1,373 @@
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// A webhook about the first attempt, delivered late, must not release the second
+// one, whose charge went through.
+func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t)
+	_, _ = w.do(t, g, noAnswer)
+	first := w.record(t).Token()
+	w.clock.Advance(time.Hour)
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); err != nil {
+		t.Fatal(err)
+	}
+	charges := 0
+	var second string
+	_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		second = e.Token()
+		charges++
+		return "", errDown // the charge went through, and its reply was lost
+	})
+	w.clock.Advance(time.Hour)
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); !errors.Is(err, idempotent.ErrStaleEvidence) {
+		t.Errorf("evidence about the first attempt: got error %v, want ErrStaleEvidence", err)
+	}
+	if _, err := w.do(t, g, forbidden(t)); !errors.Is(err, idempotent.ErrUnresolved) || charges != 1 {
+		t.Errorf("a retry got error %v after %d charges", err, charges)
+	}
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(second)); err != nil || second == first {
+		t.Errorf("evidence about the second attempt: %v", err)
+	}
+}
+
+// The whole outcome can be reported once the handler cannot be at work any more.
+// Until then a webhook is refused, so that a handler's own Commit cannot meet it.
+func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
+	t.Parallel()
+	for name, evidence := range map[string]idempotent.Resolution{
+		"a result":  idempotent.Resolved("by a webhook"),
+		"final":     idempotent.ResolvedFinal("declined", ""),
+		"no result": idempotent.ResolvedWithoutResult(),
+	} {
+		w := newWorkshop()
+		g := w.guard(t)
+		booked := false
+		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+			var busy *idempotent.InProgressError
+			if err := g.Resolve(t.Context(), w.key.RecordID(), evidence); !errors.As(err, &busy) || busy.RetryAfter != 12*time.Second {
+				t.Errorf("%s, while the handler runs: got error %v, want to wait 12s", name, err)
+			}
+			err := commit(ctx, "booked", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+				booked = true
+				return w.Replace(ctx, next, was)
+			})
+			return "booked", err
+		})
+		if err != nil || out.Value != "booked" || !booked {
+			t.Errorf("%s: the caller gets %q, %v; booked %t", name, out.Value, err, booked)
+		}
+	}
+}
+
+// Evidence about one step is recorded while the handler runs, its own Step gets
+// it, and the handler's outcome is its own to report.
+func TestStepEvidenceWhileTheHandlerRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t, resume("charge", "ship"))
+	id := w.key.RecordID()
+	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		charge, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) {
+			// The webhook is faster than the provider's reply.
+			return "ch_reply", g.Resolve(t.Context(), id, idempotent.ResolvedStep("charge", "ch_webhook"))
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if s, _ := w.record(t).Step("charge"); !s.Finished || s.By != driver.StepByEvidence || w.record(t).State != driver.StateInProgress {
+			t.Errorf("the step is %+v in a record that is %s", s, w.record(t).State)
+		}
+		shipped, err := idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return "sh_1", nil })
+		return charge + " " + shipped, err
+	})
+	if err != nil || out.Value != "ch_webhook sh_1" || !out.Stored {
+		t.Errorf("got %+v, %v", out, err)
+	}
+}
+
+// Evidence about a step lets the next request continue, if the promise does and
+// the lease has ended; then the client gets the whole result, and what was not
+// done is done.
+func TestStepEvidenceAfterACrash(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		declare func(*idempotent.Options)
+		mode    []func(*idempotent.StepOptions)
+		want    driver.State
+	}{
+		"Resume":                {resume("charge", "ship"), nil, driver.StateRetryable},
+		"Resume, AtMostOnce":    {resume("charge", "ship"), fnsStep(atMostOnce), driver.StateRetryable},
+		"Rerun":                 {func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, nil, driver.StateRetryable},
+		"Reconcile: it remains": {func(*idempotent.Options) {}, nil, driver.StateUnknown},
+	} {
+		w := newWorkshop()
+		g := w.guard(t, row.declare)
+		charged := 0
+		w.dies(t, row.declare, func(ctx context.Context) {
+			_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { charged++; return "", errDown }, row.mode...)
+		})
+		w.clock.Advance(time.Hour)
+		if _, err := idempotent.ReconcileDue(t.Context(), g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true }); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r := w.record(t); r.State != row.want {
+			t.Errorf("%s: the record is %s (%s), want %s", name, r.State, r.Reason, row.want)
+		}
+		if row.want != driver.StateRetryable {
+			if r := w.record(t); r.Due.IsZero() || !r.Expires.IsZero() {
+				t.Errorf("%s: due %s, expires %s", name, r.Due, r.Expires)
+			}
+			continue
+		}
+		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+			charge, err := idempotent.Step(ctx, "charge", forbidden(t), row.mode...)
+			if err != nil {
+				return "", err
+			}
+			return idempotent.Step(ctx, "ship", func(context.Context) (string, error) { return charge + " shipped", nil })
+		})
+		if err != nil || out.Value != "ch_1 shipped" || charged != 1 {
+			t.Errorf("%s: got %q, %v after %d charges", name, out.Value, err, charged)
+		}
+	}
+}
+
+func fnsStep(f ...func(*idempotent.StepOptions)) []func(*idempotent.StepOptions) { return f }
+
+// A CommitStep that meets evidence fails closed: the evidence does not hold the
+// writes that belong to the step.
+func TestCommitStepMeetsEvidence(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t, resume("order"))
+	booked := 0
+	_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("order", "by evidence")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := idempotent.CommitStep(ctx, "order", "by the run", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+			met, err := w.Replace(ctx, next, was)
+			if met == nil && err == nil {
+				booked++
+			}
+			return met, err
+		})
+		return "", err
+	})
+	if !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, idempotent.ErrStep) || booked != 0 {
+		t.Errorf("got error %v with %d bookings, want the transaction refused", err, booked)
+	}
+}
+
+// What evidence about a step may not do.
+func TestStepEvidenceRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := resume("charge", "ship")
+	g, id := w.guard(t, declare), w.key.RecordID()
+	w.dies(t, declare, func(ctx context.Context) {
+		_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+	})
+	resolve := func(r idempotent.Resolution) error { return g.Resolve(t.Context(), id, r) }
+	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); !errors.Is(err, idempotent.ErrInProgress) {
+		t.Errorf("a correction while the handler may be at work: %v", err)
+	}
+	w.clock.Advance(time.Hour)
+	for name, row := range map[string]struct {
+		evidence idempotent.Resolution
+		want     error
+	}{
+		"a step that is not declared": {idempotent.ResolvedStep("refund", "re_1"), idempotent.ErrStep},
+		"a name that is invalid":      {idempotent.ResolvedStep("a b", "x"), idempotent.ErrStep},
+		"another result":              {idempotent.ResolvedStep("charge", "ch_2"), idempotent.ErrSettled},
+		"a result that is too large":  {idempotent.ResolvedStep("ship", noise(100_000)), idempotent.ErrStep},
+		"a result that JSON cannot":   {idempotent.ResolvedStep("ship", func() {}), idempotent.ErrStep},
+	} {
+		before := w.record(t).Version
+		if err := resolve(row.evidence); !errors.Is(err, row.want) || w.record(t).Version != before {
+			t.Errorf("%s: got error %v, want %v and nothing written", name, err, row.want)
+		}
+	}
+	if err := resolve(idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+		t.Errorf("the same result: %v", err)
+	}
+	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); err != nil {
+		t.Errorf("a correction: %v", err)
+	}
+	out, err := w.do(t, g, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "charge", forbidden(t)) })
+	if err != nil || out.Value != "ch_2" {
+		t.Errorf("got %q, %v", out.Value, err)
+	}
+	if err := resolve(idempotent.ResolvedStep("charge", "ch_2")); !errors.Is(err, idempotent.ErrSettled) {
+		t.Errorf("once the record is completed: %v", err)
+	}
+}
+
+// Another AtMostOnce step that is open keeps the record unknown.
+func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := resume("charge", "ship")
+	g, id := w.guard(t, declare), w.key.RecordID()
+	w.dies(t, declare, func(ctx context.Context) {
+		for _, name := range []string{"charge", "ship"} {
+			_, _ = idempotent.Step(ctx, name, func(context.Context) (string, error) { return "", errDown }, atMostOnce)
+		}
+	})
+	w.clock.Advance(time.Hour)
+	for _, row := range []struct {
+		step string
+		want driver.State
+	}{{"charge", driver.StateInProgress}, {"ship", driver.StateRetryable}} {
+		if err := g.Resolve(t.Context(), id, idempotent.ResolvedStep(row.step, "x")); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.record(t).State; got != row.want {
+			t.Errorf("after evidence about %s the record is %s, want %s", row.step, got, row.want)
+		}
+	}
+}
+
+// A process that dies inside its first step leaves nothing in the record. Released,
+// the record stays due and does not expire, and its resolver is asked.
+func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := resume("charge")
+	g := w.guard(t, declare)
+	w.dies(t, declare, func(context.Context) {})
+	var token string
+	asked := 0
+	resolve := func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+		asked++
+		token = r.Token()
+		return idempotent.Later(0), nil
+	}
+	for range 3 { // for days
+		w.clock.Advance(48 * time.Hour)
+		if _, err := idempotent.ReconcileDue(t.Context(), g, resolve); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := w.record(t); asked != 3 || r.State != driver.StateRetryable || r.Due.IsZero() || !r.Expires.IsZero() || r.OpenSince.IsZero() {
+		t.Errorf("the resolver was asked %d times; the record is %s, due %s, expires %s", asked, r.State, r.Due, r.Expires)
+	}
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(token)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(t); !r.Due.IsZero() || !r.Expires.Equal(w.clock.Now().Add(24*time.Hour).Truncate(time.Millisecond)) || !r.OpenSince.IsZero() {
+		t.Errorf("after the evidence it is due %s and expires %s", r.Due, r.Expires)
+	}
+}
+
+// A claim that was given up before its handler ran leaves open what was open
+// before, and nothing else.
+func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{false, true} {
+		w := newWorkshop()
+		declare := resume("charge")
+		g := w.guard(t, declare)
+		if before {
+			w.dies(t, declare, func(context.Context) {})
+			w.clock.Advance(time.Hour)
+		}
+		ctx, cancel := context.WithCancel(w.clock.Invocation(t.Context(), 10*time.Second))
+		store := watch()
+		store.Store = w.Store
+		late, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
+		_ = g
+		store.insert = func(r driver.Record) (*driver.Record, error) { // the client goes away during the claim
+			met, err := w.Insert(t.Context(), r, w.clock.Now())
+			if met == nil {
+				cancel()
+			}
+			return met, err
+		}
+		store.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
+			met, err := w.Replace(ctx, r, w.record(t).Version)
+			cancel()
+			return met, err
+		}
+		if _, err := idempotent.Do(ctx, late, w.key, forbidden(t)); !errors.Is(err, idempotent.ErrNoTime) {
+			t.Fatalf("got error %v", err)
+		}
+		if r := w.record(t); r.State != driver.StateRetryable || r.OpenSince.IsZero() == before || r.Due.IsZero() == before {
+			t.Errorf("open before: %t; the record is %s, open since %s, due %s", before, r.State, r.OpenSince, r.Due)
+		}
+	}
+}
+
+// A provider forgets downstream keys. Past that time a step that an earlier run
+// may have begun is not run again: the record becomes unknown.
+func TestForgottenDownstreamKeys(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		after   time.Duration
+		handler func(err error) error // what the handler makes of the step's error
+		runs    bool
+	}{
+		"in time":               {59 * time.Minute, func(err error) error { return err }, true},
+		"too late":              {61 * time.Minute, func(err error) error { return err }, false},
+		"too late, swallowed":   {61 * time.Minute, func(error) error { return nil }, false},
+		"too late, and Final":   {61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
+		"too late, and another": {61 * time.Minute, func(error) error { return errDown }, false},
+	} {
+		w := newWorkshop()
+		declare := func(o *idempotent.Options) {
+			resume("reserve", "charge")(o)
+			o.DownstreamRetention = time.Hour
+		}
+		g := w.guard(t, declare)
+		w.dies(t, declare, func(ctx context.Context) {
+			_, _ = idempotent.Step(ctx, "reserve", func(context.Context) (string, error) { return "r_1", nil })
+		})
+		w.clock.Advance(row.after)
+		ran := false
+		_, err := w.do(t, g, func(ctx context.Context) (string, error) {
+			if v, err := idempotent.Step(ctx, "reserve", forbidden(t)); err != nil || v != "r_1" {
+				t.Errorf("%s: the finished step gives %q, %v", name, v, err)
+			}
+			v, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) { ran = true; return "ch_1", nil })
+			if !row.runs && (!errors.Is(err, idempotent.ErrStep) || !idempotent.IsUnknown(err)) {
+				t.Errorf("%s: the step returned %v", name, err)
+			}
+			return v, row.handler(err)
+		})
+		want := driver.StateCompleted
+		if !row.runs {
+			want = driver.StateUnknown
+		}
+		if r := w.record(t); ran != row.runs || r.State != want || (err == nil) != row.runs {
+			t.Errorf("%s: ran %t, the record is %s (%s), the caller gets error %v", name, ran, r.State, r.Reason, err)
+		}
+		if row.runs {
+			continue
+		}
+		// Evidence that nothing is open lets it run with its key anew.
+		w.clock.Advance(time.Hour)
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(w.record(t).Token())); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+		}); err != nil || out.Value != "ch_1" {
+			t.Errorf("%s: after the evidence: %q, %v", name, out.Value, err)
+		}
+	}
+}
