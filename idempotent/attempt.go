@@ -100,6 +100,13 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	return r
 }
 
+// keysForgotten reports whether the provider may have forgotten the downstream
+// keys that earlier runs of this record used: running a step of theirs again with
+// such a key would repeat its effect.
+func (a *attempt) keysForgotten(now time.Time) bool {
+	return !a.openBefore.IsZero() && !now.Before(a.openBefore.Add(a.opts.DownstreamRetention))
+}
+
 // released returns the claim r of this attempt, whose handler was not entered,
 // as the next request may take it over: what was open before stays open.
 func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {

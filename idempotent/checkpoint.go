@@ -86,10 +86,10 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 			return &before, nil
 		}
 	}
-	if keysForgotten(w.seen, e.attempt.opts.now()) {
+	if e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
 			"may have begun at %s, and the provider may have forgotten its downstream key since (Options.DownstreamRetention); "+
-				"ask the provider what became of it and resolve the record", w.seen.OpenSince.Format("2006-01-02T15:04:05Z"))})
+				"ask the provider what became of it and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
 		return nil, w.forgotten
 	}
 	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})

@@ -63,7 +63,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 	t.Parallel()
 	declare := func(o *idempotent.Options) {
 		o.Recovery, o.Steps = idempotent.Resume, []string{"charge", "ship"}
-		o.Retention, o.UnresolvedRetention, o.DownstreamRetention = 30*24*time.Hour, 90*24*time.Hour, time.Hour
+		o.Retention, o.UnresolvedRetention = 30*24*time.Hour, 90*24*time.Hour
 		o.Codec, o.ResultVersion = raw{}, "2"
 	}
 	w := newWorkshop()
@@ -71,7 +71,7 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 		t.Helper()
 		r := w.record(t)
 		if r.Recovery != idempotent.Resume || !reflect.DeepEqual(r.StepNames, []string{"charge", "ship"}) || r.Codec != "raw" || r.ResultVersion != "2" ||
-			r.Retention != 30*24*time.Hour || r.UnresolvedRetention != 90*24*time.Hour || r.DownstreamRetention != time.Hour {
+			r.Retention != 30*24*time.Hour || r.UnresolvedRetention != 90*24*time.Hour {
 			t.Errorf("%s the record declares %+v", when, r)
 		}
 	}
@@ -100,7 +100,7 @@ func TestDefaultsAreNotStored(t *testing.T) {
 	if _, err := w.do(t, w.guard(t), charged); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.record(t); r.Retention != 0 || r.UnresolvedRetention != 0 || r.DownstreamRetention != 0 || r.Codec != "" || r.StepNames != nil {
+	if r := w.record(t); r.Retention != 0 || r.UnresolvedRetention != 0 || r.Codec != "" || r.StepNames != nil {
 		t.Errorf("the record declares %+v", r)
 	}
 	if r := w.record(t); !r.Expires.Equal(r.Settled.Add(24 * time.Hour)) {

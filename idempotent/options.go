@@ -120,7 +120,7 @@ func (o *Options) setDefaults() {
 		value time.Duration
 	}{
 		{&o.Retention, defaultRetention},
-		{&o.DownstreamRetention, defaultDownstreamRetention},
+		{&o.DownstreamRetention, 24 * time.Hour},
 		{&o.LeaseMargin, 2 * time.Second},
 		{&o.DeadlineReserve, 500 * time.Millisecond},
 		{&o.DefaultLease, 15 * time.Minute},

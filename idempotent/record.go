@@ -11,19 +11,15 @@ import (
 // encodingCompressed is appended to an encoding whose bytes are gzipped.
 const encodingCompressed = "+gzip"
 
-// The defaults that an absent declaration in a record stands for.
-const (
-	defaultRetention           = 24 * time.Hour
-	defaultDownstreamRetention = 24 * time.Hour
-)
+// defaultRetention is what an absent Retention in a record stands for.
+const defaultRetention = 24 * time.Hour
 
 // declare stores in r what the operation promises for the run that begins. A
 // default is stored as the zero value, so that a record stays small.
 func (o *Options) declare(r *driver.Record) {
 	r.Recovery = o.Recovery
-	r.Retention = unlessDefault(o.Retention, defaultRetention)
+	r.Retention = storedRetention(o.Retention)
 	r.UnresolvedRetention = o.UnresolvedRetention
-	r.DownstreamRetention = unlessDefault(o.DownstreamRetention, defaultDownstreamRetention)
 	r.Codec = o.Codec.Name()
 	if r.Codec == jsonCodecName {
 		r.Codec = ""
@@ -32,8 +28,8 @@ func (o *Options) declare(r *driver.Record) {
 	r.StepNames = o.Steps
 }
 
-func unlessDefault(d, def time.Duration) time.Duration {
-	if d == def {
+func storedRetention(d time.Duration) time.Duration {
+	if d == defaultRetention {
 		return 0
 	}
 	return d
@@ -61,13 +57,6 @@ func runsAgain(r *driver.Record) bool {
 // as finished.
 func open(r *driver.Record) bool {
 	return !r.OpenSince.IsZero() || slices.ContainsFunc(r.Steps, func(s driver.StepRecord) bool { return !s.Finished })
-}
-
-// keysForgotten reports whether the provider may have forgotten the downstream
-// keys that an earlier run used: running a step again with such a key would
-// repeat its effect.
-func keysForgotten(r *driver.Record, now time.Time) bool {
-	return !r.OpenSince.IsZero() && !now.Before(r.OpenSince.Add(cmp.Or(r.DownstreamRetention, defaultDownstreamRetention)))
 }
 
 // resumable reports whether a retryable record has effects behind it that a

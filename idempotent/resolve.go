@@ -232,7 +232,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	}
 	state := driver.StateCompleted
 	next := *current
-	next.Retention = unlessDefault(e.retention, defaultRetention)
+	next.Retention = storedRetention(e.retention)
 	if e.what == claimsNotExecuted {
 		state = driver.StateRetryable
 		next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}

@@ -90,7 +90,7 @@ func TestTimeToEnterAfterWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, key := watch(), newKey()
-		s.holds(t, key, driver.Record{State: driver.StateInProgress, Recovery: idempotent.Rerun, Owner: driver.Owner{1}, LeaseEnd: time.Now().Add(9 * time.Second).UTC()})
+		s.holds(t, key, driver.Record{State: driver.StateInProgress, Recovery: idempotent.Rerun, Owner: driver.Owner{1}, LeaseEnd: time.Now().Add(7500 * time.Millisecond).UTC()})
 		g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Recovery, o.WaitFor = idempotent.Rerun, time.Minute })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -184,7 +184,9 @@ func TestStoreMayLookAtTheExecution(t *testing.T) {
 		if _, err := idempotent.Step(ctx, "charge", charged, atMostOnce); err != nil {
 			return "", err
 		}
-		write := func(ctx context.Context, next driver.Record, _ driver.Version) (*driver.Record, error) { return s.Replace(ctx, next, driver.Version{}) }
+		write := func(ctx context.Context, next driver.Record, _ driver.Version) (*driver.Record, error) {
+			return s.Replace(ctx, next, driver.Version{})
+		}
 		if _, err := idempotent.CommitStep(ctx, "order", 1, write); err != nil {
 			return "", err
 		}

@@ -111,7 +111,6 @@ type Record struct {
 	Recovery            Recovery
 	Retention           time.Duration // of an outcome; zero: 24 h
 	UnresolvedRetention time.Duration // of a record that waits for evidence; zero: for ever
-	DownstreamRetention time.Duration // of downstream keys at the provider; zero: 24 h
 	Codec               string        // name of the codec of results; empty: "json"
 	ResultVersion       string        // version of the result's shape
 	StepNames           []string      // declared steps, in their declared order; empty: any
