@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/once-lambda/once/internal/canonical"
 )
 
 // Record is what the rules see of a message, the same for every source. It must
@@ -35,7 +37,9 @@ type Record struct {
 type IDFunc func(ctx context.Context, r *Record) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
-// pointer (RFC 6901) such as "/order/id". It has to be a string or a number.
+// pointer (RFC 6901) such as "/order/id". It has to be a string or a number. Two
+// spellings of a number are one id, as in a fingerprint: 100, 100.0 and 1e2 are
+// "100", and 9007199254740992 and 9007199254740993 are two ids.
 func Field(pointer string) IDFunc {
 	if !strings.HasPrefix(pointer, "/") {
 		panic(fmt.Sprintf("lambdabatch: Field wants a JSON pointer such as %q, got %q", "/order_id", pointer))
@@ -63,12 +67,16 @@ func field(doc json.RawMessage, path []string) (string, error) {
 		}
 		doc = array[i]
 	}
+	form, err := canonical.JSON(doc)
+	if err != nil {
+		return "", errNoField
+	}
 	var text string
-	if json.Unmarshal(doc, &text) == nil && text != "" {
+	if json.Unmarshal(form, &text) == nil && text != "" {
 		return text, nil
 	}
 	var number json.Number
-	if json.Unmarshal(doc, &number) == nil && number != "" {
+	if json.Unmarshal(form, &number) == nil && number != "" {
 		return number.String(), nil
 	}
 	return "", errNoField
