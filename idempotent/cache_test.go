@@ -2,6 +2,7 @@ package idempotent_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"math/rand"
 	"sync"
@@ -182,3 +183,6 @@ func noise(n int) string {
 	rand.New(rand.NewSource(1)).Read(b)
 	return string(b)
 }
+
+// letters returns text of about n bytes that hardly compresses.
+func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }

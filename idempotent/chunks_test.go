@@ -46,7 +46,7 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
 		t.Fatal("the error was swallowed")
 	}
-	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(noise(20_000)))
+	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
 	if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errFullDisk) {
 		t.Errorf("got error %v, want ErrStore for the full disk", err)
 	}

@@ -3,13 +3,14 @@ package idempotent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"strings"
-	"sync"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/canonical"
 )
 
 // Codec turns the result of a handler into the bytes that are stored, and
@@ -25,19 +26,92 @@ type Codec interface {
 	Decode(data []byte, v any) error
 }
 
-// jsonCodec is encoding/json, with exact numbers in untyped fields.
-type jsonCodec struct {
-	untyped sync.Map // reflect.Type → bool: does it have room for untyped values?
-}
+// jsonCodec encodes as the Lambda runtime does: encoding/json without HTML
+// escaping. It refuses a value that would not come back as it was.
+type jsonCodec struct{}
 
 // jsonCodecName is the name of the default codec.
 const jsonCodecName = "json"
 
-func (*jsonCodec) Name() string                 { return jsonCodecName }
-func (*jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
+func (*jsonCodec) Name() string { return jsonCodecName }
 
-func (c *jsonCodec) Decode(data []byte, v any) error {
-	if !c.hasUntyped(reflect.TypeOf(v)) {
+func (c *jsonCodec) Encode(v any) ([]byte, error) {
+	t := reflect.TypeOf(v)
+	if t == nil {
+		return []byte("null"), nil
+	}
+	info := infoOf(t)
+	if info.request != nil {
+		return nil, info.request
+	}
+	v = addressable(v, info)
+	data, err := marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	replaced := escapesReplacement(data)
+	if !replaced && (!info.unproven || info.result != nil) {
+		return data, nil
+	}
+	if err := c.prove(data, t, info); err == nil {
+		return data, nil
+	} else if !replaced {
+		return nil, err
+	}
+	return nil, errors.New("a text in it is not UTF-8, so a replay would return another one; use strings.ToValidUTF8, or a []byte")
+}
+
+// prove reports whether data, decoded into a new value of type t, encodes to
+// data again. What any holds comes back with its members in another order.
+func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
+	back := reflect.New(t).Interface()
+	if err := c.Decode(data, back); err != nil {
+		return fmt.Errorf("its encoding does not decode: %w", err)
+	}
+	again, err := marshal(back)
+	if err != nil {
+		return fmt.Errorf("a replay of it does not encode: %w", err)
+	}
+	if bytes.Equal(again, data) || info.untyped && !escapesReplacement(data) && sameJSON(again, data) {
+		return nil
+	}
+	return errors.New("a replay of it encodes to something else; see the MarshalJSON or MarshalText of the types in it")
+}
+
+func sameJSON(a, b []byte) bool {
+	formA, errA := canonical.JSON(a)
+	formB, errB := canonical.JSON(b)
+	return errA == nil && errB == nil && bytes.Equal(formA, formB)
+}
+
+// addressable returns v, or a pointer to a copy of it if json.Marshal would not
+// call all marshalers of v otherwise.
+func addressable(v any, info *typeInfo) any {
+	if !info.addressed {
+		return v
+	}
+	p := reflect.New(reflect.TypeOf(v))
+	p.Elem().Set(reflect.ValueOf(v))
+	return p.Interface()
+}
+
+// marshal encodes v without HTML escaping. json.Marshal escapes, and is what
+// allocates least; most values have nothing to escape.
+func marshal(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil || !bytes.Contains(data, []byte(`\u`)) {
+		return data, err
+	}
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	err = e.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), err
+}
+
+// Decode keeps the digits of numbers in untyped fields.
+func (*jsonCodec) Decode(data []byte, v any) error {
+	if !infoOf(reflect.TypeOf(v)).untyped {
 		return json.Unmarshal(data, v) // which is quicker than a decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -49,39 +123,6 @@ func (c *jsonCodec) Decode(data []byte, v any) error {
 		return fmt.Errorf("data behind the JSON value")
 	}
 	return nil
-}
-
-// hasUntyped reports whether a value of type t can hold a number that has no
-// type of its own: an interface somewhere in it.
-func (c *jsonCodec) hasUntyped(t reflect.Type) bool {
-	if known, ok := c.untyped.Load(t); ok {
-		return known.(bool)
-	}
-	found := reachesInterface(t, map[reflect.Type]bool{})
-	c.untyped.Store(t, found)
-	return found
-}
-
-func reachesInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
-	if seen[t] {
-		return false
-	}
-	seen[t] = true
-	switch t.Kind() {
-	case reflect.Interface:
-		return true
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return reachesInterface(t.Elem(), seen)
-	case reflect.Map:
-		return reachesInterface(t.Key(), seen) || reachesInterface(t.Elem(), seen)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if reachesInterface(t.Field(i).Type, seen) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func validateCodecName(name string) error {

@@ -4,29 +4,82 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"reflect"
+	"runtime"
+	"sync"
+	"time"
 )
 
-// checkEncodable reports why values of type t would not survive being stored
-// as JSON and replayed. It is asked once, when a handler is wrapped, because
-// the alternative is to find out after a payment.
-func checkEncodable(t reflect.Type) error {
-	return encodable(t, map[reflect.Type]bool{})
+// typeInfo is what this package knows about values of a type as JSON. It is
+// computed once per type.
+type typeInfo struct {
+	// result says why a stored value would not come back as it was.
+	result error
+	// request says why two different values could have one encoding.
+	request error
+
+	addressed bool   // json.Marshal needs a pointer: a value has a marshaler with a pointer receiver
+	untyped   bool   // it can hold an interface value, whose Go type is not stored
+	unproven  bool   // only its own methods decide whether it comes back
+	shape     string // see shapeOf
 }
 
-var (
-	jsonMarshaler   = reflect.TypeFor[json.Marshaler]()
-	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
-	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+var typeInfos sync.Map // reflect.Type → *typeInfo
+
+func infoOf(t reflect.Type) *typeInfo {
+	if known, ok := typeInfos.Load(t); ok {
+		return known.(*typeInfo)
+	}
+	var info typeInfo
+	stored := walk{stored: true, seen: map[visit]bool{}, info: new(typeInfo)}
+	info.result = stored.value(t, placeTop)
+	sent := walk{seen: map[visit]bool{}, info: &info}
+	info.request = sent.value(t, placeTop)
+	info.shape = hashShape(t)
+	known, _ := typeInfos.LoadOrStore(t, &info)
+	return known.(*typeInfo)
+}
+
+// checkResult reports why a value of type t would not survive being stored as
+// JSON and replayed. [Wrap] documents the rules.
+func checkResult(t reflect.Type) error { return infoOf(t).result }
+
+// checkRequest reports why two different values of type t could have the same
+// JSON encoding, and so the same fingerprint.
+func checkRequest(t reflect.Type) error { return infoOf(t).request }
+
+// checkEncodable is checkResult.
+func checkEncodable(t reflect.Type) error { return checkResult(t) }
+
+// place is where encoding/json finds a value: it calls a marshaler with a
+// pointer receiver only if it can take the value's address.
+type place uint8
+
+const (
+	placeTop       place = iota // addressable if the encoder gets a pointer
+	placeAddressed              // behind a pointer or in a slice
+	placeFixed                  // in a map
 )
 
-func encodable(t reflect.Type, seen map[reflect.Type]bool) error {
-	if seen[t] {
+type visit struct {
+	t  reflect.Type
+	at place
+}
+
+// walk visits every type that a value can hold.
+type walk struct {
+	stored bool // the value is read back, too
+	seen   map[visit]bool
+	info   *typeInfo
+}
+
+func (w *walk) value(t reflect.Type, at place) error {
+	if w.seen[visit{t, at}] {
 		return nil
 	}
-	seen[t] = true
-	if own, err := ownEncoding(t); own || err != nil {
+	w.seen[visit{t, at}] = true
+	if own, err := w.ownEncoding(t, at); own || err != nil {
 		return err
 	}
 	switch t.Kind() {
@@ -34,70 +87,213 @@ func encodable(t reflect.Type, seen map[reflect.Type]bool) error {
 		return fmt.Errorf("%s cannot be encoded as JSON", t)
 	case reflect.Interface:
 		if t.NumMethod() > 0 {
-			return fmt.Errorf("%s cannot be decoded from JSON: it is an interface with methods", t)
+			return fmt.Errorf("%s is an interface with methods: its JSON does not name the type of the value; use a struct", t)
 		}
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return encodable(t.Elem(), seen)
+		w.info.untyped = true
+	case reflect.Pointer, reflect.Slice:
+		return w.value(t.Elem(), placeAddressed)
+	case reflect.Array:
+		return w.value(t.Elem(), at)
 	case reflect.Map:
-		if err := encodableKey(t.Key()); err != nil {
+		if err := w.key(t.Key()); err != nil {
 			return err
 		}
-		return encodable(t.Elem(), seen)
+		return w.value(t.Elem(), placeFixed)
 	case reflect.Struct:
-		return encodableFields(t, seen)
+		return w.structure(t, at)
 	}
 	return nil
 }
 
-// ownEncoding reports whether t encodes itself. A type that can only be
-// encoded would replay as something else.
-func ownEncoding(t reflect.Type) (bool, error) {
-	if t.Kind() == reflect.Interface {
-		return false, nil
-	}
-	p := reflect.PointerTo(t)
-	switch {
-	case p.Implements(jsonMarshaler):
-		if !p.Implements(jsonUnmarshaler) {
-			return true, fmt.Errorf("%s has MarshalJSON but no UnmarshalJSON, so a replay would return something else", t)
-		}
-		return true, nil
-	case p.Implements(textMarshaler):
-		if !p.Implements(textUnmarshaler) {
-			return true, fmt.Errorf("%s has MarshalText but no UnmarshalText, so a replay would return something else", t)
-		}
-		return true, nil
-	}
-	return false, nil
-}
-
-func encodableKey(t reflect.Type) error {
-	if own, err := ownEncoding(t); own || err != nil {
+func (w *walk) structure(t reflect.Type, at place) error {
+	fields, err := fieldsOf(t)
+	if err != nil {
 		return err
 	}
+	for _, f := range fields {
+		if err := w.field(f, at); err != nil {
+			return fmt.Errorf("%s.%s: %w", t, f.path, err)
+		}
+	}
+	return nil
+}
+
+func (w *walk) field(f jsonField, at place) error {
+	if w.stored && f.unsettable {
+		return fmt.Errorf("the field is behind an embedded pointer to an unexported struct, which encoding/json cannot set; embed the struct itself")
+	}
+	if f.quoted {
+		t := f.typ
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if encodings := encodingsOf(t); encodings != (methods{}) {
+			return fmt.Errorf(`the tag ",string" does not work on %s, which has an encoding of its own; remove the option`, t)
+		}
+		if t.Kind() == reflect.String && t != numberType {
+			return fmt.Errorf(`the tag ",string" on a string hides text that is not UTF-8; remove the option`)
+		}
+	}
+	if f.behindPointer {
+		at = placeAddressed
+	}
+	return w.value(f.typ, at)
+}
+
+// methods are those with which a type encodes itself, each on the type or on
+// its pointer.
+type methods struct{ marshalJSON, unmarshalJSON, marshalText, unmarshalText bool }
+
+var (
+	jsonMarshaler   = reflect.TypeFor[json.Marshaler]()
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	numberType      = reflect.TypeFor[json.Number]()
+)
+
+func encodingsOf(t reflect.Type) methods {
+	p := reflect.PointerTo(t)
+	return methods{p.Implements(jsonMarshaler), p.Implements(jsonUnmarshaler), p.Implements(textMarshaler), p.Implements(textUnmarshaler)}
+}
+
+// exact are the types of the standard library whose encoding is known to come
+// back as it was. (That of big.Float is not.)
+var exact = map[reflect.Type]bool{
+	reflect.TypeFor[time.Time]():       true,
+	reflect.TypeFor[big.Int]():         true,
+	reflect.TypeFor[json.RawMessage](): true,
+}
+
+// ownEncoding reports whether t encodes itself, and what is wrong with how it
+// does.
+func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
+	if t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer {
+		return false, nil // what is in it decides
+	}
+	m := encodingsOf(t)
+	encodes, decodes := m.marshalJSON || m.marshalText, m.unmarshalJSON || m.unmarshalText
+	if !encodes && (!decodes || !w.stored) {
+		return false, nil
+	}
+	if err := w.promoted(t); err != nil {
+		return true, err
+	}
+	if w.stored {
+		switch {
+		case m.marshalJSON && !m.unmarshalJSON:
+			return true, fmt.Errorf("%s has MarshalJSON but no UnmarshalJSON, so a replay would return something else", t)
+		case m.marshalText && !decodes:
+			return true, fmt.Errorf("%s has MarshalText but no UnmarshalText, so a replay would return something else", t)
+		case !encodes && m.unmarshalJSON:
+			return true, fmt.Errorf("%s has UnmarshalJSON but no MarshalJSON, so a replay would return something else", t)
+		case !encodes:
+			return true, fmt.Errorf("%s has UnmarshalText but no MarshalText, so a replay would return something else", t)
+		}
+	}
+	if byValue := t.Implements(jsonMarshaler) || !m.marshalJSON && t.Implements(textMarshaler); !byValue {
+		if at == placeFixed {
+			return true, fmt.Errorf("%s encodes itself through its pointer, which encoding/json does not do in a map; use a map of *%s", t, t)
+		}
+		w.info.addressed = w.info.addressed || at == placeTop
+	}
+	w.info.unproven = w.info.unproven || !exact[t]
+	return true, nil
+}
+
+// promoted reports a struct that has its encoding from an embedded field: the
+// other fields are left out.
+func (w *walk) promoted(t reflect.Type) error {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var embedded []reflect.Type
+	others := 0
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch {
+		case f.Anonymous:
+			embedded = append(embedded, f.Type)
+		case f.Name != "_" && f.Type.Size() > 0 && f.Tag.Get("json") != "-":
+			others++
+		}
+	}
+	if len(embedded) == 0 {
+		return nil
+	}
+	// encoding/json prefers the first of each two. The names are constants so
+	// that the linker keeps no other methods alive.
+	type find = func(reflect.Type) (reflect.Method, bool)
+	for _, names := range [][2]find{{
+		func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("MarshalJSON") },
+		func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("MarshalText") },
+	}, {
+		func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalJSON") },
+		func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("UnmarshalText") },
+	}} {
+		m, found := method(t, names[0])
+		if !found {
+			m, found = method(t, names[1])
+		}
+		switch {
+		case !found || !isGenerated(m):
+			continue
+		case others > 0 || len(embedded) > 1:
+			return fmt.Errorf("%s has the %s of an embedded field, which leaves the other fields out; give it methods of its own, or give the embedded field a name", t, m.Name)
+		case embedded[0].Kind() == reflect.Pointer && w.stored:
+			return fmt.Errorf("%s has the %s of an embedded pointer, which is nil when a replay is decoded; embed the value", t, m.Name)
+		}
+		return w.promoted(embedded[0])
+	}
+	return nil
+}
+
+// method returns a method of t, or else of its pointer.
+func method(t reflect.Type, find func(reflect.Type) (reflect.Method, bool)) (reflect.Method, bool) {
+	if m, found := find(t); found {
+		return m, true
+	}
+	return find(reflect.PointerTo(t))
+}
+
+// isGenerated reports whether the compiler wrote m, to call an embedded
+// field's method of that name.
+func isGenerated(m reflect.Method) bool {
+	pc := m.Func.Pointer()
+	f := runtime.FuncForPC(pc)
+	if f == nil {
+		return false
+	}
+	file, _ := f.FileLine(pc)
+	return file == "<autogenerated>"
+}
+
+// key reports what is wrong with t as the key of a map.
+func (w *walk) key(t reflect.Type) error {
+	m := encodingsOf(t)
 	switch t.Kind() {
-	case reflect.String,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+	case reflect.String:
+		if w.stored && m.unmarshalText {
+			return fmt.Errorf("keys of type %s are written as they are and read with UnmarshalText; use a string without methods", t)
+		}
+		return nil
+	case reflect.Interface, reflect.Pointer:
+		return fmt.Errorf("a map with keys of type %s cannot be encoded as JSON", t)
+	}
+	writes := t.Implements(textMarshaler)
+	switch {
+	case w.stored && writes && !m.unmarshalText:
+		return fmt.Errorf("keys of type %s have MarshalText but no UnmarshalText, so a replay would return something else", t)
+	case w.stored && !writes && m.unmarshalText:
+		return fmt.Errorf("keys of type %s are read with UnmarshalText but not written with MarshalText, which has to have a value receiver", t)
+	case writes:
+		w.info.unproven = true // two keys may have one text
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
 		return nil
 	}
 	return fmt.Errorf("a map with keys of type %s cannot be encoded as JSON", t)
-}
-
-func encodableFields(t reflect.Type, seen map[reflect.Type]bool) error {
-	visible := 0
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" {
-			continue
-		}
-		visible++
-		if err := encodable(f.Type, seen); err != nil {
-			return fmt.Errorf("%s.%s: %w", t, f.Name, err)
-		}
-	}
-	if visible == 0 && t.NumField() > 0 {
-		return fmt.Errorf("%s has no exported field, so a replay would return its zero value", t)
-	}
-	return nil
 }

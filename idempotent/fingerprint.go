@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
 )
@@ -22,11 +23,20 @@ const (
 )
 
 // FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
-// (see [FingerprintJSON]). It refuses what encoding/json cannot encode, and
-// text that is not UTF-8, which encoding/json would replace without a word.
+// (see [FingerprintJSON]). It refuses what encoding/json cannot encode; a type
+// of which it would leave something out, so that two values had one fingerprint
+// (see [Wrap]); and text that is not UTF-8, which it would replace. It does not
+// look for such types in interface values.
 func FingerprintOf(v any) (Fingerprint, error) {
 	if raw, ok := v.(json.RawMessage); ok {
 		return FingerprintJSON(raw)
+	}
+	if t := reflect.TypeOf(v); t != nil {
+		info := infoOf(t)
+		if info.request != nil {
+			return Fingerprint{}, fingerprintError(info.request)
+		}
+		v = addressable(v, info)
 	}
 	doc, err := json.Marshal(v)
 	if err != nil {

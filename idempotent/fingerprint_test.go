@@ -1,6 +1,8 @@
 package idempotent_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -130,5 +132,30 @@ func TestFingerprintOf(t *testing.T) {
 		if _, err := idempotent.FingerprintOf(v); !errors.Is(err, idempotent.ErrInvalidKey) || !strings.Contains(err.Error(), "Fingerprint") {
 			t.Errorf("%s: got error %v, want ErrInvalidKey about the Fingerprint", name, err)
 		}
+	}
+}
+
+// A fingerprint covers all of a document: two of 1 MB that differ in the last
+// value, or byte, are two requests.
+func TestLastByteOfALargeRequestCounts(t *testing.T) {
+	t.Parallel()
+	document := func(last string) json.RawMessage {
+		return json.RawMessage(`{"text":"` + strings.Repeat("x", 1<<20) + `","z":` + last + `}`)
+	}
+	g, _ := newGuard(t)
+	h := idempotent.Wrap(g, idempotent.KeyFrom("import", func(json.RawMessage) (string, string) { return "acme", "import-1" }),
+		func(context.Context, json.RawMessage) (string, error) { return "done", nil })
+	for range 2 {
+		if _, err := h(t.Context(), document("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h(t.Context(), document("2")); !errors.Is(err, idempotent.ErrMismatch) {
+		t.Errorf("another last byte: got error %v, want ErrMismatch", err)
+	}
+	a, b := bytes.Repeat([]byte("x"), 1<<20), bytes.Repeat([]byte("x"), 1<<20)
+	b[len(b)-1] = 'y'
+	if idempotent.FingerprintBytes(a) == idempotent.FingerprintBytes(b) {
+		t.Error("bytes with another last byte have the same fingerprint")
 	}
 }

@@ -37,20 +37,23 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 }
 
 // FM63: a result in chunks that is not the one that was completed with is not
-// replayed, also where it would decode.
+// replayed, also if only its last byte differs and it would decode.
 func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	s := newChunked()
 	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
 	key := newKey()
-	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return noise(5000), nil }); err != nil {
+	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return noise(2 * pieceSize), nil }); err != nil {
 		t.Fatal(err)
 	}
-	for name, part := range s.chunks {
-		altered := []byte(string(part))
-		altered[7] ^= 1
-		s.chunks[name] = altered
+	r, err := s.Get(t.Context(), key.RecordID())
+	if err != nil || r.Chunks.Count != 2 || r.Encoding != "raw" {
+		t.Fatalf("the record is %+v (%v): the test shows nothing", r, err)
 	}
+	last := piece(r.ID, r.Version, 1)
+	altered := []byte(string(s.chunks[last]))
+	altered[len(altered)-1] ^= 1
+	s.chunks[last] = altered
 	got, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 	if !errors.Is(err, idempotent.ErrReplayUnavailable) || !strings.Contains(err.Error(), "altered") || got != "" {
 		t.Errorf("got %d bytes and error %v, want ErrReplayUnavailable", len(got), err)
@@ -103,3 +106,20 @@ func TestEmptyResultIsReplayed(t *testing.T) {
 		}
 	}
 }
+
+// A codec that panics on a stored result makes it unavailable.
+func TestPanickingDecoder(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = fragile{} })
+	key := newKey()
+	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrReplayUnavailable) {
+		t.Errorf("got error %v, want ErrReplayUnavailable", err)
+	}
+}
+
+type fragile struct{ raw }
+
+func (fragile) Decode([]byte, any) error { panic("no") }

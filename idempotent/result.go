@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -16,7 +17,8 @@ const (
 	// compressAbove is the size in bytes from which compression is tried.
 	compressAbove = 1 << 10
 	// maxResult bounds what a stored result may unpack to, in bytes. Lambda
-	// returns at most 6 MB; base64 in a codec of yours may need more.
+	// returns at most 6 MB; base64 in another codec may need more. What is larger
+	// is not stored.
 	maxResult = 64 << 20
 )
 
@@ -33,12 +35,50 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("idempotent: the codec %q cannot encode a %T: %w", c.Name(), v, err)
 	}
+	if len(data) > maxResult {
+		return "", nil, fmt.Errorf("idempotent: the codec %q encoded a %T to %d bytes; at most %d can be stored", c.Name(), v, len(data), maxResult)
+	}
 	if len(data) > compressAbove {
 		if packed := compress(data); len(packed) < len(data) {
 			return c.Name() + encodingCompressed, packed, nil
 		}
 	}
+	if _, copies := c.(*jsonCodec); !copies {
+		data = bytes.Clone(data) // it may be the caller's own memory
+	}
 	return c.Name(), data, nil
+}
+
+// asReplayed reads data, which encodeResult returned for the value that v points
+// to, back into it, if that value can hold one whose Go type is not stored. Then
+// the first caller gets what every replay gets: a json.Number and no float64, a
+// map and no struct.
+func asReplayed[T any](c Codec, encoding string, data []byte, v *T) error {
+	if _, standard := c.(*jsonCodec); !standard || !infoOf(reflect.TypeFor[T]()).untyped {
+		return nil
+	}
+	data, err := unpack(encoding, c.Name(), data)
+	if err != nil {
+		return err
+	}
+	var replayed T
+	if err := c.Decode(data, &replayed); err != nil {
+		return err
+	}
+	*v = replayed
+	return nil
+}
+
+// resultEquals reports whether two stored results are one: the same bytes of
+// the same codec, whatever compressed them.
+func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
+	if encodingA == encodingB && bytes.Equal(a, b) {
+		return true
+	}
+	codec := strings.TrimSuffix(encodingA, encodingCompressed)
+	plainA, errA := unpack(encodingA, codec, a)
+	plainB, errB := unpack(encodingB, codec, b)
+	return errA == nil && errB == nil && bytes.Equal(plainA, plainB)
 }
 
 // decodeResult reads the result of a completed record into the value that v
@@ -65,10 +105,21 @@ func decodeResult(o *Options, r *driver.Record, v any) error {
 	if err != nil {
 		return unavailable(err.Error())
 	}
-	if err := o.Codec.Decode(data, v); err != nil {
+	if err := decode(o.Codec, data, v); err != nil {
 		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
 	}
 	return nil
+}
+
+// decode reads data into the value that v points to. A codec that panics has
+// failed: the outcome stands, whether it can be read or not.
+func decode(c Codec, data []byte, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("idempotent: the codec %q panicked", c.Name())
+		}
+	}()
+	return c.Decode(data, v)
 }
 
 // unpack returns the bytes that the codec of that name encoded.

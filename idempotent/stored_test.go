@@ -16,7 +16,7 @@ func TestStored(t *testing.T) {
 	t.Parallel()
 	s := newChunked()
 	g, _ := newGuardOver(t, s)
-	large := noise(50_000)
+	large := letters(50_000)
 	for name, row := range map[string]struct {
 		value    any
 		err      error

@@ -13,9 +13,32 @@ import (
 // The key's fingerprint is computed from the whole request unless key sets
 // one. See [Do] for errors, context and panics.
 //
-// Wrap panics if an argument is nil, an option is wrong, or Resp cannot be
-// stored and returned again: that is a mistake in the program, and finding it
-// out at start-up beats finding it out after a payment.
+// Wrap panics if an argument is nil, an option is wrong, or the types do not
+// fit: a mistake in the program shows at start-up, and not after a payment.
+//
+// Resp has to come back from JSON as it was, unless [Options.Codec] stores it in
+// another way, and of Req two different values must have two encodings. So of
+// both types:
+//   - Every field is encoded under a name of its own. A field that is not
+//     exported, or that encoding/json drops because another one has its name, is
+//     refused, unless it is tagged `json:"-"`: then a replay returns its zero
+//     value, and the fingerprint does not depend on it.
+//   - A type that encodes itself is called with a pointer where it needs one, as
+//     big.Int does. It is refused as a value in a map, where that is not
+//     possible, and if its method is an embedded field's and leaves other fields
+//     out.
+//   - An interface with methods is refused. An any is not, and what it holds is
+//     not checked; it is replayed as map[string]any, []any, string, bool,
+//     [json.Number] or nil.
+//   - The tag ",string" is refused on strings and on types that encode themselves.
+//
+// Of Resp also: a type that encodes itself has to decode itself, and an embedded
+// pointer must not point to an unexported struct. If a result decodes and then
+// encodes to other bytes, or holds text that is not UTF-8, it is not stored: the
+// caller gets it, and a retry gets [ErrReplayUnavailable].
+//
+// A nil and an empty slice or map are one value under omitempty, and so is under
+// omitzero whatever its IsZero method calls zero.
 func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options)) func(context.Context, Req) (Resp, error) {
 	if g == nil || key == nil || h == nil {
 		panic("idempotent: Wrap wants a guard, a KeyFunc and a handler, got nil")
@@ -25,9 +48,12 @@ func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req
 		panic(err)
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
-		if err := checkEncodable(reflect.TypeFor[Resp]()); err != nil {
-			panic(fmt.Errorf("idempotent: Wrap: the handler's result cannot be stored: %w; change the type or set Options.Codec", err))
+		if err := checkResult(reflect.TypeFor[Resp]()); err != nil {
+			panic(fmt.Errorf("idempotent: Wrap: the handler's result cannot be stored: %w; or set Options.Codec", err))
 		}
+	}
+	if err := checkRequest(reflect.TypeFor[Req]()); err != nil {
+		panic(fmt.Errorf("idempotent: Wrap: the request cannot be fingerprinted: %w; or call Do with a fingerprint of your own", err))
 	}
 	return func(ctx context.Context, req Req) (Resp, error) {
 		k, err := wrapKey(ctx, o, key, req)

@@ -144,8 +144,8 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 		"key that only marshals":  {wrap[map[onlyMarshalsText]int](g), "UnmarshalText"},
 		"marshals without un-":    {wrap[*onlyMarshals](g), "UnmarshalJSON"},
 		"text without un-":        {wrap[onlyMarshalsText](g), "UnmarshalText"},
-		"nothing exported":        {wrap[struct{ x int }](g), "no exported field"},
-		"nested nothing exported": {wrap[[2]struct{ A struct{ x int } }](g), "no exported field"},
+		"nothing exported":        {wrap[struct{ x int }](g), "is not exported"},
+		"nested nothing exported": {wrap[[2]struct{ A struct{ x int } }](g), "is not exported"},
 	} {
 		if row.got == "" || !strings.Contains(row.got, row.says) {
 			t.Errorf("%s: panicked with %q, want something about %q", name, row.got, row.says)

@@ -1,0 +1,335 @@
+package idempotent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Types of requests and results that the tests below wrap.
+type (
+	lossy     struct{ Total, cents int }
+	inner     struct{ ID string }
+	skipped   struct{ ID, Note string }
+	ambiguous struct {
+		inner
+		skipped
+	}
+	shadowed struct {
+		inner
+		ID string
+	}
+	tagWins struct {
+		A int `json:"B"`
+		B int
+	}
+	byPointer struct{ *inner }
+	ring      struct {
+		*ring
+		X int
+	}
+	stamped struct {
+		time.Time
+		Note string
+	}
+	deeper    struct{ stamped }
+	pointed   struct{ *big.Int }
+	wholeTime struct{ time.Time }
+	marked    struct {
+		Total int
+		memo  int `json:"-"`
+		_     [4]byte
+		noLock
+		mu sync.Mutex `json:"-"`
+	}
+	noLock          struct{}
+	level           string
+	unreadable      struct{ X int }
+	shape           interface{ Area() int }
+	optional[T any] struct {
+		Value T
+		set   bool
+	}
+	ownOfBoth struct {
+		time.Time
+		Note string
+	}
+)
+
+func (l *level) UnmarshalText(b []byte) error      { *l = level(b); return nil }
+func (*unreadable) UnmarshalJSON([]byte) error     { return nil }
+func (o optional[T]) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Value, o.set}) }
+func (o *optional[T]) UnmarshalJSON(b []byte) error {
+	return json.Unmarshal(b, &[]any{&o.Value, &o.set})
+}
+func (o ownOfBoth) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Time, o.Note}) }
+func (o *ownOfBoth) UnmarshalJSON(b []byte) error {
+	return json.Unmarshal(b, &[]any{&o.Time, &o.Note})
+}
+
+// wrapRequest returns what Wrap panics with for requests of type Req.
+func wrapRequest[Req any](g *idempotent.Guard) (problem string) {
+	defer func() {
+		if p := recover(); p != nil {
+			problem = fmt.Sprint(p)
+		}
+	}()
+	idempotent.Wrap(g, idempotent.KeyFrom("op", func(Req) (string, string) { return "s", "i" }), func(context.Context, Req) (int, error) { return 0, nil })
+	return ""
+}
+
+// Wrap refuses types of which encoding/json loses something, for a result
+// because a replay would return another value, for a request because two of
+// them would have one fingerprint.
+func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	for name, row := range map[string]struct {
+		result, request string
+		says            string // of both; of the result alone if request is fine
+		requestPasses   bool
+	}{
+		"unexported field":          {wrap[lossy](g), wrapRequest[lossy](g), "lossy.cents is not exported", false},
+		"in a slice":                {wrap[[]map[string]*lossy](g), wrapRequest[[]map[string]*lossy](g), "lossy.cents", false},
+		"of the standard library":   {wrap[struct{ U url.URL }](g), wrapRequest[struct{ U url.URL }](g), "Userinfo.username", false},
+		"ambiguous embedded fields": {wrap[ambiguous](g), wrapRequest[ambiguous](g), `inner.ID and idempotent_test.ambiguous.skipped.ID`, false},
+		"shadowed field":            {wrap[shadowed](g), wrapRequest[shadowed](g), `same JSON name "ID"`, false},
+		"tag over a field's name":   {wrap[tagWins](g), wrapRequest[tagWins](g), `same JSON name "B"`, false},
+		"embeds itself":             {wrap[ring](g), wrapRequest[ring](g), "embeds itself", false},
+		"encoding of an embedded":   {wrap[stamped](g), wrapRequest[stamped](g), "MarshalJSON of an embedded field", false},
+		"further down":              {wrap[deeper](g), wrapRequest[deeper](g), "MarshalJSON of an embedded field", false},
+		"pointer method in a map":   {wrap[map[string]big.Int](g), wrapRequest[map[string]big.Int](g), "map of *big.Int", false},
+		"the same, in a struct":     {wrap[map[int][2]struct{ N big.Int }](g), wrapRequest[map[int][2]struct{ N big.Int }](g), "map of *big.Int", false},
+		"interface with methods":    {wrap[struct{ S shape }](g), wrapRequest[struct{ S shape }](g), "interface with methods", false},
+		"channel":                   {wrap[chan int](g), wrapRequest[chan int](g), "cannot be encoded", false},
+		"map with float keys":       {wrap[map[float64]int](g), wrapRequest[map[float64]int](g), "keys of type", false},
+		"map with pointer keys":     {wrap[map[*netip.Addr]int](g), wrapRequest[map[*netip.Addr]int](g), "keys of type", false},
+		"string tag on a string": {wrap[struct {
+			S string `json:",string"`
+		}](g), wrapRequest[struct {
+			S *string `json:",string"`
+		}](g), `tag ",string" on a string`, false},
+		"string tag on own encoding": {wrap[struct {
+			D wholeNumber `json:",string"`
+		}](g), wrapRequest[struct {
+			D wholeNumber `json:",string"`
+		}](g), `tag ",string" does not work`, false},
+
+		"embedded pointer, unexported": {wrap[byPointer](g), wrapRequest[byPointer](g), "embedded pointer to an unexported struct", true},
+		"encoding of a nil pointer":    {wrap[pointed](g), wrapRequest[pointed](g), "nil when a replay is decoded", true},
+		"marshals only":                {wrap[onlyMarshals](g), wrapRequest[onlyMarshals](g), "no UnmarshalJSON", true},
+		"unmarshals only":              {wrap[unreadable](g), wrapRequest[unreadable](g), "no MarshalJSON", true},
+		"unmarshals text only":         {wrap[level](g), wrapRequest[level](g), "no MarshalText", true},
+		"keys read in another way":     {wrap[map[level]int](g), wrapRequest[map[level]int](g), "read with UnmarshalText", true},
+		"an event of S3":               {wrap[events.S3Event](g), wrapRequest[events.S3Event](g), "S3Object has UnmarshalJSON", true},
+	} {
+		if !strings.Contains(row.result, row.says) {
+			t.Errorf("%s: as a result Wrap panics with %q, want %q", name, row.result, row.says)
+		}
+		if row.requestPasses != (row.request == "") || !row.requestPasses && !strings.Contains(row.request, row.says) {
+			t.Errorf("%s: as a request Wrap panics with %q", name, row.request)
+		}
+	}
+}
+
+// wholeNumber encodes itself as a number.
+type wholeNumber int
+
+func (w wholeNumber) MarshalJSON() ([]byte, error)  { return json.Marshal(int(w)) }
+func (w *wholeNumber) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, (*int)(w)) }
+
+func TestWrapTakesOrdinaryTypes(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	for name, problems := range map[string][2]string{
+		"marked fields": {wrap[marked](g), wrapRequest[marked](g)},
+		"times and numbers": {wrap[struct {
+			T time.Time
+			N big.Int
+			P *big.Rat
+			R json.RawMessage
+			M json.Number
+		}](g), wrapRequest[chargeResponse](g)},
+		"embedded structs": {wrap[struct {
+			inner
+			X int
+		}](g), wrapRequest[struct{ *inner }](g)},
+		"embedded and named": {wrap[struct {
+			inner `json:"inner"`
+			ID    string
+		}](g), wrapRequest[struct {
+			inner `json:"inner"`
+			ID    string
+		}](g)},
+		"one embedded time":       {wrap[wholeTime](g), wrapRequest[wholeTime](g)},
+		"own methods":             {wrap[ownOfBoth](g), wrapRequest[ownOfBoth](g)},
+		"own methods of generics": {wrap[optional[int]](g), wrapRequest[optional[lossy]](g)},
+		"maps":                    {wrap[map[netip.Addr]*big.Int](g), wrapRequest[map[uint8][]big.Int](g)},
+		"string tag": {wrap[struct {
+			N *int64 `json:",string,omitempty"`
+		}](g), wrapRequest[struct {
+			N bool `json:",string"`
+		}](g)},
+		"recursion":      {wrap[recursive](g), wrapRequest[recursive](g)},
+		"HTTP events":    {wrap[events.APIGatewayV2HTTPResponse](g), wrapRequest[events.APIGatewayV2HTTPRequest](g)},
+		"REST events":    {wrap[events.APIGatewayProxyResponse](g), wrapRequest[events.APIGatewayProxyRequest](g)},
+		"streams":        {wrap[events.DynamoDBEventResponse](g), wrapRequest[events.DynamoDBEvent](g)},
+		"queues":         {wrap[events.SQSEventResponse](g), wrapRequest[events.SQSEvent](g)},
+		"buses":          {wrap[events.EventBridgeEvent](g), wrapRequest[events.SNSEvent](g)},
+		"any":            {wrap[map[string]any](g), wrapRequest[any](g)},
+		"raw JSON":       {wrap[json.RawMessage](g), wrapRequest[json.RawMessage](g)},
+		"lost elsewhere": {wrap[lossy](g, func(o *idempotent.Options) { o.Codec = nothing{} }), ""},
+	} {
+		if problems != [2]string{} {
+			t.Errorf("%s: Wrap panics with %q", name, problems)
+		}
+	}
+}
+
+// twice returns what the first caller and a replay get.
+func twice[T any](t *testing.T, v T) (first, again T) {
+	t.Helper()
+	g, events := newGuard(t)
+	key := newKey()
+	for _, out := range []*T{&first, &again} {
+		var err error
+		if *out, err = idempotent.Do(t.Context(), g, key, func(context.Context) (T, error) { return v, nil }); err != nil {
+			t.Fatalf("%T: %v (%v)", v, err, events.Kinds())
+		}
+	}
+	return first, again
+}
+
+// encodedByLambda returns v as the Lambda runtime sends it.
+func encodedByLambda(t *testing.T, v any) string {
+	t.Helper()
+	out, err := lambda.NewHandler(func() (any, error) { return v, nil }).Invoke(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// The first caller and a replay send the same bytes to the client.
+func TestFirstAndReplayEncodeToEqualBytes(t *testing.T) {
+	t.Parallel()
+	same := func(first, again any) {
+		t.Helper()
+		if a, b := encodedByLambda(t, first), encodedByLambda(t, again); a != b {
+			t.Errorf("%T: the first caller gets %s, a replay %s", first, a, b)
+		}
+	}
+	raw, rawAgain := twice(t, json.RawMessage("{\"b\":\"<a href='?x&y'>\u2028\",\"a\":\"\\ufffd \\u003c\"}"))
+	same(raw, rawAgain)
+	if !bytes.Equal(raw, rawAgain) {
+		t.Errorf("%s is replayed as %s", raw, rawAgain)
+	}
+	text, textAgain := twice(t, "<&>\u2028\uFFFD\\ufffd")
+	same(text, textAgain)
+	sum, sumAgain := twice(t, *big.NewInt(12345))
+	same(&sum, &sumAgain)
+	if sumAgain.String() != "12345" {
+		t.Errorf("12345 is replayed as %s", &sumAgain)
+	}
+	type total struct {
+		Sum    big.Int
+		Sums   [2]big.Int
+		Nested struct{ Sums []big.Int }
+		At     time.Time
+	}
+	v := total{Sum: *big.NewInt(1), Sums: [2]big.Int{*big.NewInt(2), *big.NewInt(3)}, At: time.Unix(1, 2).UTC()}
+	v.Nested.Sums = []big.Int{*big.NewInt(4)}
+	first, again := twice(t, v)
+	same(&first, &again)
+	if got := fmt.Sprint(&again.Sum, &again.Sums[0], &again.Sums[1], &again.Nested.Sums[0]); got != "1 2 3 4" {
+		t.Errorf("1 2 3 4 is replayed as %s", got)
+	}
+	kept, keptAgain := twice(t, optional[int]{7, true})
+	same(kept, keptAgain)
+	mixed, mixedAgain := twice(t, struct {
+		Any any
+		Own optional[int]
+	}{map[string]any{"b": 1.5, "a": nil}, optional[int]{7, true}})
+	same(mixed, mixedAgain)
+}
+
+// folded is a key of which two can have one text.
+type folded struct{ name string }
+
+func (f folded) MarshalText() ([]byte, error)  { return []byte(strings.ToLower(f.name)), nil }
+func (f *folded) UnmarshalText(b []byte) error { f.name = string(b); return nil }
+
+type drifting struct{ n int }
+
+func (d drifting) MarshalJSON() ([]byte, error)  { return json.Marshal(d.n + 1) }
+func (d *drifting) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &d.n) }
+
+// A value that would be replayed as another one is returned to its caller and
+// not stored.
+func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(*idempotent.Guard, idempotent.Key) (idempotent.RecordID, bool, error){
+		"not UTF-8":         doValue("caf\xe9"),
+		"in a key of a map": doValue(map[string]int{"\xff": 1}),
+		"drifting":          doValue(drifting{1}),
+		"keys that collide": doValue(map[folded]int{{"A"}: 1, {"a"}: 2}),
+		"in any":            doValue(map[string]any{"text": "\xff"}),
+		"lost under any":    doValue[any](lossy{1, 2}),
+	} {
+		g, _ := newGuard(t)
+		key := newKey()
+		if _, stored, err := do(g, key); stored || err != nil {
+			t.Errorf("%s: stored %v, error %v; want the value, and not stored", name, stored, err)
+		}
+		if _, _, err := do(g, key); !errors.Is(err, idempotent.ErrReplayUnavailable) {
+			t.Errorf("%s: a retry gets error %v, want ErrReplayUnavailable", name, err)
+		}
+	}
+}
+
+func doValue[T any](v T) func(*idempotent.Guard, idempotent.Key) (idempotent.RecordID, bool, error) {
+	return func(g *idempotent.Guard, key idempotent.Key) (idempotent.RecordID, bool, error) {
+		out, err := idempotent.DoOutcome(context.Background(), g, key, func(context.Context) (T, error) { return v, nil })
+		return out.RecordID, out.Stored, err
+	}
+}
+
+// FingerprintOf encodes values that need a pointer to encode, and refuses types
+// of which two values have one encoding.
+func TestFingerprintOfDistinguishesValues(t *testing.T) {
+	t.Parallel()
+	of := func(v any) idempotent.Fingerprint {
+		t.Helper()
+		f, err := idempotent.FingerprintOf(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	type order struct{ Sum big.Int }
+	if of(order{*big.NewInt(1)}) == of(order{*big.NewInt(2)}) || of(*big.NewInt(1)) == of(*big.NewInt(2)) {
+		t.Error("two sums have one fingerprint")
+	}
+	if of(order{*big.NewInt(1)}) != of(map[string]int{"Sum": 1}) {
+		t.Error("the sum is not the number 1")
+	}
+	for _, v := range []any{lossy{1, 2}, &lossy{}, []shadowed{}, map[string]big.Int{}} {
+		if _, err := idempotent.FingerprintOf(v); !errors.Is(err, idempotent.ErrInvalidKey) {
+			t.Errorf("%T: got error %v, want ErrInvalidKey", v, err)
+		}
+	}
+}
