@@ -42,11 +42,20 @@ func newCache(o *Options) *cache {
 // size is what a record counts for: its result, and what it needs besides.
 func size(r *driver.Record) int { return len(r.Result) + 512 }
 
-// get returns the record of that id, or nil. Nobody may change it.
+// get returns a copy of the record of that id, or nil: what a codec decodes may
+// be part of the bytes it was decoded from, and the caller may change it.
 func (c *cache) get(id RecordID, now time.Time) *driver.Record {
 	if c == nil {
 		return nil
 	}
+	if r := c.find(id, now); r != nil {
+		return r.Clone()
+	}
+	return nil
+}
+
+// find returns the record itself, which does not change.
+func (c *cache) find(id RecordID, now time.Time) *driver.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.records[id]
@@ -62,7 +71,7 @@ func (c *cache) get(id RecordID, now time.Time) *driver.Record {
 	return entry.record
 }
 
-// put keeps a completed record that is whole: with its result.
+// put keeps a copy of a completed record that is whole: with its result.
 func (c *cache) put(r *driver.Record, now time.Time) {
 	if c == nil || r.State != driver.StateCompleted || size(r) > c.bytes {
 		return
@@ -75,7 +84,7 @@ func (c *cache) put(r *driver.Record, now time.Time) {
 		}
 		c.drop(e)
 	}
-	c.records[r.ID] = c.recent.PushFront(&cached{record: r, until: now.Add(c.age)})
+	c.records[r.ID] = c.recent.PushFront(&cached{record: r.Clone(), until: now.Add(c.age)})
 	c.held += size(r)
 	for c.recent.Len() > c.entries || c.held > c.bytes {
 		c.drop(c.recent.Back())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"math/rand"
 	"sync"
 	"testing"
@@ -186,3 +187,41 @@ func noise(n int) string {
 
 // letters returns text of about n bytes that hardly compresses.
 func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }
+
+// shared is a codec that copies neither when it encodes nor when it decodes.
+type shared struct{}
+
+func (shared) Name() string                    { return "shared" }
+func (shared) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
+func (shared) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
+
+// A caller that changes its result changes neither the cache nor what a commit
+// stored.
+func TestCallersDoNotShareMemory(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = shared{}, 8 }
+	g, _ := newGuardOver(t, store, options)
+	other, _ := newGuardOver(t, store, options)
+	key := newKey()
+	for i, guard := range []*idempotent.Guard{g, g, g, other, other, other} {
+		got, err := idempotent.Do(t.Context(), guard, key, func(context.Context) ([]byte, error) { return []byte("ch_1"), nil })
+		if err != nil || string(got) != "ch_1" {
+			t.Errorf("call %d got %q and error %v", i, got, err)
+		}
+		copy(got, "????")
+	}
+
+	result := []byte("ch_2")
+	got, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) ([]byte, error) {
+		e, _ := idempotent.FromContext(ctx)
+		if err := e.Commit(ctx, result, store.Replace); err != nil {
+			t.Fatal(err)
+		}
+		copy(result, "????")
+		return nil, io.ErrUnexpectedEOF // what was committed stands
+	})
+	if err != nil || string(got) != "ch_2" {
+		t.Errorf("after a commit: got %q and error %v", got, err)
+	}
+}
