@@ -162,7 +162,7 @@ func decideStep(r *driver.Record, s *driver.StepRecord, what claims) stepVerdict
 		return stepUndeclared
 	case !recorded.Finished:
 		return stepWrite
-	case sameResult(recorded.Encoding, recorded.Result, s.Encoding, s.Result):
+	case resultEquals(recorded.Encoding, recorded.Result, s.Encoding, s.Result):
 		return stepAgreed
 	case what == claimsCorrection:
 		return stepWrite

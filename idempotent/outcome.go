@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -52,7 +53,9 @@ func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
 // Final returns the error for a business outcome that stands: it is stored and
 // replayed like a result. Bytes that are not UTF-8 are replaced by U+FFFD. Errors
 // that wrap it with a single %w keep it; an error that joins several does not.
-func Final(code, message string) error { return &FinalError{Code: code, Message: message} }
+func Final(code, message string) error {
+	return &FinalError{Code: strings.ToValidUTF8(code, "\uFFFD"), Message: strings.ToValidUTF8(message, "\uFFFD")}
+}
 
 // Unknown wraps the error of a handler that cannot know whether its effect
 // happened: the record becomes unknown, whatever the operation's [Recovery]. It
@@ -150,7 +153,7 @@ func (o outcome) equals(r *driver.Record) bool {
 	case r.Chunks.Count > 0 && r.Result == nil:
 		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
 	}
-	return sameResult(o.encoding, o.result, r.Encoding, r.Result)
+	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)
 }
 
 // omitted returns the outcome without its result.

@@ -123,3 +123,21 @@ func TestPanickingDecoder(t *testing.T) {
 type fragile struct{ raw }
 
 func (fragile) Decode([]byte, any) error { panic("no") }
+
+// Final's texts are the same for the first caller and for a replay.
+func TestFinalTextsAreUTF8(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t)
+	key, texts := newKey(), [2]string{}
+	for i := range texts {
+		_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, idempotent.Final("no\xff", "caf\xe9") })
+		var final *idempotent.FinalError
+		if !errors.As(err, &final) {
+			t.Fatal(err)
+		}
+		texts[i] = final.Code + "/" + final.Message
+	}
+	if want := "no\uFFFD/caf\uFFFD"; texts != [2]string{want, want} {
+		t.Errorf("the first caller gets %q, a replay %q", texts[0], texts[1])
+	}
+}
