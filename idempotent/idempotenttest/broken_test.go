@@ -62,10 +62,10 @@ func (b brokenStore) fixture() Fixture {
 
 var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks, brokenLists)
 
-// forgetfulStores lose each field of a record in turn: whenever they write,
-// where a Replace should have changed it, or where an Insert over an expired
-// record should have. The fields are those that a record has: a new one is
-// among them by itself.
+// forgetfulStores lose each field of a record, and of its steps, in turn:
+// whenever they write, where a Replace should have changed it, or where an
+// Insert over an expired record should have. The fields are those that a record
+// has: a new one is among them by itself.
 func forgetfulStores() []brokenStore {
 	var stores []brokenStore
 	record := reflect.TypeFor[driver.Record]()
@@ -102,6 +102,15 @@ func forgetfulStores() []brokenStore {
 						return keep(old, r)
 					}
 				}})
+	}
+	step := reflect.TypeFor[driver.StepRecord]()
+	for i := range step.NumField() {
+		stores = append(stores, brokenStore{name: step.Field(i).Name + " of a step is lost", caught: []string{"EveryFieldIsKept"},
+			spoil: kept(func(r *driver.Record) {
+				for s := range r.Steps {
+					reflect.ValueOf(&r.Steps[s]).Elem().Field(i).SetZero()
+				}
+			})})
 	}
 	return stores
 }
@@ -186,7 +195,7 @@ func kept(spoil func(*driver.Record)) func(*shelf) {
 // everyTime spoils each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
-		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.Due} {
+		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.OpenSince, &r.Due} {
 			*t = spoil(*t)
 		}
 	})

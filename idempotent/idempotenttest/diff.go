@@ -30,6 +30,11 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	field("State", got.State == want.State, got.State, want.State)
 	field("Reason", got.Reason == want.Reason, got.Reason, want.Reason)
 	field("Recovery", got.Recovery == want.Recovery, got.Recovery, want.Recovery)
+	field("Retention", got.Retention == want.Retention, got.Retention, want.Retention)
+	field("UnresolvedRetention", got.UnresolvedRetention == want.UnresolvedRetention, got.UnresolvedRetention, want.UnresolvedRetention)
+	field("DownstreamRetention", got.DownstreamRetention == want.DownstreamRetention, got.DownstreamRetention, want.DownstreamRetention)
+	field("Codec", got.Codec == want.Codec, got.Codec, want.Codec)
+	field("StepNames", slices.Equal(got.StepNames, want.StepNames), got.StepNames, want.StepNames)
 	field("Owner", got.Owner == want.Owner, got.Owner, want.Owner)
 	field("Version", got.Version == want.Version, got.Version, want.Version)
 	field("Attempt", got.Attempt == want.Attempt, got.Attempt, want.Attempt)
@@ -45,6 +50,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
 	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
 	field("Steps", slices.EqualFunc(got.Steps, want.Steps, sameStep), got.Steps, want.Steps)
+	moment("OpenSince", got.OpenSince, want.OpenSince)
 	moment("Due", got.Due, want.Due)
 	field("ReconcileAttempts", got.ReconcileAttempts == want.ReconcileAttempts, got.ReconcileAttempts, want.ReconcileAttempts)
 	field("Exhausted", got.Exhausted == want.Exhausted, got.Exhausted, want.Exhausted)
@@ -56,7 +62,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 
 func sameStep(a, b driver.StepRecord) bool {
 	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
-		a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
+		a.By == b.By && a.Shape == b.Shape && a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
 }
 
 func brief(b []byte) string {

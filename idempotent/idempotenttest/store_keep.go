@@ -219,5 +219,6 @@ func scribble(r *driver.Record) {
 	r.Result[0] ^= 0xff
 	r.Steps[0].Result[0] ^= 0xff
 	r.Steps[1].Name = ""
+	r.StepNames[0] = ""
 	r.State = driver.StateUnknown
 }
