@@ -55,6 +55,7 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_SameResult", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.endLease()
 			l.must(l.worker().found("ch_a"))
 			l.worker().wantReplay("ch_a")
 			return l.charge("ch_a")(ctx)
@@ -70,6 +71,7 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_OtherResult", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.endLease()
 			l.must(l.worker().found("ch_webhook"))
 			return l.charge("ch_a")(ctx)
 		})
@@ -82,6 +84,7 @@ var evidenceScenarios = []scenario{
 	}},
 	{"FM47_WebhookBeforeTheOwner_OwnerFails", func(l *lab) {
 		out, err := l.worker().do(func(context.Context) (string, error) {
+			l.endLease()
 			l.must(l.worker().found("ch_webhook"))
 			return "", errNoReply
 		})

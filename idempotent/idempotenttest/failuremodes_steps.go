@@ -10,7 +10,8 @@ import (
 
 // Steps: what a later run gets back of an earlier one, and what it does not.
 var stepScenarios = []scenario{
-	// F37, F43, F90: behind the last finished step, with the same key for the provider.
+	// INV-2, F37, F43, F90: behind the last finished step, with the same key for
+	// the provider.
 	{"FM28_ResumeAfterACrash", func(l *lab) {
 		// The first one dies in its second step, after the effect.
 		var first, again string

@@ -10,10 +10,12 @@ import (
 
 // Time: deadlines, leases, skewed clocks and retention.
 var timeScenarios = []scenario{
-	// F35: nobody else may run before the lease ends.
+	// F35: no other request runs before the lease ends. The deadline is the one
+	// of the invocation: that of the record would move with a lease that is too
+	// short.
 	{"FM15_HandlerIgnoresItsDeadline", func(l *lab) {
-		_, err := l.worker(rerun).do(func(ctx context.Context) (string, error) {
-			deadline := l.record().LeaseEnd.Add(-margin)
+		invocation, deadline := l.invocation()
+		_, err := l.worker(rerun).doIn(invocation, l.key, func(context.Context) (string, error) {
 			l.clock.AdvanceTo(deadline)
 			l.worker(rerun).wantRefused(idempotent.ErrInProgress)
 			l.clock.AdvanceTo(deadline.Add(margin - 500*time.Millisecond))
@@ -63,9 +65,9 @@ var timeScenarios = []scenario{
 	{"FM18_SkewAroundTheLeaseEnd", func(l *lab) {
 		const skew = 5 * time.Second
 		wide := func(o *idempotent.Options) { o.Recovery, o.LeaseMargin = idempotent.Rerun, skew }
-		_, err := l.worker(wide).do(func(context.Context) (string, error) {
+		invocation, deadline := l.invocation()
+		_, err := l.worker(wide).doIn(invocation, l.key, func(context.Context) (string, error) {
 			// A may work until its own clock shows the deadline. B's clock is ahead.
-			deadline := l.record().LeaseEnd.Add(-skew)
 			for _, before := range []time.Duration{2 * time.Second, 500 * time.Millisecond} {
 				l.clock.AdvanceTo(deadline.Add(-before))
 				ahead := l.worker(wide, func(o *idempotent.Options) {
@@ -84,20 +86,20 @@ var timeScenarios = []scenario{
 	}},
 	{"FM18_SkewAroundTheExpiry", func(l *lab) {
 		const skew = 5 * time.Second
-		// A retention shorter than the lease, and a webhook that completes the
-		// running record: the record may not expire while A can still work.
+		// A retention shorter than the lease, and a handler that commits and goes on
+		// working: the record may not expire while it does.
 		short := func(o *idempotent.Options) {
 			o.Recovery, o.LeaseMargin, o.Retention = idempotent.Rerun, skew, time.Second
 		}
 		a := l.worker(short)
-		_, err := a.do(func(context.Context) (string, error) {
-			deadline := l.record().LeaseEnd.Add(-skew)
-			l.must(l.worker(short).found("ch_webhook"))
+		invocation, deadline := l.invocation()
+		_, err := a.doIn(invocation, l.key, func(ctx context.Context) (string, error) {
+			l.must(a.commit(ctx, "ch_a"))
 			l.clock.AdvanceTo(deadline.Add(-500 * time.Millisecond))
 			ahead := l.worker(short, func(o *idempotent.Options) {
 				o.Now = func() time.Time { return l.clock.Now().Add(skew) }
 			})
-			ahead.wantReplay("ch_webhook")
+			ahead.wantReplay("ch_a")
 			return "ch_a", nil
 		})
 		l.must(err)
@@ -139,6 +141,14 @@ var timeScenarios = []scenario{
 	}},
 	{"FM65_ClaimTookLongerThanTheLease", func(l *lab) { l.slowClaim(lease + time.Second) }},
 	{"FM65_ClaimLeftLessThanTheReserve", func(l *lab) { l.slowClaim(timeout - 100*time.Millisecond) }},
+}
+
+// invocation returns the context of an invocation with the usual time-out, and
+// its deadline.
+func (l *lab) invocation() (context.Context, time.Time) {
+	ctx := l.clock.Invocation(context.Background(), timeout)
+	deadline, _ := ctx.Deadline()
+	return ctx, deadline
 }
 
 // slowClaim lets the claim's write take as long as d.

@@ -44,6 +44,9 @@ type run struct {
 	entered bool
 	left    bool
 	end     ending // how it left
+	// downstream is the key for the provider that the handler was given; empty if
+	// it is not known.
+	downstream string
 }
 
 // ending is what a handler returned or panicked with.
@@ -116,6 +119,16 @@ func (h *history) claims(by *worker, claim driver.Record) (held func()) {
 	}
 }
 
+// putsChunks notes that a result is put beside its record, which it has to
+// expire with: the record that would name it may never be written.
+func (h *history) putsChunks(expires time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if expires.IsZero() {
+		h.breaks("a large result is kept for ever, whatever becomes of its record")
+	}
+}
+
 // ownerOf returns the run whose claim has that owner token, or nil.
 func (h *history) ownerOf(owner driver.Owner) *run {
 	for _, r := range h.runs {
@@ -149,6 +162,7 @@ func (h *history) watch(a *answer, handler handler) handler {
 			attempt = execution.Attempt()
 		}
 		a.run = h.enters(a.by, attempt)
+		h.downstream(a.run, idempotent.DownstreamKey(ctx))
 		returned := false
 		defer func() {
 			if returned {
@@ -194,6 +208,19 @@ func (h *history) enters(by *worker, attempt int) *run {
 	}
 	mine.entered = true
 	return mine
+}
+
+// downstream notes the key for the provider that a run was given, and judges
+// whether earlier runs of the record had the same (INV-2).
+func (h *history) downstream(run *run, key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	run.downstream = key
+	for _, r := range h.runs {
+		if r.downstream != "" && r.downstream != key && r.claim.ID == run.claim.ID && r.claim.Created.Equal(run.claim.Created) {
+			h.breaks("INV-2: two runs of one record were given different keys for the provider")
+		}
+	}
 }
 
 func (h *history) leaves(r *run, end ending) {

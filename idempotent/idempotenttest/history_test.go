@@ -75,6 +75,19 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.completed(b)
 		}},
 
+		{"", "the same key for the provider in the second run", func(t *tale, a, b *worker) {
+			first := t.runs(a, ending{err: idempotent.NotExecuted(errSilence)})
+			t.downstream(first, "key 1")
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
+			t.downstream(t.runs(b, ending{err: errSilence}), "key 1")
+		}},
+		{"", "completed by a transaction of the handler, before it returned", func(t *tale, a, b *worker) {
+			t.claimsIt(a)
+			r := t.enters(a, 1)
+			t.writes(a, becomes(driver.StateCompleted, driver.ReasonCommitted))
+			t.leaves(r, ending{err: errSilence})
+		}},
+
 		{"INV-1", "a claim over a live one", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			t.claimsIt(b)
@@ -115,6 +128,16 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"INV-2", "resolved as not executed while the lease is live", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			t.writes(b, becomes(driver.StateRetryable, driver.ReasonResolved))
+		}},
+		{"INV-2", "another key for the provider in the second run", func(t *tale, a, b *worker) {
+			first := t.runs(a, ending{err: idempotent.NotExecuted(errSilence)})
+			t.downstream(first, "key 1")
+			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
+			t.downstream(t.runs(b, ending{err: errSilence}), "key 2")
+		}},
+		{"kept for ever", "a large result without an expiry", func(t *tale, a, b *worker) {
+			t.putsChunks(t.at.Add(time.Hour))
+			t.putsChunks(time.Time{})
 		}},
 		{"INV-3", "a result that nobody returned", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)

@@ -30,7 +30,7 @@ func (l life) completion() *write {
 //   - INV-1: no handler is entered while another one's lease is live.
 //   - INV-2, INV-5, INV-8: the record moves only as the table of legal moves
 //     says, see move. A handler is entered again only after its record became
-//     retryable, or under Rerun.
+//     retryable, or under Rerun, and with the same key for the provider.
 //   - INV-3: every answer with a stored outcome, in one life of the record, is
 //     the same, and is what a handler or evidence has told.
 //   - INV-4: a completed record is replaced only after its retention.

@@ -165,7 +165,7 @@ func (w *worker) wantReplay(want string) {
 	w.Helper()
 	out, err := w.do(w.never())
 	if err != nil || out.Value != want || !out.Replayed {
-		w.Fatalf("a retry got %+v and error %v, want the replay of %q", out, err, want)
+		w.Fatalf("a retry got %s, replayed: %t, and error %v; want the replay of %s", brief([]byte(out.Value)), out.Replayed, err, brief([]byte(want)))
 	}
 }
 
@@ -173,7 +173,7 @@ func (w *worker) wantReplay(want string) {
 func (w *worker) wantRefused(want error) {
 	w.Helper()
 	if out, err := w.do(w.never()); !errors.Is(err, want) {
-		w.Fatalf("a retry got %+v and error %v, want %v", out, err, want)
+		w.Fatalf("a retry got %s, replayed: %t, and error %v; want %v", brief([]byte(out.Value)), out.Replayed, err, want)
 	}
 }
 
@@ -182,7 +182,7 @@ func (w *worker) wantRuns(id string) {
 	w.Helper()
 	out, err := w.do(w.charge(id))
 	if err != nil || out.Value != id || out.Replayed {
-		w.Fatalf("a retry got %+v and error %v, want it to run and return %q", out, err, id)
+		w.Fatalf("a retry got %s, replayed: %t, and error %v; want it to run and return %q", brief([]byte(out.Value)), out.Replayed, err, id)
 	}
 }
 
@@ -204,6 +204,21 @@ func (w *worker) resolve(r idempotent.Resolution) error {
 func (w *worker) found(result string) error {
 	w.history.says(result)
 	return w.resolve(idempotent.Resolved(result))
+}
+
+// notExecuted resolves the record by evidence that its attempt did nothing.
+func (w *worker) notExecuted() error { return w.resolve(idempotent.ProvenNotExecuted()) }
+
+// commit completes the record with value in a transaction that holds nothing
+// else.
+func (w *worker) commit(ctx context.Context, value string) error {
+	w.Helper()
+	execution, ok := idempotent.FromContext(ctx)
+	if !ok {
+		w.Fatal("the handler's context carries no execution")
+	}
+	w.history.says(value)
+	return execution.Commit(ctx, value, execution.Store().Replace)
 }
 
 // remove deletes the record behind the store's back.

@@ -75,6 +75,9 @@ func (r *run) reports(as *driver.Record) bool {
 	if !r.entered {
 		return as.State == driver.StateRetryable && (as.Reason == driver.ReasonReleased || as.Reason == driver.ReasonNoTime)
 	}
+	if as.Reason == driver.ReasonCommitted {
+		return as.State == driver.StateCompleted // by a transaction of the handler
+	}
 	if !r.left {
 		return false
 	}
