@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -77,31 +78,8 @@ var claimScenarios = []scenario{
 	}},
 	// F30: of many at once one executes.
 	{"FM05_SimultaneousRequests", func(l *lab) {
-		answers := make(chan error, racers)
-		done := make(chan struct{})
-		for range racers {
-			go func() {
-				_, err := l.worker().do(func(context.Context) (string, error) {
-					if l.effects.Add(1) == 1 {
-						<-done // the winner works until all others were answered
-					}
-					return "ch_1", nil
-				})
-				answers <- err
-			}()
-		}
-		var losers []error
-		for range racers - 1 {
-			losers = append(losers, <-answers)
-		}
-		close(done)
-		winner := <-answers
-		for _, err := range losers {
-			l.mustBe(err, idempotent.ErrInProgress)
-		}
-		l.must(winner)
+		l.race(OpInsert)
 		l.wantEffects(1)
-		l.worker().wantReplay("ch_1")
 	}},
 	{"FM06_OtherRequestWhileInProgress", func(l *lab) {
 		other := l.key
@@ -137,7 +115,11 @@ var claimScenarios = []scenario{
 		l.clock.AdvanceTo(l.record().Expires.Add(-time.Second))
 		l.worker().wantReplay("ch_1")
 		l.clock.AdvanceTo(l.record().Expires)
-		l.worker().wantRuns("ch_2")
+		b := l.worker()
+		b.wantRuns("ch_2")
+		if n := b.tap.calls.Load(); n != 2 {
+			l.Fatalf("%d calls to the store, want 2: the claim replaces the expired record, and the outcome", n)
+		}
 		l.worker().wantReplay("ch_2")
 		l.wantEffects(2)
 		if got := l.record().Attempt; got != 1 {
@@ -147,13 +129,13 @@ var claimScenarios = []scenario{
 	{"FM21_SimultaneousReplacersOfAnExpiredRecord", func(l *lab) {
 		l.worker().wantRuns("ch_old")
 		l.clock.AdvanceTo(l.record().Expires)
-		l.race(racers)
+		l.race(OpInsert)
 		l.wantEffects(2)
 	}},
 	// F32: taking over is one atomic step, too.
 	{"FM33_SimultaneousTakeovers", func(l *lab) {
 		l.retryable()
-		l.race(racers)
+		l.race(OpReplace)
 		l.wantEffects(1)
 	}},
 	{"FM51_ManyLoopsOneProcess", func(l *lab) { l.loops(l.worker()) }},
@@ -200,41 +182,107 @@ func (l *lab) retryable() {
 }
 
 // loops sends requests from many loops of one process, as a runtime does that
-// serves several at once; they share a guard.
+// serves several at once; they share a guard. The one handler that is entered
+// returns only when every other loop was refused because of it, or has ended.
 func (l *lab) loops(w *worker) {
 	l.Helper()
-	var wg sync.WaitGroup
-	for range 8 {
+	const loops = 8
+	var (
+		wg      sync.WaitGroup
+		entered atomic.Bool
+		refused [loops]atomic.Bool
+		met     [loops]chan struct{}
+	)
+	for i := range loops {
+		met[i] = make(chan struct{})
+	}
+	for i := range loops {
 		wg.Go(func() {
+			meet := sync.OnceFunc(func() { close(met[i]) })
+			defer meet()
 			for range 8 {
-				out, err := w.do(l.charge("ch_loop"))
-				if err == nil && out.Value != "ch_loop" || err != nil && !errors.Is(err, idempotent.ErrInProgress) {
+				out, err := w.do(func(ctx context.Context) (string, error) {
+					if entered.CompareAndSwap(false, true) {
+						for other := range met {
+							if other != i {
+								<-met[other]
+							}
+						}
+					}
+					return l.charge("ch_loop")(ctx)
+				})
+				switch {
+				case errors.Is(err, idempotent.ErrInProgress):
+					refused[i].Store(true)
+					meet()
+				case err != nil || out.Value != "ch_loop":
 					l.Errorf("a loop got %+v and error %v", out, err)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	together := 1
+	for i := range refused {
+		together += one(refused[i].Load())
+	}
+	if together != loops {
+		l.Fatalf("%d of %d loops met in the running request", together, loops)
+	}
 	l.wantEffects(1)
 	w.wantReplay("ch_loop")
 }
 
-// race sends n requests at once; one may run, the others are refused while it
-// does or get its result.
-func (l *lab) race(n int) {
+// race sends racers requests at once. They meet twice: no call of op goes on
+// before every request has come to its own, and the handler that is entered
+// returns only when every other request was answered. All of those are refused.
+func (l *lab) race(op Op) {
 	l.Helper()
-	var wg sync.WaitGroup
-	start := make(chan struct{})
-	for range n {
-		wg.Go(func() {
-			<-start
-			out, err := l.worker().do(l.charge("ch_race"))
-			if err == nil && out.Value != "ch_race" || err != nil && !errors.Is(err, idempotent.ErrInProgress) {
-				l.Errorf("a racer got %+v and error %v", out, err)
+	var (
+		atTheStore sync.WaitGroup
+		entered    atomic.Bool
+		answers    = make(chan error, racers)
+		answered   = make(chan struct{})
+	)
+	atTheStore.Add(racers)
+	for range racers {
+		go func() {
+			arrive := sync.OnceFunc(atTheStore.Done)
+			err := errNoAnswer
+			defer func() { arrive(); answers <- err }()
+			w := l.worker()
+			meet := func(write func() (*driver.Record, error)) (*driver.Record, error) {
+				arrive()
+				atTheStore.Wait()
+				return write()
 			}
-		})
+			if op == OpInsert {
+				w.tap.onInsert = meet
+			} else {
+				w.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+					return meet(write)
+				}
+			}
+			_, err = w.do(func(ctx context.Context) (string, error) {
+				arrive() // by another way
+				if entered.CompareAndSwap(false, true) {
+					<-answered
+				}
+				return l.charge("ch_race")(ctx)
+			})
+		}()
 	}
-	close(start)
-	wg.Wait()
+	var losers []error
+	for range racers - 1 {
+		losers = append(losers, <-answers)
+	}
+	close(answered)
+	winner := <-answers
+	for _, err := range losers {
+		l.mustBe(err, idempotent.ErrInProgress)
+	}
+	l.must(winner)
 	l.worker().wantReplay("ch_race")
 }
+
+var errNoAnswer = errors.New("the request was not answered")

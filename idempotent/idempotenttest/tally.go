@@ -1,12 +1,15 @@
 package idempotenttest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/once-lambda/once/idempotent"
 )
 
 // tally counts what happened under faults: a test that nothing was put to
@@ -22,6 +25,7 @@ type tally struct {
 	entered  int // requests whose handler was called
 	replayed int // requests that got a stored outcome
 	refused  int // requests that got neither
+	met      int // of those, because another one was running
 }
 
 func newTally() *tally { return &tally{faults: map[Fault]int{}} }
@@ -48,6 +52,7 @@ func (n *tally) count(t *trial) {
 	for _, a := range t.history.answers {
 		n.replayed += one(a.outcome.Replayed)
 		n.refused += one(a.run == nil && !a.outcome.Replayed)
+		n.met += one(errors.Is(a.err, idempotent.ErrInProgress))
 	}
 }
 
@@ -70,6 +75,7 @@ func (n *tally) add(row *tally) {
 	n.entered += row.entered
 	n.replayed += row.replayed
 	n.refused += row.refused
+	n.met += row.met
 	for fault, times := range row.faults {
 		n.faults[fault] += times
 	}
@@ -80,8 +86,8 @@ func (n *tally) String() string {
 	for _, fault := range slices.Sorted(maps.Keys(n.faults)) {
 		faults = append(faults, fmt.Sprintf("%d × %s", n.faults[fault], fault))
 	}
-	return fmt.Sprintf("%d runs, of which %d met a fault, %d felt one, %d went on as without; %d requests executed, %d replayed, %d refused; %d calls; %s",
-		n.runs, n.struck, n.felt, n.scripted, n.entered, n.replayed, n.refused, n.calls, strings.Join(faults, ", "))
+	return fmt.Sprintf("%d runs, of which %d met a fault, %d felt one, %d went on as without; %d requests executed, %d replayed, %d refused, %d of them while another one ran; %d calls; %s",
+		n.runs, n.struck, n.felt, n.scripted, n.entered, n.replayed, n.refused, n.met, n.calls, strings.Join(faults, ", "))
 }
 
 // check asserts that the runs were a test.
@@ -98,6 +104,7 @@ func (n *tally) check(t testing.TB, faults []Fault) {
 	for what, times := range map[string]int{
 		"felt a fault": n.felt, "did not feel theirs": n.struck - n.felt, "went on as without faults": n.scripted,
 		"went on otherwise": n.runs - n.scripted, "executed a request": n.entered, "replayed an outcome": n.replayed, "refused a request": n.refused,
+		"refused a request while another one ran": n.met,
 	} {
 		if times < n.runs/50 {
 			t.Errorf("of %d runs only %d %s", n.runs, times, what)

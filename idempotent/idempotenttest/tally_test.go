@@ -20,7 +20,7 @@ func (c *complaints) Errorf(format string, args ...any) {
 // INV-14: a run in which nothing happened is no test, and fails.
 func TestVacuousRunsFail(t *testing.T) {
 	t.Parallel()
-	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900,
+	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900, met: 900,
 		faults: map[Fault]int{LostReply: 10}}
 	for name, row := range map[string]struct {
 		spoil func(*tally)
@@ -36,6 +36,7 @@ func TestVacuousRunsFail(t *testing.T) {
 		"nothing was run":     {func(n *tally) { n.entered = 0 }, "only 0 executed"},
 		"nothing replayed":    {func(n *tally) { n.replayed = 0 }, "only 0 replayed"},
 		"nothing refused":     {func(n *tally) { n.refused = 0 }, "only 0 refused"},
+		"nothing met":         {func(n *tally) { n.met = 0 }, "only 0 refused a request while another one ran"},
 	} {
 		n, c := newTally(), &complaints{TB: t}
 		n.add(&full)
