@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand"
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -12,7 +13,12 @@ import (
 
 // Results: large ones, ones that are gone, other versions, caches.
 var resultScenarios = []scenario{
+	// A result of 4 KB is the largest that stays in its record, and 400 KB is what
+	// an item of DynamoDB holds. Sizes are exact: raw results do not compress.
+	{"FM34_ResultOf4KB", func(l *lab) { l.largeResult(4 << 10) }},
+	{"FM34_ResultOf4KBAndOneByte", func(l *lab) { l.largeResult(4<<10 + 1) }},
 	{"FM34_ResultOf399KB", func(l *lab) { l.largeResult(399 << 10) }},
+	{"FM34_ResultOf400KB", func(l *lab) { l.largeResult(400 << 10) }},
 	{"FM34_ResultOf401KB", func(l *lab) { l.largeResult(401 << 10) }},
 	{"FM34_ResultOf1MB", func(l *lab) { l.largeResult(1 << 20) }}, // several pieces
 	// G09: all that Lambda can return.
@@ -44,7 +50,7 @@ var resultScenarios = []scenario{
 		l.wantEffects(1)
 	}},
 	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
-		a := l.worker()
+		a := l.worker(raw)
 		a.inject(On(OpReplace, LostRequest))
 		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
 		l.must(err)
@@ -58,9 +64,9 @@ var resultScenarios = []scenario{
 	}},
 	{"FM35_ChunkDeletedOrAltered", func(l *lab) {
 		want := noise(20 << 10)
-		_, err := l.worker().do(func(context.Context) (string, error) { return want, nil })
+		_, err := l.worker(raw).do(func(context.Context) (string, error) { return want, nil })
 		l.must(err)
-		b := l.worker()
+		b := l.worker(raw)
 		if b.chunks == nil {
 			b.wantReplay(want)
 			return // the result is part of the record: nothing to delete beside it
@@ -68,7 +74,8 @@ var resultScenarios = []scenario{
 		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, idempotent.ErrNoRecord }
 		b.wantRefused(idempotent.ErrReplayUnavailable)
 		for _, alter := range []func([]byte) []byte{
-			func(d []byte) []byte { d[len(d)/2] ^= 1; return d },
+			func(d []byte) []byte { d[0] ^= 1; return d },
+			func(d []byte) []byte { d[len(d)-1] ^= 1; return d },
 			func(d []byte) []byte { return d[:len(d)-1] },
 			func(d []byte) []byte { return append(d, 0) },
 		} {
@@ -86,6 +93,41 @@ var resultScenarios = []scenario{
 		b.wantRefused(idempotent.ErrStore) // a retry may have better luck
 		b.inject()
 		b.wantReplay(want)
+	}},
+	// What is put beside a record is kept as long as the record, and an hour more:
+	// the store adds the hour (see [driver.ChunkStore]).
+	{"FM35_PiecesOutliveTheRecord", func(l *lab) {
+		a := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		_, err := a.do(func(context.Context) (string, error) { return want, nil })
+		l.must(err)
+		a.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM35_CommittedPiecesOutliveTheRecord", func(l *lab) {
+		a := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		_, err := a.do(func(ctx context.Context) (string, error) { return want, a.commit(ctx, want) })
+		l.must(err)
+		a.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM35_ResolvedPiecesOutliveTheRecord", func(l *lab) {
+		_, err := l.worker(raw, shortClaims).do(func(context.Context) (string, error) { return "", errNoReply })
+		l.mustBe(err, errNoReply)
+		l.endLease()
+		b := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		l.must(b.found(want))
+		b.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM36_OtherCodec", func(l *lab) {
+		// The bytes are JSON; the codec that wrote them is another one all the same.
+		_, err := l.worker(raw).do(func(context.Context) (string, error) { return `"ch_1"`, nil })
+		l.must(err)
+		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
+		l.worker(raw).wantReplay(`"ch_1"`)
 	}},
 	// F62: a result has the version of its shape.
 	{"FM36_OtherResultVersion", func(l *lab) {
@@ -133,6 +175,7 @@ var resultScenarios = []scenario{
 		_, err := a.do(func(context.Context) (string, error) { return "", errNoReply })
 		l.mustBe(err, errNoReply)
 		a.wantRefused(idempotent.ErrUnresolved)
+		l.endLease()
 		l.must(l.worker().found("ch_resolved"))
 		a.wantReplay("ch_resolved")
 	}},
@@ -147,52 +190,58 @@ var resultScenarios = []scenario{
 		}
 	}},
 	{"FM63_LateChunksAgainstAResolution", func(l *lab) {
-		resolved, late := noise(30<<10), noise(31<<10)
-		a := l.worker()
+		resolved, late := noise(30<<10), noise(32<<10)
+		a := l.worker(raw)
 		out, err := a.do(func(context.Context) (string, error) {
 			l.endLease()
 			l.worker().wantRefused(idempotent.ErrUnresolved)
-			l.must(l.worker().found(resolved))
+			l.must(l.worker(raw).found(resolved))
 			return late, nil
 		})
 		l.must(err)
+		if a.chunks != nil && len(a.chunks.puts) != 1 {
+			l.Fatalf("A put %d results beside the record, want its late one", len(a.chunks.puts))
+		}
 		if out.Value != resolved || !out.Replayed {
 			l.Fatalf("A got %d bytes, want the resolver's", len(out.Value))
 		}
-		l.worker().wantReplay(resolved)
+		l.worker(raw).wantReplay(resolved)
 	}},
 }
 
 func cached(o *idempotent.Options) { o.CacheEntries = 16 }
 
-// noise returns text that does not compress to nothing, the same every time.
-func noise(size int) string {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	r := rand.New(rand.NewSource(int64(size)))
-	b := make([]byte, size)
-	for i := range b {
-		b[i] = letters[r.Intn(len(letters))]
-	}
-	return string(b)
-}
-
-// rawCodec stores text as it is, so that a result has exactly the size that a
-// scenario says.
+// rawCodec stores text as it is. Where a result is compressed or is JSON, that
+// notices a damage before the checksum does, and changes its size.
 type rawCodec struct{}
 
-func (rawCodec) Name() string                    { return "raw" }
-func (rawCodec) Encode(v any) ([]byte, error)    { return []byte(v.(string)), nil }
-func (rawCodec) Decode(data []byte, v any) error { *v.(*string) = string(data); return nil }
+func (rawCodec) Name() string                 { return "raw" }
+func (rawCodec) Encode(v any) ([]byte, error) { return []byte(v.(string)), nil }
+func (rawCodec) Decode(data []byte, v any) error {
+	*v.(*string) = string(data)
+	return nil
+}
+
+func raw(o *idempotent.Options) { o.Codec = rawCodec{} }
+
+// shortClaims lets a claim expire long before an outcome.
+func shortClaims(o *idempotent.Options) { o.UnresolvedRetention = time.Minute }
+
+// noise returns bytes that do not compress, the same every time.
+func noise(size int) string {
+	b := make([]byte, size)
+	rand.New(rand.NewSource(int64(size))).Read(b)
+	return string(b)
+}
 
 // largeResult stores a result that does not compress and wants it back whole,
 // from the store itself. Megabytes take real time, and a busy machine takes more
 // of it.
 func (l *lab) largeResult(size int) {
 	l.Helper()
-	data := make([]byte, size)
-	rand.New(rand.NewSource(int64(size))).Read(data)
-	want, raw := string(data), func(o *idempotent.Options) { o.Codec = rawCodec{} }
-	out, err := l.worker(raw).doIn(l.clock.Invocation(context.Background(), 5*time.Minute), l.key, func(context.Context) (string, error) {
+	want := noise(size)
+	a := l.worker(raw)
+	out, err := a.doIn(l.clock.Invocation(context.Background(), 5*time.Minute), l.key, func(context.Context) (string, error) {
 		l.effects.Add(1)
 		return want, nil
 	})
@@ -200,6 +249,29 @@ func (l *lab) largeResult(size int) {
 	if !out.Stored || out.Value != want {
 		l.Fatalf("A got %d bytes, stored %v; want its stored result", len(out.Value), out.Stored)
 	}
+	if beside := l.record().Chunks.Count > 0; beside != (a.chunks != nil && size > 4<<10) {
+		l.Fatalf("a result of %d bytes beside its record: %t", size, beside)
+	}
 	l.worker(raw).wantReplay(want)
 	l.wantEffects(1)
+}
+
+// piecesLive checks how long the worker has asked the store to keep the result
+// that stands: until its record expires, which is long after the claim would.
+func (w *worker) piecesLive() {
+	w.Helper()
+	r := w.record()
+	if left := r.Expires.Sub(w.clock.Now()); left < time.Hour {
+		w.Fatalf("the record expires in %s, with its claim", left)
+	}
+	if w.chunks == nil {
+		return // the result is part of the record
+	}
+	i := slices.IndexFunc(w.chunks.puts, func(p chunkPut) bool { return p.version == r.Version })
+	if i < 0 {
+		w.Fatal("the result that stands was not put beside its record")
+	}
+	if put := w.chunks.puts[i]; !put.expires.Equal(r.Expires) {
+		w.Fatalf("the result expires at %s and its record at %s", put.expires, r.Expires)
+	}
 }

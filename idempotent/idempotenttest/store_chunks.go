@@ -19,7 +19,8 @@ var chunkRequirements = []requirement{
 	chunkRequirement("ChunksAreWhole",
 		"What was put comes back byte for byte, whatever its size.",
 		func(ctx context.Context, s chunkStore) error {
-			for _, size := range []int{1, 4 << 10, 400 << 10, 401 << 10, 2 << 20} {
+			// 396 KB are a full piece in an item of DynamoDB.
+			for _, size := range []int{1, 4 << 10, 396 << 10, 396<<10 + 1, 2 * 396 << 10, 400 << 10, 401 << 10, 2 << 20} {
 				c, err := putNew(ctx, s, size)
 				if err != nil {
 					return err

@@ -71,9 +71,17 @@ type chunkTap struct {
 	*tap
 	chunks driver.ChunkStore
 	onGet  func(read func() ([]byte, error)) ([]byte, error)
+	puts   []chunkPut
+}
+
+// chunkPut is a result that was put beside a record.
+type chunkPut struct {
+	version driver.Version
+	expires time.Time
 }
 
 func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	s.puts = append(s.puts, chunkPut{v, expires})
 	return s.chunks.PutChunks(ctx, id, v, data, expires)
 }
 

@@ -52,6 +52,7 @@ func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*driver.Reco
 }
 
 func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	s.by.history.putsChunks(expires)
 	n, err := s.chunks.PutChunks(ctx, id, v, data, expires)
 	return n, s.by.weather.feel(err)
 }
