@@ -11,7 +11,7 @@ import (
 )
 
 // What can be wrong with large results beside their records.
-var brokenChunks = []brokenStore{
+var brokenChunks = []broken{
 	{name: "The last chunk is forgotten", chunks: func(s *chunkShelf) {
 		s.keep = func(_, piece []byte) []byte {
 			if len(piece) < s.size {
@@ -19,7 +19,7 @@ var brokenChunks = []brokenStore{
 			}
 			return bytes.Clone(piece)
 		}
-	}, caught: []string{"ChunksAreWhole"}},
+	}, caught: []string{"ChunksAreWhole", "FM34_ResultOf4KBAndOneByte", "FM34_ResultOf399KB", "FM34_ResultOf400KB", "FM34_ResultOf401KB", "FM34_ResultOf1MB", "FM34_ResultOf6MB"}},
 	{name: "Large results are cut off at 400 KB", chunks: func(s *chunkShelf) {
 		right := s.give
 		s.give = func(pieces [][]byte) []byte { return right(pieces[:min(len(pieces), 401)]) }
@@ -42,10 +42,10 @@ var brokenChunks = []brokenStore{
 			}
 			return right(pieces)
 		}
-	}, caught: []string{"ChunksAreWhole"}},
+	}, caught: []string{"ChunksAreWhole", "FM35_ChunkDeletedOrAltered"}},
 	{name: "Chunks of all writes share their names", chunks: func(s *chunkShelf) {
 		s.piece = func(id idempotent.RecordID, _ driver.Version, i int) string { return fmt.Sprint(id, i) }
-	}, caught: []string{"ChunksAreApart", "ChunkMissing"}},
+	}, caught: []string{"ChunksAreApart", "ChunkMissing", "FM63_LateChunksAgainstAResolution"}},
 	{name: "Chunks of all records share their names", chunks: func(s *chunkShelf) {
 		s.piece = func(_ idempotent.RecordID, v driver.Version, i int) string { return fmt.Sprint(v, i) }
 	}, caught: []string{"ChunksAreApart"}},

@@ -1,6 +1,7 @@
 package idempotenttest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -8,13 +9,21 @@ import (
 )
 
 // What can be wrong with Insert, and with what a loser is told.
-var brokenInserts = []brokenStore{
+var brokenInserts = []broken{
+	{name: "Insert fails after its write", spoil: func(s *shelf) {
+		s.end = func(_ context.Context, op Op) error {
+			if op == OpInsert {
+				return errors.New("connection reset")
+			}
+			return nil
+		}
+	}, caught: []string{"InsertCreates"}},
 	{name: "Insert ignores a live record", spoil: func(s *shelf) {
 		s.stands = func(*driver.Record, driver.Record, time.Time) bool { return false }
-	}, caught: []string{"InsertRefuses", "InsertReplacesExpired", "NoExpiryNeverExpires", "OneInserterWins"}},
+	}, caught: []string{"InsertRefuses", "InsertReplacesExpired", "NoExpiryNeverExpires", "OneInserterWins", "FM01_InsertReplyLost", "FM02_InsertGivenUp_NotReleased", "FM37_TwinLeavesNothing"}},
 	{name: "Insert never replaces", spoil: func(s *shelf) {
 		s.stands = func(old *driver.Record, _ driver.Record, _ time.Time) bool { return old != nil }
-	}, caught: []string{"InsertReplacesExpired", "OneInserterReplacesExpired"}},
+	}, caught: []string{"InsertReplacesExpired", "OneInserterReplacesExpired", "FM19_ExpiredButStillThere"}},
 	{name: "Insert replaces only after the millisecond of the expiry", spoil: func(s *shelf) {
 		s.stands = func(old *driver.Record, _ driver.Record, now time.Time) bool {
 			return old != nil && (old.Expires.IsZero() || !old.Expires.Before(now))
@@ -34,7 +43,7 @@ var brokenInserts = []brokenStore{
 		s.stands = func(old *driver.Record, _ driver.Record, _ time.Time) bool {
 			return old != nil && (old.Expires.IsZero() || old.Expires.After(time.Now()))
 		}
-	}, caught: []string{"InsertReplacesExpired"}},
+	}, caught: []string{"InsertReplacesExpired", "FM19_ExpiredButStillThere"}},
 	{name: "Insert compares the wrong way round", spoil: func(s *shelf) {
 		s.stands = func(old *driver.Record, _ driver.Record, now time.Time) bool {
 			return old != nil && (old.Expires.IsZero() || old.Expires.Before(now))
@@ -49,7 +58,7 @@ var brokenInserts = []brokenStore{
 		s.stands = func(old *driver.Record, _ driver.Record, now time.Time) bool {
 			return old != nil && old.Expires.After(now)
 		}
-	}, caught: []string{"NoExpiryNeverExpires", "OneInserterWins"}},
+	}, caught: []string{"NoExpiryNeverExpires", "OneInserterWins", "FM59_CrashedNeverExpires"}},
 	{name: "A record without expiry is kept for ten years", spoil: func(s *shelf) {
 		s.stands = func(old *driver.Record, _ driver.Record, now time.Time) bool {
 			return old != nil && (old.Expires.IsZero() && old.Created.AddDate(10, 0, 0).After(now) || old.Expires.After(now))
@@ -60,7 +69,7 @@ var brokenInserts = []brokenStore{
 		s.stands = func(old *driver.Record, r driver.Record, now time.Time) bool {
 			return right(old, r, now) && old.State == driver.StateCompleted
 		}
-	}, caught: []string{"OneInserterWins", "NoExpiryNeverExpires"}},
+	}, caught: []string{"OneInserterWins", "NoExpiryNeverExpires", "FM01_TakeoverReplyLost"}},
 	{name: "A loser is given nothing", spoil: func(s *shelf) {
 		s.loser = func(Op, *driver.Record, driver.Record) (*driver.Record, error) { return nil, nil }
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins"}},
@@ -68,7 +77,7 @@ var brokenInserts = []brokenStore{
 		s.loser = func(_ Op, _ *driver.Record, r driver.Record) (*driver.Record, error) {
 			return r.Clone(), nil
 		}
-	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins"}},
+	}, caught: []string{"InsertRefuses", "ReplaceRefuses", "OneInserterWins", "OneReplacerWins", "FM10_CrashBeforeCompletion"}},
 	{name: "A loser is given an error", spoil: func(s *shelf) {
 		s.loser = func(Op, *driver.Record, driver.Record) (*driver.Record, error) {
 			return nil, errors.New("conditional check failed")
@@ -88,16 +97,16 @@ var brokenInserts = []brokenStore{
 			}
 			return old.Clone(), nil
 		}
-	}, caught: []string{"InsertAgain"}},
+	}, caught: []string{"InsertAgain", "FM01_InsertReplyLost"}},
 	{name: "Insert checks and writes in two steps", spoil: func(s *shelf) {
 		s.unsafely(func(op Op, old, r *driver.Record) bool {
 			return op == OpInsert && old == nil && r.State == driver.StateInProgress
 		})
-	}, caught: []string{"OneInserterWins"}},
+	}, caught: []string{"OneInserterWins", "FM05_SimultaneousRequests", "FM51_ManyLoopsOneProcess", "FM51_ManyLoopsOneProcessWithACache"}},
 	{name: "Insert over an expired record checks and writes in two steps", spoil: func(s *shelf) {
 		s.unsafely(func(op Op, old, _ *driver.Record) bool {
 			return op == OpInsert && old != nil && old.State == driver.StateCompleted
 		})
-	}, caught: []string{"OneInserterReplacesExpired"}},
+	}, caught: []string{"OneInserterReplacesExpired", "FM21_SimultaneousReplacersOfAnExpiredRecord"}},
 	{name: "Insert and Replace have a lock each", spoil: twoLocks, caught: []string{"OneWriterWins"}},
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // What can be wrong with what a store keeps.
-var brokenKeeping = []brokenStore{
+var brokenKeeping = []broken{
 	{name: "Times are kept in seconds", spoil: everyTime(func(t time.Time) time.Time { return t.Truncate(time.Second) }), caught: []string{"EveryFieldIsKept"}},
 	{name: "Times come back in another zone", spoil: everyTime(func(t time.Time) time.Time {
 		return t.In(time.FixedZone("CET", 3600))
@@ -42,7 +42,7 @@ var brokenKeeping = []brokenStore{
 		if i := bytes.IndexByte(r.Result, 0); i >= 0 {
 			r.Result = r.Result[:i]
 		}
-	}), caught: []string{"EveryFieldIsKept"}},
+	}), caught: []string{"EveryFieldIsKept", "FM34_ResultOf4KB"}},
 	{name: "A retryable record loses its recovery", spoil: kept(func(r *driver.Record) {
 		if r.State == driver.StateRetryable {
 			r.Recovery = 0
@@ -63,7 +63,7 @@ var brokenKeeping = []brokenStore{
 			}
 			return right(r)
 		}
-	}, caught: []string{"ReplaceWrites", "InsertReplacesExpired", "OneReplacerWins"}},
+	}, caught: []string{"ReplaceWrites", "InsertReplacesExpired", "OneReplacerWins", "FM31_PanicAfterTheEffect"}},
 	{name: "Get hides what has expired", spoil: func(s *shelf) {
 		right := s.read
 		s.read = func(r *driver.Record) (*driver.Record, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // What can be wrong with how a store lists what is due.
-var brokenLists = []brokenStore{
+var brokenLists = []broken{
 	{name: "What is due at this moment is not listed", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record, before time.Time) bool {
 			return !r.Exhausted && !r.Due.IsZero() && r.Due.Before(before)

@@ -8,15 +8,15 @@ import (
 )
 
 // What can be wrong with Replace.
-var brokenReplaces = []brokenStore{
+var brokenReplaces = []broken{
 	{name: "Replace is unconditional", spoil: func(s *shelf) {
 		s.fits = func(*driver.Record, driver.Record, driver.Version) bool { return true }
-	}, caught: []string{"ReplaceRefuses", "OneReplacerWins"}},
+	}, caught: []string{"ReplaceRefuses", "OneReplacerWins", "FM13_TakenOverAndCompleted", "FM13_TakenOverAndRunning", "FM46_TwoReconcilers_TwoResults", "FM47_WebhookBeforeTheOwner_SameResult", "FM60_OutcomeAgainstTakeover_Error", "FM60_OutcomeAgainstTakeover_NotExecuted", "FM60_StepAgainstTakeover", "FM62_SweptWhileTheCompletionIsOnTheWire", "FM62_OwnUnknownMeetsTheSweepers", "FM66_ExpiryWhileTakingOver"}},
 	{name: "Replace takes the owner for enough", spoil: func(s *shelf) {
 		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
 			return old.Version == was || old.Owner == r.Owner
 		}
-	}, caught: []string{"ReplaceRefuses"}},
+	}, caught: []string{"ReplaceRefuses", "FM14_LateOwnerCompletesUnknown"}},
 	{name: "Replace compares the owner instead of the version", spoil: func(s *shelf) {
 		s.fits = func(old *driver.Record, r driver.Record, _ driver.Version) bool {
 			return old.Owner == r.Owner
@@ -40,7 +40,7 @@ var brokenReplaces = []brokenStore{
 			return right(old, r, was) && (r.State != driver.StateCompleted || old.Expires.IsZero() || old.Expires.After(time.Now()))
 		}
 	}, caught: []string{"ReplaceIgnoresExpiry"}},
-	{name: "Replace creates", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates"}},
+	{name: "Replace creates", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates", "FM20_RecordDeletedMeanwhile"}},
 	{name: "Replace only adds", spoil: func(s *shelf) {
 		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old == nil || op == OpInsert {
@@ -60,15 +60,15 @@ var brokenReplaces = []brokenStore{
 	}, caught: []string{"ReplaceWrites"}},
 	{name: "The replacer's retry is an error", spoil: func(s *shelf) {
 		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
-			if old.Version == r.Version && old.Attempt > 1 {
+			if old.Version == r.Version && (old.Attempt > 1 || old.State != driver.StateInProgress) {
 				return nil, errors.New("conditional check failed")
 			}
 			return old.Clone(), nil
 		}
-	}, caught: []string{"ReplaceAgain"}},
+	}, caught: []string{"ReplaceAgain", "FM01_TakeoverReplyLost", "FM08_CompletionReplyLost"}},
 	{name: "Replace checks and writes in two steps", spoil: func(s *shelf) {
 		s.unsafely(func(op Op, old, _ *driver.Record) bool {
-			return op == OpReplace && old != nil && old.Expires.IsZero()
+			return op == OpReplace && old != nil && (old.Expires.IsZero() || old.State == driver.StateRetryable)
 		})
-	}, caught: []string{"OneReplacerWins"}},
+	}, caught: []string{"OneReplacerWins", "FM33_SimultaneousTakeovers"}},
 }

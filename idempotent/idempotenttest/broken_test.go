@@ -14,18 +14,26 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// brokenStore breaks one rule of the contract.
-type brokenStore struct {
+// broken is a store that breaks one rule of the contract, or a guard over a
+// store that keeps it.
+type broken struct {
 	name   string
-	spoil  func(*shelf)      // what is wrong with it
+	spoil  func(*shelf)      // what is wrong with the store
 	chunks func(*chunkShelf) // or with how it keeps large results
 	lists  func(*listShelf)  // or with how it lists
-	// caught names requirements that have to notice. Others may notice too.
+	guard  *mutation         // or with the guard
+	// caught names the requirements of RunStore and the rows of RunFailureModes
+	// that have to fail. Others may fail too.
 	caught []string
 }
 
-func (b brokenStore) fixture() Fixture {
+func (b broken) fixture() Fixture {
+	var m mutation
+	if b.guard != nil {
+		m, b.chunks = *b.guard, func(*chunkShelf) {}
+	}
 	return Fixture{
+		mutation: m,
 		Open: func(testing.TB) driver.Store {
 			if b.lists != nil {
 				s := newListShelf()
@@ -60,21 +68,24 @@ func (b brokenStore) fixture() Fixture {
 	}
 }
 
-var brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks, brokenLists)
+var (
+	brokenStores = slices.Concat(brokenInserts, brokenReplaces, brokenKeeping, brokenChunks, brokenLists)
+	allBroken    = slices.Concat(brokenStores, brokenGuards)
+)
 
 // forgetfulStores lose each field of a record, and of its steps, in turn:
 // whenever they write, where a Replace should have changed it, or where an
 // Insert over an expired record should have. The fields are those that a record
 // has: a new one is among them by itself.
-func forgetfulStores() []brokenStore {
-	var stores []brokenStore
+func forgetfulStores() []broken {
+	var stores []broken
 	record := reflect.TypeFor[driver.Record]()
 	for i := range record.NumField() {
 		field := record.Field(i).Name
 		if field == "Extra" {
 			continue // the store's own
 		}
-		stores = append(stores, brokenStore{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
+		stores = append(stores, broken{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
 			spoil: kept(func(r *driver.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
 		if field == "ID" {
 			continue // both records have the same
@@ -84,7 +95,7 @@ func forgetfulStores() []brokenStore {
 			reflect.ValueOf(&r).Elem().Field(i).Set(reflect.ValueOf(old).Elem().Field(i))
 			return &r
 		}
-		stores = append(stores, brokenStore{name: "Replace keeps the old " + field, caught: []string{"ReplaceWrites"},
+		stores = append(stores, broken{name: "Replace keeps the old " + field, caught: []string{"ReplaceWrites"},
 			spoil: func(s *shelf) {
 				s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 					if old == nil || op == OpInsert {
@@ -93,7 +104,7 @@ func forgetfulStores() []brokenStore {
 					return keep(old, r)
 				}
 			}},
-			brokenStore{name: "Insert keeps the expired " + field, caught: []string{"InsertReplacesExpired"},
+			broken{name: "Insert keeps the expired " + field, caught: []string{"InsertReplacesExpired"},
 				spoil: func(s *shelf) {
 					s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 						if old == nil || op != OpInsert {
@@ -105,7 +116,7 @@ func forgetfulStores() []brokenStore {
 	}
 	step := reflect.TypeFor[driver.StepRecord]()
 	for i := range step.NumField() {
-		stores = append(stores, brokenStore{name: step.Field(i).Name + " of a step is lost", caught: []string{"EveryFieldIsKept"},
+		stores = append(stores, broken{name: step.Field(i).Name + " of a step is lost", caught: []string{"EveryFieldIsKept"},
 			spoil: kept(func(r *driver.Record) {
 				for s := range r.Steps {
 					reflect.ValueOf(&r.Steps[s]).Elem().Field(i).SetZero()
@@ -166,14 +177,14 @@ func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
 		}
 		s.mu.Unlock()
 		defer s.mu.Lock()
-		arrived.Add(1)
+		n := arrived.Add(1)
 		began := time.Now()
-		for turns := 0; arrived.Load() < 2; turns++ {
+		for turns := 0; n%2 == 1 && arrived.Load() == n; turns++ {
 			patience := 200 * time.Millisecond
 			if s.writers.Load() == 1 {
 				patience = 25 * time.Millisecond
 			}
-			if time.Since(began) > patience && turns > 100 {
+			if time.Since(began) > patience && turns > 100 && arrived.CompareAndSwap(n, n-1) {
 				return
 			}
 			runtime.Gosched()

@@ -102,12 +102,17 @@ var waitScenarios = []scenario{
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
 			ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), time.Hour))
+			looks := 0
 			b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+				looks++
 				cancel()
 				return read()
 			}
 			_, err := b.doIn(ctx, l.key, l.never())
 			l.mustBe(err, idempotent.ErrInProgress)
+			if looks != 1 {
+				l.Errorf("B looked %d times, and its caller went away at the first", looks)
+			}
 			return "ch_a", nil
 		})
 		l.must(err)

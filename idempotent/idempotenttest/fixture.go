@@ -41,6 +41,18 @@ type Fixture struct {
 	// faults.Transport. Set it for stores that talk to a service with a client
 	// of their own. See [RunFailureModesUnderFaults].
 	Wire func(t testing.TB, faults *Faults) driver.Store
+
+	// mutation is what is wrong with the guards over the store. The tests of the
+	// suites themselves set it.
+	mutation mutation
+}
+
+// mutation changes how a guard behaves, from outside: by its options, by what
+// passes between it and the store, and by what it is asked.
+type mutation struct {
+	options func(*idempotent.Options) // after those of the scenario
+	store   func(w *worker, s driver.Store) driver.Store
+	request func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler)
 }
 
 // newKey returns a key that no other test has.

@@ -70,6 +70,12 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	}
 	optFns = append([]func(*idempotent.Options){base}, optFns...)
 	optFns = append(optFns, func(o *idempotent.Options) { w.now = o.Now })
+	if mutation := l.fixture.mutation; mutation.options != nil {
+		optFns = append(optFns, mutation.options)
+	}
+	if mutation := l.fixture.mutation; mutation.store != nil {
+		store = mutation.store(w, store)
+	}
 	guard, err := idempotent.New(store, optFns...)
 	if err != nil {
 		l.Fatal(err)
@@ -114,7 +120,11 @@ func (w *worker) doKey(key idempotent.Key, h handler) (idempotent.Outcome[string
 
 func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
 	a := w.history.asks(w, key)
-	out, err := idempotent.DoOutcome(ctx, w.guard, key, w.history.watch(a, h))
+	watched := w.history.watch(a, h)
+	if mutation := w.fixture.mutation; mutation.request != nil {
+		ctx, key, watched = mutation.request(ctx, key, watched)
+	}
+	out, err := idempotent.DoOutcome(ctx, w.guard, key, watched)
 	w.history.answered(a, out, err)
 	return out, err
 }

@@ -3,7 +3,7 @@ package idempotenttest
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -154,10 +154,7 @@ type chunks struct {
 
 func newChunks(size int) *chunks {
 	c := &chunks{id: newKey().RecordID(), version: newVersion(), data: make([]byte, size), expires: now().Add(time.Hour)}
-	r := rand.New(rand.NewPCG(binary.BigEndian.Uint64(c.version[:8]), uint64(size)))
-	for i := range c.data {
-		c.data[i] = byte(r.Uint32())
-	}
+	rand.NewChaCha8(sha256.Sum256(c.version[:])).Read(c.data)
 	return c
 }
 

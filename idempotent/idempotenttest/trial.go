@@ -55,6 +55,24 @@ func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan Plan, seed ui
 	return tr
 }
 
+// alone runs a scenario as RunFailureModes does, and returns what it found.
+func (s scenario) alone(t testing.TB, f Fixture) []string {
+	tr := &trial{TB: t}
+	tr.strict.Store(true)
+	tr.do(func() {
+		tr.lab = newLab(tr, f)
+		s.run(tr.lab)
+	})
+	if tr.lab != nil {
+		tr.do(func() {
+			for _, err := range tr.history.judge(tr.record()) {
+				tr.breaks(err.Error())
+			}
+		})
+	}
+	return tr.broken
+}
+
 // do calls f, which may end its goroutine, and reports whether it did not. A
 // panic is told like any other failure, with the seed that led to it.
 func (t *trial) do(f func()) (returned bool) {

@@ -55,35 +55,6 @@ func scenarioNamed(t *testing.T, name string) scenario {
 	return scenarios[i]
 }
 
-// Rows and invariants notice a broken store too, by themselves.
-func TestFailureModesNoticeBrokenStores(t *testing.T) {
-	t.Parallel()
-	for _, want := range []struct{ store, row, what string }{
-		{"Insert ignores a live record", "FM01_InsertReplyLost", "the handler was entered"},
-		{"Insert takes a record without expiry for an expired one", "FM59_CrashedNeverExpires", "INV-4: a record that was in_progress"},
-		{"Insert takes over what is not completed", "FM01_TakeoverReplyLost", "INV-4: a record that was retryable"},
-		{"Insert checks and writes in two steps", "FM05_SimultaneousRequests", "want idempotent: another request with this key is in progress"},
-		{"Insert over an expired record checks and writes in two steps", "FM21_SimultaneousReplacersOfAnExpiredRecord", "the provider saw 3 effects"},
-		{"Insert judges the expiry by the wall clock", "FM19_ExpiredButStillThere", "a retry got"},
-		{"The winner's retry is an error", "FM01_InsertReplyLost", "duplicate write id"},
-		{"A loser is given its own record", "FM10_CrashBeforeCompletion", "the handler was entered"},
-		{"Replace is unconditional", "FM62_SweptWhileTheCompletionIsOnTheWire", "INV-5: two writes took the place of one"},
-		{"Replace takes the owner for enough", "FM14_LateOwnerCompletesUnknown", "no event"},
-		{"Replace creates", "FM20_RecordDeletedMeanwhile", "not stored"},
-		{"Get is one write behind", "FM31_PanicAfterTheEffect", "the record is in_progress"},
-		{"Ten chunks and more are out of order", "FM35_ChunkDeletedOrAltered", "a retry got"},
-	} {
-		t.Run(want.store, func(t *testing.T) {
-			t.Parallel()
-			i := slices.IndexFunc(brokenStores, func(b brokenStore) bool { return b.name == want.store })
-			trial := scenarioNamed(t, want.row).trial(t, brokenStores[i].fixture(), storeFaults, nil, 0)
-			if what := strings.Join(trial.broken, "\n"); !strings.Contains(what, want.what) {
-				t.Errorf("%s: got %q, want %q", want.row, what, want.what)
-			}
-		})
-	}
-}
-
 // sanguine is a client that takes every write for done.
 type sanguine struct{ driver.Store }
 
