@@ -131,17 +131,32 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// FM51: many goroutines, one guard, one key, with a cache.
+// looked is a store that notes that a record was read.
+type looked struct {
+	*memstore.Store
+	at map[idempotent.RecordID]func()
+}
+
+func (l *looked) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	l.at[id]()
+	return l.Store.Get(ctx, id)
+}
+
+// FM51: many goroutines, one guard, one key, with a cache. A handler returns
+// only when another goroutine has looked at its record, which it does while it
+// waits.
 func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 	t.Parallel()
 	for _, entries := range []int{0, 8} {
 		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {
 			t.Parallel()
-			g, events := newGuard(t, func(o *idempotent.Options) { o.CacheEntries, o.WaitFor = entries, 5*time.Second })
-			keys := make([]idempotent.Key, 16)
+			store := &looked{Store: memstore.New(), at: map[idempotent.RecordID]func(){}}
+			g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.CacheEntries, o.WaitFor = entries, time.Minute })
+			keys, met := make([]idempotent.Key, 16), make([]chan struct{}, 16)
 			runs := make([]int, len(keys))
 			for i := range keys {
-				keys[i] = newKey()
+				keys[i], met[i] = newKey(), make(chan struct{})
+				store.at[keys[i].RecordID()] = sync.OnceFunc(func() { close(met[i]) })
 			}
 			var wg sync.WaitGroup
 			for range 64 {
@@ -149,6 +164,11 @@ func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 					for i, key := range keys {
 						got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
 							runs[i]++ // a second run beside it would be a race
+							select {
+							case <-met[i]:
+							case <-time.After(time.Minute):
+								t.Errorf("key %d: no other request looked at the record while it ran", i)
+							}
 							return i, nil
 						})
 						if err != nil || got != i {
