@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -65,12 +67,14 @@ func child() {
 			select {} // until it is killed
 		}
 	}
-	providerURL = os.Getenv(envProvider)
+	providerURL, ledgerTable = os.Getenv(envProvider), os.Getenv(envTable)
 	p := policyNamed(os.Getenv(envPolicy))
-	s, err := dynamostore.New(dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), os.Getenv(envTable))
+	b := &barriers{reach: reach}
+	client := &barredClient{dynamostore.NewClient(engine.Config(os.Getenv(envEngine))), b}
+	s, err := dynamostore.New(client, os.Getenv(envTable))
 	if err == nil {
 		var g *idempotent.Guard
-		if g, err = p.guard(&barred{Store: s, reach: reach}); err == nil {
+		if g, err = p.guard(&barred{s, b}); err == nil {
 			_, err = p.request(context.Background(), g, keyOf(p, os.Getenv(envKey)), reach)
 			reach("before the response")
 		}
@@ -79,36 +83,55 @@ func child() {
 	os.Exit(1)
 }
 
-// barred is a store with barriers around its writes. During a write means that
+// barriers are those around the writes of a process. During a write means that
 // it is on its way: whether it arrives before the process dies is open.
-type barred struct {
-	driver.Store
+type barriers struct {
 	reach  func(string)
 	writes atomic.Int32
 }
 
+// barred is a store with barriers around its writes, but for transactions.
+type barred struct {
+	*dynamostore.Store
+	*barriers
+}
+
+// barredClient is a client with barriers around transactions.
+type barredClient struct {
+	*dynamodb.Client
+	*barriers
+}
+
+func (c *barredClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	return around(c.barriers, c.nextWrite(), func() (*dynamodb.TransactWriteItemsOutput, error) {
+		return c.Client.TransactWriteItems(ctx, in, optFns...)
+	})
+}
+
 func (b *barred) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	b.reach("before the claim")
-	met, err := b.around("during the claim", func() (*driver.Record, error) { return b.Store.Insert(ctx, r, now) })
-	b.reach("after the claim")
-	return met, err
+	return around(b.barriers, "the claim", func() (*driver.Record, error) { return b.Store.Insert(ctx, r, now) })
 }
 
 func (b *barred) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	n := b.writes.Add(1)
-	b.reach(fmt.Sprintf("before write %d", n))
-	met, err := b.around(fmt.Sprintf("during write %d", n), func() (*driver.Record, error) { return b.Store.Replace(ctx, r, was) })
-	b.reach(fmt.Sprintf("after write %d", n))
-	return met, err
+	return around(b.barriers, b.nextWrite(), func() (*driver.Record, error) { return b.Store.Replace(ctx, r, was) })
 }
 
-func (b *barred) around(barrier string, write func() (*driver.Record, error)) (met *driver.Record, err error) {
+func (b *barred) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	return around(b.barriers, "the pieces", func() (int, error) { return b.Store.PutChunks(ctx, id, v, data, expires) })
+}
+
+// nextWrite names a write of the record.
+func (b *barriers) nextWrite() string { return fmt.Sprintf("write %d", b.writes.Add(1)) }
+
+func around[T any](b *barriers, what string, write func() (T, error)) (v T, err error) {
+	b.reach("before " + what)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		met, err = write()
+		v, err = write()
 	}()
-	b.reach(barrier)
+	b.reach("during " + what)
 	<-done
-	return met, err
+	b.reach("after " + what)
+	return v, err
 }

@@ -115,12 +115,16 @@ func survive(ctx context.Context, p policy, barrier string) (after, final string
 	if err != nil {
 		return after, "", err
 	}
-	if calls, effects := bank.count(key); effects != 1 {
-		return after, "", fmt.Errorf("the provider has %d effects after %d calls", effects, calls)
+	calls, effects, err := p.count(ctx, key)
+	if err != nil {
+		return after, "", err
+	}
+	if effects != 1 {
+		return after, "", fmt.Errorf("there are %d effects after %d calls", effects, calls)
 	}
 	again, err := p.request(ctx, guard, key, nil)
 	if err != nil || again != value {
-		return after, "", fmt.Errorf("a last retry gets %q, %v after %q", again, err, value)
+		return after, "", fmt.Errorf("a last retry gets %.80q (%d bytes), %v after %.80q (%d bytes)", again, len(again), err, value, len(value))
 	}
 	return after, p.state(ctx, key), nil
 }

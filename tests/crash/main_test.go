@@ -38,6 +38,7 @@ func setUp() error {
 	endpoint = url
 	store, err = dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), "crash-"+strings.ToLower(rand.Text()))
 	if err == nil {
+		ledgerTable = store.Table()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		err = store.CreateTable(ctx)

@@ -10,10 +10,14 @@ package crash
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -24,8 +28,19 @@ type policy struct {
 	recovery idempotent.Recovery
 	mode     *idempotent.StepMode // nil: without a step
 	dedupes  bool                 // the provider honours the downstream key
-	writes   int                  // after the claim
+	commit   commit               // the effect is a write to the store's database
+	large    bool                 // the result is kept beside the record
+	writes   int                  // of the record, after the claim
 }
+
+// commit is how a handler writes its effect and its record in one transaction.
+type commit int
+
+const (
+	separately commit = iota
+	withOutcome
+	withStep
+)
 
 var (
 	atLeastOnce, atMostOnce = idempotent.AtLeastOnce, idempotent.AtMostOnce
@@ -35,12 +50,19 @@ var (
 		{name: "Resume, at least once", recovery: idempotent.Resume, mode: &atLeastOnce, dedupes: true, writes: 2},
 		{name: "Resume, at most once", recovery: idempotent.Resume, mode: &atMostOnce, writes: 3},
 		{name: "Rerun, with a key", recovery: idempotent.Rerun, dedupes: true, writes: 1},
+		{name: "Rerun, large result", recovery: idempotent.Rerun, dedupes: true, large: true, writes: 1},
+		{name: "Rerun, Commit", recovery: idempotent.Rerun, commit: withOutcome, writes: 1},
+		{name: "Rerun, large Commit", recovery: idempotent.Rerun, commit: withOutcome, large: true, writes: 1},
+		{name: "Resume, CommitStep", recovery: idempotent.Resume, mode: &atLeastOnce, commit: withStep, writes: 2},
 	}
 )
 
 // barriers are where a process of this policy can be killed, in their order.
 func (p policy) barriers() []string {
 	all := []string{"before the claim", "during the claim", "after the claim", "before the effect", "after the effect"}
+	if p.large {
+		all = append(all, "before the pieces", "during the pieces", "after the pieces")
+	}
 	for n := range p.writes {
 		for _, when := range []string{"before", "during", "after"} {
 			all = append(all, fmt.Sprintf("%s write %d", when, n+1))
@@ -74,10 +96,19 @@ func keyOf(p policy, id string) idempotent.Key {
 	}
 }
 
+// deadline is the time of a request. A large result that cannot be written in it
+// is left out, and the test is about one that is there.
+func (p policy) deadline() time.Duration {
+	if p.large {
+		return 3 * deadline
+	}
+	return deadline
+}
+
 // request sends one request. Its effect happens at the provider; reach, if
 // there is one, is told where the handler is.
 func (p policy) request(ctx context.Context, g *idempotent.Guard, key idempotent.Key, reach func(barrier string)) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	ctx, cancel := context.WithTimeout(ctx, p.deadline())
 	defer cancel()
 	if reach == nil {
 		reach = func(string) {}
@@ -85,14 +116,43 @@ func (p policy) request(ctx context.Context, g *idempotent.Guard, key idempotent
 	charge := func(ctx context.Context) (string, error) {
 		reach("before the effect")
 		defer reach("after the effect")
-		return pay(ctx, idempotent.DownstreamKey(ctx), p.dedupes)
+		value := p.result(idempotent.DownstreamKey(ctx))
+		switch p.commit {
+		case withOutcome:
+			return value, dynamostore.Commit(ctx, value, entry(key))
+		case withStep:
+			return dynamostore.CommitStep(ctx, "charge", value, entry(key))
+		}
+		_, err := pay(ctx, idempotent.DownstreamKey(ctx), p.dedupes)
+		return value, err
 	}
 	return idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
-		if p.mode == nil {
+		if p.mode == nil || p.commit == withStep {
 			return charge(ctx)
 		}
 		return idempotent.Step(ctx, "charge", charge, func(o *idempotent.StepOptions) { o.Mode = *p.mode })
 	})
+}
+
+// result is what the handler returns for a charge under that downstream key.
+func (p policy) result(downstream string) string {
+	if !p.large {
+		return result(downstream)
+	}
+	noise := make([]byte, 20<<10) // too much for a record, and little time
+	mathrand.NewChaCha8(sha256.Sum256([]byte(downstream))).Read(noise)
+	return result(downstream) + base64.StdEncoding.EncodeToString(noise)
+}
+
+// count returns how often the effect of key was asked for, as far as that is
+// known, and how often it happened.
+func (p policy) count(ctx context.Context, key idempotent.Key) (calls, effects int, err error) {
+	if p.commit == separately {
+		calls, effects = bank.count(key)
+		return calls, effects, nil
+	}
+	effects, err = entries(ctx, key)
+	return effects, effects, err
 }
 
 func policyNamed(name string) policy {
