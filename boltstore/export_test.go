@@ -74,3 +74,8 @@ func Put(s *Store, values map[idempotent.RecordID][]byte) error {
 		return nil
 	})
 }
+
+// Fail makes a write fail with err, as the file system does.
+func Fail(s *Store, err error) error {
+	return s.update(context.Background(), func(*bbolt.Tx) error { return err })
+}

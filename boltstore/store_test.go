@@ -135,6 +135,29 @@ func TestRefusalDoesNotSync(t *testing.T) {
 	}
 }
 
+// Open waits for another process to let go of the file, for a second by default.
+func TestHeldFileIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	open(t, path)
+	began := time.Now()
+	_, err := boltstore.Open(path)
+	wantError(t, err, path, "held by another process", "within 1s")
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("Open waited for %s, want 1s", took)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "once.db")
+	err := boltstore.Fail(open(t, path), &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
+	wantError(t, err, path, "the disk is full", "make room for it")
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got error %v, want one that matches ENOSPC", err)
+	}
+}
+
 func TestHeldFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
