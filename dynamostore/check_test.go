@@ -85,6 +85,7 @@ func global(f *fakeDynamoDB, consistency types.MultiRegionConsistency, regions .
 	}
 }
 
+// FM49: among what is wrong are tables that are replicated to other regions.
 func TestCheck_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
