@@ -111,7 +111,7 @@ func TestCommit(t *testing.T) {
 				return "ok", nil
 			},
 		}, {
-			name: "in doubt, and the handler calls it Final", err: idempotent.Final("x", ""), state: driver.StateUnknown,
+			name: "in doubt, and the handler calls it Final", err: errLost, state: driver.StateUnknown,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))

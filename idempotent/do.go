@@ -61,10 +61,7 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	if _, inside := FromContext(ctx); inside {
 		return out, &innerError{err}
 	}
-	if inner, ok := err.(*innerError); ok {
-		err = inner.err
-	}
-	return out, err
+	return out, bare(err)
 }
 
 func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
@@ -152,9 +149,12 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		out.Value = value
 		out.settled(w.committed)
 		return out, nil
-	case err == nil:
-		// A result must not stand without the writes that belong to it.
-		err = w.doubted()
+	case err == nil || IsNotExecuted(err) || isFinal(err):
+		// Neither a result nor a declaration may stand while a transaction of the
+		// handler may or may not have been applied: the caller gets the doubt.
+		if doubt := w.doubted(); doubt != nil {
+			err = doubt
+		}
 	}
 	if err != nil {
 		return failed(ctx, a, w, err, out)

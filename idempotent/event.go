@@ -28,7 +28,7 @@ const (
 	EventRetryable          EventKind = "retryable"           // a record became free to run again
 	EventKeyMissing         EventKind = "key_missing"         // a request without a key ran unguarded or was refused
 	EventStoreError         EventKind = "store_error"         // the store failed
-	EventResolved           EventKind = "resolved"            // evidence from outside settled a record
+	EventResolved           EventKind = "resolved"            // evidence from outside settled a record, or one step of it
 	EventStepDone           EventKind = "step_done"           // a step's result was recorded
 	EventStepReplayed       EventKind = "step_replayed"       // a step gave its recorded result
 	EventReconcileScheduled EventKind = "reconcile_scheduled" // a record is to be looked at again later

@@ -93,7 +93,7 @@ func (g *Guard) warn(ctx context.Context, o *Options, once *atomic.Bool, id Reco
 	o.logger().LogAttrs(ctx, slog.LevelWarn, text,
 		slog.String("operation", id.Operation()),
 		slog.String("key_hash", id.KeyHash()),
-		slog.String("error_type", fmt.Sprintf("%T", err)))
+		slog.String("error_type", fmt.Sprintf("%T", bare(err))))
 }
 
 // warnDisabled logs once per guard that requests run unguarded.

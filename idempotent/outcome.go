@@ -103,6 +103,19 @@ func AsFinal(err error) (*FinalError, bool) {
 	return nil, false
 }
 
+func isFinal(err error) bool {
+	_, ok := AsFinal(err)
+	return ok
+}
+
+// bare returns err as it was before an inner call, or a step, returned it.
+func bare(err error) error {
+	if inner, ok := err.(*innerError); ok {
+		return inner.err
+	}
+	return err
+}
+
 // reaches reports whether the tree of err, without what inner calls returned,
 // has an error that matches.
 func reaches(err error, match func(error) bool) bool {
@@ -166,14 +179,14 @@ func (o outcome) omitted(err error) outcome {
 func outcomeOf(err error, w *work, panicked bool) outcome {
 	switch {
 	case w.forgotten != nil:
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: err}
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: bare(err)}
 	case IsUnknown(err):
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: err}
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: bare(err)}
 	}
 	reason := driver.ReasonPanic
 	if !panicked {
 		if IsNotExecuted(err) && !w.began() {
-			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: err}
+			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: bare(err)}
 		}
 		if final, ok := AsFinal(err); ok && w.doubted() == nil {
 			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(final)}
@@ -182,9 +195,9 @@ func outcomeOf(err error, w *work, panicked bool) outcome {
 	}
 	switch next := w.next(); {
 	case runsAgain(&next):
-		return outcome{state: driver.StateRetryable, reason: reason, err: err}
+		return outcome{state: driver.StateRetryable, reason: reason, err: bare(err)}
 	case next.Recovery != driver.Reconcile:
 		reason = driver.ReasonInterrupted
 	}
-	return outcome{state: driver.StateUnknown, reason: reason, err: err}
+	return outcome{state: driver.StateUnknown, reason: reason, err: bare(err)}
 }

@@ -451,7 +451,7 @@ func TestStepChangedType(t *testing.T) {
 	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 		return idempotent.Step(ctx, "s", never[int])
 	})
-	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "does not decode into a *int") {
+	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "of another shape than *int") {
 		t.Errorf("got error %v", err)
 	}
 }

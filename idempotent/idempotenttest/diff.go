@@ -32,7 +32,6 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	field("Recovery", got.Recovery == want.Recovery, got.Recovery, want.Recovery)
 	field("Retention", got.Retention == want.Retention, got.Retention, want.Retention)
 	field("UnresolvedRetention", got.UnresolvedRetention == want.UnresolvedRetention, got.UnresolvedRetention, want.UnresolvedRetention)
-	field("DownstreamRetention", got.DownstreamRetention == want.DownstreamRetention, got.DownstreamRetention, want.DownstreamRetention)
 	field("Codec", got.Codec == want.Codec, got.Codec, want.Codec)
 	field("StepNames", slices.Equal(got.StepNames, want.StepNames), got.StepNames, want.StepNames)
 	field("Owner", got.Owner == want.Owner, got.Owner, want.Owner)

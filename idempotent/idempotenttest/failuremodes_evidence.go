@@ -53,6 +53,40 @@ var evidenceScenarios = []scenario{
 			l.Fatalf("%d events resolved, want one per fact", n)
 		}
 	}},
+	// A webhook that arrives while the handler may be at work is sent again.
+	{"FM47_WebhookWhileTheHandlerRuns", func(l *lab) {
+		out, err := l.worker().do(func(ctx context.Context) (string, error) {
+			l.mustBe(l.worker().resolve(idempotent.Resolved("ch_webhook")), idempotent.ErrInProgress)
+			l.mustBe(l.worker().resolve(idempotent.ResolvedFinal("declined", "")), idempotent.ErrInProgress)
+			l.wantState(driver.StateInProgress)
+			return l.charge("ch_a")(ctx)
+		})
+		l.must(err)
+		if out.Value != "ch_a" || !out.Stored {
+			l.Fatalf("A got %+v, want its own stored result", out)
+		}
+		l.must(l.worker().found("ch_a"))
+		l.worker().wantReplay("ch_a")
+	}},
+	// A webhook about the first attempt must not free a second one.
+	{"FM48_NotExecutedNamesAnAttempt", func(l *lab) {
+		l.crash(func(context.Context) {})
+		l.endLease()
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		first := l.record().Token()
+		l.must(l.worker().notExecuted())
+		b := l.worker()
+		l.exits(b, func(context.Context) {
+			l.effects.Add(1)
+			b.inject(On(OpReplace, LostRequest))
+		})
+		l.endLease()
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted(first)), idempotent.ErrStaleEvidence)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.must(l.worker().found("ch_b"))
+		l.worker().wantReplay("ch_b")
+	}},
 	{"FM47_WebhookBeforeTheOwner_SameResult", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
 			l.endLease()

@@ -86,14 +86,14 @@ var outcomeScenarios = []scenario{
 			l.Fatalf("the outcome created a record: %s", describe(r))
 		}
 	}},
-	{"FM31_PanicProvenNotExecuted", func(l *lab) {
+	{"FM31_PanicProvesNothing", func(l *lab) {
 		want := idempotent.NotExecuted(errors.New("busy"))
 		got := l.panics(func(context.Context) (string, error) { panic(want) })
 		if got != want {
 			l.Fatalf("the panic was raised again as %v, want %v itself", got, want)
 		}
-		l.wantState(driver.StateRetryable)
-		l.worker().wantRuns("ch_b")
+		l.wantState(driver.StateUnknown)
+		l.worker().wantRefused(idempotent.ErrUnresolved)
 	}},
 	{"FM31_PanicAfterTheEffect", func(l *lab) {
 		got := l.panics(func(context.Context) (string, error) {

@@ -104,6 +104,15 @@ var timeScenarios = []scenario{
 		})
 		l.must(err)
 	}},
+	// Nothing is at work once the handler has returned: a short lock for each key.
+	{"FM18_ShortRetentionIsHonoured", func(l *lab) {
+		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, time.Second }
+		l.worker(short).wantRuns("ch_1")
+		l.clock.Advance(999 * time.Millisecond)
+		l.worker(short).wantReplay("ch_1")
+		l.clock.Advance(time.Millisecond)
+		l.worker(short).wantRuns("ch_2")
+	}},
 	// F42: no request leaves unknown, however late.
 	{"FM59_UnknownNeverExpires", func(l *lab) {
 		l.crashAfterEffect("ch_a")

@@ -93,7 +93,6 @@ func fullRecord() driver.Record {
 		Recovery:            idempotent.Rerun,
 		Retention:           48*time.Hour + time.Duration(n)*time.Millisecond,
 		UnresolvedRetention: 72*time.Hour + time.Duration(n)*time.Millisecond,
-		DownstreamRetention: 96*time.Hour + time.Duration(n)*time.Millisecond,
 		Codec:               fmt.Sprintf("declared%d", n),
 		ResultVersion:       fmt.Sprintf("v%d", n),
 		StepNames:           []string{fmt.Sprintf("charge %d", n), "inform ü", "a step that has not begun"},

@@ -213,11 +213,11 @@ func (w *worker) resolve(r idempotent.Resolution) error {
 // found resolves the record by evidence of its result.
 func (w *worker) found(result string) error {
 	w.history.says(result)
+	if r := w.record(); r != nil && r.Codec == (rawCodec{}).Name() {
+		return w.resolve(idempotent.ResolvedWith(rawCodec{}, result))
+	}
 	return w.resolve(idempotent.Resolved(result))
 }
-
-// notExecuted resolves the record by evidence that its attempt did nothing.
-func (w *worker) notExecuted() error { return w.resolve(idempotent.ProvenNotExecuted()) }
 
 // commit completes the record with value in a transaction that holds nothing
 // else.

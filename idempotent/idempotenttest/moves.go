@@ -81,10 +81,11 @@ func (r *run) reports(as *driver.Record) bool {
 	if !r.left {
 		return false
 	}
-	_, notExecuted := r.end.err.(*idempotent.NotExecutedError)
-	_, unknown := r.end.err.(*idempotent.UnknownError)
-	_, final := r.end.err.(*idempotent.FinalError)
-	final = final && !r.end.panicked // a panic is no business outcome
+	// A panic proves nothing, and is no business outcome.
+	notExecuted := idempotent.IsNotExecuted(r.end.err) && !r.end.panicked
+	unknown := idempotent.IsUnknown(r.end.err)
+	_, final := idempotent.AsFinal(r.end.err)
+	final = final && !r.end.panicked
 	switch as.State {
 	case driver.StateCompleted:
 		return r.end.err == nil || final

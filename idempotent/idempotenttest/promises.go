@@ -24,6 +24,7 @@ func promiseOf(row string) promise {
 var promises = map[string]promise{
 	// One effect for each life of the record; one that expired, or was deleted,
 	// begins another.
+	"FM18_ShortRetentionIsHonoured":               {effects: 2, calm: true}, // the clock decides
 	"FM19_ExpiredButStillThere":                   {effects: 2},
 	"FM20_RecordDeletedMeanwhile":                 {effects: 2},
 	"FM21_SimultaneousReplacersOfAnExpiredRecord": {effects: 2, cost: racing},
