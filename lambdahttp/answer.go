@@ -70,9 +70,6 @@ func (e *engine) expose(a answer, w work) answer {
 // retryAfter tells when to come again, in whole seconds (RFC 9110, section
 // 10.2.3), rounded up: who comes too early comes in vain.
 func (a answer) retryAfter(wait time.Duration) answer {
-	if wait <= 0 {
-		return a
-	}
 	seconds := (wait + time.Second - 1) / time.Second
 	return a.mark("Retry-After", strconv.FormatInt(int64(seconds), 10))
 }

@@ -1,10 +1,12 @@
 package lambdahttp_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -161,6 +163,27 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 			w.clock.Advance(left - 300*time.Millisecond)
 			if a := w.post(charge()); a.header["Retry-After"] != "1" {
 				t.Errorf("Retry-After %q with 300 ms to go, want 1", a.header["Retry-After"])
+			}
+		}))
+		w.post(charge())
+
+		// The lease ends while the second request is being answered.
+		ticking := false
+		w = newWorld(t, on, guard(func(o *idempotent.Options) {
+			o.Now = func() time.Time {
+				if ticking {
+					w.clock.Advance(100 * time.Millisecond)
+				}
+				return w.clock.Now()
+			}
+		}))
+		w.becomes(duringRun(func() {
+			w.clock.Advance(w.store.record(t).LeaseEnd.Sub(w.clock.Now()) - 250*time.Millisecond)
+			ticking = true
+			a := w.post(charge())
+			ticking = false
+			if a.status != 409 || !strings.Contains(a.body, "in-progress") || a.header["Retry-After"] != "1" {
+				t.Errorf("got %d %s, Retry-After %q at the end of the lease, want 1", a.status, a.body, a.header["Retry-After"])
 			}
 		}))
 		w.post(charge())

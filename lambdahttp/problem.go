@@ -60,7 +60,7 @@ func (e *engine) renderLater(p Problem, wait time.Duration) answer {
 	if !waits[p.Situation] {
 		return a
 	}
-	return a.retryAfter(wait)
+	return a.retryAfter(max(wait, soon))
 }
 
 // problemHeaders returns the headers that the answers of a situation have
