@@ -85,21 +85,52 @@ func ExampleFunctionURL() {
 	// 202 <nil>
 }
 
-// A provider's webhook tells that the charge exists: retries get the response
-// that the handler would have given.
+// A provider's webhook reports that the charge exists: retries get the response
+// that the handler would have given. While the handler is at work the webhook is
+// refused, and the provider sends it again.
 func ExampleResolved() {
-	guard, err := idempotent.New(memstore.New())
+	guard, err := idempotent.New(memstore.New()) // in production: dynamostore
 	if err != nil {
 		panic(err)
 	}
-	ctx := context.Background()
-	recordID := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "8e03978e-40d5-43e8-bc93-6894a57f9324"}.RecordID()
+	webhook := func(ctx context.Context, event events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		recordID := idempotent.RecordID(event.Headers["x-record-id"]) // in production: from the signed body
+		err := guard.Resolve(ctx, recordID, lambdahttp.Resolved(lambdahttp.Response{
+			Status: 201,
+			Header: http.Header{"Location": {"/charges/ch_1"}},
+			Body:   []byte(`{"id":"ch_1"}`),
+		}))
+		if errors.Is(err, idempotent.ErrInProgress) { // the provider sends it again
+			return events.APIGatewayV2HTTPResponse{StatusCode: 503}, nil
+		}
+		if errors.Is(err, idempotent.ErrSettled) { // the handler's own response stands
+			return events.APIGatewayV2HTTPResponse{StatusCode: 204}, nil
+		}
+		return events.APIGatewayV2HTTPResponse{StatusCode: 204}, err
+	}
 
-	err = guard.Resolve(ctx, recordID, lambdahttp.Resolved(lambdahttp.Response{
-		Status: 201,
-		Header: http.Header{"Location": {"/charges/ch_1"}},
-		Body:   []byte(`{"id":"ch_1"}`),
-	}))
-	fmt.Println(errors.Is(err, idempotent.ErrNoRecord)) // this guard has seen no request yet
-	// Output: true
+	var notice events.APIGatewayV2HTTPRequest
+	charge := func(ctx context.Context, _ events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		execution, _ := idempotent.FromContext(ctx)
+		notice.Headers = map[string]string{"x-record-id": string(execution.RecordID())} // sent as the charge's metadata
+		early, err := webhook(ctx, notice)
+		fmt.Println("webhook", early.StatusCode, err)
+		return events.APIGatewayV2HTTPResponse{StatusCode: 504}, nil // the provider's own answer never came
+	}
+	handler := lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.SingleTenant
+	})
+
+	request := event("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "")
+	first, err := handler(context.Background(), request)
+	fmt.Println("charge ", first.StatusCode, err)
+	again, err := webhook(context.Background(), notice)
+	fmt.Println("webhook", again.StatusCode, err)
+	retry, err := handler(context.Background(), request)
+	fmt.Println("charge ", retry.StatusCode, retry.Body, err)
+	// Output:
+	// webhook 503 <nil>
+	// charge  504 <nil>
+	// webhook 204 <nil>
+	// charge  201 {"id":"ch_1"} <nil>
 }

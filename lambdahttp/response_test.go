@@ -2,6 +2,7 @@ package lambdahttp_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -118,8 +120,12 @@ func TestResolved(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "status 0") {
 			t.Errorf("a response without a status resolved a record: %v", err)
 		}
-		// Evidence in another encoding is a mistake that the next request meets.
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text")); err != nil {
+		// Evidence in another encoding could not be replayed.
+		err = w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text"))
+		if err == nil || !strings.Contains(err.Error(), lambdahttp.Encoding) || w.store.record(t).State != driver.StateUnknown {
+			t.Errorf("a result that is no response resolved a record: %v", err)
+		}
+		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.ResolvedWithoutResult()); err != nil {
 			t.Fatal(err)
 		}
 		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, "replay-unavailable") {
@@ -127,6 +133,42 @@ func TestResolved(t *testing.T) {
 		}
 		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.Is(err, idempotent.ErrSettled) {
 			t.Errorf("a second resolution: %v", err)
+		}
+	})
+}
+
+// A webhook that arrives while the handler is at work is refused, and changes
+// nothing: the handler's own response is the outcome. The same webhook later
+// finds it stored, or settles what the handler left unknown.
+func TestWebhookDuringTheRun(t *testing.T) {
+	t.Parallel()
+	evidence := lambdahttp.Resolved(lambdahttp.Response{Status: 201, Body: []byte("from the webhook")})
+	onEachWire(t, func(t *testing.T, on wire) {
+		for status, c := range map[int]struct {
+			later error
+			body  string
+		}{
+			201: {idempotent.ErrSettled, `{"id":"ch_1"}`},
+			504: {nil, "from the webhook"},
+		} {
+			w := newWorld(t, on)
+			webhook := func() error { return w.guard.Resolve(t.Context(), w.store.record(t).ID, evidence) }
+			w.becomes(func(ctx context.Context, r request) (reply, error) {
+				var running *idempotent.InProgressError
+				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
+					t.Errorf("during the run the webhook got %v, want ErrInProgress and when to come again", err)
+				}
+				return answers(status, nil)(ctx, r)
+			})
+			if a := w.post(charge()); a.status != status {
+				t.Errorf("the caller got %d, want the handler's %d", a.status, status)
+			}
+			if err := webhook(); !errors.Is(err, c.later) {
+				t.Errorf("after %d the webhook got %v, want %v", status, err, c.later)
+			}
+			if a := w.post(charge()); a.status != 201 || a.body != c.body || w.runs != 1 {
+				t.Errorf("a retry got %d %q after %d runs, want %q", a.status, a.body, w.runs, c.body)
+			}
 		}
 	})
 }
