@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/once-lambda/once/idempotent"
 )
 
 // declaration is what a handler says about its own response. It travels in the
 // handler's context and is safe for concurrent use.
 type declaration struct {
-	engine *engine // whose rules hold for the response
+	engine    *engine               // whose rules hold for the response
+	execution *idempotent.Execution // the handler's run
 
 	mu          sync.Mutex
 	withheld    bool
@@ -64,9 +67,12 @@ func NoStore(ctx context.Context, hint string) {
 // is, for handlers without an error to return, such as [http.Handler]s. A call
 // of [NoStore] wins over it.
 //
-// It has no effect outside a guarded request.
+// It has no effect outside a guarded request, and none with the context of
+// another operation inside the handler: what that one did not execute says
+// nothing of the rest.
 func NotExecuted(ctx context.Context) {
-	declare(ctx, func(d *declaration) { d.notExecuted = true })
+	execution, _ := idempotent.FromContext(ctx)
+	declare(ctx, func(d *declaration) { d.notExecuted = d.notExecuted || d.execution == execution })
 }
 
 var errDeclared = errors.New("lambdahttp: the handler refused the request with its response")

@@ -29,14 +29,20 @@
 // replayed, also a 404. What happens after a 5xx is declared by [ServerErrors].
 // A handler can say more about its response with [NoStore] (it is a secret) and
 // [NotExecuted] (it refuses, and nothing happened), and with the errors of
-// package idempotent, as the outermost error it returns:
+// package idempotent. What they declare, wrapped or joined, is decided as there:
+// see [idempotent.IsNotExecuted], [idempotent.IsUnknown] and [idempotent.AsFinal].
 //
 //   - (response, idempotent.NotExecuted(err)): nothing happened; the key may run
 //     again. The response, if it has a status, is the answer.
-//   - (response, idempotent.Unknown(err)): nobody can know. As above, but the key
-//     is not run again before it is resolved.
+//   - (response, idempotent.Unknown(err)): the outcome is unknown. As above, but
+//     the key is not run again before it is resolved.
 //   - (_, idempotent.Final(code, message)): a business outcome; it is answered as
 //     a problem document, stored, and replayed.
 //   - any other error goes to Lambda as it is, and the operation's
 //     [idempotent.Recovery] decides about the key.
+//
+// A response that is returned without an error although a transaction of the
+// handler is in doubt (see [idempotent.Execution.Commit]) is not sent. The caller
+// gets 409, outcome-unknown, and repeats the request. A response that was streamed
+// cannot be taken back: look at the transaction's error before the first byte.
 package lambdahttp

@@ -2,6 +2,7 @@ package lambdahttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -125,7 +126,8 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 // passThrough runs the handler as if this package were not there. A key that
 // stands in the header is ignored.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
-	a, err := e.own(w, w.enter(ctx))
+	failure := w.enter(ctx)
+	a, err := e.own(w, failure, failure)
 	if err == nil {
 		a = e.ignored(a, r)
 	}
@@ -143,63 +145,70 @@ func (e *engine) ignored(a answer, r *Request) answer {
 // serveWithoutKey lets the guard run or refuse a request that has no key: it
 // tells its observer either way. The scope in key names no record.
 func (e *engine) serveWithoutKey(ctx context.Context, key idempotent.Key, w work) (answer, error) {
-	entered := false
+	var handler struct {
+		entered bool
+		failure error // what it returned
+	}
 	_, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (struct{}, error) {
-		entered = true
-		return struct{}{}, w.enter(ctx)
+		handler.entered = true
+		handler.failure = w.enter(ctx)
+		return struct{}{}, handler.failure
 	})
-	if !entered {
+	if !handler.entered {
 		return e.refused(nil, err)
 	}
-	return e.own(w, err)
+	return e.own(w, handler.failure, err)
 }
 
 // serveOnce runs the handler under the guard, or answers with what is known.
 func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
-	var (
+	var handler struct {
 		entered  bool
-		failure  error // what the handler itself returned
-		declared = declaration{engine: e}
-	)
-	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (stored, error) {
-		entered = true
-		if failure = w.enter(withDeclaration(ctx, &declared)); failure != nil {
-			return stored{}, failure
+		failure  error // what it returned
+		settles  error // the same, or what its response means for the record
+		declared declaration
+	}
+	handler.declared.engine = e
+	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (s stored, _ error) {
+		handler.entered = true
+		handler.declared.execution, _ = idempotent.FromContext(ctx)
+		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
+		if handler.settles = handler.failure; handler.settles == nil {
+			s, handler.settles = e.outcome(w, &handler.declared)
 		}
-		return e.outcome(w, &declared)
-	}, func(o *idempotent.Options) { o.Codec = codec{&declared} })
+		return s, handler.settles
+	}, func(o *idempotent.Options) { o.Codec = codec{&handler.declared} })
 	switch {
 	case out.Replayed:
 		return e.replay(ctx, r, out, err)
-	case !entered || afterwards(err, out.RecordID):
+	case !handler.entered || handler.settles == nil && err != nil || afterwards(err, out.RecordID):
 		return e.refused(r, err)
 	}
-	a, ownErr := e.own(w, failure)
-	if ownErr != nil {
-		return a, ownErr
+	a, err := e.own(w, handler.failure, err)
+	if err != nil {
+		return a, err
 	}
 	if out.Stored && !out.Value.withheld {
 		return e.expires(e.status(a, statusCreated), out.Expires), nil
 	}
 	// A response and a Final error were to be stored, unless the handler said
 	// otherwise; the rest of the errors settle the record in another way.
-	switch err.(type) {
-	case nil, *idempotent.FinalError, *idempotent.NotExecutedError:
+	if _, final := idempotent.AsFinal(handler.settles); handler.settles == nil || final || idempotent.IsNotExecuted(handler.settles) {
 		return a.mark(headerStatus, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
 }
 
-// own returns the answer for a handler that returned err itself.
-func (e *engine) own(w work, err error) (answer, error) {
-	// As in package idempotent, only the outermost error declares.
-	switch f := err.(type) {
-	case *idempotent.FinalError:
-		return e.final(f), nil
-	case *idempotent.NotExecutedError, *idempotent.UnknownError:
-		if w.status() != 0 {
-			return answer{}, nil
-		}
+// own returns the answer for a handler that returned failure. The error for
+// Lambda is err, which is failure as the guard returns it: if an inner call
+// returned it, failure is wrapped and err is not.
+func (e *engine) own(w work, failure, err error) (answer, error) {
+	final, isFinal := idempotent.AsFinal(failure)
+	switch {
+	case isFinal:
+		return e.final(final), nil
+	case failure == nil, w.status() != 0 && (idempotent.IsNotExecuted(failure) || idempotent.IsUnknown(failure)):
+		return answer{}, nil
 	}
 	return answer{}, err
 }
@@ -217,13 +226,11 @@ func (e *engine) final(f *idempotent.FinalError) answer {
 // after the handler ran. A handler that uses a guard of its own may return such
 // an error too, about another record.
 func afterwards(err error, id idempotent.RecordID) bool {
-	switch err := err.(type) {
-	case *idempotent.LeaseLostError:
-		return err.RecordID == id
-	case *idempotent.ReplayUnavailableError:
-		return err.RecordID == id
+	if lost, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
+		return lost.RecordID == id
 	}
-	return false
+	unavailable, ok := errors.AsType[*idempotent.ReplayUnavailableError](err)
+	return ok && unavailable.RecordID == id
 }
 
 type requestIDKey struct{}

@@ -29,8 +29,10 @@ import (
 // flushes, writes more, or hijacks the connection gets its way at once, and
 // what it sends is not stored: its response says "Idempotency-Status:
 // not-stored", the record is completed without a result, and a retry is
-// answered with 409, replay-unavailable. Informational responses (1xx) and
-// trailers reach the first client only. All other requests pass through.
+// answered with 409, replay-unavailable. A status that was sent stays, also if a
+// transaction is in doubt afterwards: commit before the first byte is sent.
+// Informational responses (1xx) and trailers reach the first client only. All
+// other requests pass through.
 //
 // The client's going away does not end the context of a handler that runs under
 // a key, before it streams: the work is not that connection's any more, a retry
@@ -85,6 +87,10 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	x.rec.marks = x.marksPassing
 	a, err := e.serve(r.Context(), &x.view, x)
+	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
+		// The handler reports the doubt. The success that it wrote is not sent.
+		a, err = e.expose(e.outcomeUnknown("", soon), x), nil
+	}
 	switch {
 	case a.response != nil:
 		x.rec.replace(a.response)
@@ -99,7 +105,9 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 // its response kept.
 func (x *httpWork) enter(ctx context.Context) error {
 	outer, _ := idempotent.FromContext(x.r.Context())
-	if own, ok := idempotent.FromContext(ctx); ok && own != outer {
+	own, guarded := idempotent.FromContext(ctx)
+	x.failure.execution = own
+	if guarded && own != outer {
 		return x.enterGuarded(ctx)
 	}
 	x.serve(ctx)

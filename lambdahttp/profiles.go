@@ -44,7 +44,7 @@ var IETF = Profile{
 		Accepted: {Status: 202, Title: "The request is being processed",
 			Detail: "A request with this Idempotency-Key is being processed. Repeat the request later, with the same key, to get its response."},
 		OutcomeUnknown: {Status: 409, Title: "The outcome for this Idempotency-Key is unknown",
-			Detail: "An earlier request with this Idempotency-Key may have had its effect. It is not run again before that is clear. Do not send it with a new key; repeat it later with the same one."},
+			Detail: "A request with this Idempotency-Key may have had its effect. It is not run again before that is clear. Do not send it with a new key; repeat it later with the same one."},
 		ReplayUnavailable: {Status: 409, Title: "The response for this Idempotency-Key cannot be repeated",
 			Detail: "The request with this Idempotency-Key was processed, but its response is not available any more. Do not send it with a new key; look up the resource instead."},
 		StoreUnavailable: {Status: 503, Title: "Idempotency cannot be guaranteed at the moment",

@@ -15,29 +15,49 @@ const soon = time.Second
 // refused turns an error of the guard into an answer to r, which is nil where
 // the request had no key.
 func (e *engine) refused(r *Request, err error) (answer, error) {
-	switch g := err.(type) {
-	case *idempotent.NoKeyError:
-		return e.render(e.problem(MissingKey)), nil
-	case *idempotent.MismatchError:
-		return e.render(e.problem(KeyReused)), nil
-	case *idempotent.InProgressError:
+	// Inside another operation the guard's errors are wrapped.
+	if g, ok := errors.AsType[*idempotent.InProgressError](err); ok {
 		return e.inProgress(r, g.RecordID, g.Ref, g.RetryAfter), nil
-	case *idempotent.LeaseLostError:
-		// Whoever took the record over is running, or has just finished.
-		return e.inProgress(r, g.RecordID, "", soon), nil
-	case *idempotent.UnresolvedError:
-		p := e.problem(OutcomeUnknown)
-		p.Resource = g.Ref
-		return e.renderLater(p, g.RetryAfter), nil
-	case *idempotent.ReplayUnavailableError:
-		return e.unavailable(g.Ref, ""), nil
-	case *idempotent.NoTimeError:
-		return e.renderLater(e.problem(NoTimeLeft), soon), nil
 	}
-	if errors.Is(err, idempotent.ErrStore) {
+	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
+		// The run that took the record over is at work, or has just finished.
+		return e.inProgress(r, g.RecordID, "", soon), nil
+	}
+	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
+		return e.outcomeUnknown(g.Ref, g.RetryAfter), nil
+	}
+	if g, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok {
+		return e.unavailable(g.Ref, ""), nil
+	}
+	switch {
+	case errors.Is(err, idempotent.ErrNoKey):
+		return e.render(e.problem(MissingKey)), nil
+	case errors.Is(err, idempotent.ErrMismatch):
+		return e.render(e.problem(KeyReused)), nil
+	case errors.Is(err, idempotent.ErrNoTime):
+		return e.renderLater(e.problem(NoTimeLeft), soon), nil
+	case inDoubt(err):
+		return e.outcomeUnknown("", soon), nil
+	case errors.Is(err, idempotent.ErrStore):
 		return e.renderLater(e.problem(StoreUnavailable), soon), nil
 	}
 	return answer{}, err // an Operation that cannot be one: a mistake in the program
+}
+
+// inDoubt reports whether err, which came after the handler was entered, says
+// that an effect of it may have happened.
+func inDoubt(err error) bool {
+	if s, ok := errors.AsType[*idempotent.StoreError](err); ok {
+		return s.Entered
+	}
+	_, ok := errors.AsType[*idempotent.UnknownError](err)
+	return ok
+}
+
+func (e *engine) outcomeUnknown(resource string, wait time.Duration) answer {
+	p := e.problem(OutcomeUnknown)
+	p.Resource = resource
+	return e.renderLater(p, wait)
 }
 
 // inProgress answers a request whose twin is running.

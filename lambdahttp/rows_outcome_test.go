@@ -87,6 +87,14 @@ var outcomeRows = []row{
 		w.becomes(answers(504, idempotent.Unknown(errDown)))
 		return once()(w)
 	}, status: 504, runs: 1, record: "unknown"},
+	{id: "HTTP-24", situation: "a transaction is in doubt, and the handler answers 201 all the same", play: func(w *world) reply {
+		w.becomes(w.careless(lost(w)))
+		return w.post(charge())
+	}, status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "1", runs: 1, record: "unknown"},
+	{id: "HTTP-24", situation: "the same, repeated, recovery `Rerun`", options: rerun, play: func(w *world) reply {
+		w.becomes(w.careless(lost(w)))
+		return twice()(w)
+	}, status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-24", profile: "Stripe", situation: "5xx: stored", play: then(answers(502, nil)),
 		status: 502, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-24", profile: "Stripe", situation: "5xx, `FollowRecovery`", options: serverErrors(lambdahttp.FollowRecovery), play: then(answers(502, nil)),

@@ -2,7 +2,10 @@ package lambdahttp
 
 import (
 	"context"
+	"errors"
 	"sync"
+
+	"github.com/once-lambda/once/idempotent"
 )
 
 // SetError sets the error that an http.Handler behind [Middleware] cannot
@@ -16,21 +19,30 @@ import (
 //     problem document in place of the handler's response; write none.
 //   - any other error: the operation's Recovery decides about the key. What the
 //     handler wrote is the answer; if it wrote nothing, Options.ErrorHandler
-//     answers.
+//     answers. A status below 400 is replaced by 409, outcome-unknown, if the
+//     error is or wraps that of a transaction in doubt (a StoreError with Entered).
 //
-// The last call counts, and nil takes back the ones before. Where ctx belongs
-// to no request behind Middleware there is no key, and it does nothing. It is
-// safe for concurrent use.
+// The last call counts, and nil takes back the ones before. With the context of
+// another operation inside the handler, the error fails the handler and declares
+// neither NotExecuted nor Final. If ctx belongs to no request behind Middleware,
+// SetError does nothing. It is safe for concurrent use.
 func SetError(ctx context.Context, err error) {
-	if d, ok := ctx.Value(handlerErrorKey{}).(*handlerError); ok {
-		d.set(err)
+	d, ok := ctx.Value(handlerErrorKey{}).(*handlerError)
+	if !ok {
+		return
 	}
+	if execution, _ := idempotent.FromContext(ctx); execution != d.execution {
+		err = errors.Join(err) // a joined error declares neither; nil stays nil
+	}
+	d.set(err)
 }
 
 type handlerErrorKey struct{}
 
 // handlerError is the error that was set.
 type handlerError struct {
+	execution *idempotent.Execution // the handler's run; nil: unguarded
+
 	mu  sync.Mutex
 	err error
 }
