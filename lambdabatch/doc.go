@@ -11,6 +11,7 @@
 // [Kinesis] and [DynamoDB]. What an outcome becomes:
 //
 //	completed, replayed, Final     acknowledged, if that is recorded
+//	a transaction in doubt         comes again, also if the handler ignores it
 //	in progress, failed, ErrStore  comes again
 //	unknown (ErrUnresolved)        comes again, or acknowledged once handed over
 //	not reached, out of time       comes again, not executed

@@ -22,7 +22,7 @@ type message struct {
 
 var (
 	errPanicked    = errors.New("lambdabatch: it panicked")
-	errNotRecorded = errors.New("lambdabatch: the message was worked on, and that could not be recorded")
+	errNotRecorded = errors.New("lambdabatch: the handler succeeded but its outcome was not stored")
 )
 
 // setKey computes the key of a message, but for its fingerprint. What is wrong
@@ -80,28 +80,28 @@ func (e *engine) do(ctx context.Context, m *message) error {
 	return e.settled(ctx, m, out, err)
 }
 
-// settled turns what came of a message into nil, if the source may forget it,
-// or into an error. As in package idempotent only the outermost error declares;
-// one about another record came out of the handler and says nothing of this one.
+// settled returns nil if the source may forget the message, because its record,
+// or HandOver, answers for it from now on. An error about another record came out
+// of the handler and says nothing of this one.
 func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome[struct{}], err error) error {
-	switch known := err.(type) {
-	case nil, *idempotent.FinalError:
-		if out.RecordID != "" && !out.Stored {
-			// There is no record that it is done, and the source is the last to know
-			// of it. What it may do when it comes again, the recovery says.
-			return errNotRecorded
-		}
+	if out.Stored { // a success, or a Final error
 		return nil
-	case *idempotent.ReplayUnavailableError:
-		// It is done. Its result is missing, and nobody wants it here.
-		if known.RecordID == out.RecordID && !known.Uncompared {
-			return nil
-		}
-	case *idempotent.UnresolvedError:
-		// One with a cause is not unknown: other code can continue it.
-		if known.RecordID == out.RecordID && known.Err == nil && e.opts.HandOver != nil {
-			return e.opts.HandOver(ctx, &m.record, known)
-		}
+	}
+	if _, final := idempotent.AsFinal(err); out.RecordID == "" && final {
+		return nil // it ran unguarded: there is no record to ask
+	}
+	if err == nil && out.RecordID != "" {
+		// There is no record that it is done, and the source is the last to know
+		// of it. What it may do when it comes again, the recovery says.
+		return errNotRecorded
+	}
+	if known, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok && known.RecordID == out.RecordID && !known.Uncompared {
+		return nil // it is done, and a message needs no result
+	}
+	// An unresolved record with a cause is not unknown: other code can continue it.
+	known, ok := errors.AsType[*idempotent.UnresolvedError](err)
+	if ok && known.RecordID == out.RecordID && known.Err == nil && e.opts.HandOver != nil {
+		return e.opts.HandOver(ctx, &m.record, known)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdabatch"
 )
@@ -33,14 +34,39 @@ var outcomes = []struct {
 }{
 	{"it succeeds", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
 	{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
-	{"Final deep inside", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
+	{"a wrapped Final", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), acknowledged, "completed", acknowledged, 1},
+	{"a joined Final", lambdabatch.Rerun, returns(errors.Join(errBroken, idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
+	{"Final of an operation inside", lambdabatch.Reconcile, inside(idempotent.Final("sold_out", "Sold out.")), comesAgain, "unknown", comesAgain, 1},
 	{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
+	{"a wrapped NotExecuted", lambdabatch.Reconcile, returns(fmt.Errorf("no: %w", idempotent.NotExecuted(errBroken))), comesAgain, "unknown", comesAgain, 1},
+	{"NotExecuted of an operation inside", lambdabatch.Reconcile, inside(idempotent.NotExecuted(errBroken)), comesAgain, "unknown", comesAgain, 1},
 	{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
 	{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
 	{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
 	{"Unknown, Rerun", lambdabatch.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"a wrapped Unknown", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Unknown(errBroken))), comesAgain, "unknown", comesAgain, 1},
+	{"success after a Commit in doubt, Reconcile", lambdabatch.Reconcile, careless, comesAgain, "unknown", comesAgain, 1},
+	{"success after a Commit in doubt, Rerun", lambdabatch.Rerun, careless, comesAgain, "retryable", comesAgain, 2},
 	{"a panic, Reconcile", lambdabatch.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
 	{"a panic, Rerun", lambdabatch.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
+}
+
+// inside is a handler that returns the error of an operation inside it.
+func inside(err error) func(context.Context) error {
+	guard := newGuard()
+	key := idempotent.Key{Operation: "inside", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
+	return func(ctx context.Context) error {
+		_, err := idempotent.Do(ctx, guard, key, func(context.Context) (int, error) { return 0, err })
+		return err
+	}
+}
+
+// careless is a handler that does not look at the error of its Commit, of which
+// the store never heard.
+func careless(ctx context.Context) error {
+	e, _ := idempotent.FromContext(ctx)
+	_ = e.Commit(ctx, struct{}{}, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errBroken })
+	return nil
 }
 
 // What becomes of a message by what becomes of its record, and that nothing of
@@ -251,6 +277,52 @@ func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	}
 	wantIDs(t, w.send(h, redriven)) // whatever the resolver's value is
 	w.wantRuns("o-1")
+}
+
+// Evidence keeps an outcome for as long as the queue delivers again, whatever the
+// guard that takes it keeps its own.
+func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile)))
+	w.on("o-1", returns(errBroken))
+	wantIDs(t, w.send(h, messages("o-1")), "m1")
+	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
+	if err := w.guard.Resolve(t.Context(), id, idempotent.ResolvedWithoutResult()); err != nil { // its Retention is 24 h
+		t.Fatal(err)
+	}
+	w.clock.Advance(lambdabatch.SQSRedelivery - time.Minute)
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.wantRuns("o-1")
+}
+
+// Inside another operation a message is judged by its record as outside.
+func TestBatchInsideAnOperation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	handed := 0
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile), func(o *lambdabatch.Options) {
+		o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+			handed++
+			return nil
+		}
+	}))
+	w.on("o-1", returns(idempotent.Final("sold_out", "Sold out.")))
+	w.on("o-2", returns(errBroken))
+	for i, again := range [][]string{{"m2"}, {}} {
+		key := idempotent.Key{Operation: "batch", Scope: "s", ID: fmt.Sprint(i), Fingerprint: idempotent.FingerprintBytes(nil)}
+		if _, err := idempotent.Do(w.invocation(), w.guard, key, func(ctx context.Context) (int, error) {
+			response, err := h(ctx, messages("o-1", "o-2"))
+			wantIDs(t, failed(t, response, err), again...)
+			return 0, err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	w.wantRuns("o-1", "o-2")
+	if handed != 1 {
+		t.Errorf("%d messages were handed over, want 1", handed)
+	}
 }
 
 // FM67: and one that is handed over is acknowledged, while its record waits.
