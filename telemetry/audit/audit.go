@@ -1,6 +1,6 @@
-// Package audit writes one JSON line for every operation that was settled: what
-// was done, when, and how it came out. The table of idempotency keys is not an
-// audit log: its records expire.
+// Package audit writes one JSON line for every operation that was settled, and
+// for every step that evidence settled: what was done, when, and how it came out.
+// The table of idempotency keys is not an audit log: its records expire.
 //
 //	settled := audit.New(os.Stdout)
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = settled })
@@ -24,8 +24,9 @@ type Line struct {
 	Time      time.Time `json:"time"`
 	Operation string    `json:"operation"`
 	KeyHash   string    `json:"key_hash"`
-	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, contradicted, lease_lost, exhausted
+	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, contradicted, lease_lost, exhausted
 	Reason    string    `json:"reason,omitempty"`
+	Step      string    `json:"step,omitempty"` // of step_resolved: the step that the evidence is about
 	Recovery  string    `json:"recovery"`
 	Attempt   int       `json:"attempt"`
 	RequestID string    `json:"request_id,omitempty"`
@@ -72,14 +73,17 @@ func New(w io.Writer, optFns ...func(*Options)) *Observer {
 	return &Observer{w: w, failed: o.Failed}
 }
 
-// Observe writes a line if e settles an operation.
+// Observe writes a line if e settles an operation, or a step by evidence.
 func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
 	outcome, settles := outcomes[e.Kind]
 	if !settles {
 		return
 	}
+	if e.Kind == idempotent.EventResolved && e.Step != "" {
+		outcome = "step_resolved" // the operation may still be open
+	}
 	line, err := json.Marshal(Line{
-		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason),
+		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step,
 		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
 	})
 	if err == nil {

@@ -83,6 +83,69 @@ func TestOneLineForEachSettledOperation(t *testing.T) {
 	}
 }
 
+// Evidence about a step has a line of its own, which names the step and does not
+// say that the operation is settled.
+func TestEvidenceAboutAStepIsNotAnOutcome(t *testing.T) {
+	t.Parallel()
+	var (
+		w     bytes.Buffer
+		clock idempotenttest.Clock
+	)
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer, o.Now, o.Logger = audit.New(&w), clock.Now, slog.New(slog.DiscardHandler)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: idempotent.FingerprintBytes(nil)}
+	if _, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), guard, key, func(ctx context.Context) (string, error) {
+		return "", guard.Resolve(ctx, key.RecordID(), idempotent.ResolvedStep("charge", "secret result"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range read(t, &w) {
+		got = append(got, strings.TrimSpace(l.Outcome+" "+l.Step))
+	}
+	if want := []string{"step_resolved charge", "completed"}; !slices.Equal(got, want) || strings.Contains(w.String(), "secret") {
+		t.Errorf("the lines:\n%s\nwant %q", &w, want)
+	}
+}
+
+// A record that became unknown because a provider may have forgotten a step's key
+// says so.
+func TestForgottenKeysAreAReason(t *testing.T) {
+	t.Parallel()
+	var (
+		w     bytes.Buffer
+		clock idempotenttest.Clock
+	)
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Recovery, o.Steps, o.DownstreamRetention = idempotent.Resume, []string{"charge"}, time.Hour
+		o.Observer, o.Now, o.Logger = audit.New(&w), clock.Now, slog.New(slog.DiscardHandler)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: idempotent.FingerprintBytes(nil)}
+		_, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), guard, key, func(ctx context.Context) (string, error) {
+			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errors.New("no answer") })
+		})
+		if err == nil {
+			t.Error("the error is lost")
+		}
+		clock.Advance(time.Hour)
+	}
+	var got []string
+	for _, l := range read(t, &w) {
+		got = append(got, l.Outcome+" "+l.Reason)
+	}
+	if want := []string{"retryable handler_error", "unknown keys_forgotten"}; !slices.Equal(got, want) {
+		t.Errorf("the lines %q, want %q", got, want)
+	}
+}
+
 // What settles an operation, by the kind of fact.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
@@ -281,6 +282,61 @@ func TestWriterFails(t *testing.T) {
 		broken.Flush()
 	}()
 	tell(broken, "charge", idempotent.EventReserved) // hangs if the lock is held
+}
+
+// A run that is refused because another one took its record over, as Rerun
+// promises, is counted, and is neither an error in the log nor one of the metrics
+// that docs/observe.md pages for.
+func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(context.Context) error{
+		"it returns": func(context.Context) error { return nil },
+		"it fails":   func(context.Context) error { return errors.New("too late") },
+		"it commits": func(ctx context.Context) error {
+			e, _ := idempotent.FromContext(ctx)
+			return e.Commit(ctx, "late", e.Store().Replace)
+		},
+	} {
+		var (
+			w, log bytes.Buffer
+			clock  idempotenttest.Clock
+		)
+		metrics := newObserver(t, &w)
+		guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			o.Recovery, o.Now, o.Logger, o.Observer = idempotent.Rerun, clock.Now, logger, idempotent.Observers(metrics, idempotent.LogObserver(logger))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "o-1", Fingerprint: idempotent.FingerprintBytes(nil)}
+		do := func(result string, during func(context.Context) error) (string, error) {
+			return idempotent.Do(clock.Invocation(t.Context(), time.Minute), guard, key, func(ctx context.Context) (string, error) { return result, during(ctx) })
+		}
+		got, err := do("late", func(ctx context.Context) error {
+			clock.Advance(2 * time.Minute)
+			if _, err := do("in time", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+			return late(ctx)
+		})
+		if got != "in time" || err != nil {
+			t.Errorf("%s: the caller of the late run got %q %v", name, got, err)
+		}
+		metrics.Flush()
+		all := lines(t, &w)
+		if len(all) != 1 || all[0]["api.idempotency.complete.lease_lost.count"] == nil {
+			t.Fatalf("%s: counted %v", name, all)
+		}
+		for _, pages := range []string{"store.error", "reconcile.exhausted", "complete.contradicted"} {
+			if n := all[0]["api.idempotency."+pages+".count"]; n != nil {
+				t.Errorf("%s: %s is %v", name, pages, n)
+			}
+		}
+		if !strings.Contains(log.String(), "event=lease_lost") || strings.Contains(log.String(), "level=ERROR") {
+			t.Errorf("%s: the log:\n%s", name, &log)
+		}
+	}
 }
 
 // Nothing is lost when many invocations share one observer.

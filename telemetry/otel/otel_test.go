@@ -152,6 +152,23 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// Evidence about a step is a fact with the step's name.
+func TestEvidenceAboutAStepNamesIt(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.charge(func(ctx context.Context, _ string) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return "ch_1", l.guard.Resolve(ctx, e.RecordID(), idempotent.ResolvedStep("ship", "s-1"))
+	})
+	if _, err := h(t.Context(), "o-1"); err != nil {
+		t.Fatal(err)
+	}
+	events := l.spans.Ended()[0].Events()
+	if len(events) != 3 || events[1].Name != "idempotent.resolved" || !slices.Contains(texts(events[1].Attributes), "once.step=ship") {
+		t.Errorf("the facts: %v", events)
+	}
+}
+
 // A panic ends the span and goes on.
 func TestPanics(t *testing.T) {
 	t.Parallel()
