@@ -52,6 +52,12 @@ mutate: $(BIN)/mutate ## Break the protocol by clauses; tests must notice (ARGS)
 $(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
 	@cd tools && GOWORK=off go build -o ../$@ ./$*
 
+.PHONY: chaos
+CHAOS_TIME ?= 60s
+CHAOS_SEED ?= 0
+chaos: ## Kill and stop everything at random (CHAOS_TIME, CHAOS_SEED)
+	go test -count=1 -v -run '^TestChaos' -timeout 2h ./tests/chaos -chaos $(CHAOS_TIME) -chaos-seed $(CHAOS_SEED)
+
 .PHONY: model model-mutants
 model: ## Model-check the protocol with TLC (ARGS: configurations)
 	@docs/model/check $(ARGS)

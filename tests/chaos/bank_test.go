@@ -1,0 +1,121 @@
+package chaos
+
+import (
+	"crypto/rand"
+	"fmt"
+	randv2 "math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What the harness answers about a record, unless it answers with the proof
+// that the effect left.
+const (
+	saidLater       = "later"
+	saidNotExecuted = "not executed"
+	saidExecuted    = "executed" // counted for a proof
+)
+
+// bank is the part of the harness that client processes talk to: the provider
+// of the operation under Resume, and the evidence about the one under Reconcile.
+// It is in the harness's process, which is never killed.
+type bank struct {
+	*httptest.Server
+	ledger *ledger
+	loss   float64 // how often the reply to a payment is lost
+
+	mu       sync.Mutex
+	random   *randv2.Rand
+	dead     map[string]bool     // client processes that the harness saw die
+	receipts map[string]string   // by downstream key
+	effects  map[string][]string // receipts by record and step
+	lost     int                 // replies
+	said     map[string]int      // evidence
+}
+
+func newBank(l *ledger, seed uint64, loss float64) *bank {
+	b := &bank{
+		ledger: l, loss: loss, random: randv2.New(randv2.NewPCG(seed, 1)),
+		dead: map[string]bool{}, receipts: map[string]string{}, effects: map[string][]string{},
+		said: map[string]int{},
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/pay", b.pay)
+	mux.HandleFunc("/evidence", b.evidence)
+	b.Server = httptest.NewServer(mux)
+	return b
+}
+
+// pay acts once per downstream key. It counts by record and step, so that two
+// downstream keys for one step are two effects.
+func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
+	key := r.FormValue("key")
+	b.mu.Lock()
+	receipt, paid := b.receipts[key]
+	if !paid {
+		receipt = rand.Text()
+		b.receipts[key] = receipt
+		place := r.FormValue("record") + "/" + r.FormValue("step")
+		b.effects[place] = append(b.effects[place], receipt)
+	}
+	lose := b.random.Float64() < b.loss
+	if lose {
+		b.lost++
+	}
+	b.mu.Unlock()
+	if lose {
+		panic(http.ErrAbortHandler) // the connection is closed without a reply
+	}
+	fmt.Fprint(w, receipt)
+}
+
+// evidence reports what became of the attempt that a request made on a record.
+// The order matters: the ledger is read after the process is known to be dead.
+func (b *bank) evidence(w http.ResponseWriter, r *http.Request) {
+	client, _, _ := strings.Cut(r.FormValue("request"), "/")
+	dead := b.sawDie(client)
+	effects, err := b.ledger.of(r.FormValue("record"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	said, text := saidLater, saidLater
+	switch {
+	case len(effects) > 0:
+		said, text = saidExecuted, effects[0].Proof
+	case dead:
+		said, text = saidNotExecuted, saidNotExecuted
+	}
+	b.mu.Lock()
+	b.said[said]++
+	b.mu.Unlock()
+	fmt.Fprint(w, text)
+}
+
+// died records that a client process is dead: it was waited for.
+func (b *bank) died(client string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dead[client] = true
+}
+
+func (b *bank) sawDie(client string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dead[client]
+}
+
+// paid returns the receipts of the effects of a step of a record.
+func (b *bank) paid(record, step string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.effects[record+"/"+step]...)
+}
+
+// between draws a duration from low to high.
+func between(r *randv2.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(r.Int64N(int64(high-low)+1))
+}

@@ -1,0 +1,295 @@
+package chaos
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// upstream is a server that records what arrives.
+type upstream struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	got    []string
+	refuse string // the operation that it does not answer
+}
+
+func newUpstream(t *testing.T) *upstream {
+	u := &upstream{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op := strings.TrimPrefix(r.Header.Get("X-Amz-Target"), "DynamoDB_20120810.")
+		u.mu.Lock()
+		u.got = append(u.got, op)
+		n := len(u.got)
+		u.mu.Unlock()
+		if op == u.refuse {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, strings.Repeat("x", 99)+string(rune('0'+n)))
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+func (u *upstream) arrived() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.got)
+}
+
+// post sends an operation over the proxy, and returns the reply.
+func post(ctx context.Context, p *proxy, op string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader("{}"))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("X-Amz-Target", "DynamoDB_20120810."+op)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return string(body), err
+}
+
+func TestProxy_Faults(t *testing.T) {
+	t.Parallel()
+	const hold = 30 * time.Millisecond
+	for _, row := range []struct {
+		fault    idempotenttest.Fault
+		arrives  int    // how often the request arrives in the end
+		answered string // the last character of the reply, which counts the arrivals; empty: none
+		slow     bool
+	}{
+		{fault: idempotenttest.NoFault, arrives: 1, answered: "1"},
+		{fault: idempotenttest.LostRequest, arrives: 0},
+		{fault: idempotenttest.LostReply, arrives: 1},
+		{fault: cutReply, arrives: 1},
+		{fault: silentReply, arrives: 1},
+		{fault: idempotenttest.SlowRequest, arrives: 1, answered: "1", slow: true},
+		{fault: idempotenttest.SlowReply, arrives: 1, answered: "1", slow: true},
+		{fault: idempotenttest.Repeated, arrives: 2, answered: "2"},
+		{fault: lateRepeat, arrives: 2, answered: "1"},
+	} {
+		t.Run(string("fault "+row.fault), func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t)
+			p := newProxy(u.URL, idempotenttest.On("PutItem", row.fault), func() time.Duration { return hold })
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if row.fault == silentReply {
+				ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+				defer cancel()
+			}
+			began := time.Now()
+			got, err := post(ctx, p, "PutItem")
+			took := time.Since(began)
+			switch {
+			case row.answered == "" && err == nil:
+				t.Errorf("the client got %q, want an error", got)
+			case row.answered != "" && (err != nil || !strings.HasSuffix(got, row.answered)):
+				t.Errorf("the client got %q, %v; want the reply %s", got, err, row.answered)
+			case row.slow && took < hold:
+				t.Errorf("it took %s, want at least %s", took, hold)
+			case row.fault == silentReply && !errors.Is(err, context.DeadlineExceeded):
+				t.Errorf("the client got error %v, want its own time-out", err)
+			}
+			p.drain()
+			if n := len(u.arrived()); n != row.arrives {
+				t.Errorf("%d requests arrived, want %d", n, row.arrives)
+			}
+			if row.fault != idempotenttest.NoFault && p.faults[row.fault] != 1 {
+				t.Errorf("counted %v", p.faults)
+			}
+		})
+	}
+}
+
+// A request that was on its way when its client died arrives all the same.
+func TestProxy_RequestOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	p := newProxy(u.URL, idempotenttest.On("PutItem", idempotenttest.SlowRequest), func() time.Duration { return 200 * time.Millisecond })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got, err := post(ctx, p, "PutItem"); err == nil {
+		t.Errorf("the client got %q, want a time-out", got)
+	}
+	p.drain()
+	if n := len(u.arrived()); n != 1 {
+		t.Errorf("%d requests arrived, want 1", n)
+	}
+}
+
+// A transaction is answered once the engine has answered another request, and
+// not at all if it does not.
+func TestProxy_TransactionIsAnsweredOnceCommitted(t *testing.T) {
+	t.Parallel()
+	for _, refuse := range []string{"", "ListTables"} {
+		u := newUpstream(t)
+		u.refuse = refuse
+		p := newProxy(u.URL, idempotenttest.On("", idempotenttest.NoFault), func() time.Duration { return 0 })
+		got, err := post(t.Context(), p, "TransactWriteItems")
+		if (err == nil) != (refuse == "") {
+			t.Errorf("refusing %q: the client got %q, %v", refuse, got, err)
+		}
+		p.drain()
+		if got := u.arrived(); len(got) < 2 || got[0] != "TransactWriteItems" || got[1] != "ListTables" {
+			t.Errorf("refusing %q: %q arrived", refuse, got)
+		}
+	}
+}
+
+// The judge finds each violation that is planted.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	one := []effect{{name: "charge", proofs: []string{"p"}}}
+	answers := func(a ...answer) *work {
+		return &work{promise: reconcile, key: "k", record: reconcile.key("k").RecordID(), answers: a, final: answer{Class: classReplayed, Proof: "p", Stored: true}}
+	}
+	ended := func(w *work, final answer) *work {
+		w.final = final
+		return w
+	}
+	for name, row := range map[string]struct {
+		work    *work
+		effects []effect
+		want    string
+	}{
+		"all is well":           {answers(answer{Class: classSilent}, answer{Class: classDone, Proof: "p", Stored: true}), one, ""},
+		"a double effect":       {answers(), []effect{{name: "charge", proofs: []string{"p", "q"}}}, "happened 2 times"},
+		"a lost effect":         {answers(), []effect{{name: "charge"}}, "is lost"},
+		"no effect, no answer":  {ended(answers(), answer{Class: classUnresolved}), []effect{{name: "charge"}}, "did not happen"},
+		"one of two steps":      {answers(), append(slices.Clone(one), effect{name: "ship"}), "effect ship is lost"},
+		"another result":        {answers(answer{Class: classDone, Proof: "other"}), one, `got the result "other"`},
+		"another replay":        {ended(answers(), answer{Class: classReplayed, Proof: "other"}), one, `got the result "other"`},
+		"a damaged result":      {answers(answer{Class: classDamaged, Proof: "p"}), one, "damaged result"},
+		"no answer in the end":  {ended(answers(), answer{Class: classUnresolved}), one, "last request"},
+		"a stored result, lost": {ended(answers(answer{Class: classDone, Proof: "p", Stored: true}), answer{Class: classUnavailable}), one, "a replay gets none"},
+		"a result not kept":     {ended(answers(answer{Class: classUnkept, Proof: "p"}), answer{Class: classUnavailable}), one, ""},
+	} {
+		got := strings.Join(judge(row.work, row.effects, "p"), "\n")
+		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: the judge reports %q, want %q", name, got, row.want)
+		}
+	}
+}
+
+func TestJudgeChunks(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	r := driver.Record{ID: "op#hash", Version: driver.Version{1}, Chunks: driver.Chunks{Count: 1}, Expires: now.Add(time.Hour)}
+	forever := r
+	forever.Expires = time.Time{}
+	named := "op#hash#" + hex.EncodeToString(r.Version[:]) + "#0"
+	for name, row := range map[string]struct {
+		record driver.Record
+		chunks map[string]time.Time
+		want   string
+	}{
+		"named":                    {r, map[string]time.Time{named: now.Add(3 * time.Hour)}, ""},
+		"named, for ever":          {forever, map[string]time.Time{named: {}}, ""},
+		"unnamed, with a ttl":      {r, map[string]time.Time{named: now.Add(3 * time.Hour), "op#hash#00#0": now.Add(time.Hour)}, ""},
+		"missing":                  {r, nil, "is missing"},
+		"gone before its record":   {r, map[string]time.Time{named: now.Add(time.Minute)}, "outlives its chunk"},
+		"gone, and its record not": {forever, map[string]time.Time{named: now.Add(time.Hour)}, "outlives its chunk"},
+		"longer than its record":   {r, map[string]time.Time{named: {}}, "never expires"},
+		"unnamed, for ever":        {forever, map[string]time.Time{named: {}, "op#hash#00#0": {}}, "never expires"},
+		"much too long":            {r, map[string]time.Time{named: now.Add(100 * time.Hour)}, "later than any record"},
+	} {
+		got := strings.Join(judgeChunks(map[string]driver.Record{string(row.record.ID): row.record}, row.chunks, now), "\n")
+		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: the judge reports %q, want %q", name, got, row.want)
+		}
+	}
+}
+
+// Evidence is about a dead process, and the ledger is read afterwards.
+func TestBank_Evidence(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "ledger")
+	mine, err := openLedger(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := openLedger(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBank(mine, 1, 0)
+	defer b.Close()
+	w := &world{bank: b.URL}
+	want := func(record idempotent.RecordID, said string) {
+		t.Helper()
+		got, err := w.evidence(t.Context(), driver.Record{ID: record, RequestID: "c1/7"})
+		if err != nil || got != said {
+			t.Errorf("%s: the evidence is %q, %v; want %q", record, got, err, said)
+		}
+	}
+	want("a", saidLater)
+	if err := theirs.append(entry{Record: "a", Proof: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	want("a", "p")
+	want("b", saidLater)
+	b.died("c1")
+	want("a", "p")
+	want("b", saidNotExecuted)
+}
+
+// The provider acts once per downstream key, and counts by record and step.
+func TestBank_Pay(t *testing.T) {
+	t.Parallel()
+	b := newBank(nil, 1, 0)
+	defer b.Close()
+	w := &world{bank: b.URL}
+	pay := func(key string) string {
+		receipt, err := w.ask(t.Context(), "/pay", url.Values{"record": {"r"}, "step": {"charge"}, "key": {key}})
+		if err != nil {
+			t.Error(err)
+		}
+		return receipt
+	}
+	if first, again := pay("k"), pay("k"); first != again || len(b.paid("r", "charge")) != 1 {
+		t.Errorf("two calls with one key: receipts %q and %q, %d effects", first, again, len(b.paid("r", "charge")))
+	}
+	if pay("other"); len(b.paid("r", "charge")) != 2 {
+		t.Errorf("another key for the same step: %d effects, want 2", len(b.paid("r", "charge")))
+	}
+}
+
+// A client with a Reconcile request is not continued past its deadline. One
+// with another request is.
+func TestSandbox_StoppedPastItsDeadline(t *testing.T) {
+	t.Parallel()
+	for _, p := range []promise{reconcile, commit, resume} {
+		died := make(chan string, 1)
+		s := settings{Endpoint: "http://127.0.0.1:1", Table: "records", Ledger: filepath.Join(t.TempDir(), "ledger")}
+		c, err := start("c1", s, func(name string) { died <- name })
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.stop()
+		c.current = &request{Promise: p, Deadline: time.Now()}
+		if killed := c.resume(); killed != (p == reconcile) || killed != (len(died) == 1) {
+			t.Errorf("%s: killed %t, seen dead %t", p, killed, len(died) == 1)
+		}
+		c.kill()
+	}
+}

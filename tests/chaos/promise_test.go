@@ -1,0 +1,359 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	randv2 "math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// promise is what an operation of the storm declares.
+type promise string
+
+const (
+	reconcile promise = "Reconcile"
+	commit    promise = "Commit, Rerun"
+	resume    promise = "Resume"
+	// sweep is a request that runs the reconciler instead of a guarded handler.
+	sweep promise = "reconciler"
+)
+
+var promises = []promise{reconcile, commit, resume}
+
+// steps are the steps of an operation under Resume.
+var steps = []string{"charge", "ship"}
+
+const (
+	margin    = 500 * time.Millisecond // of a lease, behind the deadline
+	retention = 24 * time.Hour
+)
+
+func (p promise) options(o *idempotent.Options) {
+	switch p {
+	case commit:
+		o.Recovery = idempotent.Rerun
+	case resume:
+		o.Recovery, o.Steps = idempotent.Resume, steps
+	}
+	o.Retention, o.LeaseMargin, o.DeadlineReserve = retention, margin, 300*time.Millisecond
+	o.ReconcileAfter = 50 * time.Millisecond
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.RequestID = requestName
+}
+
+func (p promise) key(id string) idempotent.Key {
+	operation := map[promise]string{reconcile: "chaos-reconcile", commit: "chaos-commit", resume: "chaos-resume"}[p]
+	return idempotent.Key{
+		Operation: operation, Scope: idempotent.Global, ID: id,
+		Fingerprint: idempotent.FingerprintBytes([]byte(p)),
+	}
+}
+
+// request is what a client process is asked to do.
+type request struct {
+	Name     string // unique, begins with the client's name
+	Promise  promise
+	Key      string
+	Deadline time.Time
+	Pauses   [3]time.Duration // of the handler: before, between and after its effects
+}
+
+type requestKey struct{}
+
+// requestName returns the name of the request that ctx belongs to. Records have
+// it as their RequestID, so that evidence can be about the process that made
+// the attempt.
+func requestName(ctx context.Context) string {
+	name, _ := ctx.Value(requestKey{}).(string)
+	return name
+}
+
+// world is what a handler works with.
+type world struct {
+	store   *dynamostore.Store
+	guarded driver.Store // what the guards use: the store, or a broken one
+	orders  string       // the table of items that transactions write
+	ledger  *ledger
+	bank    string // the provider's address
+}
+
+// result is what a handler returns. Two different runs of one key return
+// different results, unless the effect decides the result.
+type result struct {
+	Record string
+	Proof  string
+	Blob   []byte
+}
+
+// resultOf returns the result of the record of that id whose effect left proof.
+func resultOf(id idempotent.RecordID, proof string) result {
+	seed := sha256.Sum256([]byte(string(id) + "\x00" + proof))
+	blob := make([]byte, blobSize(id))
+	_, _ = randv2.NewChaCha8(seed).Read(blob) // never fails
+	return result{Record: string(id), Proof: proof, Blob: blob}
+}
+
+// blobSize returns how many random bytes the result of a record has: one in
+// eight is kept beside its record, and one in forty in several chunks.
+func blobSize(id idempotent.RecordID) int {
+	sum := sha256.Sum256([]byte(id))
+	n := int(new(big.Int).SetBytes(sum[:4]).Int64())
+	switch {
+	case n%40 == 0:
+		return 450_000 + n%200_000
+	case n%8 == 0:
+		return 6_000 + n%60_000
+	default:
+		return n % 200
+	}
+}
+
+// intact reports whether r is a result that a handler made.
+func (r result) intact(id idempotent.RecordID) bool {
+	return r.Record == string(id) && bytes.Equal(r.Blob, resultOf(id, r.Proof).Blob)
+}
+
+// do sends one request through a guard.
+func (w *world) do(ctx context.Context, q request) (idempotent.Outcome[result], error) {
+	guard, err := idempotent.New(w.guarded, q.Promise.options)
+	if err != nil {
+		return idempotent.Outcome[result]{}, err
+	}
+	handler := map[promise]func(context.Context, request) (result, error){reconcile: w.write, commit: w.update, resume: w.call}[q.Promise]
+	return idempotent.DoOutcome(ctx, guard, q.Promise.key(q.Key), func(ctx context.Context) (result, error) {
+		return handler(ctx, q)
+	})
+}
+
+// write is the handler of the operation under Reconcile.
+func (w *world) write(ctx context.Context, q request) (result, error) {
+	e, _ := idempotent.FromContext(ctx)
+	proof := rand.Text()
+	if err := pause(ctx, q.Pauses[0]); err != nil {
+		return result{}, idempotent.NotExecuted(err)
+	}
+	if err := w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name}); err != nil {
+		return result{}, err
+	}
+	// The effect has happened, so the time-out of the next pause is no error.
+	_ = pause(ctx, q.Pauses[1])
+	return resultOf(e.RecordID(), proof), nil
+}
+
+// update is the handler of the operation that commits.
+func (w *world) update(ctx context.Context, q request) (result, error) {
+	e, _ := idempotent.FromContext(ctx)
+	r := resultOf(e.RecordID(), rand.Text())
+	if err := pause(ctx, q.Pauses[0]); err != nil {
+		return result{}, err
+	}
+	err := dynamostore.Commit(ctx, r, types.TransactWriteItem{Update: &types.Update{
+		TableName:        aws.String(w.orders),
+		Key:              map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: r.Record}},
+		UpdateExpression: aws.String("SET proof = :proof ADD effects :one"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":proof": &types.AttributeValueMemberS{Value: r.Proof},
+			":one":   &types.AttributeValueMemberN{Value: "1"},
+		},
+	}})
+	if err == nil {
+		_ = pause(ctx, q.Pauses[1]) // what was committed stands
+	}
+	return r, err
+}
+
+// call is the handler of the operation under Resume.
+func (w *world) call(ctx context.Context, q request) (result, error) {
+	e, _ := idempotent.FromContext(ctx)
+	proof := ""
+	for i, step := range steps {
+		receipt, err := idempotent.Step(ctx, step, func(ctx context.Context) (string, error) {
+			if err := pause(ctx, q.Pauses[i]); err != nil {
+				return "", err
+			}
+			return w.ask(ctx, "/pay", url.Values{
+				"record": {string(e.RecordID())}, "step": {step}, "key": {idempotent.DownstreamKey(ctx)},
+			})
+		})
+		if err != nil {
+			return result{}, err
+		}
+		proof += receipt + " "
+	}
+	_ = pause(ctx, q.Pauses[2]) // both effects have happened
+	return resultOf(e.RecordID(), proof), nil
+}
+
+// ask sends a request to the harness, which is the provider.
+func (w *world) ask(ctx context.Context, path string, form url.Values) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.bank+path+"?"+form.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return string(body), err
+}
+
+// reconcile runs the reconciler once.
+func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
+	guard, err := idempotent.New(w.guarded, reconcile.options)
+	if err != nil {
+		return idempotent.Report{}, err
+	}
+	return idempotent.ReconcileDue(ctx, guard, w.resolve, func(o *idempotent.ReconcileOptions) {
+		o.Timeout, o.Backoff, o.MaxBackoff, o.MaxAttempts = 500*time.Millisecond, 200*time.Millisecond, 2*time.Second, 6
+	})
+}
+
+// resolve finds out what became of a record.
+func (w *world) resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
+	said, err := w.evidence(ctx, r)
+	if err != nil {
+		return idempotent.Resolution{}, err
+	}
+	return resolution(r, said), nil
+}
+
+// evidence asks the harness what became of a record. Under Resume the next
+// request continues, so there is nothing to find out.
+func (w *world) evidence(ctx context.Context, r driver.Record) (string, error) {
+	if r.Recovery != idempotent.Reconcile {
+		return saidLater, nil
+	}
+	return w.ask(ctx, "/evidence", url.Values{"record": {string(r.ID)}, "request": {r.RequestID}})
+}
+
+// resolution returns what the evidence means for a record.
+func resolution(r driver.Record, said string) idempotent.Resolution {
+	switch said {
+	case saidLater:
+		return idempotent.Later(0)
+	case saidNotExecuted:
+		return provenNotExecuted(r)
+	default:
+		return idempotent.Resolved(resultOf(r.ID, said))
+	}
+}
+
+// provenNotExecuted is the evidence that the attempt which r shows had no
+// effect and will have none.
+func provenNotExecuted(driver.Record) idempotent.Resolution {
+	return idempotent.ProvenNotExecuted()
+}
+
+// answer is what a client process reports about a request.
+type answer struct {
+	Name   string
+	Class  string
+	Proof  string // of the result, if there is one
+	Stored bool   // the toolkit promised that a retry gets this result
+	Detail string // of an error
+}
+
+// The classes of answers.
+const (
+	classDone        = "done"
+	classUnkept      = "done, not stored"
+	classReplayed    = "replayed"
+	classInProgress  = "in progress"
+	classUnresolved  = "unresolved"
+	classNoTime      = "no time"
+	classStore       = "store failed"
+	classLost        = "lease lost"
+	classUnavailable = "result not kept"
+	classFailed      = "handler failed"
+	classDamaged     = "damaged result" // never allowed
+	classMismatch    = "mismatch"       // never allowed
+	classSilent      = "no answer"      // the process died
+)
+
+var classes = []string{
+	classDone, classUnkept, classReplayed, classInProgress, classUnresolved, classNoTime, classStore, classLost,
+	classUnavailable, classFailed, classDamaged, classMismatch, classSilent,
+}
+
+func answerOf(q request, out idempotent.Outcome[result], err error) answer {
+	a := answer{Name: q.Name}
+	if err != nil {
+		a.Class, a.Detail = classOf(err), err.Error()
+		return a
+	}
+	a.Proof, a.Stored = out.Value.Proof, out.Stored
+	switch {
+	case !out.Value.intact(q.Promise.key(q.Key).RecordID()):
+		a.Class = classDamaged
+	case out.Replayed:
+		a.Class = classReplayed
+	case out.Stored:
+		a.Class = classDone
+	default:
+		a.Class = classUnkept
+	}
+	return a
+}
+
+func classOf(err error) string {
+	for _, c := range []struct {
+		err   error
+		class string
+	}{
+		{idempotent.ErrInProgress, classInProgress},
+		{idempotent.ErrUnresolved, classUnresolved},
+		{idempotent.ErrNoTime, classNoTime},
+		{idempotent.ErrLeaseLost, classLost},
+		{idempotent.ErrReplayUnavailable, classUnavailable},
+		{idempotent.ErrMismatch, classMismatch},
+		{idempotent.ErrStore, classStore},
+	} {
+		if errors.Is(err, c.err) {
+			return c.class
+		}
+	}
+	return classFailed
+}
+
+// connect returns a store and the client under it.
+func connect(cfg aws.Config, table string) (*dynamostore.Store, *dynamodb.Client, error) {
+	client := dynamostore.NewClient(cfg)
+	s, err := dynamostore.New(client, table)
+	if err != nil {
+		return nil, nil, fmt.Errorf("chaos: %w", err)
+	}
+	return s, client, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,218 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"io"
+	randv2 "math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// The faults of the wire besides those of package idempotenttest.
+const (
+	// silentReply: the request has its effect, and no reply ever comes.
+	silentReply idempotenttest.Fault = "silent reply"
+	// cutReply: half of the reply comes, and then the connection is reset.
+	cutReply idempotenttest.Fault = "cut reply"
+	// lateRepeat: the request is answered, and arrives once more much later.
+	lateRepeat idempotenttest.Fault = "late repeat"
+	// engineGone is counted for a request that the engine did not answer.
+	engineGone idempotenttest.Fault = "engine gone"
+)
+
+// weather is how often what goes wrong on the wire.
+var weather = []idempotenttest.Odds{
+	{Fault: idempotenttest.LostRequest, P: 0.010},
+	{Fault: idempotenttest.LostReply, P: 0.020},
+	{Fault: cutReply, P: 0.007},
+	{Fault: silentReply, P: 0.003},
+	{Fault: idempotenttest.SlowRequest, P: 0.012},
+	{Fault: idempotenttest.SlowReply, P: 0.010},
+	{Fault: idempotenttest.Repeated, P: 0.010},
+	{Fault: lateRepeat, P: 0.010},
+}
+
+// proxy passes HTTP requests on to the engine and does to them what its plan
+// says. A request that has arrived at the proxy arrives at the engine even if
+// its client is gone meanwhile, as on a real network.
+type proxy struct {
+	*httptest.Server
+	target string
+	plan   idempotenttest.Plan
+	hold   func() time.Duration // how long a slow request, reply or repeat takes
+	client http.Client
+
+	flying sync.WaitGroup // requests on their way to the engine
+
+	mu     sync.Mutex
+	calls  int
+	faults map[idempotenttest.Fault]int
+}
+
+func newProxy(target string, plan idempotenttest.Plan, hold func() time.Duration) *proxy {
+	p := &proxy{
+		target: target, plan: plan, hold: hold, faults: map[idempotenttest.Fault]int{},
+		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 20 * time.Second},
+	}
+	p.Server = httptest.NewServer(p)
+	return p
+}
+
+// ServeHTTP passes one request on.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // its client is gone
+	}
+	p.flying.Add(1)
+	defer p.flying.Done()
+	op := idempotenttest.Op(r.Header.Get("X-Amz-Target"))
+	if _, name, ok := strings.Cut(string(op), "."); ok {
+		op = idempotenttest.Op(name)
+	}
+	fault := p.draw(op)
+	switch fault {
+	case idempotenttest.LostRequest:
+		reset(w)
+		return
+	case idempotenttest.SlowRequest:
+		_ = pause(context.Background(), p.hold())
+	case lateRepeat:
+		p.flying.Add(1)
+		defer func() {
+			go func() {
+				defer p.flying.Done()
+				_ = pause(context.Background(), p.hold())
+				p.forward(r, body)
+			}()
+		}()
+	case idempotenttest.Repeated:
+		p.forward(r, body)
+	}
+	reply := p.forward(r, body)
+	if reply == nil {
+		p.count(engineGone)
+		reset(w)
+		return
+	}
+	switch fault {
+	case idempotenttest.LostReply:
+		reset(w)
+		return
+	case silentReply:
+		<-r.Context().Done()
+		return
+	case idempotenttest.SlowReply:
+		_ = pause(context.Background(), p.hold())
+	}
+	for name, values := range reply.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(reply.status)
+	if fault == cutReply {
+		_, _ = w.Write(reply.body[:len(reply.body)/2]) // its client may be gone
+		_ = http.NewResponseController(w).Flush()
+		reset(w)
+		return
+	}
+	_, _ = w.Write(reply.body)
+}
+
+// reply is what the engine answered.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// forward sends a request to the engine and returns its reply, or nil. The
+// reply to a transaction counts only once it is committed: see the package.
+func (p *proxy) forward(r *http.Request, body []byte) *reply {
+	got := p.send(r.Method, r.URL.RequestURI(), r.Header, body)
+	if got != nil && strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".TransactWriteItems") {
+		header := r.Header.Clone()
+		header.Set("X-Amz-Target", "DynamoDB_20120810.ListTables")
+		if p.send(http.MethodPost, "/", header, []byte("{}")) == nil {
+			return nil
+		}
+	}
+	return got
+}
+
+func (p *proxy) send(method, path string, header http.Header, body []byte) *reply {
+	req, err := http.NewRequest(method, p.target+path, bytes.NewReader(body))
+	if err != nil {
+		return nil
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	res, err := p.client.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil
+	}
+	return &reply{status: res.StatusCode, header: res.Header, body: data}
+}
+
+// draw decides what goes wrong with a request.
+func (p *proxy) draw(op idempotenttest.Op) idempotenttest.Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	fault := p.plan(idempotenttest.Call{Op: op, N: p.calls})
+	if fault != idempotenttest.NoFault {
+		p.faults[fault]++
+	}
+	return fault
+}
+
+func (p *proxy) count(fault idempotenttest.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults[fault]++
+}
+
+// drain ends the proxy. It returns when nothing is on its way to the engine.
+func (p *proxy) drain() {
+	p.Server.CloseClientConnections()
+	p.Server.Close()
+	p.flying.Wait()
+}
+
+// reset closes the connection of a reply so that its client sees a reset.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return // its client is gone
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // close sends RST
+	}
+	_ = conn.Close()
+}
+
+// holdTimes draws how long the wire holds something: mostly for less than a
+// deadline, one time in four for longer than most.
+func holdTimes(r *randv2.Rand) func() time.Duration {
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.IntN(4) == 0 {
+			return between(r, time.Second, 4*time.Second)
+		}
+		return between(r, 20*time.Millisecond, 400*time.Millisecond)
+	}
+}

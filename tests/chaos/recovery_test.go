@@ -1,0 +1,296 @@
+package chaos
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// recovery is what clients, a schedule and an operator do after the storm. It
+// has a connection of its own to the engine.
+type recovery struct {
+	world
+	client   *dynamodb.Client
+	parallel int
+}
+
+// unlisted returns the records that wait for evidence and are on no list, and
+// how many are due and exhausted. It is called when every lease has ended.
+func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exhausted int, err error) {
+	listed := map[idempotent.RecordID]bool{}
+	for r, err := range v.store.Due(ctx, time.Now().Add(time.Hour)) {
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		listed[r.ID] = true
+		due++
+	}
+	for r, err := range v.store.Exhausted(ctx) {
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		listed[r.ID] = true
+		exhausted++
+	}
+	for r, err := range v.store.Scan(ctx) {
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if waits(&r) && !listed[r.ID] {
+			violations = append(violations, fmt.Sprintf("%s (%s, %s) is %s and on no list", r.ID.KeyHash(), r.Recovery, r.RequestID, r.State))
+		}
+	}
+	return violations, due, exhausted, nil
+}
+
+// waits reports whether a record is not settled and its promise does not let
+// the next request run without more ado.
+func waits(r *driver.Record) bool {
+	switch r.State {
+	case driver.StateUnknown:
+		return true
+	case driver.StateInProgress:
+		return r.Recovery != idempotent.Rerun
+	case driver.StateRetryable:
+		return r.Recovery == idempotent.Resume && (len(r.Steps) > 0 || !r.OpenSince.IsZero())
+	default:
+		return false
+	}
+}
+
+// errEnough ends a recovery that takes too long. What is not answered by then
+// is a violation.
+var errEnough = errors.New("chaos: the recovery takes too long")
+
+// run repeats every request until it is answered or the time is up, while the
+// reconciler runs.
+func (v *recovery) run(ctx context.Context, works []*work, limit time.Duration) error {
+	ctx, enough := context.WithTimeoutCause(ctx, limit, errEnough)
+	defer enough()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var schedule sync.WaitGroup
+	schedule.Go(func() {
+		for pause(ctx, time.Second) == nil {
+			if err := v.settle(ctx); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		}
+	})
+	var requests sync.WaitGroup
+	queue := make(chan *work)
+	for range v.parallel {
+		requests.Go(func() {
+			for w := range queue {
+				w.final = v.repeat(ctx, w)
+			}
+		})
+	}
+	for _, w := range works {
+		queue <- w
+	}
+	close(queue)
+	requests.Wait()
+	err := context.Cause(ctx)
+	cancel(nil)
+	schedule.Wait()
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// repeat sends a request until it is answered.
+func (v *recovery) repeat(ctx context.Context, w *work) answer {
+	for n := 0; ; n++ {
+		q := request{Name: fmt.Sprintf("recovery/%d", n), Promise: w.promise, Key: w.key, Deadline: time.Now().Add(5 * time.Second)}
+		a := func() answer {
+			ctx, cancel := context.WithDeadline(context.WithValue(ctx, requestKey{}, q.Name), q.Deadline)
+			defer cancel()
+			out, err := v.do(ctx, q)
+			return answerOf(q, out, err)
+		}()
+		if a.settled() || a.Class == classDamaged || a.Class == classMismatch || pause(ctx, 50*time.Millisecond) != nil {
+			return a
+		}
+	}
+}
+
+// settle runs the reconciler, and does with exhausted records what an operator
+// does: it brings the same evidence by hand.
+func (v *recovery) settle(ctx context.Context) error {
+	if _, err := v.reconcile(ctx); err != nil {
+		return err
+	}
+	guard, err := idempotent.New(v.guarded, reconcile.options)
+	if err != nil {
+		return err
+	}
+	for r, err := range v.store.Exhausted(ctx) {
+		if err != nil {
+			return err
+		}
+		said, err := v.evidence(ctx, r)
+		if err != nil {
+			return err
+		}
+		if said == saidLater {
+			continue
+		}
+		switch err := guard.Resolve(ctx, r.ID, resolution(r, said)); {
+		case err == nil, errors.Is(err, idempotent.ErrInProgress), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrNoRecord):
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// leftover returns what must not be in the table after recovery: records that
+// are not completed, and chunks that nothing removes or that are gone too soon.
+func (v *recovery) leftover(ctx context.Context) (violations []string, records, chunks int, err error) {
+	byID := map[string]driver.Record{}
+	for r, err := range v.store.Scan(ctx) {
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		byID[string(r.ID)] = r
+		if r.State != driver.StateCompleted {
+			violations = append(violations, fmt.Sprintf("%s is %s after recovery", r.ID.KeyHash(), r.State))
+		}
+	}
+	found := map[string]time.Time{} // when DynamoDB may delete a chunk
+	err = v.scan(ctx, v.store.Table(), func(it map[string]types.AttributeValue) {
+		if _, isChunk := it["part"]; isChunk {
+			found[stringOf(it[dynamostore.PartitionKey])] = secondsOf(it[dynamostore.TTLAttribute])
+		}
+	})
+	return append(violations, judgeChunks(byID, found, time.Now())...), len(byID), len(found), err
+}
+
+// judgeChunks checks the chunks of a table: each has a time to live, unless its
+// record never expires and names it; none stays much longer than a record that
+// is written now would; and the chunks that a record names are there, for
+// longer than the record.
+func judgeChunks(records map[string]driver.Record, chunks map[string]time.Time, now time.Time) (violations []string) {
+	named := map[string]bool{}
+	for id, r := range records {
+		for i := range r.Chunks.Count {
+			key := fmt.Sprintf("%s#%s#%d", id, hex.EncodeToString(r.Version[:]), i)
+			named[key] = true
+			ttl, there := chunks[key]
+			switch {
+			case !there:
+				violations = append(violations, fmt.Sprintf("%s names chunk %d of %d, which is missing", r.ID.KeyHash(), i, r.Chunks.Count))
+			case !ttl.IsZero() && (r.Expires.IsZero() || ttl.Before(r.Expires)):
+				violations = append(violations, fmt.Sprintf("%s outlives its chunk %d: %s, %s", r.ID.KeyHash(), i, r.Expires, ttl))
+			}
+		}
+	}
+	const longest = retention + 3*time.Hour // the store keeps a chunk two hours longer, and leases take a second
+	for key, ttl := range chunks {
+		id := key[:strings.LastIndex(key[:strings.LastIndex(key, "#")], "#")]
+		r := records[id]
+		switch {
+		case ttl.IsZero() && (!named[key] || !r.Expires.IsZero()):
+			violations = append(violations, "the chunk "+key+" never expires, and no record that never expires names it")
+		case ttl.After(now.Add(longest)):
+			violations = append(violations, fmt.Sprintf("the chunk %s expires at %s, later than any record", key, ttl))
+		}
+	}
+	slices.Sort(violations)
+	return violations
+}
+
+// updates returns how often the item of each record was updated, and the proof
+// of the last update.
+func (v *recovery) updates(ctx context.Context) (map[string][]string, error) {
+	proofs := map[string][]string{}
+	return proofs, v.scan(ctx, v.orders, func(it map[string]types.AttributeValue) {
+		n, _ := it["effects"].(*types.AttributeValueMemberN)
+		if n == nil {
+			return
+		}
+		times, _ := strconv.Atoi(n.Value) // DynamoDB keeps numbers
+		proofs[stringOf(it[dynamostore.PartitionKey])] = slices.Repeat([]string{stringOf(it["proof"])}, times)
+	})
+}
+
+func (v *recovery) scan(ctx context.Context, table string, found func(map[string]types.AttributeValue)) error {
+	pages := dynamodb.NewScanPaginator(v.client, &dynamodb.ScanInput{TableName: aws.String(table), ConsistentRead: aws.Bool(true)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		for _, it := range page.Items {
+			found(it)
+		}
+	}
+	return nil
+}
+
+func stringOf(v types.AttributeValue) string {
+	s, _ := v.(*types.AttributeValueMemberS)
+	if s == nil {
+		return ""
+	}
+	return s.Value
+}
+
+// secondsOf returns the time in a number of seconds, or zero without one.
+func secondsOf(v types.AttributeValue) time.Time {
+	n, _ := v.(*types.AttributeValueMemberN)
+	if n == nil {
+		return time.Time{}
+	}
+	seconds, _ := strconv.ParseInt(n.Value, 10, 64) // DynamoDB keeps numbers
+	return time.Unix(seconds, 0)
+}
+
+// effectsOf returns the effects of a key, and the proof that its results show.
+func (v *recovery) effectsOf(w *work, b *bank, updates map[string][]string) (effects []effect, proof string, err error) {
+	id := string(w.record)
+	switch w.promise {
+	case reconcile:
+		entries, err := v.ledger.of(id)
+		if err != nil {
+			return nil, "", err
+		}
+		e := effect{name: "in the ledger"}
+		for _, entry := range entries {
+			e.proofs = append(e.proofs, entry.Proof)
+		}
+		effects = []effect{e}
+	case commit:
+		effects = []effect{{name: "on the order", proofs: updates[id]}}
+	case resume:
+		for _, step := range steps {
+			effects = append(effects, effect{name: step, proofs: b.paid(id, step)})
+		}
+		for _, e := range effects {
+			if len(e.proofs) > 0 {
+				proof += e.proofs[0] + " "
+			}
+		}
+		return effects, proof, nil
+	}
+	if len(effects[0].proofs) > 0 {
+		proof = effects[0].proofs[0]
+	}
+	return effects, proof, nil
+}
