@@ -49,10 +49,11 @@ func TestChaos(t *testing.T) {
 		return
 	}
 	s, violations := survive(t, *length, false)
+	const shown = 100
 	for fact, n := range wanted {
 		s.seen.Least(t, int(float64(n)*length.Seconds()/600), fact)
 	}
-	for _, v := range violations[:min(len(violations), 40)] {
+	for _, v := range violations[:min(len(violations), shown)] {
 		t.Error(v)
 	}
 }
@@ -128,19 +129,19 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 	calm()
 	must(pause(ctx, 3*time.Second+2*margin)) // every lease has ended
 	began := time.Now()
-	violations, due, exhausted, err := v.unlisted(ctx)
+	unlisted, due, exhausted, err := v.unlisted(ctx)
 	must(err)
 	works := s.book.all()
 	must(v.run(ctx, works, length+5*time.Minute))
 	must(v.settle(ctx))
 	left, records, chunks, err := v.leftover(ctx)
 	must(err)
-	violations = append(violations, left...)
 	for said, n := range s.bank.said {
 		s.seen.Add("times that the evidence was: "+said, n)
 	}
 	updates, err := v.updates(ctx)
 	must(err)
+	violations := unlisted
 	unkept := 0
 	for _, w := range works {
 		effects, proof, err := v.effectsOf(w, s.bank, updates)
@@ -150,6 +151,7 @@ func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string
 			unkept++
 		}
 	}
+	violations = append(violations, left...)
 	var wire strings.Builder
 	for _, o := range append(weather[:len(weather):len(weather)], idempotenttest.Odds{Fault: engineGone}) {
 		fmt.Fprintf(&wire, "\n%7d %s", s.proxy.faults[o.Fault], o.Fault)
