@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -27,32 +30,70 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// extra holds the members of a document that a later version wrote. It travels
-// in [driver.Record.Extra] and is written back.
-type extra map[string]json.RawMessage
+// document is a JSON object, member by member.
+type document map[string]json.RawMessage
 
-// encode returns r as it is stored.
+// extra holds the members that a later version wrote and this one does not
+// know. It travels in [driver.Record.Extra] and is written back. Records share
+// it, so it is never changed.
+type extra struct {
+	record document            // of the record
+	steps  map[string]document // of its steps, by their names
+}
+
+// encode returns r as it is stored. It refuses what decode would refuse, so that
+// a mistake shows before it is stored.
 func encode(r *driver.Record) ([]byte, error) {
-	doc := map[string]json.RawMessage{}
-	if unknown, ok := r.Extra.(extra); ok {
-		maps.Copy(doc, unknown)
-	}
-	for _, f := range fields(r) {
-		if f.absent() {
-			delete(doc, f.name)
-			continue
-		}
-		raw, err := json.Marshal(f.value())
-		if err != nil {
-			return nil, fmt.Errorf("boltstore: encode the record's %s: %w", f.name, err)
-		}
-		doc[f.name] = raw
+	rest, _ := r.Extra.(extra)
+	doc, err := encodeFields(fields(r, &rest), rest.record)
+	if err != nil {
+		return nil, fmt.Errorf("boltstore: encode a record: %w", err)
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("boltstore: encode a record: %w", err)
 	}
 	return seal(r.ID, formatVersion, body), nil
+}
+
+// encodeFields returns the fields as a document, together with the members that
+// a later version wrote.
+func encodeFields(fields []field, rest document) (document, error) {
+	doc := document{}
+	maps.Copy(doc, rest)
+	for _, f := range fields {
+		if f.absent() {
+			delete(doc, f.name)
+			continue
+		}
+		value, err := f.value()
+		if err == nil {
+			doc[f.name], err = json.Marshal(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return doc, nil
+}
+
+// decodeFields reads the fields from doc and returns the members that are left,
+// or nil. The problem names the field that cannot be read.
+func decodeFields(doc document, fields []field) (rest document, name, problem string) {
+	for _, f := range fields {
+		raw, ok := doc[f.name]
+		switch {
+		case !ok && f.required:
+			return nil, f.name, "is missing"
+		case ok && !f.read(raw):
+			return nil, f.name, "is not " + f.kind
+		}
+		delete(doc, f.name)
+	}
+	if len(doc) == 0 {
+		return nil, "", ""
+	}
+	return doc, "", ""
 }
 
 // seal puts the header before a document.
@@ -83,26 +124,17 @@ func decode(id driver.RecordID, data []byte) (*driver.Record, error) {
 	if v := data[crc32.Size]; v != formatVersion {
 		return nil, fmt.Errorf("a record cannot be read: it has format version %d, and this version of boltstore reads %d; run the version that wrote it, or a later one", v, formatVersion)
 	}
-	var doc map[string]json.RawMessage
+	var doc document
 	if json.Unmarshal(data[headerSize:], &doc) != nil || doc == nil {
 		return nil, malformed("document", "is not a JSON object")
 	}
-	r := &driver.Record{ID: id}
-	for _, f := range fields(r) {
-		raw, ok := doc[f.name]
-		if !ok {
-			if f.required {
-				return nil, malformed(f.name, "is missing")
-			}
-			continue
-		}
-		if !f.read(raw) {
-			return nil, malformed(f.name, "is not "+f.kind)
-		}
-		delete(doc, f.name)
+	r, unknown := &driver.Record{ID: id}, extra{}
+	rest, name, problem := decodeFields(doc, fields(r, &unknown))
+	if problem != "" {
+		return nil, malformed(name, problem)
 	}
-	if len(doc) > 0 {
-		r.Extra = extra(doc)
+	if unknown.record = rest; rest != nil || unknown.steps != nil {
+		r.Extra = unknown
 	}
 	return r, nil
 }
@@ -117,18 +149,19 @@ func malformed(field, problem string) error {
 	return fmt.Errorf("a record cannot be read: its %s %s; run the version that wrote it, or a later one", field, problem)
 }
 
-// field is one member of the document and one field of the record.
+// field is one member of a document and one field of a record or a step.
 type field struct {
 	name     string
 	kind     string // for people: what a valid value is
 	required bool
 	absent   func() bool
-	value    func() any
+	value    func() (any, error)
 	read     func(json.RawMessage) bool
 }
 
-// fields is the one table of what is stored, bound to r.
-func fields(r *driver.Record) []field {
+// fields is the one table of what is stored of a record, bound to r and to what
+// a later version wrote into its steps.
+func fields(r *driver.Record, rest *extra) []field {
 	return []field{
 		coded("st", "a state", &r.State, driver.State.Code, driver.ParseState),
 		text("why", &r.Reason),
@@ -144,12 +177,18 @@ func fields(r *driver.Record) []field {
 		text("enc", &r.Encoding),
 		result("res", &r.Result),
 		text("rv", &r.ResultVersion),
+		duration("ret", &r.Retention),
+		duration("uret", &r.UnresolvedRetention),
+		duration("dret", &r.DownstreamRetention),
+		text("cdc", &r.Codec),
+		names("sn", &r.StepNames),
 		number("cn", &r.Chunks.Count), // another store's: here every result is in its record
 		number("cl", &r.Chunks.Length),
 		sum("ch", r.Chunks.Sum[:]),
 		text("ref", &r.Ref),
 		text("rid", &r.RequestID),
-		steps("steps", &r.Steps),
+		steps("steps", &r.Steps, &rest.steps),
+		millis("os", &r.OpenSince),
 		millis("due", &r.Due),
 		flag("x", &r.Exhausted),
 		number("rc", &r.ReconcileAttempts),
@@ -167,7 +206,7 @@ func unmarshal(raw json.RawMessage, v any) bool {
 func text[T ~string](name string, p *T) field {
 	return field{name: name, kind: "a text",
 		absent: func() bool { return *p == "" },
-		value:  func() any { return *p },
+		value:  func() (any, error) { return *p, nil },
 		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) },
 	}
 }
@@ -175,7 +214,7 @@ func text[T ~string](name string, p *T) field {
 func number(name string, p *int) field {
 	return field{name: name, kind: "a whole number",
 		absent: func() bool { return *p == 0 },
-		value:  func() any { return *p },
+		value:  func() (any, error) { return *p, nil },
 		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) },
 	}
 }
@@ -183,7 +222,7 @@ func number(name string, p *int) field {
 func flag(name string, p *bool) field {
 	return field{name: name, kind: "true",
 		absent: func() bool { return !*p },
-		value:  func() any { return true },
+		value:  func() (any, error) { return true, nil },
 		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) && *p },
 	}
 }
@@ -191,7 +230,7 @@ func flag(name string, p *bool) field {
 func millis(name string, p *time.Time) field {
 	return field{name: name, kind: "a time in milliseconds",
 		absent: p.IsZero,
-		value:  func() any { return p.UnixMilli() },
+		value:  func() (any, error) { return p.UnixMilli(), nil },
 		read: func(raw json.RawMessage) bool {
 			var ms int64
 			ok := unmarshal(raw, &ms)
@@ -201,10 +240,50 @@ func millis(name string, p *time.Time) field {
 	}
 }
 
+// duration is a length of time in milliseconds. A shorter one counts as one
+// millisecond: zero would mean the default.
+func duration(name string, p *time.Duration) field {
+	return field{name: name, kind: "a length of time in milliseconds",
+		absent: func() bool { return *p == 0 },
+		value: func() (any, error) {
+			if *p < 0 {
+				return nil, errors.New("a length of time below zero")
+			}
+			return max(1, p.Milliseconds()), nil
+		},
+		read: func(raw json.RawMessage) bool {
+			var ms int64
+			ok := unmarshal(raw, &ms)
+			*p = time.Duration(ms) * time.Millisecond
+			return ok && ms > 0 && ms <= math.MaxInt64/int64(time.Millisecond)
+		},
+	}
+}
+
+// names is a list of names. An empty list of declared steps would allow every
+// step, so it counts as damage.
+func names(name string, p *[]string) field {
+	valid := func() bool { return len(*p) > 0 && !slices.Contains(*p, "") }
+	return field{name: name, kind: "a list of names",
+		absent: func() bool { return len(*p) == 0 },
+		value: func() (any, error) {
+			if !valid() {
+				return nil, errors.New("an empty name")
+			}
+			return *p, nil
+		},
+		read: func(raw json.RawMessage) bool { return unmarshal(raw, p) && valid() },
+	}
+}
+
 // coded is a value that is stored by a code word.
 func coded[T any](name, kind string, p *T, format func(T) string, parse func(string) (T, error)) field {
 	return field{name: name, kind: kind, required: true, absent: never,
-		value: func() any { return format(*p) },
+		value: func() (any, error) {
+			code := format(*p)
+			_, err := parse(code)
+			return code, err
+		},
 		read: func(raw json.RawMessage) bool {
 			var code string
 			if !unmarshal(raw, &code) {
@@ -220,12 +299,19 @@ func coded[T any](name, kind string, p *T, format func(T) string, parse func(str
 // fixed is an array of bytes.
 func fixed(name string, p []byte) field {
 	return field{name: name, kind: fmt.Sprintf("%d bytes in base64", len(p)), required: true, absent: never,
-		value: func() any { return p },
+		value: func() (any, error) { return p, nil },
 		read: func(raw json.RawMessage) bool {
 			var b []byte
 			return unmarshal(raw, &b) && len(b) == copy(p, b) && len(b) == len(p)
 		},
 	}
+}
+
+// optional makes a field absent where p is zero.
+func optional[T comparable](f field, p *T) field {
+	var zero T
+	f.required, f.absent = false, func() bool { return *p == zero }
+	return f
 }
 
 // sum is an array of bytes that is absent where all of them are zero.
@@ -239,7 +325,7 @@ func sum(name string, p []byte) field {
 func result(name string, p *[]byte) field {
 	return field{name: name, kind: "bytes in base64",
 		absent: func() bool { return *p == nil },
-		value:  func() any { return *p },
+		value:  func() (any, error) { return *p, nil },
 		read:   func(raw json.RawMessage) bool { return unmarshal(raw, p) },
 	}
 }

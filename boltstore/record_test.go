@@ -3,7 +3,9 @@ package boltstore_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -25,10 +27,14 @@ func document() map[string]any {
 		"own": make([]byte, 16), "wid": make([]byte, 16), "att": 3, "fp": make([]byte, 33),
 		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
 		"enc": "json", "res": []byte("secret"), "rv": "2",
+		"ret": 1000, "uret": 2000, "dret": 3000, "cdc": "gzip+json", "sn": []string{"pay", "ship"}, "os": 6,
 		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1",
 		"due": 5, "rc": 2, "x": true,
-		"steps": map[string]any{"pay": map[string]any{"m": "L", "a": 3, "t": 4, "e": "json", "r": []byte("1")}, "ship": map[string]any{"m": "M", "a": 3}},
-		"new":   map[string]any{"a": []any{1.5, "x"}},
+		"steps": map[string]any{
+			"pay":  map[string]any{"m": "L", "a": 3, "t": 4, "b": "R", "s": "int", "e": "json", "r": []byte("1"), "new": []any{"x"}},
+			"ship": map[string]any{"m": "M", "a": 3, "new": 1},
+		},
+		"new": map[string]any{"a": []any{1.5, "x"}},
 	}
 }
 
@@ -47,11 +53,13 @@ func TestRecordFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A field of Record that is added and not stored shows up here.
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[driver.Record]()) {
-		value := reflect.ValueOf(*r).FieldByIndex(f.Index)
-		if value.IsZero() && f.Type.Kind() != reflect.Array {
-			t.Errorf("Record.%s is not stored", f.Name)
+	// A field that is added to a record or to a step and not stored shows up here.
+	for _, stored := range []any{*r, r.Steps[0]} {
+		v := reflect.ValueOf(stored)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if v.FieldByIndex(f.Index).IsZero() && f.Type.Kind() != reflect.Array && f.Name != "Mode" {
+				t.Errorf("%s.%s is not stored", v.Type(), f.Name)
+			}
 		}
 	}
 	if want := time.UnixMilli(1).UTC(); r.LeaseEnd != want {
@@ -86,6 +94,12 @@ func TestMalformedRecord(t *testing.T) {
 		"enc":   {nil, 1},
 		"res":   {nil, "%" + secret, 1},
 		"rv":    {nil, 1},
+		"ret":   {nil, secret, 0, -1, 1.5, json.Number("9223372036855")},
+		"uret":  {nil, secret, 0, -1},
+		"dret":  {nil, secret, 0, -1},
+		"cdc":   {nil, 1},
+		"sn":    {nil, secret, []any{}, []any{""}, []any{nil}, []any{1}, map[string]any{}},
+		"os":    {nil, secret},
 		"cn":    {nil, secret, 1.5},
 		"cl":    {nil, secret, 1.5},
 		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
@@ -100,6 +114,11 @@ func TestMalformedRecord(t *testing.T) {
 			map[string]any{"": map[string]any{"a": 1, "m": "L"}},                 // no name
 			map[string]any{"a": map[string]any{"a": 1, "m": "L", "e": "json"}},   // no result
 			map[string]any{"a": map[string]any{"a": 1, "m": "L", "r": []byte{}}}, // no encoding
+			map[string]any{"a": map[string]any{"m": "L"}},                        // no attempt
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "b": "R"}},      // a source without a result
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "b": secret, "e": "json", "r": []byte{}}},
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "s": 1}},
+			map[string]any{"a": nil},
 		},
 	} {
 		for _, value := range values {
@@ -195,6 +214,7 @@ func TestLaterVersionsMembers(t *testing.T) {
 	}
 	was := r.Version
 	r.Version, r.Ref, r.Chunks = version(9), "", driver.Chunks{}
+	r.Steps[1].Attempt = 4
 	if met, err := s.Replace(t.Context(), *r, was); err != nil || met != nil {
 		t.Fatalf("Replace: got %v, %v", met, err)
 	}
@@ -216,10 +236,110 @@ func TestLaterVersionsMembers(t *testing.T) {
 	if !reflect.DeepEqual(m["new"], later["new"]) {
 		t.Errorf("the unknown member is %v, want %v", m["new"], later["new"])
 	}
+	steps := m["steps"].(map[string]any)
+	if got := steps["pay"].(map[string]any)["new"]; !reflect.DeepEqual(got, []any{"x"}) {
+		t.Errorf("the unknown member of a step is %v", got)
+	}
+	if got := steps["ship"].(map[string]any)["new"]; got != 1.0 {
+		t.Errorf("the unknown member of another step is %v", got)
+	}
 	for _, name := range []string{"ref", "cn", "cl", "ch"} {
 		if _, ok := m[name]; ok {
 			t.Errorf("%s was emptied and is still there", name)
 		}
+	}
+}
+
+// setAll sets every field that v points to to a value of its own, inner ones too.
+func setAll(v reflect.Value, n *int64) {
+	*n++
+	switch v.Kind() {
+	case reflect.Pointer:
+		setAll(v.Elem(), n)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.UnixMilli(1_700_000_000_000 + *n).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			setAll(v.Field(i), n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		setAll(v.Index(0), n)
+	case reflect.Array:
+		for i := range v.Len() {
+			setAll(v.Index(i), n)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(*n)
+		if v.Type() == reflect.TypeFor[time.Duration]() {
+			v.SetInt(*n * int64(time.Millisecond))
+		}
+	case reflect.Uint8:
+		v.SetUint(uint64(*n) % 255)
+	}
+}
+
+// A record in which every field is set is read as it was written. A field that
+// is added and not stored fails this test.
+func TestEveryFieldSet(t *testing.T) {
+	t.Parallel()
+	var want driver.Record
+	n := int64(0)
+	setAll(reflect.ValueOf(&want), &n)
+	want.State, want.Recovery = driver.StateInProgress, driver.Resume
+	want.Steps[0].Mode, want.Steps[0].By = driver.AtMostOnce, driver.StepByEvidence
+	s := open(t, filepath.Join(t.TempDir(), "once.db"))
+	insert(t, s, want)
+	got, err := s.Get(t.Context(), want.ID)
+	if err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// What could not be read again is not written, and a length of time that would
+// become zero, which means the default, is kept as one millisecond.
+func TestDeclarations(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*driver.Record){
+		"a retention below zero":           func(r *driver.Record) { r.Retention = -1 },
+		"a declared step without a name":   func(r *driver.Record) { r.StepNames = []string{"pay", ""} },
+		"an unknown state":                 func(r *driver.Record) { r.State = 99 },
+		"an unknown mode":                  func(r *driver.Record) { r.Steps[0].Mode = 99 },
+		"an unknown source":                func(r *driver.Record) { r.Steps[0].By = 99 },
+		"a source without a result":        func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].Encoding = false, "" },
+		"a result without an encoding":     func(r *driver.Record) { r.Steps[0].Encoding = "" },
+		"an encoding without a result":     func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].By = false, 0 },
+		"a step that nobody gave its name": func(r *driver.Record) { r.Steps[0].Name = "" },
+	} {
+		r := record(1, at)
+		r.Steps = []driver.StepRecord{{Name: "pay", Finished: true, By: driver.StepByRun, Encoding: "json", Result: []byte("1")}}
+		if _, err := boltstore.Encode(&r); err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		if _, err := boltstore.Encode(&r); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	r := record(1, at)
+	r.Retention, r.UnresolvedRetention = time.Microsecond, math.MaxInt64
+	r.Steps = []driver.StepRecord{{Name: "pay", Finished: true, Encoding: "empty"}, {Name: "ship", Result: []byte("of an earlier run")}}
+	data, err := boltstore.Encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := boltstore.Decode(r.ID, data)
+	if err != nil || got.Retention != time.Millisecond || got.UnresolvedRetention != math.MaxInt64/time.Millisecond*time.Millisecond {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if pay, ship := got.Steps[0], got.Steps[1]; pay.Result == nil || len(pay.Result) != 0 || ship.Result != nil {
+		t.Errorf("got the steps %+v", got.Steps)
 	}
 }
 
@@ -259,7 +379,8 @@ func TestForeignExtra(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	full := document()
 	empty := maps.Clone(full)
-	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "due", "rc", "new"} {
+	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "due", "rc", "new",
+		"ret", "uret", "dret", "cdc", "sn", "os", "steps", "x"} {
 		delete(empty, name)
 	}
 	f.Add(doc(f, full))

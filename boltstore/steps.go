@@ -3,49 +3,73 @@ package boltstore
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
-	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// step is a step of a record as it is stored, under its name. Its members are
-// those of the DynamoDB table.
-type step struct {
-	Attempt  int     `json:"a"`
-	Encoding string  `json:"e,omitempty"`
-	Mode     string  `json:"m"`
-	Result   *[]byte `json:"r,omitempty"`
-	At       int64   `json:"t,omitempty"`
+// stepFields is the one table of what is stored of a step, under its name, bound
+// to s. The members are those of the DynamoDB table.
+func stepFields(s *driver.StepRecord) []field {
+	return []field{
+		coded("m", "a mode", &s.Mode, driver.StepMode.Code, driver.ParseStepMode),
+		required(number("a", &s.Attempt)),
+		millis("t", &s.At),
+		optional(coded("b", "a source", &s.By, driver.StepSource.Code, driver.ParseStepSource), &s.By),
+		text("s", &s.Shape),
+		text("e", &s.Encoding),
+		result("r", &s.Result),
+	}
 }
 
-// steps is the steps of a record, as an object by their names.
-func steps(name string, p *[]driver.StepRecord) field {
+// required makes a field present where it is zero, too.
+func required(f field) field {
+	f.required, f.absent = true, never
+	return f
+}
+
+// steps is the steps of a record, as an object by their names. What a later
+// version wrote into a step is in rest.
+func steps(name string, p *[]driver.StepRecord, rest *map[string]document) field {
 	return field{name: name, kind: "an object of steps",
 		absent: func() bool { return len(*p) == 0 },
-		value: func() any {
-			stored := make(map[string]step, len(*p))
+		value: func() (any, error) {
+			stored := make(map[string]document, len(*p))
 			for _, s := range *p {
-				one := step{Mode: s.Mode.Code(), Attempt: s.Attempt, Encoding: s.Encoding}
-				if !s.At.IsZero() {
-					one.At = s.At.UnixMilli()
+				switch {
+				case !s.Finished:
+					s.Result = nil
+				case s.Result == nil: // encoding/json would write null
+					s.Result = []byte{}
 				}
-				if s.Finished {
-					one.Result = &s.Result
+				if !consistent(&s) || s.Finished != (s.Encoding != "") {
+					return nil, errors.New("a step has no name, or a result or a source without an encoding")
 				}
-				stored[s.Name] = one
+				var err error
+				if stored[s.Name], err = encodeFields(stepFields(&s), (*rest)[s.Name]); err != nil {
+					return nil, err
+				}
 			}
-			return stored
+			return stored, nil
 		},
 		read: func(raw json.RawMessage) bool {
-			var stored map[string]step
+			var stored map[string]document
 			if !unmarshal(raw, &stored) {
 				return false
 			}
-			for name, one := range stored {
-				s, ok := one.record(name)
-				if !ok {
+			for name, doc := range stored {
+				s := driver.StepRecord{Name: name}
+				unknown, _, problem := decodeFields(doc, stepFields(&s))
+				s.Finished = s.Encoding != ""
+				if problem != "" || !consistent(&s) {
 					return false
+				}
+				if unknown != nil {
+					if *rest == nil {
+						*rest = map[string]document{}
+					}
+					(*rest)[name] = unknown
 				}
 				*p = append(*p, s)
 			}
@@ -55,14 +79,8 @@ func steps(name string, p *[]driver.StepRecord) field {
 	}
 }
 
-func (s *step) record(name string) (driver.StepRecord, bool) {
-	mode, err := driver.ParseStepMode(s.Mode)
-	r := driver.StepRecord{Name: name, Finished: s.Encoding != "", Mode: mode, Attempt: s.Attempt, Encoding: s.Encoding}
-	if s.At != 0 {
-		r.At = time.UnixMilli(s.At).UTC()
-	}
-	if s.Result != nil {
-		r.Result = *s.Result
-	}
-	return r, err == nil && name != "" && r.Finished == (s.Result != nil)
+// consistent reports whether s has a name, and has a result if and only if it
+// has finished; without one it has no source.
+func consistent(s *driver.StepRecord) bool {
+	return s.Name != "" && s.Finished == (s.Result != nil) && (s.Finished || s.By == 0)
 }

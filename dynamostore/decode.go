@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 func decode(it item) (*driver.Record, error) {
 	d := decoder{kind: "record", item: it}
 	d.format()
+	steps, unknownOfSteps := d.steps()
 	r := &driver.Record{
 		ID:                driver.RecordID(d.text(PartitionKey, required)),
 		Attempt:           int(d.number(attrAttempt, required)),
@@ -28,12 +30,19 @@ func decode(it item) (*driver.Record, error) {
 		Result:            d.bytes(attrResult, optional),
 		Chunks:            d.chunks(),
 		ResultVersion:     d.text(attrResultVersion, optional),
+		Codec:             d.text(attrCodec, optional),
+		StepNames:         d.stepNames(),
 		Ref:               d.text(attrRef, optional),
 		RequestID:         d.text(attrRequestID, optional),
-		Steps:             d.steps(),
+		Steps:             steps,
+		OpenSince:         d.time(attrOpenSince, optional),
 		Due:               d.time(IndexSortKey, optional),
 		Exhausted:         strings.HasPrefix(d.text(IndexPartitionKey, optional), exhaustedPrefix),
 		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
+
+		Retention:           d.duration(attrRetention),
+		UnresolvedRetention: d.duration(attrUnresolved),
+		DownstreamRetention: d.duration(attrDownstream),
 	}
 	d.fixed(attrOwner, r.Owner[:])
 	d.fixed(attrVersion, r.Version[:])
@@ -52,18 +61,18 @@ func decode(it item) (*driver.Record, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	if rest := unknown(it); rest != nil {
-		r.Extra = rest
+	if rest := unknown(it, known); rest != nil || unknownOfSteps != nil {
+		r.Extra = extra{record: rest, steps: unknownOfSteps}
 	}
 	return r, nil
 }
 
 // unknown returns the attributes of it that this version does not know, or nil.
-func unknown(it item) (rest extra) {
+func unknown(it item, known func(name string) bool) (rest item) {
 	for name, value := range it {
 		if !known(name) {
 			if rest == nil {
-				rest = extra{}
+				rest = item{}
 			}
 			rest[name] = value
 		}
@@ -155,6 +164,38 @@ func (d *decoder) time(name string, p presence) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(d.number(name, p)).UTC()
+}
+
+// duration reads a length of time, which is absent where it is the default.
+func (d *decoder) duration(name string) time.Duration {
+	ms := d.number(name, optional)
+	if d.item[name] != nil && (ms < 1 || ms > math.MaxInt64/int64(time.Millisecond)) {
+		d.fail(name, "is not a length of time")
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// stepNames reads the steps that the operation declared. An empty list would
+// allow every step, so it counts as damage.
+func (d *decoder) stepNames() []string {
+	if d.item[attrStepNames] == nil {
+		return nil
+	}
+	list, ok := d.item[attrStepNames].(*types.AttributeValueMemberL)
+	if !ok || len(list.Value) == 0 {
+		d.fail(attrStepNames, "is not a list of names")
+		return nil
+	}
+	names := make([]string, len(list.Value))
+	for i, value := range list.Value {
+		name, ok := value.(*types.AttributeValueMemberS)
+		if !ok || name.Value == "" {
+			d.fail(attrStepNames, "is not a list of names")
+			return nil
+		}
+		names[i] = name.Value
+	}
+	return names
 }
 
 // chunks reads where a large result is. One of the three attributes without the

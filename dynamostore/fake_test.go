@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -147,6 +148,8 @@ func overTheWire(it item) item {
 			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(v.Value)}
 		case *types.AttributeValueMemberM:
 			it[name] = &types.AttributeValueMemberM{Value: overTheWire(v.Value)}
+		case *types.AttributeValueMemberL:
+			it[name] = &types.AttributeValueMemberL{Value: slices.Clone(v.Value)}
 		}
 	}
 	return it
@@ -290,6 +293,12 @@ func fullRecord() driver.Record {
 	r.Chunks = driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1, 2, 3}}
 	r.ResultVersion = "v2"
 	r.ReconcileAttempts = 2
+	r.Retention = 30 * 24 * time.Hour
+	r.UnresolvedRetention = 90 * 24 * time.Hour
+	r.DownstreamRetention = 7 * 24 * time.Hour
+	r.Codec = "gzip+json"
+	r.StepNames = []string{"reserve", "charge"}
+	r.OpenSince = at(1_700_000_000_400)
 	return r
 }
 

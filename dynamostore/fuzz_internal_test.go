@@ -15,12 +15,14 @@ import (
 )
 
 // fuzzNames are the attributes that a fuzzed item may have: all that are known,
-// and two that a later version might write.
+// those of steps, and two that a later version might write.
 var fuzzNames = []string{
 	PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 	attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
 	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts,
+	attrRetention, attrUnresolved, attrDownstream, attrCodec, attrStepNames, attrOpenSince, attrSteps,
+	stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult,
 	attrPart, "later",
 }
 
@@ -32,7 +34,7 @@ func itemOf(data []byte) item {
 		name, kind, n := fuzzNames[int(data[0])%len(fuzzNames)], data[1], min(int(data[2]), len(data)-3)
 		value := data[3 : 3+n]
 		data = data[3+n:]
-		switch kind % 5 {
+		switch kind % 7 {
 		case 0:
 			it[name] = &types.AttributeValueMemberS{Value: string(value)}
 		case 1:
@@ -43,6 +45,14 @@ func itemOf(data []byte) item {
 			it[name] = &types.AttributeValueMemberNULL{Value: true}
 		case 4:
 			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(string(value))}}
+		case 5: // of steps: their names are those of attributes
+			it[name] = &types.AttributeValueMemberM{Value: itemOf(value)}
+		case 6:
+			list := &types.AttributeValueMemberL{}
+			for _, v := range itemOf(value) {
+				list.Value = append(list.Value, v)
+			}
+			it[name] = list
 		}
 	}
 	return it
@@ -62,6 +72,14 @@ func bytesOf(it item) (data []byte) {
 			add(name, 1, v.Value)
 		case *types.AttributeValueMemberB:
 			add(name, 2, string(v.Value))
+		case *types.AttributeValueMemberM:
+			add(name, 5, string(bytesOf(v.Value)))
+		case *types.AttributeValueMemberL:
+			elements := item{}
+			for i, e := range v.Value {
+				elements[fuzzNames[i]] = e
+			}
+			add(name, 6, string(bytesOf(elements)))
 		}
 	}
 	return data
@@ -75,7 +93,14 @@ func fuzzSeeds(f *testing.F) {
 	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
 	large := done
 	large.Result, large.Chunks = nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
-	for _, r := range []driver.Record{claim, done, large} {
+	stepped := claim
+	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention, stepped.DownstreamRetention = driver.Resume, time.Hour, time.Hour, time.Hour
+	stepped.Codec, stepped.StepNames, stepped.OpenSince = "gzip+json", []string{"own", "fp"}, at(1)
+	stepped.Steps = []driver.StepRecord{
+		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
+	}
+	for _, r := range []driver.Record{claim, done, large, stepped} {
 		it, err := encode(&r)
 		if err != nil {
 			f.Fatal(err)
@@ -117,6 +142,16 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("attribute %s of a later version was not kept", name)
 			}
 		}
+		if steps, ok := it[attrSteps].(*types.AttributeValueMemberM); ok {
+			for step, value := range steps.Value {
+				for name, value := range value.(*types.AttributeValueMemberM).Value {
+					kept := again[attrSteps].(*types.AttributeValueMemberM).Value[step].(*types.AttributeValueMemberM).Value[name]
+					if !knownInStep(name) && !reflect.DeepEqual(kept, value) {
+						t.Errorf("attribute %s of a step of a later version was not kept", name)
+					}
+				}
+			}
+		}
 		if itemSize(again) <= 0 {
 			t.Error("an item of no size")
 		}
@@ -141,8 +176,9 @@ func FuzzDecodeChunk(f *testing.F) {
 }
 
 // quiet is all that an error may say of an item: names, and no value.
-var quiet = regexp.MustCompile(`^dynamostore: a (record|chunk) is (damaged, or not ours: attribute (` + strings.Join(fuzzNames, "|") + `) ` +
-	`(is missing|is empty|is not a string|is not binary|is not a number|is not a whole number of 64 bits|is not a number of chunks|is not a length|is not of \d+ bytes|` +
+var quiet = regexp.MustCompile(`^dynamostore: a (record|record's step|chunk) is (damaged, or not ours: attribute (` + strings.Join(fuzzNames, "|") + `) ` +
+	`(is missing|is empty|is not a string|is not binary|is not a number|is not a whole number of 64 bits|is not a number of chunks|is not a length|is not a length of time|is not a list of names|` +
+	`is not a map|has something in it that is not a step|is there without a result|is there without an encoding, or is missing|is not of \d+ bytes|` +
 	regexp.QuoteMeta(fromLater) + `)|in a format that this version does not know \(attribute v\); deploy the newer version here too)$`)
 
 func wantQuiet(t *testing.T, err error) {

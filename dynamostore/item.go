@@ -2,6 +2,8 @@ package dynamostore
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,9 +15,13 @@ import (
 // item is a record as DynamoDB keeps it.
 type item = map[string]types.AttributeValue
 
-// extra is what an item had besides the attributes below. It travels in
-// Record.Extra and is never changed, because records share it.
-type extra map[string]types.AttributeValue
+// extra holds the attributes that a later version wrote and this one does not
+// know. It travels in [driver.Record.Extra] and is written back. Records share
+// it, so it is never changed.
+type extra struct {
+	record item            // of the record
+	steps  map[string]item // of its steps, by their names
+}
 
 // formatVersion is the version of the item's format. What an older version may
 // carry along without understanding it needs no new one.
@@ -40,6 +46,12 @@ const (
 	attrResult            = "res"
 	attrEncoding          = "enc"
 	attrResultVersion     = "rv"
+	attrRetention         = "ret"  // in milliseconds, as the next two
+	attrUnresolved        = "uret" // the retention of an unresolved record
+	attrDownstream        = "dret" // the retention of downstream keys
+	attrCodec             = "cdc"
+	attrStepNames         = "sn"
+	attrOpenSince         = "os"
 	attrChunkCount        = "cn" // with the next two
 	attrChunkLength       = "cl"
 	attrChunkSum          = "ch"
@@ -50,7 +62,7 @@ const (
 )
 
 // attributeCount is how many attributes this version knows.
-const attributeCount = 25
+const attributeCount = 32
 
 // known reports whether this version writes the attribute name itself.
 func known(name string) bool {
@@ -58,7 +70,8 @@ func known(name string) bool {
 	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrSteps, attrReconcileAttempts:
+		attrResultVersion, attrRetention, attrUnresolved, attrDownstream, attrCodec, attrStepNames, attrOpenSince,
+		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrSteps, attrReconcileAttempts:
 		return true
 	}
 	return false
@@ -84,15 +97,17 @@ func encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
 	case r.Chunks != (driver.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
 		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
+	case min(r.Retention, r.UnresolvedRetention, r.DownstreamRetention) < 0:
+		return nil, errors.New("dynamostore: the record has a retention below zero")
+	case slices.Contains(r.StepNames, ""):
+		return nil, errors.New("dynamostore: a step that the record declares has no name")
 	case r.Exhausted && r.Due.IsZero():
 		return nil, errors.New("dynamostore: the record is Exhausted and has no Due, so no list would show it")
 	}
 
 	carried, _ := r.Extra.(extra)
-	it := make(item, attributeCount+len(carried))
-	for name, value := range carried {
-		it[name] = value
-	}
+	it := make(item, attributeCount+len(carried.record))
+	maps.Copy(it, carried.record)
 	it[PartitionKey] = text(string(r.ID))
 	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
 	it[attrState] = text(state)
@@ -105,12 +120,17 @@ func encode(r *driver.Record) (item, error) {
 	putText(it, attrReason, string(r.Reason))
 	putText(it, attrEncoding, r.Encoding)
 	putText(it, attrResultVersion, r.ResultVersion)
+	putDuration(it, attrRetention, r.Retention)
+	putDuration(it, attrUnresolved, r.UnresolvedRetention)
+	putDuration(it, attrDownstream, r.DownstreamRetention)
+	putText(it, attrCodec, r.Codec)
 	putText(it, attrRef, r.Ref)
 	putText(it, attrRequestID, r.RequestID)
 	putTime(it, attrLeaseEnd, r.LeaseEnd)
 	putTime(it, attrExpires, r.Expires)
 	putTime(it, attrCreated, r.Created)
 	putTime(it, attrSettled, r.Settled)
+	putTime(it, attrOpenSince, r.OpenSince)
 	if !r.Expires.IsZero() {
 		it[TTLAttribute] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
 	}
@@ -122,8 +142,15 @@ func encode(r *driver.Record) (item, error) {
 		it[attrChunkLength] = number(int64(c.Length))
 		it[attrChunkSum] = &types.AttributeValueMemberB{Value: c.Sum[:]}
 	}
+	if len(r.StepNames) > 0 {
+		names := make([]types.AttributeValue, len(r.StepNames))
+		for i, name := range r.StepNames {
+			names[i] = text(name)
+		}
+		it[attrStepNames] = &types.AttributeValueMemberL{Value: names}
+	}
 	if len(r.Steps) > 0 {
-		steps, err := encodeSteps(r.Steps)
+		steps, err := encodeSteps(r.Steps, carried.steps)
 		if err != nil {
 			return nil, err
 		}
@@ -155,6 +182,14 @@ func putText(it item, name, s string) {
 func putTime(it item, name string, t time.Time) {
 	if !t.IsZero() {
 		it[name] = number(t.UnixMilli())
+	}
+}
+
+// putDuration sets an attribute to d in milliseconds. A shorter d counts as one:
+// zero would mean the default.
+func putDuration(it item, name string, d time.Duration) {
+	if d > 0 {
+		it[name] = number(max(1, d.Milliseconds()))
 	}
 }
 

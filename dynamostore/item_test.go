@@ -26,6 +26,18 @@ func showValue(v types.AttributeValue) string {
 		return "N " + v.Value
 	case *types.AttributeValueMemberB:
 		return fmt.Sprintf("B %x", v.Value)
+	case *types.AttributeValueMemberL:
+		elements := make([]string, len(v.Value))
+		for i, e := range v.Value {
+			elements[i] = showValue(e)
+		}
+		return "L " + strings.Join(elements, ", ")
+	case *types.AttributeValueMemberM:
+		members := []string{}
+		for _, name := range sortedNames(v.Value) {
+			members = append(members, name+" "+showValue(v.Value[name]))
+		}
+		return "M {" + strings.Join(members, ", ") + "}"
 	default:
 		return fmt.Sprintf("%T", v)
 	}
@@ -41,20 +53,27 @@ func TestItem_EveryAttribute(t *testing.T) {
 		r.Owner[i], r.Version[i] = 0x0a, 0x0b
 	}
 	r.Fingerprint = idempotent.Fingerprint{1, 0xff}
+	r.Steps = []driver.StepRecord{
+		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(500), By: driver.StepByTransaction, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "inform", Attempt: 3},
+	}
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
 	want := strings.Join([]string{"",
 		`att N 3`,
+		`cdc S "gzip+json"`,
 		`ch B 010203` + strings.Repeat("00", 29),
 		`cl N 500000`,
 		`cn N 2`,
 		`ct N 1700000000001`,
+		`dret N 604800000`,
 		`dt N 1700000001500`,
 		`enc S "json"`,
 		`exp N 1700086400001`,
 		`fp B 01ff` + strings.Repeat("00", 31),
 		`lease N 1700000002345`,
+		`os N 1700000000400`,
 		`own B ` + strings.Repeat("0a", 16),
 		`pk S "charge#key"`,
 		`rat N 1700000002345`,
@@ -62,11 +81,15 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`rec S "rerun"`,
 		`ref S "orders/1 ü"`,
 		`res B 7b226964223a2263685f31227d00ff`,
+		`ret N 2592000000`,
 		`rid S "request-1"`,
 		`rk S "u#42"`,
 		`rv S "v2"`,
+		`sn L S "reserve", S "charge"`,
 		`st S "C"`,
+		`steps M {charge M {a N 2, b S "T", e S "json", m S "M", r B 31, s S "f00d", t N 500}, inform M {a N 3, m S "L"}}`,
 		`ttl N 1700090001`, // an hour later, rounded up
+		`uret N 7776000000`,
 		`v N 1`,
 		`why S "result"`,
 		`wid B ` + strings.Repeat("0b", 16),
@@ -87,6 +110,78 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
 	if got := sortedNames(fake.items["charge#key"]); !slices.Equal(got, want) {
 		t.Errorf("attributes %v, want %v", got, want)
+	}
+}
+
+// longest is the longest length of time in whole milliseconds.
+const longest = math.MaxInt64 / time.Millisecond * time.Millisecond
+
+// A length of time that would become zero, which means the default, is kept as
+// one millisecond.
+func TestItem_ShortestRetention(t *testing.T) {
+	t.Parallel()
+	s, r := newStore(t, newFake()), someRecord()
+	r.Retention = 1
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Retention != time.Millisecond {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// setAll sets every field that v points to to a value of its own, inner ones
+// too.
+func setAll(v reflect.Value, n *int64) {
+	*n++
+	switch v.Kind() {
+	case reflect.Pointer:
+		setAll(v.Elem(), n)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(at(1_700_000_000_000 + *n)))
+			return
+		}
+		for i := range v.NumField() {
+			setAll(v.Field(i), n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		setAll(v.Index(0), n)
+	case reflect.Array:
+		for i := range v.Len() {
+			setAll(v.Index(i), n)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(*n)
+		if v.Type() == reflect.TypeFor[time.Duration]() {
+			v.SetInt(*n * int64(time.Millisecond))
+		}
+	case reflect.Uint8:
+		v.SetUint(uint64(*n) % 255)
+	}
+}
+
+// A record in which every field is set is read as it was written. A field that
+// is added and not stored fails this test.
+func TestItem_EveryFieldSet(t *testing.T) {
+	t.Parallel()
+	var want driver.Record
+	n := int64(0)
+	setAll(reflect.ValueOf(&want), &n)
+	want.State, want.Recovery = driver.StateInProgress, driver.Resume
+	want.Steps[0].Mode, want.Steps[0].By = driver.AtMostOnce, driver.StepByEvidence
+	s := newStore(t, newFake())
+	if met, err := s.Insert(t.Context(), want, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	got, err := s.Get(t.Context(), want.ID)
+	if err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
 }
 
@@ -116,6 +211,9 @@ func TestItem_RoundTrip(t *testing.T) {
 		{"owner of zeroes", func(r *driver.Record) { r.Owner = driver.Owner{} }},
 		{"version of zeroes", func(r *driver.Record) { r.Version = driver.Version{} }},
 		{"fingerprint of zeroes", func(r *driver.Record) { r.Fingerprint = idempotent.Fingerprint{} }},
+		{"the longest retentions", func(r *driver.Record) {
+			r.Retention, r.UnresolvedRetention, r.DownstreamRetention = longest, longest, longest
+		}},
 		{"in 1970", func(r *driver.Record) { r.Created = at(0) }},
 		{"before 1970", func(r *driver.Record) { r.Created = at(-1) }},
 		{"in the year 9999", func(r *driver.Record) {
@@ -167,6 +265,10 @@ func TestItem_RefusesToWrite(t *testing.T) {
 		{"a sum without chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
 		{"less than no chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count = -1 }},
 		{"chunks of a length below zero", "Chunks", func(r *driver.Record) { r.Chunks.Length = -1 }},
+		{"a retention below zero", "retention", func(r *driver.Record) { r.Retention = -1 }},
+		{"an unresolved retention below zero", "retention", func(r *driver.Record) { r.UnresolvedRetention = -1 }},
+		{"a downstream retention below zero", "retention", func(r *driver.Record) { r.DownstreamRetention = -1 }},
+		{"a declared step without a name", "declares", func(r *driver.Record) { r.StepNames = []string{"charge", ""} }},
 		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -238,6 +340,16 @@ func TestItem_Damaged(t *testing.T) {
 		{"res", s(secret), "is not binary"},
 		{"enc", b(secret), "is not a string"},
 		{"rv", b(secret), "is not a string"},
+		{"ret", s(secret), "is not a number"},
+		{"ret", n("0"), "is not a length of time"},
+		{"uret", n("-1"), "is not a length of time"},
+		{"dret", n("9223372036855"), "is not a length of time"},
+		{"cdc", b(secret), "is not a string"},
+		{"sn", s(secret), "is not a list of names"},
+		{"sn", &types.AttributeValueMemberL{}, "is not a list of names"},
+		{"sn", &types.AttributeValueMemberL{Value: []types.AttributeValue{s("")}}, "is not a list of names"},
+		{"sn", &types.AttributeValueMemberL{Value: []types.AttributeValue{n("1")}}, "is not a list of names"},
+		{"os", b(secret), "is not a number"},
 		{"cn", nil, "is missing"},
 		{"cn", s(secret), "is not a number"},
 		{"cn", n("1.5"), "is not a whole number"},
@@ -350,7 +462,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	r := someRecord()
+	r := stepped()
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
@@ -360,6 +472,11 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		"":      &types.AttributeValueMemberNULL{Value: true},
 	}
 	maps.Copy(fake.items[string(r.ID)], later)
+	ofStep := item{"later": &types.AttributeValueMemberBOOL{Value: true}, "": &types.AttributeValueMemberNULL{Value: true}}
+	stepOf := func(name string) item {
+		return fake.items[string(r.ID)]["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
+	}
+	maps.Copy(stepOf("inform"), ofStep)
 
 	wantLater := func(want bool) {
 		t.Helper()
@@ -376,10 +493,20 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		}
 		next := *read
 		next.State, next.Version = driver.StateUnknown, newVersion()
+		next.Steps = slices.Clone(next.Steps)
+		next.Steps[1].Attempt++
 		if met, err := s.Replace(t.Context(), next, read.Version); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
 		wantLater(true)
+		for name, value := range ofStep {
+			if got := stepOf("inform")[name]; !reflect.DeepEqual(got, value) {
+				t.Errorf("attribute %q of the step is %v", name, got)
+			}
+		}
+		if len(stepOf("charge")) != 7 {
+			t.Errorf("the other step has become %s", show(stepOf("charge")))
+		}
 	}
 
 	// The refusals bring it too.

@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -11,16 +12,31 @@ import (
 )
 
 // The steps of a record are a map by their names, of maps with these
-// attributes. The last two are there if the step has finished.
+// attributes. The last four are absent where zero; the result and its encoding
+// are there if the step has finished.
 const (
 	stepMode     = "m" // how often it may run
 	stepAttempt  = "a" // the run that brought it this far
 	stepAt       = "t" // when that was, in milliseconds since 1970
+	stepBy       = "b" // who finished it
+	stepShape    = "s" // of the result's type
 	stepEncoding = "e"
 	stepResult   = "r"
 )
 
-func encodeSteps(steps []driver.StepRecord) (*types.AttributeValueMemberM, error) {
+// knownInStep reports whether this version writes the attribute name of a step
+// itself.
+func knownInStep(name string) bool {
+	switch name {
+	case stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult:
+		return true
+	}
+	return false
+}
+
+// encodeSteps returns the steps with what a later version had written into
+// those of the same names.
+func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.AttributeValueMemberM, error) {
 	m := make(item, len(steps))
 	for i := range steps {
 		s := &steps[i]
@@ -28,32 +44,44 @@ func encodeSteps(steps []driver.StepRecord) (*types.AttributeValueMemberM, error
 		if _, err := driver.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
 			return nil, errors.New("dynamostore: a step of the record has no name, no mode that exists, or a result without an encoding")
 		}
-		it := item{stepMode: text(mode), stepAttempt: number(int64(s.Attempt))}
+		it := item{}
+		maps.Copy(it, carried[s.Name])
+		it[stepMode] = text(mode)
+		it[stepAttempt] = number(int64(s.Attempt))
 		putTime(it, stepAt, s.At)
+		putText(it, stepShape, s.Shape)
+		if s.By != 0 {
+			by := s.By.Code()
+			if _, err := driver.ParseStepSource(by); err != nil || !s.Finished {
+				return nil, errors.New("dynamostore: a step of the record names an unknown source, or a source without a result")
+			}
+			it[stepBy] = text(by)
+		}
 		if s.Finished {
 			it[stepEncoding] = text(s.Encoding)
-			it[stepResult] = &types.AttributeValueMemberB{Value: s.Result}
+			it[stepResult] = &types.AttributeValueMemberB{Value: append([]byte{}, s.Result...)} // nil would be sent as null
 		}
 		m[s.Name] = &types.AttributeValueMemberM{Value: it}
 	}
 	return &types.AttributeValueMemberM{Value: m}, nil
 }
 
-// steps reads the steps of a record, in the order of their names.
-func (d *decoder) steps() (steps []driver.StepRecord) {
+// steps reads the steps of a record, in the order of their names, and what a
+// later version wrote into them.
+func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
 	if d.item[attrSteps] == nil {
-		return nil
+		return nil, nil
 	}
 	m, ok := d.item[attrSteps].(*types.AttributeValueMemberM)
 	if !ok {
 		d.fail(attrSteps, "is not a map")
-		return nil
+		return nil, nil
 	}
 	for name, value := range m.Value {
 		it, ok := value.(*types.AttributeValueMemberM)
-		if !ok {
+		if !ok || name == "" {
 			d.fail(attrSteps, "has something in it that is not a step")
-			return nil
+			return nil, nil
 		}
 		inner := decoder{kind: d.kind + "'s step", item: it.Value}
 		s := driver.StepRecord{
@@ -61,6 +89,7 @@ func (d *decoder) steps() (steps []driver.StepRecord) {
 			Finished: it.Value[stepEncoding] != nil,
 			Attempt:  int(inner.number(stepAttempt, required)),
 			At:       inner.time(stepAt, optional),
+			Shape:    inner.text(stepShape, optional),
 			Encoding: inner.text(stepEncoding, optional),
 			Result:   inner.bytes(stepResult, optional),
 		}
@@ -71,11 +100,25 @@ func (d *decoder) steps() (steps []driver.StepRecord) {
 		if s.Finished != (s.Result != nil) {
 			inner.fail(stepResult, "is there without an encoding, or is missing")
 		}
+		if it.Value[stepBy] != nil {
+			if s.By, err = driver.ParseStepSource(inner.text(stepBy, required)); err != nil {
+				inner.fail(stepBy, fromLater)
+			}
+			if !s.Finished {
+				inner.fail(stepBy, "is there without a result")
+			}
+		}
 		if d.err == nil {
 			d.err = inner.err
 		}
 		steps = append(steps, s)
+		if unknown := unknown(it.Value, knownInStep); unknown != nil {
+			if rest == nil {
+				rest = map[string]item{}
+			}
+			rest[name] = unknown
+		}
 	}
 	slices.SortFunc(steps, func(a, b driver.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
-	return steps
+	return steps, rest
 }

@@ -15,7 +15,7 @@ import (
 func stepped() driver.Record {
 	r := someRecord()
 	r.Steps = []driver.StepRecord{
-		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), Encoding: "json", Result: []byte("1")},
+		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
 		{Name: "inform", Attempt: 3},
 	}
 	return r
@@ -29,6 +29,7 @@ func TestSteps(t *testing.T) {
 	for _, change := range []func(*driver.Record){
 		func(*driver.Record) {},
 		func(r *driver.Record) { r.Steps[0].Result = []byte{} },
+		func(r *driver.Record) { r.Steps[0].By, r.Steps[0].Shape = 0, "" },
 		func(r *driver.Record) { r.Steps = nil },
 	} {
 		r := stepped()
@@ -51,6 +52,8 @@ func TestSteps_Refused(t *testing.T) {
 		"a mode that does not exist":   func(s *driver.StepRecord) { s.Mode = idempotent.AtMostOnce + 1 },
 		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
 		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
+		"a source that does not exist": func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },
+		"a source without a result":    func(s *driver.StepRecord) { s.Finished, s.Encoding = false, "" },
 	} {
 		fake := newFake()
 		r := stepped()
@@ -74,14 +77,25 @@ func TestSteps_Damaged(t *testing.T) {
 		damage func(it item)
 		says   string
 	}{
-		"no map":                    {func(it item) { it["steps"] = text("x") }, "steps"},
-		"something that is no step": {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
-		"no mode":                   {within(func(s item) { delete(s, "m") }), "m"},
-		"a mode of a later version": {within(func(s item) { s["m"] = text("X") }), "does not know"},
-		"no attempt":                {within(func(s item) { delete(s, "a") }), "a"},
-		"no result":                 {within(func(s item) { delete(s, "r") }), "without an encoding, or is missing"},
-		"no encoding":               {within(func(s item) { delete(s, "e") }), "without an encoding, or is missing"},
-		"a result that is text":     {within(func(s item) { s["r"] = text("x") }), "r"},
+		"no map":                      {func(it item) { it["steps"] = text("x") }, "steps"},
+		"something that is no step":   {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
+		"no mode":                     {within(func(s item) { delete(s, "m") }), "m"},
+		"a mode of a later version":   {within(func(s item) { s["m"] = text("X") }), "does not know"},
+		"no attempt":                  {within(func(s item) { delete(s, "a") }), "a"},
+		"no result":                   {within(func(s item) { delete(s, "r") }), "without an encoding, or is missing"},
+		"no encoding":                 {within(func(s item) { delete(s, "e") }), "without an encoding, or is missing"},
+		"a result that is text":       {within(func(s item) { s["r"] = text("x") }), "r"},
+		"a source of a later version": {within(func(s item) { s["b"] = text("X") }), "does not know"},
+		"a source that is a number":   {within(func(s item) { s["b"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute b is not a string"},
+		"a source without a result": {within(func(s item) {
+			delete(s, "e")
+			delete(s, "r")
+		}), "attribute b is there without a result"},
+		"a shape that is a number": {within(func(s item) { s["s"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute s is not a string"},
+		"a step without a name": {func(it item) {
+			m := it["steps"].(*types.AttributeValueMemberM).Value
+			m[""] = m["charge"]
+		}, "not a step"},
 		"also damaged elsewhere": {func(it item) {
 			delete(it, "st")
 			within(func(s item) { delete(s, "m") })(it)
