@@ -28,8 +28,10 @@ type auditLine struct {
 	From     string              `json:"from,omitempty"`
 	To       string              `json:"to,omitempty"`
 	Evidence string              `json:"evidence,omitempty"`
+	Step     string              `json:"step,omitempty"`
+	Token    string              `json:"token,omitempty"` // of the attempt that was not executed
 	Code     string              `json:"code,omitempty"`
-	Encoding string              `json:"encoding,omitempty"`
+	Codec    string              `json:"codec,omitempty"`
 	Bytes    int                 `json:"bytes,omitempty"`
 	SHA256   string              `json:"sha256,omitempty"`
 	Count    int                 `json:"count,omitempty"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,20 +14,38 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// evidence is what is said of a record, from a command line or by a program.
+// The kinds of evidence, as the audit names them.
+const (
+	kindCompleted     = "completed"
+	kindWithoutResult = "without_result"
+	kindFinal         = "final"
+	kindStep          = "step"
+	kindCorrectedStep = "corrected_step"
+	kindNotExecuted   = "not_executed"
+)
+
+// evidence is what an operator or a program says became of a record.
 type evidence struct {
-	resolution idempotent.Resolution
-	kind       string // completed, final or not_executed
-	code       string // of a final outcome
-	encoding   string // of what is completed
-	data       []byte // of what is completed, as clients get it
+	kind  string
+	token string // of the attempt that was not executed
+	step  string
+	final final
+
+	data  []byte // result of the operation or of the step, as clients get it
+	raw   bool   // data comes from a file, or as base64: it can be in any encoding
+	reply *lambdahttp.Response
+
+	// What follows is set by fit.
+
+	codec      string // of the result that is stored
 	text       string // for people
+	resolution idempotent.Resolution
 }
 
 // verbatim is a codec for results that are encoded already.
 type verbatim string
 
-// Name is the encoding that is said of them.
+// Name returns the name of the codec that the record declares.
 func (c verbatim) Name() string { return string(c) }
 
 // Encode returns the bytes that v is.
@@ -38,92 +57,172 @@ func (verbatim) Encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// Decode is never called: nothing is replayed here.
+// Decode is never called: this program replays nothing.
 func (verbatim) Decode([]byte, any) error {
-	return fmt.Errorf("what is stored as it is cannot be decoded")
+	return fmt.Errorf("a result that is stored as it is cannot be decoded")
 }
 
-// jsonEncoding is what idempotent.Wrap and Do store.
-const jsonEncoding = "json"
+// jsonCodec is the name of the codec that records declare by default.
+const jsonCodec = "json"
 
-// completed is evidence of a result in an encoding. JSON is stored without the
-// space around it, as the handler's own result would be; everything else as it
-// is.
-func completed(encoding string, data []byte) (*evidence, error) {
-	switch {
-	case encoding == lambdahttp.Encoding:
-		return nil, fmt.Errorf("a response is not given in its stored form; say --http and --status")
-	case encoding == driver.EncodingFinal, encoding == driver.EncodingOmitted, encoding != unpacked(encoding):
-		return nil, fmt.Errorf("%q is no encoding of a result", encoding)
-	case encoding == jsonEncoding:
-		var b bytes.Buffer
-		if err := json.Compact(&b, data); err != nil {
-			return nil, fmt.Errorf("the result is no JSON: %v", err)
+// codecOf returns the name of the codec that the operation of r declared.
+func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodec) }
+
+// forms put a result into the form of a codec that this program knows. Results
+// of other codecs are stored as they are given.
+var forms = map[string]func(*evidence) error{
+	jsonCodec:           (*evidence).asJSON,
+	lambdahttp.Encoding: (*evidence).asResponse,
+}
+
+// fit puts the evidence into the form in which the operation of r stores its
+// results. It refuses a form that the operation could not replay.
+func (ev *evidence) fit(r *driver.Record) error {
+	switch ev.kind {
+	case kindCompleted:
+		ev.codec = codecOf(r)
+		form := forms[ev.codec]
+		if form == nil {
+			form = (*evidence).asBytes
 		}
-		data = b.Bytes()
+		if err := form(ev); err != nil {
+			return refuse("%s: its operation stores results with the codec %q: %v", short(r.ID), ev.codec, err)
+		}
+	case kindWithoutResult:
+		ev.resolution = idempotent.ResolvedWithoutResult()
+		ev.text = "completed, without its result: a retry learns that it was done"
+	case kindFinal:
+		ev.resolution = idempotent.ResolvedFinal(ev.final.Code, ev.final.Message)
+		ev.text = fmt.Sprintf("ended for good, with the outcome %s: %s", oneLine(ev.final.Code), oneLine(ev.final.Message))
+	case kindStep:
+		ev.resolution = idempotent.ResolvedStep(ev.step, json.RawMessage(ev.data))
+		ev.text = fmt.Sprintf("the step %s is recorded as done, with a result of %s", oneLine(ev.step), size(len(ev.data)))
+	case kindCorrectedStep:
+		ev.resolution = idempotent.CorrectedStep(ev.step, json.RawMessage(ev.data))
+		ev.text = fmt.Sprintf("the step %s gets another result, of %s", oneLine(ev.step), size(len(ev.data)))
+	case kindNotExecuted:
+		ev.token = cmp.Or(ev.token, r.Token())
+		ev.resolution = idempotent.ProvenNotExecuted(ev.token)
+		ev.text = "not executed: nothing happened, and nothing can happen any more"
 	}
-	return &evidence{
-		resolution: idempotent.ResolvedWith(verbatim(encoding), data),
-		kind:       "completed", encoding: encoding, data: data,
-		text: fmt.Sprintf("completed, with a result of %s as %s", size(len(data)), encoding),
-	}, nil
+	return nil
 }
 
-// completedHTTP is evidence of the response that a client has to get. A body of
-// JSON is said to be one.
+// asJSON is the form of idempotent.Wrap and Do: JSON without the space around it.
+func (ev *evidence) asJSON() error {
+	if ev.reply != nil {
+		return fmt.Errorf("give the result as JSON; a status, headers and a body are for handlers behind lambdahttp")
+	}
+	data, err := compact(ev.data)
+	if err != nil {
+		return err
+	}
+	ev.data = data
+	ev.resolution = idempotent.ResolvedWith(verbatim(jsonCodec), data)
+	ev.text = fmt.Sprintf("completed, with a result of %s as JSON", size(len(data)))
+	return nil
+}
+
+// asResponse is the form of lambdahttp. A body of JSON gets its Content-Type.
+func (ev *evidence) asResponse() error {
+	if ev.reply == nil {
+		return fmt.Errorf(`give the HTTP response: --status (and --header) beside --completed, or "response" in a program's answer`)
+	}
+	r := *ev.reply
+	r.Header = r.Header.Clone()
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	if r.Header.Get("Content-Type") == "" && json.Valid(r.Body) {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	ev.data = r.Body
+	ev.resolution = lambdahttp.Resolved(r)
+	ev.text = fmt.Sprintf("completed, with the HTTP response %d and a body of %s", r.Status, size(len(r.Body)))
+	return nil
+}
+
+// asBytes is the form of a codec that this program does not know.
+func (ev *evidence) asBytes() error {
+	if ev.reply != nil || !ev.raw {
+		return fmt.Errorf(`give the bytes that this codec makes of the result: --completed @FILE, or "completed_base64" in a program's answer; or say that it was done without the result`)
+	}
+	ev.resolution = idempotent.ResolvedWith(verbatim(ev.codec), ev.data)
+	ev.text = fmt.Sprintf("completed, with a result of %s, stored as it is", size(len(ev.data)))
+	return nil
+}
+
+// completedWith returns the evidence that the operation has a result.
+func completedWith(data []byte, raw bool) *evidence {
+	return &evidence{kind: kindCompleted, data: data, raw: raw}
+}
+
+// completedHTTP returns the evidence that clients have to get a response.
 func completedHTTP(status int, header http.Header, body []byte) (*evidence, error) {
 	if status < 200 || status > 599 {
 		return nil, fmt.Errorf("the status is %d; it has to be 200 to 599", status)
 	}
-	if header == nil {
-		header = http.Header{}
-	}
-	if header.Get("Content-Type") == "" && json.Valid(body) {
-		header.Set("Content-Type", "application/json")
-	}
-	return &evidence{
-		resolution: lambdahttp.Resolved(lambdahttp.Response{Status: status, Header: header, Body: body}),
-		kind:       "completed", encoding: lambdahttp.Encoding, data: body,
-		text: fmt.Sprintf("completed, with the HTTP response %d and a body of %s", status, size(len(body))),
-	}, nil
+	return &evidence{kind: kindCompleted, data: body, reply: &lambdahttp.Response{Status: status, Header: header, Body: body}}, nil
 }
 
-// completedFinal is evidence of a business outcome, which retries get like a
-// result.
+// completedFinal returns the evidence of a business outcome, which retries get
+// like a result.
 func completedFinal(f final) (*evidence, error) {
 	if f.Code == "" {
 		return nil, fmt.Errorf("a final outcome needs a code")
 	}
-	return &evidence{
-		resolution: idempotent.ResolvedFinal(f.Code, f.Message),
-		kind:       "final", code: f.Code,
-		text: fmt.Sprintf("ended for good, with the outcome %s: %s", oneLine(f.Code), oneLine(f.Message)),
-	}, nil
+	return &evidence{kind: kindFinal, final: f}, nil
 }
 
-// notExecuted is the proof that nothing happened.
-func notExecuted() *evidence {
-	return &evidence{
-		resolution: idempotent.ProvenNotExecuted(),
-		kind:       "not_executed",
-		text:       "not executed: nothing happened, and nothing can happen any more",
+// stepDone returns the evidence that a step was done with a result in JSON.
+func stepDone(kind, name string, result []byte) (*evidence, error) {
+	data, err := compact(result)
+	if err != nil {
+		return nil, err
 	}
+	return &evidence{kind: kind, step: name, data: data}, nil
 }
 
-// state returns what the evidence makes of a record.
-func (ev *evidence) state() driver.State {
-	if ev.kind == "not_executed" {
+// compact returns a result in JSON without the space around it, as the handler
+// itself would store it.
+func compact(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, data); err != nil {
+		return nil, fmt.Errorf("the result is not valid JSON: %v", err)
+	}
+	return b.Bytes(), nil
+}
+
+// aboutStep reports whether the evidence is about one step of the record.
+func (ev *evidence) aboutStep() bool { return ev.step != "" }
+
+// state returns the state that the evidence gives to the record r, which it was
+// written into. Evidence about a step may leave the state as it is.
+func (ev *evidence) state(r *driver.Record) driver.State {
+	switch {
+	case ev.aboutStep():
+		return r.State
+	case ev.kind == kindNotExecuted:
 		return driver.StateRetryable
 	}
 	return driver.StateCompleted
 }
 
-// sum returns the hash of what clients get, so that an audit can prove it
-// without telling it.
+// sum returns the hash of the result that clients get, so that an audit can prove
+// it without holding it.
 func (ev *evidence) sum() string {
 	if ev.data == nil {
 		return ""
 	}
 	sum := sha256.Sum256(ev.data)
 	return hex.EncodeToString(sum[:])
+}
+
+// auditLine returns the line about the evidence, without what came of it.
+func (ev *evidence) auditLine(action string, r *driver.Record) auditLine {
+	return auditLine{
+		Action: action, Record: r.ID, From: r.State.String(), To: r.State.String(),
+		Evidence: ev.kind, Step: ev.step, Token: ev.token, Code: ev.final.Code,
+		Codec: ev.codec, Bytes: len(ev.data), SHA256: ev.sum(),
+	}
 }

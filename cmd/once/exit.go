@@ -26,7 +26,7 @@ const exitCodes = `Exit codes:
     1  failed: the store, the table's schema, or a part of the work
     2  the command line is wrong; nothing was done
     3  there is no such record
-    4  refused: settled otherwise, too early, or not confirmed`
+    4  refused: settled otherwise, too early, stale, unfit, or not confirmed`
 
 // errRefused is what a command that was not allowed, or not confirmed, matches.
 var errRefused = errors.New("refused")
@@ -60,7 +60,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, idempotent.ErrNoRecord):
 		return exitNotFound
-	case errors.Is(err, errRefused), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrInProgress):
+	case errors.Is(err, errRefused), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrInProgress),
+		errors.Is(err, idempotent.ErrStaleEvidence), errors.Is(err, idempotent.ErrStep):
 		return exitRefused
 	}
 	return exitFailure

@@ -14,13 +14,14 @@ import (
 // audits what is settled. It is the guard's observer.
 type journal struct {
 	env   *env
+	store *opened
 	dry   bool
 	audit *auditor // nil: nothing is settled in this run
 
 	mu      sync.Mutex
 	entries []entry
-	answers map[string]auditLine // by record, until they are written
-	failed  error                // of the audit
+	answers map[string]answered // by record, until they are written
+	failed  error               // of the audit
 }
 
 // entry is one fact about a record.
@@ -59,13 +60,13 @@ var told = map[idempotent.EventKind]string{
 }
 
 // Observe notes what the core does. A dry run observes nothing.
-func (j *journal) Observe(_ context.Context, event idempotent.Event) {
+func (j *journal) Observe(ctx context.Context, event idempotent.Event) {
 	record := oneLine(event.Operation) + "#" + event.KeyHash
 	if what := told[event.Kind]; what != "" {
 		j.note(record, what, event.Err)
 	}
 	if event.Kind == idempotent.EventResolved {
-		j.written(record)
+		j.written(ctx, record)
 	}
 }
 
@@ -75,23 +76,31 @@ func (j *journal) answered(r *driver.Record, ev *evidence) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.answers == nil {
-		j.answers = map[string]auditLine{}
+		j.answers = map[string]answered{}
 	}
-	j.answers[short(r.ID)] = auditLine{
-		Action: "reconcile", Record: r.ID, From: r.State.String(), To: ev.state().String(), Reason: "the answer of --exec",
-		Evidence: ev.kind, Code: ev.code, Encoding: ev.encoding, Bytes: len(ev.data), SHA256: ev.sum(), Outcome: "written",
-	}
+	j.answers[short(r.ID)] = answered{r, ev}
+}
+
+// answered is an answer about a record.
+type answered struct {
+	record   *driver.Record
+	evidence *evidence
 }
 
 // written audits that the answer about a record was written.
-func (j *journal) written(record string) {
+func (j *journal) written(ctx context.Context, record string) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	line, found := j.answers[record]
+	a, found := j.answers[record]
+	delete(j.answers, record)
+	j.mu.Unlock()
 	if !found || j.audit == nil {
 		return
 	}
-	delete(j.answers, record)
+	line := a.evidence.auditLine("reconcile", a.record)
+	line.To = j.store.stateAfter(ctx, a.record, a.evidence).String()
+	line.Reason, line.Outcome = "the answer of --exec", "written"
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.failed = errors.Join(j.failed, j.audit.write(line))
 }
 

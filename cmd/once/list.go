@@ -15,7 +15,7 @@ import (
 )
 
 type listCmd struct {
-	State     []string `enum:"in_progress,completed,retryable,unknown" placeholder:"STATE" help:"Only records in this state: in_progress, completed, retryable, unknown. Repeatable. Unknown alone is found by the index; the others by reading the whole table."`
+	State     []string `enum:"in_progress,completed,retryable,resumable,unknown" placeholder:"STATE" help:"Only records in this state: in_progress, completed, retryable, resumable, unknown. Repeatable. Unknown and resumable are found by the index; the others by reading the whole table."`
 	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
 	Due       bool     `xor:"list" help:"What reconciliation would look at now."`
 	Exhausted bool     `xor:"list" help:"What reconciliation has given up: it waits for you."`
@@ -25,7 +25,7 @@ type listCmd struct {
 
 // Help is what once list --help says besides the flags.
 func (*listCmd) Help() string {
-	return `The oldest come first. NEXT is what ends a state by itself: the lease of who is executing it, and for how long it lasts or has been over; reconciliation, and when it is due or since when; the end of the time that an outcome is kept; and since when reconciliation has given up.
+	return `The oldest come first. A record is resumable if it was released under Resume with effects behind it: the next request continues it, and until then reconciliation asks about it. NEXT is what ends a state by itself: the lease of who is executing it, and for how long it lasts or has been over; reconciliation, and when it is due or since when; the end of the time that an outcome is kept; and since when reconciliation has given up.
 
 Print a record with once show and what is in the column RECORD.`
 }
@@ -75,7 +75,7 @@ func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[d
 		return o.Due(ctx, e.now())
 	case c.Exhausted:
 		return o.Exhausted(ctx)
-	case len(c.State) == 1 && c.State[0] == driver.StateUnknown.String():
+	case len(c.State) > 0 && !slices.ContainsFunc(c.State, func(s string) bool { return s != stateResumable && s != driver.StateUnknown.String() }):
 		return o.waiting(ctx)
 	}
 	return func(yield func(driver.Record, error) bool) {
@@ -86,7 +86,7 @@ func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[d
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.State) == 0 || slices.Contains(c.State, r.State.String())) &&
+	return (len(c.State) == 0 || slices.Contains(c.State, stateOf(r))) &&
 		(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
 }
 
@@ -161,7 +161,7 @@ func (e *env) printList(list []*view, full bool) error {
 			id, width = oneLine(string(v.Record)), 0
 		}
 		rows[i] = []string{
-			id, v.State, oneLine(string(v.Reason)), span(now.Sub(v.Created.Time)), v.next(now), fmt.Sprint(v.Attempt), oneLine(v.Ref),
+			id, v.state(), oneLine(string(v.Reason)), span(now.Sub(v.Created.Time)), v.next(now), fmt.Sprint(v.Attempt), oneLine(v.Ref),
 		}
 	}
 	return writeTable(e.stdout, width, listColumns, rows)

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -91,14 +96,40 @@ func TestList_Limit(t *testing.T) {
 func TestList_Unreadable(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
+	future := record(key("future", "acme", "1"), time.Hour, func(*driver.Record) {})
 	d.store(func(s *boltstore.Store) {
-		r := record(key("future", "acme", "1"), time.Hour, func(r *driver.Record) { r.Extra = nil })
-		r.State = driver.State(9)
-		if met, err := s.Insert(t.Context(), r, night); met != nil || err != nil {
+		if met, err := s.Insert(t.Context(), future, night); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
 	})
+	d.age(future.ID)
 	d.once("list").exits(exitFailure).says("POST /charges#wiF9Nlkg_8wN", "future#", "1 record could not be read")
 	d.once("stats").exits(exitFailure).says("1 record could not be read", "unknown")
-	d.once("show", string(key("future", "acme", "1").RecordID())).exits(exitFailure).says("later one")
+	d.once("show", string(future.ID)).exits(exitFailure).says("later one")
+}
+
+// age makes a stored record one of a format version that is still to come.
+func (d *desk) age(id idempotent.RecordID) {
+	d.t.Helper()
+	db, err := bbolt.Open(d.file, 0o600, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			data := bytes.Clone(b.Get([]byte(id)))
+			if len(data) < 5 {
+				return nil
+			}
+			data[4]++ // behind the checksum of the id and of what follows
+			castagnoli := crc32.MakeTable(crc32.Castagnoli)
+			sum := crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, data[4:])
+			copy(data, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+			return b.Put([]byte(id), data)
+		})
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
 }

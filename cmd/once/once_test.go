@@ -211,6 +211,9 @@ func record(k idempotent.Key, age time.Duration, change func(*driver.Record)) dr
 		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
 		Fingerprint: idempotent.FingerprintBytes([]byte(k.ID)), Created: before(age), LeaseEnd: before(age - 12*time.Second),
 	}
+	if k.Operation == "POST /charges" {
+		r.Codec = lambdahttp.Encoding
+	}
 	sum := sha256.Sum256([]byte(r.ID))
 	copy(r.Version[:], sum[:])
 	copy(r.Owner[:], sum[16:])
@@ -257,9 +260,10 @@ func aNight(t testing.TB) []driver.Record {
 			settled(r, driver.StateUnknown, driver.ReasonInterrupted, 39*time.Minute)
 			r.Recovery, r.Attempt, r.ReconcileAttempts, r.Ref = idempotent.Resume, 2, 5, "transfers/17"
 			r.Due = night.Add(9 * time.Minute)
+			r.Retention, r.StepNames = 72*time.Hour, []string{"reserve", "pay", "notify"}
 			r.Steps = []driver.StepRecord{
 				{Name: "pay", Mode: idempotent.AtMostOnce, Attempt: 2, At: before(39*time.Minute + 20*time.Second)},
-				{Name: "reserve", Finished: true, Attempt: 1, At: before(39*time.Minute + 58*time.Second), Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
+				{Name: "reserve", Finished: true, By: driver.StepByRun, Attempt: 1, At: before(39*time.Minute + 58*time.Second), Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
 			}
 		}),
 		record(refundKey, 50*time.Hour, func(r *driver.Record) {
@@ -295,7 +299,7 @@ func stored(t testing.TB, response lambdahttp.Response) (data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := record(key("any", "any", "any"), time.Minute, func(*driver.Record) {})
+	r := record(key("any", "any", "any"), time.Minute, func(r *driver.Record) { r.Codec = lambdahttp.Encoding })
 	if _, err := s.Insert(t.Context(), r, night); err != nil {
 		t.Fatal(err)
 	}

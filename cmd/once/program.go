@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"sync"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -20,12 +19,6 @@ type program struct {
 	command string
 	env     *env
 	journal *journal
-	store   *opened
-	version string // Options.ResultVersion
-	force   bool
-
-	mu    sync.Mutex
-	peers map[string]func() *peers // by operation
 }
 
 const (
@@ -38,27 +31,33 @@ const (
 
 // resolve is an [idempotent.ResolveFunc].
 func (p *program) resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-	said, err := p.ask(ctx, &r)
-	if err == nil {
-		var ev *evidence
-		var later time.Duration
-		ev, later, err = parseAnswer(said)
-		switch {
-		case err != nil:
-		case ev == nil:
-			p.journal.note(short(r.ID), "no answer yet", nil)
-			return idempotent.Later(later), nil
-		default:
-			if err = p.compare(ctx, &r, ev); err == nil {
-				p.journal.answered(&r, ev)
-				return ev.resolution, nil
-			}
-		}
-	}
-	if p.journal.dry { // the core observes nothing then
+	ev, later, err := p.evidence(ctx, &r)
+	switch {
+	case err == nil && ev == nil:
+		p.journal.note(short(r.ID), "no answer yet", nil)
+		return idempotent.Later(later), nil
+	case err == nil:
+		p.journal.answered(&r, ev)
+		return ev.resolution, nil
+	case p.journal.dry: // the core observes nothing then
 		p.journal.note(short(r.ID), "no answer", err)
 	}
 	return idempotent.Resolution{}, err
+}
+
+// evidence asks the program about r. Without evidence it says when to ask again.
+func (p *program) evidence(ctx context.Context, r *driver.Record) (ev *evidence, later time.Duration, err error) {
+	said, err := p.ask(ctx, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	if ev, later, err = parseAnswer(said); ev == nil {
+		return nil, later, err
+	}
+	if ev.kind == kindNotExecuted && ev.token != r.Token() {
+		return nil, 0, errors.New(`the program's answer "not_executed" has not the token of the record that it was asked about`)
+	}
+	return ev, 0, ev.fit(r)
 }
 
 // ask runs the program for one record and returns what it says.
@@ -88,32 +87,23 @@ func (p *program) ask(ctx context.Context, r *driver.Record) ([]byte, error) {
 	return said.buf.Bytes(), nil
 }
 
-// compare refuses an answer that retries could not get.
-func (p *program) compare(ctx context.Context, r *driver.Record, ev *evidence) error {
-	if p.force || ev.encoding == "" {
-		return nil
-	}
-	operation := r.ID.Operation()
-	p.mu.Lock()
-	if p.peers == nil {
-		p.peers = map[string]func() *peers{}
-	}
-	look := p.peers[operation]
-	if look == nil {
-		look = sync.OnceValue(func() *peers { return p.store.peersOf(context.WithoutCancel(ctx), operation) })
-		p.peers[operation] = look
-	}
-	p.mu.Unlock()
-	return look().contradict(ev, p.version)
-}
-
 // answer is what a program says: one of the members.
 type answer struct {
-	Completed   json.RawMessage `json:"completed"`
-	Response    *response       `json:"response"`
-	Final       *final          `json:"final"`
-	NotExecuted bool            `json:"not_executed"`
-	Later       string          `json:"later"`
+	Completed       json.RawMessage `json:"completed"`
+	CompletedBase64 []byte          `json:"completed_base64"`
+	WithoutResult   bool            `json:"without_result"`
+	Response        *response       `json:"response"`
+	Final           *final          `json:"final"`
+	Step            *stepAnswer     `json:"step"`
+	CorrectedStep   *stepAnswer     `json:"corrected_step"`
+	NotExecuted     string          `json:"not_executed"` // the token of the attempt
+	Later           string          `json:"later"`
+}
+
+// stepAnswer is what a program says of one step.
+type stepAnswer struct {
+	Name   string          `json:"name"`
+	Result json.RawMessage `json:"result"`
 }
 
 // parseAnswer reads what a program says. Without evidence it is asked again
@@ -129,35 +119,58 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 		return nil, 0, errors.New("the program says more than one answer")
 	}
 	given := 0
-	for _, is := range []bool{a.Completed != nil, a.Response != nil, a.Final != nil, a.NotExecuted, a.Later != ""} {
+	for _, is := range []bool{
+		a.Completed != nil, a.CompletedBase64 != nil, a.WithoutResult, a.Response != nil, a.Final != nil,
+		a.Step != nil, a.CorrectedStep != nil, a.NotExecuted != "", a.Later != "",
+	} {
 		if is {
 			given++
 		}
 	}
 	if given != 1 {
-		return nil, 0, errors.New(`the program's answer has to have one of "completed", "response", "final", "not_executed" and "later"`)
+		return nil, 0, errors.New(`the program's answer has to have one of "completed", "completed_base64", "without_result", "response", "final", "step", "corrected_step", "not_executed" and "later"`)
 	}
 	switch {
 	case a.Completed != nil:
-		ev, err = completed(jsonEncoding, a.Completed)
-	case a.Response != nil && a.Response.Body != "" && a.Response.BodyBase64 != nil:
-		err = errors.New(`the program's response has both "body" and "body_base64"`)
+		ev = completedWith(a.Completed, false)
+	case a.CompletedBase64 != nil:
+		ev = completedWith(a.CompletedBase64, true)
+	case a.WithoutResult:
+		ev = &evidence{kind: kindWithoutResult}
 	case a.Response != nil:
-		body := a.Response.BodyBase64
-		if body == nil {
-			body = []byte(a.Response.Body)
-		}
-		ev, err = completedHTTP(a.Response.Status, a.Response.Header, body)
+		ev, err = a.Response.evidence()
 	case a.Final != nil:
 		ev, err = completedFinal(*a.Final)
-	case a.NotExecuted:
-		ev = notExecuted()
+	case a.Step != nil:
+		ev, err = a.Step.evidence(kindStep)
+	case a.CorrectedStep != nil:
+		ev, err = a.CorrectedStep.evidence(kindCorrectedStep)
+	case a.NotExecuted != "":
+		ev = &evidence{kind: kindNotExecuted, token: a.NotExecuted}
 	default:
 		if later, err = time.ParseDuration(a.Later); err == nil && later <= 0 {
 			err = fmt.Errorf("later is %s; it has to be positive", a.Later)
 		}
 	}
 	return ev, later, err
+}
+
+func (r *response) evidence() (*evidence, error) {
+	body := r.BodyBase64
+	switch {
+	case body == nil:
+		body = []byte(r.Body)
+	case r.Body != "":
+		return nil, errors.New(`the program's response has both "body" and "body_base64"`)
+	}
+	return completedHTTP(r.Status, r.Header, body)
+}
+
+func (s *stepAnswer) evidence(kind string) (*evidence, error) {
+	if s.Name == "" || s.Result == nil {
+		return nil, errors.New(`the program's answer about a step has to have its "name" and its "result"`)
+	}
+	return stepDone(kind, s.Name, s.Result)
 }
 
 // limited keeps so many bytes and refuses more.

@@ -20,9 +20,6 @@ type reconcileCmd struct {
 	Timeout     time.Duration `default:"10s" help:"How long the program may take for a record. Default: ${default}."`
 	Concurrency int           `default:"8" help:"How many records are worked on side by side. Default: ${default}."`
 
-	Retention     time.Duration `help:"How long outcomes are kept. Default: 24h."`
-	ResultVersion string        `help:"Options.ResultVersion of the operations."`
-	Force         bool          `help:"Store results although the operation's other records hold theirs in another form."`
 	auditFlags
 }
 
@@ -31,12 +28,16 @@ func (*reconcileCmd) Help() string {
 	return `A record whose lease ended without an outcome becomes unknown, or retryable where its operation declares so. Then the program, if there is one, finds out what became of each record that is due. It reads the record as JSON from standard input, as once show --json --result prints it, and writes one of these to standard output:
 
     {"completed": RESULT}
+    {"completed_base64": "…"}        for a codec of the operation's own
     {"response": {"status": 201, "header": {…}, "body": "…"}}
+    {"without_result": true}         done, and the result is not known
     {"final": {"code": "…", "message": "…"}}
-    {"not_executed": true}
+    {"step": {"name": "…", "result": RESULT}}
+    {"corrected_step": {"name": "…", "result": RESULT}}
+    {"not_executed": "TOKEN"}        the record's "token": this attempt
     {"later": "5m"}
 
-A program that fails, or says something else, counts as {"later": …}: the record is asked about again. What it writes to standard error is passed on.`
+A result is stored in the form and for the time that the record declares; another form is refused. A program that fails, or says something else, counts as {"later": …}: the record is asked about again. What it writes to standard error is passed on.`
 }
 
 // Run reconciles what is due.
@@ -49,7 +50,7 @@ func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer o.close()
-	j := &journal{env: e, dry: c.DryRun}
+	j := &journal{env: e, store: o, dry: c.DryRun}
 	if !c.DryRun && c.Exec != "" {
 		if j.audit, err = e.audit(ctx, c.auditFlags, o); err != nil {
 			return err
@@ -57,15 +58,14 @@ func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
 		defer j.audit.close()
 	}
 	g, err := e.guard(o, func(opts *idempotent.Options) {
-		opts.Retention, opts.ResultVersion, opts.Observer = c.Retention, c.ResultVersion, j
+		opts.Observer = j
 	})
 	if err != nil {
 		return err
 	}
 	var resolve idempotent.ResolveFunc
 	if c.Exec != "" {
-		p := &program{command: c.Exec, env: e, journal: j, store: o, version: c.ResultVersion, force: c.Force}
-		resolve = p.resolve
+		resolve = (&program{command: c.Exec, env: e, journal: j}).resolve
 	}
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
 		opts.MaxAttempts, opts.Backoff, opts.MaxBackoff = c.MaxAttempts, c.Backoff, c.MaxBackoff
@@ -97,6 +97,7 @@ type reportView struct {
 	Released      int     `json:"released"`
 	Completed     int     `json:"completed"`
 	NotExecuted   int     `json:"not_executed"`
+	Steps         int     `json:"steps"`
 	Postponed     int     `json:"postponed"`
 	Exhausted     int     `json:"exhausted"`
 	Stale         int     `json:"stale"`
@@ -109,7 +110,7 @@ type reportView struct {
 func (c *reconcileCmd) print(e *env, j *journal, r idempotent.Report) error {
 	if e.json {
 		return e.document(reportView{
-			c.DryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Postponed, r.Exhausted, r.Stale, r.Failed,
+			c.DryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
 			stamp{r.Oldest}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}

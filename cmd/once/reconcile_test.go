@@ -68,19 +68,24 @@ func (d *desk) exec(answer string) (args []string, asked func() []map[string]any
 func TestReconcile_Answers(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]struct {
+		codec    string // that the record declares
 		report   string
 		encoding string
 		data     string
 	}{
-		`{"completed": {"id": "ch_5"}}`: {"1 completed", "json", `{"id":"ch_5"}`},
-		`{"completed": null}`:           {"1 completed", "json", `null`},
-		`{"response": {"status": 201, "header": {"Location": ["/charges/ch_5"]}, "body": "{}"}}`: {"1 completed", "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Location":["/charges/ch_5"]}}` + "\n{}"},
-		`{"response": {"status": 200, "body_base64": "/w=="}}`:                                   {"1 completed", "http1", "{\"s\":200,\"b\":true}\n\xff"},
-		`{"final": {"code": "card_declined", "message": "no"}}`:                                  {"1 completed", "final", `{"code":"card_declined","message":"no"}`},
-		`{"not_executed": true}`: {"1 not executed", "", ""},
-		`{"later": "5m"}`:        {"1 postponed", "", ""},
+		`{"completed": {"id": "ch_5"}}`: {"", "1 completed", "json", `{"id":"ch_5"}`},
+		`{"completed": null}`:           {"", "1 completed", "json", `null`},
+		`{"completed_base64": "/w=="}`:  {"text", "1 completed", "text", "\xff"},
+		`{"without_result": true}`:      {"text", "1 completed", "omitted", ""},
+		`{"response": {"status": 201, "header": {"Location": ["/charges/ch_5"]}, "body": "{}"}}`: {"http1", "1 completed", "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Location":["/charges/ch_5"]}}` + "\n{}"},
+		`{"response": {"status": 200, "body_base64": "/w=="}}`:                                   {"http1", "1 completed", "http1", "{\"s\":200,\"b\":true}\n\xff"},
+		`{"final": {"code": "card_declined", "message": "no"}}`:                                  {"http1", "1 completed", "final", `{"code":"card_declined","message":"no"}`},
+		`{"not_executed": "` + tokenOf(unknownCharge()) + `"}`:                                   {"http1", "1 not executed", "", ""},
+		`{"step": {"name": "pay", "result": {"id": 1}}}`:                                         {"http1", "1 with a step recorded", "", ""},
+		`{"corrected_step": {"name": "pay", "result": {"id": 1}}}`:                               {"http1", "1 with a step recorded", "", ""},
+		`{"later": "5m"}`: {"http1", "1 postponed", "", ""},
 	} {
-		d := newDesk(t, unknownCharge())
+		d := newDesk(t, unknownWith(want.codec))
 		audit := filepath.Join(t.TempDir(), "audit.jsonl")
 		args, _ := d.exec(answer)
 		dry := d.once(append(args, "--dry-run")...).ok().says("1 due, "+want.report, "nothing was written")
@@ -103,6 +108,9 @@ func TestReconcile_Answers(t *testing.T) {
 			settled && !strings.Contains(string(lines), `"from":"unknown","to":"`+r.State.String()+`"`) {
 			t.Errorf("%s: the audit is %q", answer, lines)
 		}
+		if s, _ := r.Step("pay"); s.Finished != strings.Contains(answer, "step") || s.Finished && string(s.Result) != `{"id":1}` {
+			t.Errorf("%s: the step is %+v", answer, s)
+		}
 		if want.report == "1 postponed" && (r.ReconcileAttempts != 1 || !r.Due.Equal(night.Add(5*time.Minute))) {
 			t.Errorf("it is due %s after %d attempts", r.Due, r.ReconcileAttempts)
 		}
@@ -123,8 +131,15 @@ func TestReconcile_Asks(t *testing.T) {
 	id := transferKey.RecordID()
 	q := questions[0]
 	steps, _ := q["steps"].([]any)
-	if q["record"] != string(id) || q["downstream_key"] != idempotent.DownstreamKeyFor(id) || q["ref"] != "transfers/17" || len(steps) != 2 {
+	if q["record"] != string(id) || q["downstream_key"] != idempotent.DownstreamKeyFor(id) || q["ref"] != "transfers/17" || len(steps) != 3 {
 		t.Fatalf("asked %v", q)
+	}
+	// Of a step that left no mark the declaration gives the key.
+	if notify := steps[2].(map[string]any); notify["state"] != "not_recorded" || notify["downstream_key"] != idempotent.StepKeyFor(id, "notify") {
+		t.Errorf("asked about the step %v", notify)
+	}
+	if q["token"] != d.get(id).Token() {
+		t.Errorf("asked with the token %v", q["token"])
 	}
 	reserve := steps[1].(map[string]any)
 	if reserve["downstream_key"] != idempotent.StepKeyFor(id, "reserve") || fmt.Sprint(reserve["result"]) != "map[hold:h_1]" {
@@ -142,8 +157,12 @@ func TestReconcile_ProgramFails(t *testing.T) {
 		"echo ok":                 "not as it has to be",
 		`echo '{"done": true}'`:   `unknown field "done"`,
 		`echo '{}'`:               "has to have one of",
-		`echo '{"not_executed": true, "later": "1m"}'`:                             "has to have one of",
-		`echo '{"not_executed": true}{"not_executed": true}'`:                      "more than one answer",
+		`echo '{"not_executed": "aa", "later": "1m"}'`:                             "has to have one of",
+		`echo '{"without_result": true}{"without_result": true}'`:                  "more than one answer",
+		`echo '{"not_executed": true}'`:                                            "not as it has to be",
+		`echo '{"not_executed": "aa"}'`:                                            "has not the token of the record",
+		`echo '{"completed": {}}'`:                                                 `stores results with the codec "http1"`,
+		`echo '{"step": {"name": "pay"}}'`:                                         `its "name" and its "result"`,
 		`echo '{"later": "soon"}'`:                                                 "invalid duration",
 		`echo '{"later": "-1m"}'`:                                                  "has to be positive",
 		`echo '{"response": {"status": 99}}'`:                                      "200 to 599",
@@ -169,18 +188,35 @@ func TestReconcile_ProgramFails(t *testing.T) {
 	}
 }
 
-// An answer in a form that retries could not get is none.
-func TestReconcile_LikeTheOthers(t *testing.T) {
+// What a program started ends with it.
+func TestReconcile_StopsChildren(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, aNight(t)...)
-	args, _ := d.exec(`{"completed": {}}`)
-	args = append(args, "--operation", "POST /charges")
-	d.once(args...).exits(exitFailure).says("no answer", "as http1", "given as json")
-	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
-		t.Fatalf("the record is %s", r.State)
+	d := newDesk(t, unknownCharge())
+	file := filepath.Join(t.TempDir(), "pid")
+	d.once("reconcile", "--exec", "sleep 60 & echo $! >"+file+"; wait", "--timeout", "500ms").exits(exitFailure).says("took too long")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	d.world.now = func() time.Time { return night.Add(time.Hour) }
-	d.once(append(args, "--force")...).ok().says("2 completed") // the other one's lease is over by now
+	// Killed, it is gone, or waits for its parent to take note: state Z.
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(data)) + "/stat")
+	if fields := strings.Fields(string(stat)); err == nil && fields[2] != "Z" {
+		t.Errorf("the program's child is still there: %s", stat)
+	}
+}
+
+// A result that the operation of the record could replay is kept as long as that
+// operation declared.
+func TestReconcile_KeepsWhatTheRecordDeclares(t *testing.T) {
+	t.Parallel()
+	r := unknownWith("")
+	r.Retention, r.ResultVersion = 30*24*time.Hour, "2"
+	d := newDesk(t, r)
+	args, _ := d.exec(`{"completed": {}}`)
+	d.once(args...).ok()
+	if _, _, got := d.kept(r.ID); !got.Expires.Equal(night.Add(r.Retention)) || got.ResultVersion != "2" {
+		t.Errorf("it expires %s, with version %q", got.Expires, got.ResultVersion)
+	}
 }
 
 // A record that nobody can tell about is given up, and says so.
@@ -195,7 +231,7 @@ func TestReconcile_JSON(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
 	d.once("reconcile", "--json").ok().golden("reconcile-json")
-	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s", "--backoff=2h", "--retention=-1s"} {
+	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s", "--backoff=2h"} {
 		d.once("reconcile", wrong).exits(exitUsage)
 	}
 }
@@ -212,23 +248,23 @@ func TestReconcile_Stale(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	j := &journal{env: e, audit: &auditor{env: e, to: e.stderr}}
+	j := &journal{env: e, store: o, audit: &auditor{env: e, to: e.stderr}}
 	g, err := e.guard(o, func(opts *idempotent.Options) { opts.Observer = j })
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{command: `echo '{"not_executed": true}'`, env: e, journal: j, store: o}
+	p := &program{command: `echo '{"without_result": true}'`, env: e, journal: j}
 	webhook, err := idempotent.New(o.records.(*boltstore.Store))
 	if err != nil {
 		t.Fatal(err)
 	}
 	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-		if err := webhook.Resolve(ctx, r.ID, idempotent.Resolved("by the webhook")); err != nil {
+		if err := webhook.Resolve(ctx, r.ID, idempotent.ResolvedFinal("by", "the webhook")); err != nil {
 			t.Error(err)
 		}
 		return p.resolve(ctx, r)
 	})
-	if err != nil || report.Stale != 1 || report.NotExecuted != 0 {
+	if err != nil || report.Stale != 1 || report.Completed != 0 {
 		t.Errorf("%s, %v", report, err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/textproto"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -19,26 +18,21 @@ import (
 
 type resolveCmd struct {
 	target
-	Completed   *string   `xor:"evidence" placeholder:"RESULT" help:"It was done, and this is what retries get: JSON, or @FILE, or @- for standard input."`
-	Final       finalFlag `xor:"evidence" placeholder:"CODE MESSAGE" help:"It ended in this business outcome, as idempotent.Final has it."`
-	NotExecuted bool      `xor:"evidence" help:"Proven: nothing happened, and nothing can happen any more. The next request runs."`
+	Completed     *string   `xor:"evidence" placeholder:"RESULT" help:"It was done, and this is what retries get: as it stands here, or @FILE, or @- for standard input."`
+	WithoutResult bool      `xor:"evidence" help:"It was done, and its result is not known. Retries learn that it was done; nothing runs."`
+	Final         finalFlag `xor:"evidence" placeholder:"CODE MESSAGE" help:"It ended in this business outcome, as idempotent.Final has it."`
+	Step          string    `xor:"evidence" placeholder:"NAME=JSON" help:"This one step was done, with this result (or NAME=@FILE, NAME=@-). The next run does not repeat it."`
+	CorrectStep   string    `xor:"evidence" placeholder:"NAME=JSON" help:"As --step, in place of a result that is recorded and wrong."`
+	NotExecuted   bool      `xor:"evidence" help:"Proven: the attempt did nothing and can do nothing any more. The next request runs."`
+	Token         string    `placeholder:"TOKEN" help:"With --not-executed: the attempt that it is about, as once show had it before you asked the provider. Needed with --yes."`
 
-	HTTP          bool     `name:"http" help:"The handler is behind lambdahttp: --completed is the body of its response."`
-	Status        int      `help:"With --http: the status of the response."`
-	Header        []string `sep:"none" placeholder:"NAME: VALUE" help:"With --http: a header of the response. Repeatable. Default: a JSON body gets its Content-Type."`
-	Encoding      string   `help:"How the operation stores results, if by a codec of its own: --completed is stored as it is. Default: json."`
-	ResultVersion string   `help:"Options.ResultVersion of the operation."`
-	Force         bool     `help:"Store the result although the operation's other records hold theirs in another form."`
-	resultFlags
+	Status        int      `help:"With --completed, for a handler behind lambdahttp: the status of its response. RESULT is the body."`
+	Header        []string `sep:"none" placeholder:"NAME: VALUE" help:"With --status: a header of the response. Repeatable. Default: a JSON body gets its Content-Type."`
+	ResultVersion string   `help:"With --completed: the Options.ResultVersion of the code that answers retries now, if it was raised since the record's run. Default: the record's."`
 
 	Reason string `required:"" placeholder:"TEXT" help:"Why you know. It goes into the audit."`
 	Yes    bool   `help:"Write without asking."`
 	auditFlags
-}
-
-// resultFlags say how outcomes are kept.
-type resultFlags struct {
-	Retention time.Duration `help:"How long the outcome is kept. Default: as the operation's other records, or 24h."`
 }
 
 // finalFlag takes two words: --final CODE MESSAGE.
@@ -58,9 +52,11 @@ func (f *finalFlag) Decode(ctx *kong.DecodeContext) error {
 
 // Help is what once resolve --help says besides the flags.
 func (*resolveCmd) Help() string {
-	return `Look first: once show has the keys to ask the provider by. Evidence is not taken back, and the first one stands.
+	return `Look first: once show has the keys to ask the provider by, and the token of the attempt. The first evidence stands; only a step's result can be corrected.
 
---completed and --final may come while a request is still running. --not-executed is refused until the lease has ended; say it only of a worker that is dead, not merely late. If the effect did happen after all, it happens twice.
+The record says in which form its operation stores results, and how long: another form is refused. While the lease is live a request may be at work, and only --step is taken: the others are refused, so repeat them later.
+
+Say --not-executed only of an attempt that is dead, not merely late. If the effect did happen after all, it happens twice. The token is compared in the write: if another attempt began meanwhile, nothing is written.
 
 What is written, and what the record refuses, leaves a line in the audit.`
 }
@@ -86,14 +82,8 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	others := o.peersOf(ctx, r.ID.Operation())
-	if !c.Force {
-		if err := others.contradict(ev, c.ResultVersion); err != nil {
-			return err
-		}
-	}
-	if c.Retention == 0 {
-		c.Retention = others.retention
+	if err := ev.fit(r); err != nil {
+		return err
 	}
 	a, err := e.audit(ctx, c.auditFlags, o)
 	if err != nil {
@@ -101,7 +91,7 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	}
 	defer a.close()
 	if !c.Yes {
-		if err := c.ask(ctx, e, o, r, ev, others); err != nil {
+		if err := c.ask(ctx, e, o, r, ev); err != nil {
 			return err
 		}
 	}
@@ -110,20 +100,27 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 
 // evidence reads what the command line says happened.
 func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
-	http := c.HTTP || c.Status != 0 || len(c.Header) > 0
 	switch {
-	case c.Completed == nil && !c.Final.set && !c.NotExecuted:
-		return nil, usage("say what is known: --completed, --final or --not-executed")
-	case c.Completed == nil && (http || c.Encoding != ""):
-		return nil, usage("--http, --status, --header and --encoding are for --completed")
-	case c.NotExecuted:
-		return notExecuted(), nil
+	case c.Completed == nil && (c.Status != 0 || len(c.Header) > 0 || c.ResultVersion != ""):
+		return nil, usage("--status, --header and --result-version are for --completed")
+	case !c.NotExecuted && c.Token != "":
+		return nil, usage("--token is for --not-executed")
+	case c.Completed != nil:
+		ev, err = c.completed(e)
+	case c.WithoutResult:
+		ev = &evidence{kind: kindWithoutResult}
 	case c.Final.set:
 		ev, err = completedFinal(c.Final.final)
-	case http && c.Encoding != "":
-		return nil, usage("--http and --encoding exclude each other")
+	case c.Step != "":
+		ev, err = c.stepDone(e, kindStep, c.Step)
+	case c.CorrectStep != "":
+		ev, err = c.stepDone(e, kindCorrectedStep, c.CorrectStep)
+	case c.NotExecuted && c.Yes && c.Token == "":
+		return nil, usage("--not-executed with --yes needs --token: the token that once show had before you asked the provider")
+	case c.NotExecuted:
+		ev = &evidence{kind: kindNotExecuted, token: c.Token}
 	default:
-		ev, err = c.completed(e, http)
+		return nil, usage("say what is known: --completed, --without-result, --final, --step, --correct-step or --not-executed")
 	}
 	if err != nil {
 		return nil, usage("%v", err)
@@ -131,19 +128,15 @@ func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
 	return ev, nil
 }
 
-func (c *resolveCmd) completed(e *env, http bool) (*evidence, error) {
-	data, err := c.value(e)
-	if err != nil {
+func (c *resolveCmd) completed(e *env) (*evidence, error) {
+	data, file, err := c.value(e, *c.Completed)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !http {
-		if c.Encoding == "" {
-			return completed(jsonEncoding, data)
-		}
-		return completed(c.Encoding, data)
-	}
-	if c.Status == 0 {
-		return nil, errors.New("--http wants the --status of the response")
+	case c.Status == 0 && len(c.Header) > 0:
+		return nil, errors.New("--header needs the --status of the response")
+	case c.Status == 0:
+		return completedWith(data, file), nil
 	}
 	header, err := parseHeader(c.Header)
 	if err != nil {
@@ -152,18 +145,32 @@ func (c *resolveCmd) completed(e *env, http bool) (*evidence, error) {
 	return completedHTTP(c.Status, header, data)
 }
 
-// value returns what --completed says, or the file that it names.
-func (c *resolveCmd) value(e *env) ([]byte, error) {
-	name, isFile := strings.CutPrefix(*c.Completed, "@")
-	switch {
-	case !isFile:
-		return []byte(*c.Completed), nil
-	case name != "-":
-		return os.ReadFile(name)
-	case !c.Yes:
-		return nil, errors.New("--completed @- takes standard input, where the answer to its question would come from; say --yes")
+func (c *resolveCmd) stepDone(e *env, kind, text string) (*evidence, error) {
+	name, result, found := strings.Cut(text, "=")
+	if !found || name == "" {
+		return nil, fmt.Errorf("the step %q is not NAME=JSON", text)
 	}
-	return io.ReadAll(e.stdin)
+	data, _, err := c.value(e, result)
+	if err != nil {
+		return nil, err
+	}
+	return stepDone(kind, name, data)
+}
+
+// value returns a result, or the content of the file that it names.
+func (c *resolveCmd) value(e *env, text string) (data []byte, file bool, err error) {
+	name, file := strings.CutPrefix(text, "@")
+	switch {
+	case !file:
+		return []byte(text), false, nil
+	case name != "-":
+		data, err = os.ReadFile(name)
+	case !c.Yes:
+		err = errors.New("@- takes standard input, where the answer to the question would come from; say --yes")
+	default:
+		data, err = io.ReadAll(e.stdin)
+	}
+	return data, true, err
 }
 
 func parseHeader(lines []string) (http.Header, error) {
@@ -180,39 +187,40 @@ func parseHeader(lines []string) (http.Header, error) {
 
 // ask shows what is going to be written and lets the operator confirm it: by a
 // word, and where an effect may happen again by the name of the record.
-func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Record, ev *evidence, others *peers) error {
+func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Record, ev *evidence) error {
 	facts := [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
 		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, e.now()))},
-		{"becomes", ev.text},
+		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
 	}
-	if ev.encoding != "" {
-		facts = append(facts, [2]string{"form", others.describe(ev)})
+	if s, recorded := r.Step(ev.step); recorded {
+		v := stepViewOf(r.ID, s)
+		facts = append(facts, [2]string{"step", v.describe()})
 	}
-	if err := writeFacts(e.stderr, facts); err != nil {
+	if err := writeFacts(e.stderr, append(facts, [2]string{"becomes", ev.text})); err != nil {
 		return err
 	}
-	word := "yes"
-	if ev.kind == "not_executed" {
+	word, warning := "yes", "Every retry gets this. It cannot be taken back."
+	switch {
+	case ev.aboutStep():
+		warning = "The next run gets this result and does not repeat the step."
+	case ev.kind == kindNotExecuted:
 		word = r.ID.KeyHash()
-		fmt.Fprintln(e.stderr, "The next request with this key runs. If the effect did happen, it happens twice.")
-	} else {
-		fmt.Fprintln(e.stderr, "Every retry gets this. It cannot be taken back.")
+		warning = "The next request with this key runs. If the effect did happen, it happens twice."
 	}
+	fmt.Fprintln(e.stderr, warning)
 	return e.confirm(ctx, word)
 }
 
 // settle writes the evidence, if the record is still what was shown.
 func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
-	line := auditLine{
-		Action: "resolve", Record: shown.ID, From: shown.State.String(), To: shown.State.String(), Reason: c.Reason,
-		Evidence: ev.kind, Code: ev.code, Encoding: ev.encoding, Bytes: len(ev.data), SHA256: ev.sum(), Outcome: "unchanged",
-	}
+	line := ev.auditLine("resolve", shown)
+	line.Reason, line.Outcome = c.Reason, "unchanged"
 	written, err := c.write(ctx, e, o, shown, ev)
 	switch {
 	case written:
-		line.To, line.Outcome = ev.state().String(), "written"
+		line.To, line.Outcome = o.stateAfter(ctx, shown, ev).String(), "written"
 	case exitCode(err) == exitFailure:
 		line.Outcome = "failed"
 	case err != nil:
@@ -227,11 +235,22 @@ func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *drive
 	return e.printResolved(line)
 }
 
+// stateAfter returns the state of a record that evidence was written into: as it
+// was if the store cannot be read.
+func (o *opened) stateAfter(ctx context.Context, before *driver.Record, ev *evidence) driver.State {
+	if ev.aboutStep() {
+		if r, err := o.Get(ctx, before.ID); err == nil {
+			return ev.state(r)
+		}
+	}
+	return ev.state(before)
+}
+
 // write lets the guard judge and write the evidence. It reports whether that
 // changed the record: it may hold the same outcome already.
 func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
 	g, err := e.guard(o, func(opts *idempotent.Options) {
-		opts.Retention, opts.ResultVersion = c.Retention, c.ResultVersion
+		opts.ResultVersion = c.ResultVersion
 		opts.Observer = idempotent.ObserverFunc(func(_ context.Context, event idempotent.Event) {
 			written = written || event.Kind == idempotent.EventResolved
 		})
@@ -244,18 +263,28 @@ func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver
 		return false, err
 	}
 	if current.Version != shown.Version {
-		return false, refuse("the record has changed since it was shown: it is %s (%s) now; look again", current.State, oneLine(string(current.Reason)))
+		return false, refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; look again", short(shown.ID), current.State, oneLine(string(current.Reason)), current.Attempt)
 	}
 	err = g.Resolve(ctx, shown.ID, ev.resolution)
+	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
+		err = refuse("%s: the token is not that of its current attempt (attempt %d); look again with once show, then ask the provider again", short(shown.ID), stale.Attempt)
+	}
 	return written, err
 }
 
 // printResolved says what came of it.
 func (e *env) printResolved(line auditLine) error {
 	if e.json {
-		return e.document(map[string]any{"record": line.Record, "from": line.From, "to": line.To, "outcome": line.Outcome})
+		doc := map[string]any{"record": line.Record, "from": line.From, "to": line.To, "outcome": line.Outcome}
+		if line.Step != "" {
+			doc["step"] = line.Step
+		}
+		return e.document(doc)
 	}
 	text := fmt.Sprintf("was %s and is %s", line.From, line.To)
+	if line.Step != "" {
+		text = fmt.Sprintf("has a result for %s; it %s", oneLine(line.Step), text)
+	}
 	if line.Outcome == "unchanged" {
 		text = "holds this outcome already; nothing was written"
 	}

@@ -35,7 +35,7 @@ func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *driver.Re
 		if r, err = s.Get(d.t.Context(), id); err != nil {
 			d.t.Fatal(err)
 		}
-		if r.State == driver.StateCompleted {
+		if encoding = r.Encoding; r.State == driver.StateCompleted && encoding != driver.EncodingOmitted {
 			var b []byte
 			if encoding, b, err = g.Stored(d.t.Context(), *r); err != nil {
 				d.t.Fatal(err)
@@ -52,6 +52,19 @@ func charge(more ...string) []string {
 	return append([]string{"resolve", string(chargeKey.RecordID()), why}, more...)
 }
 
+// unknownWith returns an unknown charge whose operation declared a codec.
+func unknownWith(codec string) driver.Record {
+	r := unknownCharge()
+	r.Codec = codec
+	return r
+}
+
+// tokenOf names the attempt of r.
+func tokenOf(r driver.Record) string { return r.Token() }
+
+// noEffect is proof that the attempt of r did nothing, as a script gives it.
+func noEffect(r driver.Record) []string { return []string{"--not-executed", "--token", r.Token()} }
+
 // Each kind of evidence becomes what the handler itself would have stored.
 func TestResolve(t *testing.T) {
 	t.Parallel()
@@ -60,26 +73,28 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct {
+		codec    string // that the record declares
 		args     []string
 		stdin    string
 		state    driver.State
 		encoding string
 		data     string
 	}{
-		"file":       {[]string{"--completed", "@" + file}, "", driver.StateCompleted, "json", `{"id":"ch_5","amount":9007199254740993}`},
-		"literal":    {[]string{"--completed", ` "ch_5" `}, "", driver.StateCompleted, "json", `"ch_5"`},
-		"null":       {[]string{"--completed", `null`}, "", driver.StateCompleted, "json", `null`},
-		"input":      {[]string{"--completed", "@-"}, `[1]`, driver.StateCompleted, "json", `[1]`},
-		"own codec":  {[]string{"--completed", " as it is\n", "--encoding", "text"}, "", driver.StateCompleted, "text", " as it is\n"},
-		"large":      {[]string{"--completed", "@-"}, `"` + strings.Repeat("x", 5000) + `"`, driver.StateCompleted, "json", `"` + strings.Repeat("x", 5000) + `"`},
-		"http":       {[]string{"--http", "--status", "201", "--header", "location: /charges/ch_5", "--header", "Link: </a>", "--header", "Link: </b>", "--completed", `{"id":"ch_5"}`}, "", driver.StateCompleted, "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Link":["</a>","</b>"],"Location":["/charges/ch_5"]}}` + "\n" + `{"id":"ch_5"}`},
-		"empty body": {[]string{"--status", "204", "--completed", ""}, "", driver.StateCompleted, "http1", `{"s":204}` + "\n"},
-		"final":      {[]string{"--final", "card_declined", "The card was --declined."}, "", driver.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
-		"nothing":    {[]string{"--not-executed"}, "", driver.StateRetryable, "", ""},
+		"file":       {"", []string{"--completed", "@" + file}, "", driver.StateCompleted, "json", `{"id":"ch_5","amount":9007199254740993}`},
+		"literal":    {"", []string{"--completed", ` "ch_5" `}, "", driver.StateCompleted, "json", `"ch_5"`},
+		"null":       {"", []string{"--completed", `null`}, "", driver.StateCompleted, "json", `null`},
+		"input":      {"", []string{"--completed", "@-"}, `[1]`, driver.StateCompleted, "json", `[1]`},
+		"own codec":  {"text", []string{"--completed", "@-"}, " as it is\n", driver.StateCompleted, "text", " as it is\n"},
+		"large":      {"", []string{"--completed", "@-"}, `"` + strings.Repeat("x", 5000) + `"`, driver.StateCompleted, "json", `"` + strings.Repeat("x", 5000) + `"`},
+		"http":       {"http1", []string{"--status", "201", "--header", "location: /charges/ch_5", "--header", "Link: </a>", "--header", "Link: </b>", "--completed", `{"id":"ch_5"}`}, "", driver.StateCompleted, "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Link":["</a>","</b>"],"Location":["/charges/ch_5"]}}` + "\n" + `{"id":"ch_5"}`},
+		"empty body": {"http1", []string{"--status", "204", "--completed", ""}, "", driver.StateCompleted, "http1", `{"s":204}` + "\n"},
+		"final":      {"http1", []string{"--final", "card_declined", "The card was --declined."}, "", driver.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
+		"no result":  {"text", []string{"--without-result"}, "", driver.StateCompleted, "omitted", ""},
+		"nothing":    {"http1", noEffect(unknownCharge()), "", driver.StateRetryable, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, unknownCharge())
+			d := newDesk(t, unknownWith(row.codec))
 			d.world.stdin = strings.NewReader(row.stdin)
 			got := d.once(charge(append(row.args, "--yes")...)...).ok().says("POST /charges#wiF9Nlkg_8wN was unknown and is " + row.state.String())
 			encoding, data, r := d.kept(chargeKey.RecordID())
@@ -109,7 +124,7 @@ func TestResolve_Asks(t *testing.T) {
 	d := newDesk(t, unknownCharge())
 	for _, slip := range []string{"", "\n", "no\n", "y\n", "YES\n", "wiF9Nlkg_8wN\n"} {
 		d.typing(slip)
-		d.once(charge("--completed", "{}")...).exits(exitRefused).says("not confirmed; nothing was written")
+		d.once(charge("--without-result")...).exits(exitRefused).says("not confirmed; nothing was written")
 	}
 	d.typing("yes\n") // which is not enough here
 	d.once(charge("--not-executed")...).exits(exitRefused).golden("resolve-not-executed")
@@ -122,7 +137,7 @@ func TestResolve_Asks(t *testing.T) {
 	d = newDesk(t, unknownCharge())
 	d.typing("yes\n")
 	d.extra = []string{"--audit", filepath.Join(t.TempDir(), "audit.jsonl")}
-	d.once(charge("--http", "--status", "201", "--header", "Location: /charges/ch_5", "--completed", `{"id":"ch_5"}`)...).ok().golden("resolve")
+	d.once(charge("--status", "201", "--header", "Location: /charges/ch_5", "--completed", `{"id":"ch_5"}`)...).ok().golden("resolve")
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateCompleted {
 		t.Errorf("the record is %s", r.State)
 	}
@@ -144,7 +159,7 @@ func TestResolve_Interrupted(t *testing.T) {
 			cancel()
 		}
 	})
-	code := run(ctx, &w, charge("--completed", "{}", "--file", d.file))
+	code := run(ctx, &w, charge("--without-result", "--file", d.file))
 	if code != exitRefused || d.get(chargeKey.RecordID()).State != driver.StateUnknown {
 		t.Errorf("exit code %d", code)
 	}
@@ -164,28 +179,28 @@ func TestResolve_Usage(t *testing.T) {
 		{"say what is known", charge("--yes")},
 		{"can't be used together", charge("--yes", "--completed", "1", "--not-executed")},
 		{"can't be used together", charge("--yes", "--final", "a", "b", "--not-executed")},
-		{"--reason", []string{"resolve", string(chargeKey.RecordID()), "--yes", "--not-executed"}},
-		{"--reason is empty", []string{"resolve", string(chargeKey.RecordID()), "--yes", "--not-executed", "--reason", " "}},
-		{"no JSON", charge("--yes", "--completed", `{"a":`)},
-		{"no JSON", charge("--yes", "--completed", ``)},
+		{"can't be used together", charge("--yes", "--step", "a=1", "--without-result")},
+		{"--reason", append([]string{"resolve", string(chargeKey.RecordID()), "--yes"}, noEffect(unknownCharge())...)},
+		{"--reason is empty", append([]string{"resolve", string(chargeKey.RecordID()), "--yes", "--reason", " "}, noEffect(unknownCharge())...)},
 		{"no such file", charge("--yes", "--completed", `@/nowhere/at/all`)},
-		{"--status", charge("--yes", "--http", "--completed", `{}`)},
+		{"needs the --status", charge("--yes", "--header", "A: b", "--completed", `{}`)},
 		{"200 to 599", charge("--yes", "--status", "199", "--completed", `{}`)},
 		{"NAME: VALUE", charge("--yes", "--status", "200", "--header", "Location", "--completed", `{}`)},
-		{"exclude", charge("--yes", "--status", "200", "--encoding", "json", "--completed", `{}`)},
 		{"are for --completed", charge("--yes", "--status", "200", "--not-executed")},
-		{"--http and --status", charge("--yes", "--encoding", "http1", "--completed", `{}`)},
-		{"no encoding", charge("--yes", "--encoding", "final", "--completed", `{}`)},
-		{"no encoding", charge("--yes", "--encoding", "a+b", "--completed", `{}`)},
+		{"are for --completed", charge("--yes", "--result-version", "2", "--without-result")},
+		{"--token is for --not-executed", charge("--yes", "--token", "aa", "--without-result")},
 		{"MESSAGE", charge("--yes", "--final", "code")},
 		{"needs a code", charge("--yes", "--final", "", "message")},
+		{"not NAME=JSON", charge("--yes", "--step", "pay")},
+		{"not NAME=JSON", charge("--yes", "--correct-step", "=1")},
+		{"not valid JSON", charge("--yes", "--step", "pay={")},
 		{"standard input is no terminal; say --yes", charge("--not-executed")},
-		{"Retention", charge("--yes", "--not-executed", "--retention=-1s")},
 	} {
 		d.once(row.args...).exits(exitUsage).says(row.says)
 	}
 	d.typing("yes\n")
 	d.once(charge("--completed", "@-")...).exits(exitUsage).says("say --yes")
+	d.once(charge("--step", "pay=@-")...).exits(exitUsage).says("say --yes")
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}
@@ -195,65 +210,137 @@ func TestResolve_Usage(t *testing.T) {
 // request may be executing.
 func TestResolve_Refused(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, aNight(t)...)
+	night := aNight(t)
+	d := newDesk(t, night...)
 	d.extra = []string{"--yes"}
-	running, paid := string(runningKey.RecordID()), string(paidKey.RecordID())
-	d.once("resolve", running, why, "--not-executed").exits(exitRefused).says("in progress; retry within 8s", `"outcome":"refused"`)
-	d.once("resolve", paid, why, "--not-executed").exits(exitRefused).says("completed with another outcome", `"from":"completed","to":"completed"`)
-	d.once("resolve", paid, why, "--final", "a", "b").exits(exitRefused)
-	d.once("resolve", string(oldKey.RecordID()), why, "--not-executed").exits(exitNotFound).says("expired")
-	// A result may be told of a running one.
-	d.once("resolve", running, why, "--status", "201", "--completed", "{}").ok().says("was in_progress and is completed")
+	resolve := func(k idempotent.Key, more ...string) said {
+		return d.once(append([]string{"resolve", string(k.RecordID()), why}, more...)...)
+	}
+	token := func(k idempotent.Key) []string { return noEffect(*d.get(k.RecordID())) }
+	resolve(runningKey, token(runningKey)...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
+	resolve(paidKey, token(paidKey)...).exits(exitRefused).says("completed with another outcome", `"from":"completed","to":"completed"`)
+	resolve(paidKey, "--final", "a", "b").exits(exitRefused)
+	resolve(oldKey, token(oldKey)...).exits(exitNotFound).says("expired")
 }
 
-// A result that retries could not be answered with is refused: other records of
-// the operation tell.
-func TestResolve_LikeTheOthers(t *testing.T) {
+// The record says how its operation stores results: a form that it could not
+// replay is refused, in words that say which one it takes.
+func TestResolve_RefusesAnotherForm(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, aNight(t)...)
-	d.extra = []string{"--yes"}
-	d.once(charge("--completed", "{}")...).exits(exitRefused).says("as http1", "given as json", "--http --status")
-	invoice := record(key("invoice", "acme", "i-9"), time.Hour, func(r *driver.Record) {
-		settled(r, driver.StateUnknown, driver.ReasonPanic, time.Hour)
-	})
-	d.store(func(s *boltstore.Store) {
-		if met, err := s.Insert(t.Context(), invoice, night); met != nil || err != nil {
-			t.Fatal(met, err)
+	for _, row := range []struct {
+		codec string
+		says  string
+		args  []string
+	}{
+		{"http1", `stores results with the codec "http1": give the HTTP response: --status`, []string{"--completed", "{}"}},
+		{"", `stores results with the codec "json": give the result as JSON`, []string{"--status", "200", "--completed", "{}"}},
+		{"", `stores results with the codec "json": the result is not valid JSON`, []string{"--completed", `{"a":`}},
+		{"", `stores results with the codec "json": the result is not valid JSON`, []string{"--completed", ``}},
+		{"text", `stores results with the codec "text": give the bytes`, []string{"--completed", "{}"}},
+		{"text", `stores results with the codec "text": give the bytes`, []string{"--status", "200", "--completed", "@-"}},
+	} {
+		d := newDesk(t, unknownWith(row.codec))
+		d.once(charge(append(row.args, "--yes")...)...).exits(exitRefused).says(row.says)
+		if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
+			t.Errorf("%s %q: the record is %s", row.codec, row.args, r.State)
 		}
-	})
-	resolve := func(more ...string) said {
-		return d.once(append([]string{"resolve", string(invoice.ID), why}, more...)...)
 	}
-	resolve("--completed", "{}").exits(exitRefused).says(`version "2"`, "--result-version '2'")
-	resolve("--status", "200", "--completed", "{}").exits(exitRefused).says("--encoding json")
-	if r := d.get(invoice.ID); r.State != driver.StateUnknown {
+}
+
+// Evidence is kept as long as the operation declared, and with the version of its
+// results. Only a person knows that the code was changed since.
+func TestResolve_KeepsWhatTheRecordDeclares(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		more    []string
+		version string
+	}{{nil, "2"}, {[]string{"--result-version", "3"}, "3"}} {
+		r := unknownWith("")
+		r.Retention, r.ResultVersion = 30*24*time.Hour, "2"
+		d := newDesk(t, r)
+		d.once(charge(append(row.more, "--completed", "{}", "--yes")...)...).ok()
+		_, _, got := d.kept(r.ID)
+		if want := night.Add(r.Retention); !got.Expires.Equal(want) || got.ResultVersion != row.version || got.Retention != r.Retention {
+			t.Errorf("it expires %s, want %s; version %q, want %q", got.Expires, want, got.ResultVersion, row.version)
+		}
+	}
+}
+
+// "Nothing happened" is said of one attempt. A script names the one that it had
+// read before it asked the provider; if another one began, nothing is written.
+func TestResolve_OneAttempt(t *testing.T) {
+	t.Parallel()
+	looked := unknownCharge()
+	later := looked
+	later.Attempt, later.Owner = 2, driver.Owner{9}
+	d := newDesk(t, later)
+	d.once(charge("--not-executed", "--yes")...).exits(exitUsage).says("needs --token")
+	d.once(charge(append(noEffect(looked), "--yes")...)...).exits(exitRefused).
+		says("is not that of its current attempt (attempt 2); look again", `"outcome":"refused"`, `"token":"`+looked.Token()+`"`)
+	d.typing("wiF9Nlkg_8wN\n") // at a terminal as well
+	d.once(charge(noEffect(looked)...)...).exits(exitRefused).says("look again")
+	if r := d.get(looked.ID); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
-	resolve("--completed", "{}", "--result-version", "2").ok()
-	// Whoever knows better may insist.
-	d.once(charge("--completed", "{}", "--force", "--retention", "48h")...).ok()
-	if _, _, r := d.kept(chargeKey.RecordID()); !r.Expires.Equal(night.Add(48 * time.Hour)) {
-		t.Errorf("it expires %s", r.Expires)
-	}
+	d.world.stdinTTY = false
+	d.once(charge(append(noEffect(later), "--yes")...)...).ok().says("is retryable")
 }
 
-// How long an outcome is kept is learned from the others, too.
-func TestPeers(t *testing.T) {
+// Evidence about one step is recorded as that: the other steps are still open,
+// or the next request continues.
+func TestResolve_Step(t *testing.T) {
 	t.Parallel()
-	p := &peers{operation: "charge"}
-	for i, r := range []driver.Record{
-		{State: driver.StateCompleted, Encoding: "json+gzip", ResultVersion: "2", Settled: before(time.Hour), Expires: before(time.Hour).Add(72 * time.Hour)},
-		{State: driver.StateCompleted, Encoding: "http1", ResultVersion: "1", Settled: before(2 * time.Hour), Expires: before(time.Hour)},
-		{State: driver.StateCompleted, Encoding: "final", Settled: night},
-		{State: driver.StateCompleted, Encoding: "omitted", Settled: night},
-		{State: driver.StateCompleted, Encoding: "text", Reason: driver.ReasonResolved, Settled: night},
-		{State: driver.StateUnknown, Settled: night},
-	} {
-		p.note(&r)
-		if p.encoding != "json" || p.version != "2" || p.retention != 72*time.Hour || p.seen != min(i+1, 2) {
-			t.Errorf("after %d: %+v", i, p)
-		}
+	file := filepath.Join(t.TempDir(), "result.json")
+	if err := os.WriteFile(file, []byte(` {"transfer": "tr_17"} `), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	step := func(d *desk, more ...string) said {
+		return d.once(append([]string{"resolve", string(transferKey.RecordID()), why, "--yes"}, more...)...)
+	}
+	pay := func(d *desk) (*driver.Record, string) {
+		r := d.get(transferKey.RecordID())
+		s, _ := r.Step("pay")
+		return r, string(s.Result)
+	}
+	d := newDesk(t, aNight(t)...)
+	step(d, "--step", `refund={}`).exits(exitRefused).says("not declared", `"outcome":"refused"`, `"step":"refund"`)
+	step(d, "--step", `notify={}`).ok().says("has a result for notify; it was unknown and is unknown")
+	if r, result := pay(d); r.State != driver.StateUnknown || result != "" {
+		t.Errorf("the record is %s, and pay has %q", r.State, result)
+	}
+	step(d, "--step", "pay=@"+file).ok().
+		says("has a result for pay; it was unknown and is retryable", `"evidence":"step","step":"pay"`, `"to":"retryable"`)
+	if r, result := pay(d); r.State != driver.StateRetryable || result != `{"transfer":"tr_17"}` {
+		t.Errorf("the record is %s, and pay has %q", r.State, result)
+	}
+	step(d, "--step", "pay=@"+file).ok().says(`"outcome":"unchanged"`)
+	step(d, "--step", `pay="tr_18"`).exits(exitRefused).says("another result, which stays", `"outcome":"refused"`)
+	step(d, "--correct-step", `pay="tr_18"`).ok().says(`"evidence":"corrected_step"`)
+	if _, result := pay(d); result != `"tr_18"` {
+		t.Errorf("pay has %q", result)
+	}
+	d.once("show", string(transferKey.RecordID())).ok().says("pay: finished by evidence", "reserve: finished by run")
+
+	d = newDesk(t, aNight(t)...)
+	d.typing("yes\n")
+	d.extra = []string{"--audit", filepath.Join(t.TempDir(), "audit.jsonl")}
+	d.once("resolve", string(transferKey.RecordID()), why, "--step", `pay={}`).ok().golden("resolve-step")
+}
+
+// While a request may be at work only the result of a step is taken.
+func TestResolve_WhileRunning(t *testing.T) {
+	t.Parallel()
+	running := record(transferKey, 4*time.Second, func(r *driver.Record) {
+		r.Recovery, r.StepNames, r.Due = idempotent.Resume, []string{"pay"}, r.LeaseEnd
+	})
+	d := newDesk(t, running)
+	resolve := func(more ...string) said {
+		return d.once(append([]string{"resolve", string(running.ID), why, "--yes"}, more...)...)
+	}
+	for _, more := range [][]string{{"--completed", "{}"}, {"--without-result"}, {"--final", "a", "b"}, {"--correct-step", "pay={}"}, noEffect(running)} {
+		resolve(more...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
+	}
+	resolve("--step", "pay={}").ok().says("it was in_progress and is in_progress")
 }
 
 // The record that is settled is the one that was shown.
@@ -273,7 +360,11 @@ func TestResolve_ChangedMeanwhile(t *testing.T) {
 	if met, err := o.Replace(t.Context(), next, shown.Version); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
-	written, err := (&resolveCmd{}).write(t.Context(), e, o, &shown, notExecuted())
+	ev := &evidence{kind: kindWithoutResult}
+	if err := ev.fit(&shown); err != nil {
+		t.Fatal(err)
+	}
+	written, err := (&resolveCmd{}).write(t.Context(), e, o, &shown, ev)
 	if written || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "has changed") {
 		t.Errorf("got %t, %v", written, err)
 	}
@@ -291,7 +382,7 @@ func TestAudit(t *testing.T) {
 		return ""
 	}
 	d.once(charge("--status", "201", "--completed", `{"id":"ch_5"}`, "--yes")...).ok()
-	d.once(charge("--not-executed", "--yes")...).exits(exitRefused)
+	d.once(charge(append(noEffect(unknownCharge()), "--yes")...)...).exits(exitRefused)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -307,15 +398,15 @@ func TestAudit(t *testing.T) {
 	want := []map[string]any{
 		{
 			"time": "2026-11-21T03:12:00.000Z", "action": "resolve", "user": "ada", "host": "ops-1", "store": "file " + d.file,
-			"record": string(chargeKey.RecordID()), "from": "unknown", "to": "completed", "evidence": "completed", "encoding": "http1", "bytes": 13.0,
+			"record": string(chargeKey.RecordID()), "from": "unknown", "to": "completed", "evidence": "completed", "codec": "http1", "bytes": 13.0,
 			"sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(`{"id":"ch_5"}`))),
 			"reason": "the provider's ledger has it", "outcome": "written",
 		},
 		{
 			"time": "2026-11-21T03:12:00.000Z", "action": "resolve", "user": "ada", "host": "ops-1", "store": "file " + d.file,
-			"record": string(chargeKey.RecordID()), "from": "completed", "to": "completed", "evidence": "not_executed",
+			"record": string(chargeKey.RecordID()), "from": "completed", "to": "completed", "evidence": "not_executed", "token": tokenOf(unknownCharge()),
 			"reason": "the provider's ledger has it", "outcome": "refused",
-			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is completed with another outcome; the resolution was not written",
+			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is completed with another outcome, which stays",
 		},
 	}
 	if !reflect.DeepEqual(lines, want) {
@@ -327,7 +418,7 @@ func TestAudit(t *testing.T) {
 
 	// What cannot be audited is not done.
 	d = newDesk(t, unknownCharge())
-	d.once(charge("--not-executed", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing else is")
+	d.once(charge("--without-result", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing else is")
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}

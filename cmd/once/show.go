@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 type showCmd struct {
@@ -16,7 +18,9 @@ type showCmd struct {
 
 // Help is what once show --help says besides the flags.
 func (*showCmd) Help() string {
-	return `The downstream keys are what the handler gave to the provider as its idempotency key: look the effect up by them. A step that may run more than once leaves a mark only when it has ended; of one that was cut off, --step NAME has the key.`
+	return `The token names the attempt: note it before you ask the provider, and say it with once resolve --not-executed.
+
+The downstream keys are what the handler gave to the provider as its idempotency key: look the effect up by them. A step that may run more than once leaves a mark only when it has ended; of one that was cut off, --step NAME has the key. Declared steps are shown anyway.`
 }
 
 // Run shows one record.
@@ -78,15 +82,35 @@ func (e *env) printRecord(r *driver.Record, v *view) error {
 			}
 		}
 	}
-	if r.State != driver.StateUnknown {
+	return e.printAdvice(r)
+}
+
+// printAdvice prints how to settle a record that waits for evidence.
+func (e *env) printAdvice(r *driver.Record) error {
+	if r.State != driver.StateUnknown && !resumable(r) {
 		return nil
+	}
+	result := "--completed"
+	switch codecOf(r) {
+	case jsonCodec:
+	case lambdahttp.Encoding:
+		result = "--status and --completed"
+	default:
+		result = "--completed @FILE"
+	}
+	step := ""
+	if len(r.Steps) > 0 || len(r.StepNames) > 0 {
+		step = "  --step, if one step was done\n"
 	}
 	_, err := fmt.Fprintf(e.stdout, `
 WHAT TO DO
 Look the effect up at the provider by the keys above. Then settle the record:
   once resolve %s
-with --completed, --final or --not-executed: see once resolve --help.
-`, shell(string(r.ID)))
+with one of these (see once resolve --help):
+  %s, --final or --without-result, if it was done
+%s  --not-executed --token %s,
+    if nothing happened and this attempt is dead, not merely late
+`, shell(string(r.ID)), result, step, r.Token())
 	return err
 }
 
@@ -95,15 +119,15 @@ func (e *env) facts(r *driver.Record, v *view) [][2]string {
 	now := e.now()
 	facts := [][2]string{
 		{"record", oneLine(string(r.ID))},
-		{"state", fmt.Sprintf("%s (%s)\n%s", r.State, oneLine(string(r.Reason)), meaning(r, now))},
-		{"recovery", v.Recovery},
+		{"state", fmt.Sprintf("%s (%s)\n%s", stateOf(r), oneLine(string(r.Reason)), meaning(r, now))},
+		{"declared", v.declared()},
 		{"created", when(r.Created, now)},
 	}
 	add := func(label, text string) { facts = append(facts, [2]string{label, text}) }
 	if !r.Settled.IsZero() {
 		add("since", when(r.Settled, now))
 	}
-	add("attempt", fmt.Sprint(r.Attempt))
+	add("attempt", fmt.Sprintf("%d\ntoken %s", r.Attempt, v.Token))
 	if !r.LeaseEnd.IsZero() {
 		add("lease end", when(r.LeaseEnd, now))
 	}
@@ -112,6 +136,9 @@ func (e *env) facts(r *driver.Record, v *view) [][2]string {
 		add("given up", fmt.Sprintf("%s, after %s to reconcile it", when(r.Due, now), count(r.ReconcileAttempts, "attempt")))
 	case !r.Due.IsZero():
 		add("due", when(r.Due, now))
+	}
+	if !r.OpenSince.IsZero() {
+		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a result on record.")
 	}
 	if r.ReconcileAttempts > 0 && !r.Exhausted {
 		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
@@ -147,9 +174,28 @@ func meaning(r *driver.Record, now time.Time) string {
 	case driver.StateCompleted:
 		return "Retries get the stored outcome."
 	case driver.StateRetryable:
+		if resumable(r) {
+			return "The next request continues it, or evidence settles it."
+		}
 		return "The next request with this key runs."
 	}
 	return "It may have happened or not; nothing runs until it is resolved."
+}
+
+// declared says what the operation declared when the attempt began.
+func (v *view) declared() string {
+	text := fmt.Sprintf("%s; results as %s", v.Recovery, oneLine(v.Codec))
+	if v.ResultVersion != "" {
+		text += ", version " + oneLine(v.ResultVersion)
+	}
+	text += ", kept " + span(time.Duration(v.Retention))
+	if v.UnresolvedRetention != 0 {
+		text += fmt.Sprintf("\nwithout evidence kept %s, then the key is new", span(time.Duration(v.UnresolvedRetention)))
+	}
+	if len(v.DeclaredSteps) > 0 {
+		text += fmt.Sprintf("\nsteps %s\nthe provider keeps their keys %s", oneLine(strings.Join(v.DeclaredSteps, ", ")), span(time.Duration(v.DownstreamRetention)))
+	}
+	return text
 }
 
 // describeResult says what a completed record keeps, and nothing of it.
@@ -158,9 +204,6 @@ func (v *view) describeResult() string {
 		return "omitted: it could not be stored; retries are told so"
 	}
 	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
-	if v.ResultVersion != "" {
-		text += ", version " + oneLine(v.ResultVersion)
-	}
 	if v.outcome == nil {
 		text += "; --result prints it"
 	}
@@ -185,7 +228,11 @@ func (s *stepView) describe() string {
 	name := oneLine(s.Name)
 	switch s.State {
 	case "finished":
-		return fmt.Sprintf("%s: finished at %s, %s kept", name, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
+		by := ""
+		if s.FinishedBy != "" {
+			by = " by " + s.FinishedBy
+		}
+		return fmt.Sprintf("%s: finished%s at %s, %s kept", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
 	case "begun":
 		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
 	}

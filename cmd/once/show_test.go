@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -19,12 +20,12 @@ func TestShow(t *testing.T) {
 	show(transferKey, "--step", "notify", "--step", "pay").golden("show-steps")
 	show(transferKey, "--result").says(`"hold": "h_1"`)
 	show(refundKey).says("given up", "after 10 attempts")
-	show(runningKey).says("A request is executing", "(in 8s)")
+	show(runningKey).says("A request is executing", "(in 8s)").saysNot("WHAT TO DO")
 	show(strandedKey).says("Its owner never reported")
 	show(retryKey).says("The next request with this key runs.")
 	show(oldKey).says("It has expired", "omitted")
 	show(declinedKey, "--result").says("RESULT\ncard_declined: The card was declined.\n")
-	show(invoiceKey, "--result").says("RESULT\n{\n  \"number\": 7,", "25 B as json, version 2")
+	show(invoiceKey, "--result").says("RESULT\n{\n  \"number\": 7,", "25 B as json", "results as json, version 2, kept 24h")
 	show(paidKey, "--result").golden("show-result")
 	show(paidKey, "--result", "--json").golden("show-json")
 	d.once("show", string(oldKey.RecordID()), "--result").exits(exitFailure).says("the result could not be stored")
@@ -35,6 +36,30 @@ func TestShow(t *testing.T) {
 			s.saysNot(`"id"`, `id\"`, `"number"`, "The card", "hold")
 		}
 	}
+}
+
+// A record that was released under Resume waits with effects behind it: it is
+// shown, listed and counted as such, and not as one that merely may run again.
+func TestResumable(t *testing.T) {
+	t.Parallel()
+	r := record(transferKey, 12*time.Minute, func(r *driver.Record) {
+		settled(r, driver.StateRetryable, driver.ReasonLeaseEnded, 10*time.Minute)
+		r.Recovery, r.StepNames = idempotent.Resume, []string{"reserve", "pay"}
+		r.Expires, r.Due, r.OpenSince = time.Time{}, before(9*time.Minute), before(12*time.Minute)
+		r.DownstreamRetention, r.UnresolvedRetention = 7*24*time.Hour, 30*24*time.Hour
+	})
+	d := newDesk(t, append(aNight(t)[:1], r, record(retryKey, time.Hour, func(r *driver.Record) {
+		settled(r, driver.StateRetryable, driver.ReasonHandlerError, time.Hour)
+	}))...)
+	d.once("show", string(r.ID)).ok().golden("show-resumable")
+	d.once("show", string(r.ID), "--json").ok().
+		says(`"state": "retryable"`, `"resumable": true`, `"open_since": "2026-11-21T03:00:00.000Z"`, `"unresolved_retention": "720h0m0s"`)
+	d.once("list").ok().golden("list-resumable")
+	if got := d.once("list", "--state", "resumable", "--json").ok().out; strings.Count(got, "\n") != 1 || !strings.Contains(got, string(r.ID)) {
+		t.Errorf("listed as resumable:\n%s", got)
+	}
+	d.once("list", "--state", "retryable").ok().saysNot("transfer").says("invoice")
+	d.once("stats").ok().says("transfer       resumable        1", "resumable   1\n")
 }
 
 // The keys that are shown are those that the handler gave to the provider.

@@ -33,6 +33,7 @@ type stats struct {
 	Unknown       int                 `json:"unknown"`
 	OldestUnknown idempotent.RecordID `json:"oldest_unknown,omitempty"`
 	OldestSince   stamp               `json:"oldest_unknown_created,omitzero"`
+	Resumable     int                 `json:"resumable"` // released under Resume, and still due
 	Due           int                 `json:"due"`
 	Exhausted     int                 `json:"exhausted"`
 	Ended         int                 `json:"lease_ended"` // in progress, and the lease is over
@@ -89,7 +90,7 @@ func (*statsCmd) Run(ctx context.Context, e *env) error {
 }
 
 func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {
-	key := [2]string{r.ID.Operation(), r.State.String()}
+	key := [2]string{r.ID.Operation(), stateOf(r)}
 	g := groups[key]
 	if g == nil {
 		g = &group{Operation: key[0], State: key[1], Oldest: stamp{r.Created}}
@@ -112,6 +113,7 @@ func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time
 		count *int
 		is    bool
 	}{
+		{&s.Resumable, resumable(r)},
 		{&s.Exhausted, r.Exhausted},
 		{&s.Due, !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)},
 		{&s.Ended, r.State == driver.StateInProgress && !now.Before(r.LeaseEnd)},
@@ -149,6 +151,7 @@ func (s *stats) print(e *env) error {
 	facts := [][2]string{
 		{"records", fmt.Sprintf("%s, with results of %s", grouped(s.Records), size(s.Bytes))},
 		{"unknown", unknown},
+		{"resumable", grouped(s.Resumable)},
 		{"due", fmt.Sprintf("%s now, and %s given up", grouped(s.Due), grouped(s.Exhausted))},
 		{"lease over", fmt.Sprintf("%s in progress without an outcome", grouped(s.Ended))},
 		{"expired", grouped(s.Expired)},

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -17,14 +20,27 @@ type view struct {
 	KeyHash   string              `json:"key_hash"`
 	State     string              `json:"state"`
 	Reason    driver.Reason       `json:"reason,omitempty"`
-	Recovery  string              `json:"recovery"`
+	Resumable bool                `json:"resumable,omitempty"` // retryable, with effects behind it
 	Attempt   int                 `json:"attempt"`
+	Token     string              `json:"token"` // of the attempt
+
+	// What the operation declared when the attempt began.
+	Recovery            string   `json:"recovery"`
+	Codec               string   `json:"codec"`
+	ResultVersion       string   `json:"result_version,omitempty"`
+	Retention           period   `json:"retention"`
+	UnresolvedRetention period   `json:"unresolved_retention,omitempty"` // without it: for ever
+	DownstreamRetention period   `json:"downstream_retention"`
+	DeclaredSteps       []string `json:"declared_steps,omitempty"` // without it: any
 
 	Created  stamp `json:"created,omitzero"`
 	Settled  stamp `json:"settled,omitzero"`
 	LeaseEnd stamp `json:"lease_end,omitzero"`
 	Expires  stamp `json:"expires,omitzero"` // without it: never
 	Due      stamp `json:"due,omitzero"`
+	// OpenSince is when the first run began whose unfinished steps may have had an
+	// effect.
+	OpenSince stamp `json:"open_since,omitzero"`
 
 	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
 	Exhausted         bool `json:"exhausted,omitempty"`
@@ -32,9 +48,8 @@ type view struct {
 	Ref       string `json:"ref,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 
-	Encoding      string `json:"encoding,omitempty"`
-	ResultVersion string `json:"result_version,omitempty"`
-	ResultBytes   int    `json:"result_bytes,omitempty"` // as stored, so perhaps compressed
+	Encoding    string `json:"encoding,omitempty"`
+	ResultBytes int    `json:"result_bytes,omitempty"` // as stored, so perhaps compressed
 
 	DownstreamKey  string     `json:"downstream_key"`
 	DownstreamUUID string     `json:"downstream_uuid"`
@@ -50,6 +65,7 @@ type stepView struct {
 	Mode           string          `json:"mode,omitempty"`
 	Attempt        int             `json:"attempt,omitempty"`
 	At             stamp           `json:"at,omitzero"`
+	FinishedBy     string          `json:"finished_by,omitempty"` // run, transaction or evidence
 	DownstreamKey  string          `json:"downstream_key"`
 	DownstreamUUID string          `json:"downstream_uuid"`
 	ResultBytes    int             `json:"result_bytes,omitempty"`
@@ -64,33 +80,80 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 	return []byte(s.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
+// period is a length of time, in the form of [time.Duration.String].
+type period time.Duration
+
+// MarshalText returns the period in the form that time.ParseDuration reads.
+func (p period) MarshalText() ([]byte, error) { return []byte(time.Duration(p).String()), nil }
+
+// The defaults that a record stands for which declares no time of its own.
+const (
+	defaultRetention           = 24 * time.Hour
+	defaultDownstreamRetention = 24 * time.Hour
+)
+
+// resumable reports whether a record waits for its next request, or for evidence,
+// with effects behind it: it was released under Resume and is still due.
+func resumable(r *driver.Record) bool {
+	return r.State == driver.StateRetryable && !r.Due.IsZero()
+}
+
+// stateOf names the state of r for people.
+func stateOf(r *driver.Record) string {
+	if resumable(r) {
+		return stateResumable
+	}
+	return r.State.String()
+}
+
+// stateResumable is the state of a resumable record in lists and counts.
+const stateResumable = "resumable"
+
+// state names the state of the record for people.
+func (v *view) state() string {
+	if v.Resumable {
+		return stateResumable
+	}
+	return v.State
+}
+
 // millis is the inverse of [time.Time.UnixMilli], in UTC.
 func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
-// viewOf returns the view of r. The steps are those that are recorded, and the
-// further ones that were asked for by name.
+// viewOf returns the view of r. The steps are those that are recorded, those that
+// are declared while r is not completed, and the further ones that were asked for.
 func viewOf(r *driver.Record, further ...string) *view {
 	key := idempotent.DownstreamKeyFor(r.ID)
 	v := &view{
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
-		State: r.State.String(), Reason: r.Reason, Recovery: r.Recovery.String(), Attempt: r.Attempt,
-		Created: stamp{r.Created}, Settled: stamp{r.Settled}, LeaseEnd: stamp{r.LeaseEnd}, Expires: stamp{r.Expires}, Due: stamp{r.Due},
+		State: r.State.String(), Reason: r.Reason, Resumable: resumable(r), Attempt: r.Attempt, Token: r.Token(),
+		Recovery: r.Recovery.String(), Codec: codecOf(r), ResultVersion: r.ResultVersion, Retention: period(cmp.Or(r.Retention, defaultRetention)),
+		UnresolvedRetention: period(r.UnresolvedRetention), DownstreamRetention: period(cmp.Or(r.DownstreamRetention, defaultDownstreamRetention)), DeclaredSteps: r.StepNames,
+		Created: stamp{r.Created}, Settled: stamp{r.Settled}, LeaseEnd: stamp{r.LeaseEnd}, Expires: stamp{r.Expires}, Due: stamp{r.Due}, OpenSince: stamp{r.OpenSince},
 		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID,
-		Encoding: r.Encoding, ResultVersion: r.ResultVersion, ResultBytes: resultBytes(r),
+		Encoding: r.Encoding, ResultBytes: resultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),
 	}
 	for _, s := range r.Steps {
 		v.Steps = append(v.Steps, stepViewOf(r.ID, s))
 	}
+	if r.State != driver.StateCompleted {
+		further = append(slices.Clone(r.StepNames), further...)
+	}
 	for _, name := range further {
-		if _, recorded := r.Step(name); !recorded {
+		if !slices.ContainsFunc(v.Steps, func(s stepView) bool { return s.Name == name || strings.HasPrefix(s.Name, name+"/") }) {
 			s := stepViewOf(r.ID, driver.StepRecord{Name: name})
 			s.State, s.Mode = "not_recorded", ""
 			v.Steps = append(v.Steps, s)
 		}
 	}
 	return v
+}
+
+// sources names who finished a step.
+var sources = map[driver.StepSource]string{
+	driver.StepByRun: "run", driver.StepByTransaction: "transaction", driver.StepByEvidence: "evidence",
 }
 
 func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
@@ -100,7 +163,7 @@ func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), ResultBytes: len(s.Result),
 	}
 	if s.Finished {
-		v.State = "finished"
+		v.State, v.FinishedBy = "finished", sources[s.By]
 	}
 	if s.Mode == idempotent.AtMostOnce {
 		v.Mode = "at_most_once"
