@@ -70,7 +70,9 @@ func ExampleStore_Check() {
 	//   - its time to live is off; switch it on for attribute "ttl", or expired records are kept and paid for ever
 }
 
-// An order and the outcome of the request in one transaction.
+// An order and the outcome of the request in one transaction. The handler does
+// nothing else, so running it again is harmless: a run that was killed wrote
+// nothing, or all of it.
 func ExampleCommit() {
 	place := func(ctx context.Context, o Order) (Receipt, error) {
 		receipt := Receipt{Charge: "ch_1"}
@@ -95,7 +97,7 @@ func ExampleCommit() {
 		panic(err)
 	}
 	byOrder := idempotent.KeyFrom("place", func(o Order) (scope, id string) { return o.Merchant, o.ID })
-	handler := idempotent.Wrap(guard, byOrder, place)
+	handler := idempotent.Wrap(guard, byOrder, place, func(o *idempotent.Options) { o.Recovery = idempotent.Rerun })
 	for range 2 {
 		fmt.Println(handler(context.Background(), Order{Merchant: "m_1", ID: "o_1"}))
 	}

@@ -193,7 +193,7 @@ func (v *view) declared() string {
 		text += fmt.Sprintf("\nwithout evidence kept %s, then the key is new", span(time.Duration(v.UnresolvedRetention)))
 	}
 	if len(v.DeclaredSteps) > 0 {
-		text += fmt.Sprintf("\nsteps %s\nthe provider keeps their keys %s", oneLine(strings.Join(v.DeclaredSteps, ", ")), span(time.Duration(v.DownstreamRetention)))
+		text += "\nsteps " + oneLine(strings.Join(v.DeclaredSteps, ", "))
 	}
 	return text
 }

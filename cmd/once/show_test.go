@@ -46,7 +46,7 @@ func TestResumable(t *testing.T) {
 		settled(r, driver.StateRetryable, driver.ReasonLeaseEnded, 10*time.Minute)
 		r.Recovery, r.StepNames = idempotent.Resume, []string{"reserve", "pay"}
 		r.Expires, r.Due, r.OpenSince = time.Time{}, before(9*time.Minute), before(12*time.Minute)
-		r.DownstreamRetention, r.UnresolvedRetention = 7*24*time.Hour, 30*24*time.Hour
+		r.UnresolvedRetention = 30 * 24 * time.Hour
 	})
 	d := newDesk(t, append(aNight(t)[:1], r, record(retryKey, time.Hour, func(r *driver.Record) {
 		settled(r, driver.StateRetryable, driver.ReasonHandlerError, time.Hour)

@@ -30,8 +30,7 @@ type view struct {
 	ResultVersion       string   `json:"result_version,omitempty"`
 	Retention           period   `json:"retention"`
 	UnresolvedRetention period   `json:"unresolved_retention,omitempty"` // without it: for ever
-	DownstreamRetention period   `json:"downstream_retention"`
-	DeclaredSteps       []string `json:"declared_steps,omitempty"` // without it: any
+	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // without it: any
 
 	Created  stamp `json:"created,omitzero"`
 	Settled  stamp `json:"settled,omitzero"`
@@ -86,11 +85,8 @@ type period time.Duration
 // MarshalText returns the period in the form that time.ParseDuration reads.
 func (p period) MarshalText() ([]byte, error) { return []byte(time.Duration(p).String()), nil }
 
-// The defaults that a record stands for which declares no time of its own.
-const (
-	defaultRetention           = 24 * time.Hour
-	defaultDownstreamRetention = 24 * time.Hour
-)
+// defaultRetention is that of a record which declares none.
+const defaultRetention = 24 * time.Hour
 
 // resumable reports whether a record waits for its next request, or for evidence,
 // with effects behind it: it was released under Resume and is still due.
@@ -128,7 +124,7 @@ func viewOf(r *driver.Record, further ...string) *view {
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
 		State: r.State.String(), Reason: r.Reason, Resumable: resumable(r), Attempt: r.Attempt, Token: r.Token(),
 		Recovery: r.Recovery.String(), Codec: codecOf(r), ResultVersion: r.ResultVersion, Retention: period(cmp.Or(r.Retention, defaultRetention)),
-		UnresolvedRetention: period(r.UnresolvedRetention), DownstreamRetention: period(cmp.Or(r.DownstreamRetention, defaultDownstreamRetention)), DeclaredSteps: r.StepNames,
+		UnresolvedRetention: period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
 		Created: stamp{r.Created}, Settled: stamp{r.Settled}, LeaseEnd: stamp{r.LeaseEnd}, Expires: stamp{r.Expires}, Due: stamp{r.Due}, OpenSince: stamp{r.OpenSince},
 		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID,

@@ -207,15 +207,23 @@ func walkHandler(t *testing.T, r *recorder) {
 	}
 }
 
+// always answers the same of every record.
+func always(r idempotent.Resolution) idempotent.ResolveFunc {
+	return func(context.Context, driver.Record) (idempotent.Resolution, error) { return r, nil }
+}
+
 // walkReconciler goes the ways of a record that is due.
 func walkReconciler(t *testing.T, r *recorder) {
 	t.Helper()
 	g := r.guard(t, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
 	operation := "grants-" + rand.Text()
-	unknown := map[idempotent.RecordID]idempotent.Resolution{}
-	for _, resolution := range []idempotent.Resolution{
-		idempotent.Resolved("done"), idempotent.Resolved(large()), idempotent.ResolvedFinal("declined", "No."),
-		idempotent.ProvenNotExecuted(), idempotent.Later(time.Hour),
+	unknown := map[idempotent.RecordID]idempotent.ResolveFunc{}
+	for _, resolve := range []idempotent.ResolveFunc{
+		always(idempotent.Resolved("done")), always(idempotent.Resolved(large())), always(idempotent.ResolvedFinal("declined", "No.")),
+		func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
+			return idempotent.ProvenNotExecuted(record.Token()), nil
+		},
+		always(idempotent.Later(time.Hour)),
 	} {
 		key := idempotent.Key{Operation: operation, Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
 		// The deadline ends the lease soon.
@@ -225,13 +233,13 @@ func walkReconciler(t *testing.T, r *recorder) {
 		if err == nil {
 			t.Error("no error")
 		}
-		unknown[key.RecordID()] = resolution
+		unknown[key.RecordID()] = resolve
 	}
 	settled := map[idempotent.RecordID]bool{}
 	eventually(t, 30*time.Second, "the records were due", func() bool {
-		_, err := idempotent.ReconcileDue(t.Context(), g, func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
+		_, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, record driver.Record) (idempotent.Resolution, error) {
 			settled[record.ID] = true
-			return unknown[record.ID], nil
+			return unknown[record.ID](ctx, record)
 		}, func(o *idempotent.ReconcileOptions) { o.Operations, o.Concurrency = []string{operation}, 1 })
 		if err != nil {
 			t.Fatal(err)

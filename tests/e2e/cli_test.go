@@ -129,7 +129,13 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 		}
 		byKey := []string{"POST /charges", "--global", "--key", key}
 		// Too early: whoever was executing it might still be.
-		o.wants(4, []string{"in progress; retry within"}, append(append([]string{"resolve"}, byKey...), "--not-executed", "--yes", "--reason", "a guess")...)
+		var running struct{ Token string }
+		if err := json.Unmarshal([]byte(o.wants(0, nil, append(append([]string{"show"}, byKey...), "--json")...)), &running); err != nil {
+			t.Fatal(err)
+		}
+		for _, more := range [][]string{{"--not-executed", "--token", running.Token}, {"--status", "201", "--completed", "{}"}} {
+			o.wants(4, []string{"in progress; retry after"}, append(append(append([]string{"resolve"}, byKey...), more...), "--yes", "--reason", "a guess")...)
+		}
 		eventually(t, 30*time.Second, "the lease has ended", func() bool {
 			return strings.Contains(o.wants(0, nil, "reconcile"), "its lease ended without an outcome: unknown")
 		})
@@ -159,7 +165,7 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 			t.Fatal(err)
 		}
 		settled := o.types(append(append([]string{"resolve"}, byKey...),
-			"--http", "--status", "201", "--header", "Location: /charges/"+charge.ID, "--completed", "@charge.json",
+			"--status", "201", "--header", "Location: /charges/"+charge.ID, "--completed", "@charge.json",
 			"--reason", "the provider's ledger has "+charge.ID, "--audit", "audit.jsonl")...)
 		if !strings.Contains(settled, "Every retry gets this.") || !strings.Contains(settled, id[1]+" was unknown and is completed") {
 			t.Errorf("resolve shows\n%s", settled)

@@ -73,11 +73,11 @@ func TestCommandLineOnTables(t *testing.T) {
 				t.Errorf("a large result is shown as %d bytes of %d stored, %v", len(doc.Result), doc.Bytes, err)
 			}
 
-			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#wiF9Nlkg_8wN", "--completed", "{}", "--reason", "why", "--yes")...)
+			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#wiF9Nlkg_8wN", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
 			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
 				t.Errorf("who was at work: %s%s", said, audit)
 			}
-			o.wants(4, []string{"another outcome"}, store("resolve", "#wiF9Nlkg_8wN", "--scan", "--not-executed", "--reason", "why", "--yes")...)
+			o.wants(4, []string{"another outcome"}, store("resolve", "#wiF9Nlkg_8wN", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
 
 			got := o.wants(0, nil, store("stats", "--json", "--progress")...)
 			var stats struct {

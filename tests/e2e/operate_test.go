@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -22,6 +23,8 @@ var (
 	guideNoCharge = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000006"}
 	guideTransfer = idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}
 	guideRefund   = idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-9"}
+	guideReport   = idempotent.Key{Operation: "report", Scope: "acme", ID: "2026-11"}
+	guideOrder    = idempotent.Key{Operation: "order", Scope: "acme", ID: "o-8"}
 )
 
 // The operator's guide, followed from top to bottom at a terminal: each block of
@@ -70,7 +73,12 @@ func TestOperatorsGuide(t *testing.T) {
 	next("export ONCE_TABLE", "table once-records in us-east-1 can serve as a store")
 
 	// What the guide speaks of: unknown records, one of which was given up.
-	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund)
+	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund, guideReport)
+	insert(t, store, guideOrder, func(r *driver.Record) {
+		r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
+		r.Recovery, r.StepNames = idempotent.Resume, []string{"charge", "ship"}
+		r.Steps = []driver.StepRecord{{Name: "charge", Mode: idempotent.AtMostOnce, Attempt: 1, At: r.Created}}
+	})
 	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
 	next("--state unknown", short(guideCharge), short(guideNoCharge), short(guideTransfer), short(guideRefund))
 	next("--exhausted", short(guideRefund), "given up", `"state":"unknown"`)
@@ -80,14 +88,18 @@ func TestOperatorsGuide(t *testing.T) {
 	}
 	next("--step capture", "capture: no mark of it", idempotent.StepKeyFor(guideCharge.RecordID(), "capture"))
 
-	next("--http --status 201", short(guideCharge)+" was unknown and is completed", `"reason":"charge ch_5 is in the ledger of the provider"`)
+	next("--status 201", short(guideCharge)+" was unknown and is completed", `"reason":"charge ch_5 is in the ledger of the provider"`)
 	next("once resolve transfer", short(guideTransfer)+" was unknown and is completed")
+	next("--without-result", short(guideReport)+" was unknown and is completed")
+	next("--step 'charge=", short(guideOrder)+" has a result for charge; it was unknown and is retryable")
 	next("--final", short(guideRefund)+" was unknown and is completed")
 	next("--not-executed", short(guideNoCharge)+" was unknown and is retryable")
 	states(t, store, map[idempotent.Key]driver.State{
 		guideCharge: driver.StateCompleted, guideTransfer: driver.StateCompleted,
 		guideRefund: driver.StateCompleted, guideNoCharge: driver.StateRetryable,
+		guideReport: driver.StateCompleted, guideOrder: driver.StateRetryable,
 	})
+	o.wants(0, []string{short(guideOrder)}, "list", "--table", table, "--state", "resumable")
 
 	// A record whose lease has ended, and two for the program: one that the
 	// provider knows, and one that it does not.
@@ -199,6 +211,9 @@ func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.
 		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
 		Version: driver.Version{1}, Owner: driver.Owner{2}, Fingerprint: idempotent.FingerprintBytes(nil),
 		Created: at, LeaseEnd: at.Add(10 * time.Second), Due: at.Add(10 * time.Second),
+	}
+	if k.Operation == guideCharge.Operation {
+		r.Codec = lambdahttp.Encoding
 	}
 	change(&r)
 	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {

@@ -89,7 +89,9 @@ func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err erro
 	case errors.Is(err, idempotent.ErrNoRecord):
 		problem(w, http.StatusNotFound, "No request with this Idempotency-Key is on record, or it has expired. Nothing was changed.", 0)
 	case errors.As(err, &running):
-		problem(w, http.StatusConflict, "The request may still be running, and the provider has no charge yet. Nothing was changed. Repeat this later.", running.RetryAfter)
+		problem(w, http.StatusConflict, "The request may still be running. Nothing was changed. Repeat this later.", running.RetryAfter)
+	case errors.Is(err, idempotent.ErrStaleEvidence):
+		problem(w, http.StatusConflict, "Another attempt began while the provider was asked. Nothing was changed. Repeat this.", time.Second)
 	case errors.As(err, &settled):
 		problem(w, http.StatusConflict, fmt.Sprintf("The record is %s with another outcome than the provider's ledger speaks of. Nothing was changed, and clients get that outcome.", settled.State), 0)
 	case errors.Is(err, idempotent.ErrStore):

@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 const (
@@ -30,6 +31,7 @@ type world struct {
 	store *memstore.Store
 	clock *idempotenttest.Clock
 	log   bytes.Buffer
+	asked func() // called, if set, when the provider is asked
 }
 
 // failing is a store that is away.
@@ -46,6 +48,9 @@ func newWorld(t *testing.T, finds string) *world {
 	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if want := idempotent.DownstreamKeyFor(charge.RecordIDOf(key)); r.URL.Query().Get("idempotency_key") != want {
 			t.Errorf("the provider is asked for %s", r.URL.RawQuery)
+		}
+		if w.asked != nil {
+			w.asked()
 		}
 		if finds == "" {
 			rw.WriteHeader(http.StatusInternalServerError)
@@ -70,7 +75,7 @@ func (w *world) claim(t *testing.T) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	met, err := w.store.Insert(t.Context(), driver.Record{
-		ID: charge.RecordIDOf(key), State: driver.StateInProgress, Version: driver.Version{1}, Attempt: 1,
+		ID: charge.RecordIDOf(key), State: driver.StateInProgress, Version: driver.Version{1}, Owner: driver.Owner{1}, Attempt: 1, Codec: lambdahttp.Encoding,
 		Fingerprint: idempotent.FingerprintBytes(nil), LeaseEnd: now.Add(90*time.Second + time.Millisecond), Created: now,
 	}, now)
 	if err != nil || met != nil {
@@ -112,6 +117,8 @@ func TestCompleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, booked)
 	w.claim(t)
+	want(t, post(w.admin, body), http.StatusConflict, "may still be running")
+	w.clock.Advance(2 * time.Minute)
 	for range 2 { // also where it agreed already
 		want(t, post(w.admin, body), http.StatusOK, `"resolution":"completed"`, `"record":"POST /charges#`)
 	}
@@ -134,6 +141,27 @@ func TestNotExecuted(t *testing.T) {
 	for range 2 {
 		want(t, post(w.admin, body), http.StatusOK, `"resolution":"not_executed"`, `"record":"POST /charges#`)
 	}
+}
+
+// Another attempt began between the look at the record and the provider's answer.
+func TestAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "[]")
+	w.claim(t)
+	w.clock.Advance(2 * time.Minute)
+	w.asked = func() {
+		r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		next := *r
+		next.Attempt, next.Owner, next.Version = 2, driver.Owner{2}, driver.Version{2}
+		if met, err := w.store.Replace(t.Context(), next, r.Version); met != nil || err != nil {
+			t.Error(met, err)
+		}
+	}
+	want(t, post(w.admin, body), http.StatusConflict, "Another attempt began")
 }
 
 func TestRefusals(t *testing.T) {
@@ -162,7 +190,7 @@ func TestSettledOtherwise(t *testing.T) {
 	w := newWorld(t, booked)
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
 	if met, err := w.store.Insert(t.Context(), driver.Record{
-		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Encoding: "http1", Result: []byte("other"),
+		ID: charge.RecordIDOf(key), State: driver.StateCompleted, Version: driver.Version{1}, LeaseEnd: now, Codec: lambdahttp.Encoding, Encoding: lambdahttp.Encoding, Result: []byte("other"),
 	}, now); err != nil || met != nil {
 		t.Fatal(met, err)
 	}
@@ -173,6 +201,7 @@ func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.claim(t)
+	w.clock.Advance(2 * time.Minute)
 	want(t, post(w.admin, body), http.StatusBadGateway, "no evidence")
 	if log := w.log.String(); !strings.Contains(log, "could not be resolved") || strings.Contains(log, key) {
 		t.Errorf("the log says %s", log)

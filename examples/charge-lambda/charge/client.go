@@ -59,6 +59,9 @@ func NewClient(base string) (*Client, error) {
 	}, nil
 }
 
+// metadataRecord names the record's id in the metadata of a charge.
+const metadataRecord = "record"
+
 // maxReply bounds what is read of the provider's reply, in bytes.
 const maxReply = 1 << 20
 
@@ -69,7 +72,7 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 	body, err := json.Marshal(struct {
 		Request
 		Metadata map[string]string `json:"metadata"`
-	}{r, map[string]string{"record": string(record)}})
+	}{r, map[string]string{metadataRecord: string(record)}})
 	if err != nil {
 		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
@@ -104,17 +107,27 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 
 // Get returns a charge by its id, or [ErrNoCharge].
 func (c *Client) Get(ctx context.Context, id string) (Charge, error) {
-	var charge Charge
-	status, err := c.get(ctx, "/charges/"+url.PathEscape(id), &charge)
+	charge, _, err := c.Booked(ctx, id)
+	return charge, err
+}
+
+// Booked is Get with the id of the record that the charge was made for: empty if
+// the charge names none.
+func (c *Client) Booked(ctx context.Context, id string) (Charge, idempotent.RecordID, error) {
+	var booked struct {
+		Charge
+		Metadata map[string]string `json:"metadata"`
+	}
+	status, err := c.get(ctx, "/charges/"+url.PathEscape(id), &booked)
 	switch {
 	case err != nil:
-		return Charge{}, err
+		return Charge{}, "", err
 	case status == http.StatusNotFound:
-		return Charge{}, ErrNoCharge
-	case status != http.StatusOK || charge.ID == "":
-		return Charge{}, fmt.Errorf("charge: the provider answered with status %d", status)
+		return Charge{}, "", ErrNoCharge
+	case status != http.StatusOK || booked.ID == "":
+		return Charge{}, "", fmt.Errorf("charge: the provider answered with status %d", status)
 	}
-	return charge, nil
+	return booked.Charge, idempotent.RecordID(booked.Metadata[metadataRecord]), nil
 }
 
 // Find returns the charge that was made under a key, or [ErrNoCharge].

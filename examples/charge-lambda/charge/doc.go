@@ -17,5 +17,6 @@
 //	no clear answer  502  idempotent.Unknown: refused until it is resolved
 //	ran out of time  504  idempotent.Unknown as well
 //
-// [Resolver] resolves what is unknown, by asking the provider.
+// [Resolver] resolves what is unknown, by asking the provider. [Webhook] does it
+// when the provider reports a charge.
 package charge

@@ -1,6 +1,7 @@
 package charge_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 )
@@ -119,6 +122,30 @@ func TestBadRequests(t *testing.T) {
 	}
 	w.wantCharges(0)
 	w.want(w.post(key, aCharge), http.StatusCreated)
+}
+
+// API Gateway encodes a body in base64 if its media type is not text. It is the
+// same charge on both kinds of API; what is not base64 is not a charge.
+func TestBase64Bodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	plain := w.post(key, aCharge)
+	encoded := base64.StdEncoding.EncodeToString([]byte(aCharge))
+	for body, want := range map[string]int{encoded: http.StatusCreated, "{": http.StatusBadRequest} {
+		v2 := events.APIGatewayV2HTTPRequest{RawPath: "/charges", Body: body, IsBase64Encoded: true}
+		v2.Headers = map[string]string{"idempotency-key": `"` + key + `"`, "content-type": "application/json"}
+		v2.RequestContext.HTTP.Method = http.MethodPost
+		got, err := w.function(t.Context(), v2)
+		if err != nil || got.StatusCode != want || want == http.StatusCreated && got.Body != plain.body {
+			t.Errorf("HTTP API, %s: got %d %s, %v", body, got.StatusCode, got.Body, err)
+		}
+		v1 := events.APIGatewayProxyRequest{Path: "/charges", HTTPMethod: http.MethodPost, Headers: v2.Headers, Body: body, IsBase64Encoded: true}
+		rest, err := w.rest(t.Context(), v1)
+		if err != nil || rest.StatusCode != want || want == http.StatusCreated && rest.Body != plain.body {
+			t.Errorf("REST API, %s: got %d %s, %v", body, rest.StatusCode, rest.Body, err)
+		}
+	}
+	w.wantCharges(1)
 }
 
 // 64 requests with one key at once, the provider being slow: one charge. Who

@@ -16,7 +16,8 @@ const afterthought = 30 * time.Second
 
 // Reconcile returns the [idempotent.ResolveFunc] of charges, for a reconciler on
 // a schedule: it asks the provider for the charge that was made under the
-// record's downstream key.
+// record's downstream key. That there is none it says of the attempt that the
+// record showed before it asked.
 func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 	return func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 		charge, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
@@ -29,6 +30,6 @@ func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 		if left := r.LeaseEnd.Add(afterthought).Sub(now()); left > 0 {
 			return idempotent.Later(left), nil
 		}
-		return idempotent.ProvenNotExecuted(), nil
+		return idempotent.ProvenNotExecuted(r.Token()), nil
 	}
 }

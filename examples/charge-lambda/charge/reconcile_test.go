@@ -28,7 +28,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	record := driver.Record{ID: RecordIDOf("k"), LeaseEnd: now.Add(-afterthought)}
+	record := driver.Record{ID: RecordIDOf("k"), Owner: driver.Owner{1}, LeaseEnd: now.Add(-afterthought)}
 	resolve := Reconcile(provider, func() time.Time { return now })
 	want := func(what string, want idempotent.Resolution) {
 		t.Helper()
@@ -36,7 +36,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", what, got, err)
 		}
 	}
-	want("nothing was charged", idempotent.ProvenNotExecuted())
+	want("nothing was charged", idempotent.ProvenNotExecuted(record.Token()))
 	record.LeaseEnd = record.LeaseEnd.Add(time.Second)
 	want("it may still be booked", idempotent.Later(time.Second))
 	reply = `[{"id":"ch_1","amount":1,"currency":"usd","customer":"cus_1","status":"succeeded"}]`

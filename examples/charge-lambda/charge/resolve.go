@@ -34,7 +34,8 @@ func RecordIDOf(key string) idempotent.RecordID {
 // record by the answer: it returns what it did. Doing it again is no error.
 //
 // The error is [idempotent.ErrNoRecord], [idempotent.ErrInProgress] while the
-// charge may still be under way, [idempotent.ErrSettled] where the record has
+// charge may still be under way, [idempotent.ErrStaleEvidence] if another attempt
+// began while the provider was asked, [idempotent.ErrSettled] where the record has
 // an outcome that the provider's ledger does not speak of, such as a declined
 // card, [idempotent.ErrStore], or the provider's. In all of them nothing was
 // changed that is known.
@@ -43,25 +44,24 @@ func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolut
 	if now == nil {
 		now = time.Now
 	}
+	// The record comes first: what the provider says is about the attempt that it
+	// names, and about no later one.
 	record, err := r.Store.Get(ctx, id)
 	switch {
 	case errors.Is(err, idempotent.ErrNoRecord):
 		return "", err
 	case err != nil:
-		return "", &idempotent.StoreError{RecordID: id, Op: "get", Err: err}
+		return "", &idempotent.StoreError{RecordID: id, Op: driver.OpGet, Err: err}
 	}
-	running := record.LeaseEnd.Sub(now())
-
+	if running := record.LeaseEnd.Sub(now()); record.State == driver.StateInProgress && running > 0 {
+		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}
+	}
 	charge, err := r.Provider.Find(ctx, idempotent.DownstreamKeyFor(id))
 	switch {
 	case err == nil:
 		return Completed, r.Guard.Resolve(ctx, id, lambdahttp.Resolved(created(charge)))
 	case !errors.Is(err, ErrNoCharge):
 		return "", err
-	case record.State == driver.StateInProgress && running > 0:
-		// A look into the ledger before the worker's time was over proves
-		// nothing, also if its time is over by now.
-		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}
 	}
-	return NotExecuted, r.Guard.Resolve(ctx, id, idempotent.ProvenNotExecuted())
+	return NotExecuted, r.Guard.Resolve(ctx, id, idempotent.ProvenNotExecuted(record.Token()))
 }

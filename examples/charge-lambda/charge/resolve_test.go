@@ -9,6 +9,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // claimed leaves a record behind as a process does that was killed before it
@@ -21,6 +22,8 @@ func claimed(t *testing.T, w *world, lease time.Duration) {
 		State:       driver.StateInProgress,
 		Reason:      driver.ReasonClaimed,
 		Version:     driver.Version{1},
+		Owner:       driver.Owner{1},
+		Codec:       lambdahttp.Encoding,
 		Attempt:     1,
 		Fingerprint: idempotent.FingerprintBytes(nil),
 		LeaseEnd:    now.Add(lease),
@@ -57,20 +60,52 @@ func TestResolveTooEarly(t *testing.T) {
 	}
 }
 
-// A charge that is in the ledger settles a record that is still running.
+// While the handler is at work its outcome is its own to report: a charge that is
+// in the ledger waits.
 func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
 	first := make(chan reply)
 	go func() { first <- w.post(key, slow) }()
 	<-w.booked
-	if got, err := w.resolve(key); got != charge.Completed || err != nil {
-		t.Fatalf("got %q, %v", got, err)
+	if got, err := w.resolve(key); !errors.Is(err, idempotent.ErrInProgress) {
+		t.Fatalf("got %q, %v, want ErrInProgress", got, err)
 	}
-	replayed := w.post(key, slow)
 	close(w.release)
-	w.wantReplay(replayed, <-first) // one answer, whoever gave it
+	answer := <-first
+	w.want(answer, http.StatusCreated)
+	if got, err := w.resolve(key); got != charge.Completed || err != nil { // it agrees
+		t.Errorf("got %q, %v", got, err)
+	}
+	w.wantReplay(w.post(key, slow), answer)
 	w.wantCharges(1)
+}
+
+// That the provider has no charge is said of the attempt that was read before it
+// was asked. One that began meanwhile is not released by it.
+func TestResolveAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	claimed(t, w, time.Millisecond)
+	w.clock.Advance(time.Minute)
+	w.asked = func() {
+		r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		next := *r
+		next.Attempt, next.Owner, next.Version = 2, driver.Owner{2}, driver.Version{2}
+		if met, err := w.store.Replace(t.Context(), next, r.Version); met != nil || err != nil {
+			t.Error(met, err)
+		}
+	}
+	if got, err := w.resolve(key); !errors.Is(err, idempotent.ErrStaleEvidence) {
+		t.Errorf("got %q, %v, want ErrStaleEvidence", got, err)
+	}
+	if r, err := w.store.Get(t.Context(), charge.RecordIDOf(key)); err != nil || r.State != driver.StateInProgress {
+		t.Errorf("the record is %v, %v", r, err)
+	}
 }
 
 // A decline is an outcome, and no ledger speaks of it.

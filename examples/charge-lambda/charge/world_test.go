@@ -36,10 +36,14 @@ type world struct {
 	clock    *idempotenttest.Clock
 	url      string
 	resolver *charge.Resolver
+	webhook  *charge.Webhook
+	function charge.HandlerFunc
+	rest     charge.RESTHandlerFunc
 	store    *memstore.Store
 	provider *provider.Provider
 	upstream string // the provider's address
 
+	asked func() // called, if set, when the provider is asked for a charge
 	// fault, if set, answers in place of the provider, or after it.
 	fault atomic.Pointer[fault]
 	// A slow charge sends to booked and then waits for release.
@@ -71,6 +75,9 @@ func newWorld(t *testing.T, timeout time.Duration) *world {
 	}
 	t.Cleanup(func() { ledger.Close() })
 	downstream := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.asked != nil && r.Method == http.MethodGet {
+			w.asked()
+		}
 		f := w.fault.Load()
 		if !f.isFor(r) {
 			ledger.ServeHTTP(rw, r)
@@ -104,7 +111,8 @@ func (w *world) serve(providerURL string, timeout time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	api, err := gateway.New(charge.New(guard, client), func(o *gateway.Options) {
+	w.function, w.rest = charge.New(guard, client), charge.NewREST(guard, client)
+	api, err := gateway.New(w.function, func(o *gateway.Options) {
 		o.Routes, o.Timeout, o.Logger = charge.Routes, timeout, logger
 	})
 	if err != nil {
@@ -113,6 +121,7 @@ func (w *world) serve(providerURL string, timeout time.Duration) {
 	server := httptest.NewServer(api)
 	w.t.Cleanup(server.Close)
 	w.url = server.URL
+	w.webhook = &charge.Webhook{Guard: guard, Provider: client}
 	w.resolver = &charge.Resolver{Guard: guard, Store: w.store, Provider: client, Now: w.clock.Now}
 }
 
@@ -189,21 +198,20 @@ func (w *world) wantReplay(r, first reply) {
 	}
 }
 
-// charges returns how many charges the provider has booked.
-func (w *world) charges() int {
+// ledger returns the charges that the provider has booked.
+func (w *world) ledger() (charges []provider.Charge) {
 	w.t.Helper()
 	rec := httptest.NewRecorder()
 	w.provider.ServeHTTP(rec, httptest.NewRequest("GET", "/charges", nil))
-	var charges []provider.Charge
 	if err := json.Unmarshal(rec.Body.Bytes(), &charges); err != nil {
 		w.t.Fatal(err)
 	}
-	return len(charges)
+	return charges
 }
 
 func (w *world) wantCharges(want int) {
 	w.t.Helper()
-	if got := w.charges(); got != want {
+	if got := len(w.ledger()); got != want {
 		w.t.Errorf("the provider booked %d charges, want %d", got, want)
 	}
 }

@@ -41,7 +41,7 @@ func (s *Shop) Resolve(ctx context.Context, r driver.Record) (idempotent.Resolut
 	paid, err := s.Provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
 	switch {
 	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
-		return idempotent.ProvenNotExecuted(), nil
+		return idempotent.ProvenNotExecuted(r.Token()), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // asked again later
 	}

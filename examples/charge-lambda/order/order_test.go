@@ -113,16 +113,16 @@ func TestResolve(t *testing.T) {
 	}
 	w.clock.Advance(time.Minute)
 	w.bank.before = errBroken
-	if err := w.resolve(t); !errors.Is(err, errBroken) {
+	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
 		t.Errorf("without the provider: %v", err)
 	}
 	w.bank.before, w.tables.fail = nil, errBroken
-	if err := w.resolve(t); !errors.Is(err, errBroken) {
+	if err := w.resolve(t, order.AtOnce, w.Resolve); !errors.Is(err, errBroken) {
 		t.Errorf("without the table: %v", err)
 	}
 	w.tables.fail = nil
 	for range 2 { // the second time everything is there
-		if err := w.resolve(t); err != nil {
+		if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
 			t.Error(err)
 		}
 	}
@@ -140,10 +140,83 @@ func TestResolveNotExecuted(t *testing.T) {
 	}
 	w.bank.before = nil
 	w.clock.Advance(time.Minute)
-	if err := w.resolve(t); err != nil {
+	if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
 		t.Fatal(err)
 	}
 	w.wantDone(t, order.AtOnce, h)
+}
+
+// An attempt in steps died after the payment, which left no trace. The resolver
+// records it: the next request takes it from there, although the provider has
+// forgotten the key by now, and goes on with the order.
+func TestResolveSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.InSteps()
+	w.bank.after = errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	w.bank.after = nil
+	r, err := w.store.Get(t.Context(), record(order.InSteps))
+	if err != nil || r.Due.IsZero() {
+		t.Fatalf("the record is due %s, %v", r.Due, err)
+	}
+	w.clock.Advance(time.Minute)
+	w.bank.before = errBroken
+	if err := w.resolve(t, order.InSteps, w.ResolveSteps); !errors.Is(err, errBroken) {
+		t.Errorf("without the provider: %v", err)
+	}
+	w.bank.before = nil
+	for range 3 { // the payment; that nothing came after it; and that again
+		if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.Advance(48 * time.Hour)
+	w.bank.forgets = true
+	w.wantDone(t, order.InSteps, h)
+}
+
+// After the order nothing is known of the receipt: the resolver has no evidence.
+func TestResolveStepsLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.InSteps()
+	w.bank.mail = errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	r, err := w.store.Get(t.Context(), record(order.InSteps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := w.ResolveSteps(t.Context(), *r); err != nil || answer != idempotent.Later(0) {
+		t.Errorf("got %+v, %v", answer, err)
+	}
+	w.bank.mail = nil
+	w.wantDone(t, order.InSteps, h)
+}
+
+// An attempt in steps died before the payment: the next request pays, although an
+// old key could not be used any more.
+func TestResolveStepsNotExecuted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.InSteps()
+	w.bank.before = errBroken
+	if _, err := w.send(t, h); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	w.bank.before = nil
+	w.clock.Advance(time.Minute)
+	if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.store.Get(t.Context(), record(order.InSteps)); err != nil || !r.Due.IsZero() || r.Expires.IsZero() {
+		t.Errorf("it is due %s and expires %s, %v", r.Due, r.Expires, err)
+	}
+	w.wantDone(t, order.InSteps, h)
 }
 
 // It is paid, and an order of somebody else's has its number: only people know

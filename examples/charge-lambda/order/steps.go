@@ -7,6 +7,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // The steps. Their names are in records that may be in flight: they do not
@@ -51,6 +52,31 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 		return s.Mailer.Mail(ctx, idempotent.DownstreamKey(ctx), order)
 	})
 	return Confirmation{Order: order, Charge: paid.ID}, err
+}
+
+// ResolveSteps is an [idempotent.ResolveFunc] for InSteps. A dead attempt may have
+// paid without a trace in the record, and its client may come again only after the
+// provider has forgotten the key. So it asks, and records the payment: evidence
+// about one step. The rest of the order is the next request's.
+func (s *Shop) ResolveSteps(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
+	authorised, _ := r.Step(stepAuthorise)
+	_, further := r.Step(stepOrder)
+	switch {
+	case authorised.By == driver.StepByEvidence && !further:
+		// The write that records a step records those before it, too. So the dead
+		// attempt began nothing after the payment.
+		return idempotent.ProvenNotExecuted(r.Token()), nil
+	case authorised.Finished:
+		return idempotent.Later(0), nil
+	}
+	paid, err := s.Provider.Find(ctx, idempotent.StepKeyFor(r.ID, stepAuthorise))
+	switch {
+	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
+		return idempotent.ProvenNotExecuted(r.Token()), nil
+	case err != nil:
+		return idempotent.Resolution{}, err // asked again later
+	}
+	return idempotent.ResolvedStep(stepAuthorise, paid), nil
 }
 
 var declined = idempotent.Final("card_declined", "The card was declined.")

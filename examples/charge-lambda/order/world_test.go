@@ -18,7 +18,6 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/order"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -94,13 +93,16 @@ type bank struct {
 	before  error // nothing happens
 	after   error // it has happened
 	mail    error
+	forgets bool // the keys of charges
 }
 
 func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
 	if b.before != nil {
 		return charge.Charge{}, b.before
 	}
-	if _, made := b.charges[key]; !made {
+	if _, made := b.charges[key]; made && b.forgets {
+		b.charges[key+" again"] = charge.Charge{ID: "ch_again"}
+	} else if !made {
 		b.charges[key] = charge.Charge{ID: "ch_" + string(rune('a'+len(b.charges))), Amount: r.Amount, Currency: r.Currency, Customer: r.Customer}
 	}
 	return b.charges[key], b.after
@@ -128,6 +130,7 @@ func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
 // world is a shop with everything around it.
 type world struct {
 	*order.Shop
+	store  *dynamostore.Store
 	tables *tables
 	bank   *bank
 	clock  *idempotenttest.Clock
@@ -149,6 +152,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.store = store
 	w.Shop = &order.Shop{Guard: guard, Client: w.tables, Provider: w.bank, Mailer: w.bank, Orders: "orders", Outbox: "outbox"}
 	return w
 }
@@ -170,14 +174,18 @@ func (w *world) has(table, operation string) bool {
 	return w.tables.items[table+"/"+order.ID(record(operation))] != nil
 }
 
-// resolve resolves an unknown order as the reconciler does.
-func (w *world) resolve(t *testing.T) error {
+// resolve resolves an order as the reconciler does.
+func (w *world) resolve(t *testing.T, operation string, resolver idempotent.ResolveFunc) error {
 	t.Helper()
-	answer, err := w.Resolve(t.Context(), driver.Record{ID: record(order.AtOnce)})
+	r, err := w.store.Get(t.Context(), record(operation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := resolver(t.Context(), *r)
 	if err != nil {
 		return err
 	}
-	return w.Guard.Resolve(t.Context(), record(order.AtOnce), answer)
+	return w.Guard.Resolve(t.Context(), r.ID, answer)
 }
 
 var errBroken = errors.New("the connection broke")

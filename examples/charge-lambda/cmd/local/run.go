@@ -65,7 +65,8 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	return serve(ctx, listener, mux, api, c.timeout, stdout)
 }
 
-// mount puts the function behind its gateway, and the operator's door, on mux.
+// mount puts the function behind its gateway, the operator's door and the provider's
+// on mux.
 func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
@@ -88,6 +89,7 @@ func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string
 	}
 	mux.Handle("/", api)
 	mux.Handle("/admin/", admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
+	mux.Handle("POST /webhooks/provider", &charge.Webhook{Guard: guard, Provider: client})
 	return api, nil
 }
 

@@ -1,0 +1,82 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// dying is DynamoDB to a process that dies after its claim: nothing else gets
+// through.
+type dying struct {
+	dynamostore.Client // what is not used
+	claim              item
+}
+
+var errDead = errors.New("the process is dead")
+
+func (d *dying) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if d.claim != nil {
+		return nil, errDead
+	}
+	d.claim = in.Item
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+func (d *dying) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return &dynamodb.GetItemOutput{Item: d.claim}, nil
+}
+
+func (d *dying) TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	return nil, errDead
+}
+
+// An order whose process dies is due at the end of its lease and never expires: it
+// was claimed under Resume. Under Rerun the record would be on no list, and be
+// forgotten with an order that is charged and not written.
+func TestADeadOrderIsDue(t *testing.T) {
+	t.Parallel()
+	client := &dying{}
+	store, err := dynamostore.New(client, "once")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	response, err := New(guard, "shop", nil)(ctx, events.SQSEvent{Records: []events.SQSMessage{{
+		MessageId: "m-1", EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
+		Body: `{"order_id":"o-1","customer":"c-1","sku":"cup","quantity":2,"amount":1250}`,
+	}}})
+	if err != nil || len(response.BatchItemFailures) != 1 || client.claim == nil {
+		t.Fatalf("got %+v, %v, and the claim %v", response, err, client.claim)
+	}
+	id, err := idempotent.ParseRecordID(client.claim["pk"].(*types.AttributeValueMemberS).Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) {
+		t.Errorf("the claim declares %s with the steps %q", r.Recovery, r.StepNames)
+	}
+	if !r.Due.Equal(r.LeaseEnd) || !r.Expires.IsZero() {
+		t.Errorf("it is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
+	}
+}
