@@ -1,11 +1,18 @@
 package dynamostore
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // The retries of NewClient: at most six attempts with pauses of 20, 40, 80, 160
@@ -18,18 +25,39 @@ const (
 	retryMax      = 400 * time.Millisecond
 )
 
+// The time-outs of NewClient for one try of a call.
+const (
+	// itemTry is for calls about one item and for transactions. DynamoDB answers
+	// these within milliseconds, and within some hundreds where a small function
+	// opens its first connection.
+	itemTry = 2 * time.Second
+	// bulkTry is for everything else: a batch moves up to 16 MB, and changes to
+	// a table take their time.
+	bulkTry = 20 * time.Second
+	// bulkSize is the size of a request, in bytes, from which it counts as bulk.
+	bulkSize = 1 << 20
+	// shortestTry is what a try gets of the remaining time, if that much is left.
+	// In less a first connection may not come about.
+	shortestTry = 250 * time.Millisecond
+)
+
 // NewClient returns a DynamoDB client from cfg whose retries fit into a
 // request. The SDK's default pauses for up to 2 s before the second attempt and
 // 4 s before the third: measured, one lost reply cost 1.25 s, where DynamoDB
 // answers in a few milliseconds. Here a request gets up to six attempts within
 // about half a second of pauses. Which errors are retried is the SDK's choice.
-// Attempts and pauses end with the context, and so does an attempt that hangs:
-// give contexts a deadline.
+//
+// Each attempt has a time-out, so that one reply that never comes does not use
+// up the time of the others: 2 s for calls about one item and for transactions,
+// 20 s for batches, lists, calls about tables and requests above 1 MB. No
+// attempt gets more than half of the time that the context has left, unless
+// that is less than 250 ms. Retrying a write is safe: a store recognises its
+// own writes by their ids. Attempts and pauses end with the context.
 //
 // Retry settings of cfg and its environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
 // do not apply; optFns come last and may change everything.
 func NewClient(cfg aws.Config, optFns ...func(*dynamodb.Options)) *dynamodb.Client {
-	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries}, optFns...)...)
+	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries}, optFns...)...)
 }
 
 // boundRetries replaces the retryer, and takes back the number of attempts that
@@ -43,3 +71,44 @@ func boundRetries(o *dynamodb.Options) {
 		})
 	})
 }
+
+// boundTries gives each attempt a time-out: it acts inside the SDK's retries.
+func boundTries(o *dynamodb.Options) {
+	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
+		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("dynamostore.TryTimeout", boundTry), "Retry", middleware.After)
+	})
+}
+
+func boundTry(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+	limit := bulkTry
+	if request, ok := in.Request.(*smithyhttp.Request); ok && request.ContentLength <= bulkSize {
+		switch awsmiddleware.GetOperationName(ctx) {
+		case "PutItem", "GetItem", "UpdateItem", "DeleteItem", "TransactWriteItems":
+			limit = itemTry
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, max(time.Until(deadline)/2, shortestTry))
+	}
+	try, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, metadata, err := next.HandleFinalize(try, in)
+	if _, answered := errors.AsType[smithy.APIError](err); err != nil && !answered && try.Err() != nil && ctx.Err() == nil {
+		err = tryTimeoutError(limit)
+	}
+	return out, metadata, err
+}
+
+// tryTimeoutError takes the place of the SDK's error, which says that the
+// request was cancelled and is not retried.
+type tryTimeoutError time.Duration
+
+func (e tryTimeoutError) Error() string {
+	return fmt.Sprintf("no reply within %s", time.Duration(e).Round(time.Millisecond))
+}
+
+// RetryableError makes the SDK retry it.
+func (tryTimeoutError) RetryableError() bool { return true }
+
+// Timeout marks it as a time-out.
+func (tryTimeoutError) Timeout() bool { return true }

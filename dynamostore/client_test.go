@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,5 +191,123 @@ func TestNewClient_Refusal(t *testing.T) {
 	}
 	if n := w.requests.Load(); n != 1 {
 		t.Errorf("%d requests, want 1", n)
+	}
+}
+
+// One try that never gets a reply costs its time-out, and not the call.
+func TestNewClient_OneTryHangs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		left time.Duration // zero: no deadline
+		took time.Duration // of the first try
+	}{
+		"no deadline":       {0, 2 * time.Second},
+		"a far deadline":    {15 * time.Minute, 2 * time.Second},
+		"a near deadline":   {time.Second, 500 * time.Millisecond},
+		"a nearer deadline": {400 * time.Millisecond, 250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := t.Context(), func() {}
+				if c.left > 0 {
+					ctx, cancel = context.WithTimeout(ctx, c.left)
+				}
+				defer cancel()
+				w := &hangingWire{}
+				s := newStore(t, dynamostore.NewClient(w.config()))
+				began := time.Now()
+				met, err := s.Insert(ctx, someRecord(), at(0))
+				took := time.Since(began)
+				if met != nil || err != nil || w.requests.Load() != 2 {
+					t.Errorf("got %+v, %v after %d requests", met, err, w.requests.Load())
+				}
+				if took < c.took || took > c.took+20*time.Millisecond {
+					t.Errorf("it took %s, want %s and a pause", took, c.took)
+				}
+			})
+		})
+	}
+	for name, call := range map[string]func(ctx context.Context, s *dynamostore.Store) error{
+		"a batch": func(ctx context.Context, s *dynamostore.Store) error {
+			_, err := s.PutChunks(ctx, "charge#key", newVersion(), []byte("result"), at(0))
+			return err
+		},
+		"a list": func(ctx context.Context, s *dynamostore.Store) error {
+			for _, err := range s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Segments = 1 }) {
+				return err
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				if err := call(t.Context(), newStore(t, dynamostore.NewClient((&hangingWire{}).config()))); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+	t.Run("every try", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &hangingWire{always: true}
+			_, err := newStore(t, dynamostore.NewClient(w.config())).Get(t.Context(), "charge#key")
+			if err == nil || !strings.Contains(err.Error(), "no reply within 2s") || w.requests.Load() != 6 {
+				t.Errorf("got %v after %d requests", err, w.requests.Load())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := newStore(t, dynamostore.NewClient(w.config())).Get(ctx, "charge#key"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+		})
+	})
+}
+
+// hangingWire does not answer the first request, or any.
+type hangingWire struct {
+	wire
+	always bool
+}
+
+func (w *hangingWire) config() aws.Config {
+	cfg := w.wire.config()
+	cfg.HTTPClient = w
+	return cfg
+}
+
+func (w *hangingWire) Do(r *http.Request) (*http.Response, error) {
+	if w.requests.Add(1) == 1 || w.always {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return response(200, `{}`), nil
+}
+
+// The same over a real connection: the server reads the first request and never
+// answers it.
+func TestNewClient_ServerNeverAnswersTheFirstTry(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	end := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			<-end
+			return
+		}
+		io.WriteString(w, `{}`)
+	}))
+	defer server.Close()
+	defer close(end)
+	cfg := (&wire{}).config()
+	cfg.HTTPClient, cfg.BaseEndpoint = nil, aws.String(server.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	met, err := newStore(t, dynamostore.NewClient(cfg)).Insert(ctx, someRecord(), at(0))
+	if met != nil || err != nil || requests.Load() != 2 || ctx.Err() != nil {
+		t.Errorf("got %+v, %v after %d requests (%v)", met, err, requests.Load(), ctx.Err())
 	}
 }

@@ -20,15 +20,23 @@ import (
 //	return order, err
 //
 // A failed condition of an item is a [*ConditionError] with its index; nothing
-// was written then, and the handler says what that means: NotExecuted, Final,
-// or another try with another transaction. See [idempotent.Execution.Commit]
-// about the other errors, and about what may follow.
+// was written then, and the handler decides what that means: NotExecuted, Final,
+// or another try with another transaction. Every other refusal of DynamoDB
+// matches [idempotent.ErrNotApplied], too, and names the item or the tables and
+// what to do. It is a refusal only if no try before it stayed without an answer;
+// otherwise the transaction may have been applied. See
+// [idempotent.Execution.Commit] about such an error, and about what may follow.
+//
+// Each try is sent once, whatever the client's retries are set to. The store
+// repeats it with the same request token: as long as another writer is in the
+// way, and otherwise at most six times.
 //
 // There may be 99 items of 4 MB together, the record included; DynamoDB bills
 // two write units for each KB of each, and retries of the same request are free
 // of further effect for ten minutes. The items may be of any table in the same
-// account and region; the role needs their actions, and dynamodb:PutItem on the
-// table of the store.
+// account and region. The role needs dynamodb:PutItem, UpdateItem, DeleteItem or
+// ConditionCheckItem on the table of each item, as the item does, and
+// dynamodb:PutItem on the table of the store.
 func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) error {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {

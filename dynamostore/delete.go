@@ -56,7 +56,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		if len(failed.Item) == 0 {
-			return nil, driver.ErrNoRecord
+			return s.Get(ctx, id) // as for Replace: see standing
 		}
 		return decode(failed.Item)
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -79,6 +82,13 @@ func operationError(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		status := http.StatusBadRequest
+		if api.ErrorFault() == smithy.FaultServer {
+			status = http.StatusInternalServerError
+		}
+		err = &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status}}, Err: err}
+	}
 	return &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: err}
 }
 
@@ -113,7 +123,7 @@ func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemIn
 	defer f.mu.Unlock()
 	pk := pkOf(in.Key)
 	old := f.items[pk]
-	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld
+	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful
 	if err := refusal(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues, all); err != nil {
 		return nil, operationError("DeleteItem", err)
 	}

@@ -137,7 +137,7 @@ func (f *fakeDynamoDB) TransactWriteItems(ctx context.Context, in *dynamodb.Tran
 		if !holds {
 			cancelled = true
 			reasons[i].Code = aws.String("ConditionalCheckFailed")
-			if t.Put.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld {
+			if t.Put.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful {
 				reasons[i].Item = overTheWire(old)
 			}
 		}

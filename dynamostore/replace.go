@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -20,8 +21,25 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 	if err != nil || !refused {
 		return nil, err
 	}
-	if len(standing) == 0 {
-		return nil, driver.ErrNoRecord
-	}
-	return decode(standing)
+	return s.standing(ctx, r.ID, was, standing)
 }
+
+// standing returns the record that stood in the way of a write on the version
+// was. Such a write also fails if there is no record, and then DynamoDB returns
+// none; but an endpoint that ignores ReturnValuesOnConditionCheckFailure never
+// returns one. To take that for an absent record would be permission to run
+// again, and an error would leave a record that was deleted in doubt for ever.
+// So a consistent read decides.
+func (s *Store) standing(ctx context.Context, id driver.RecordID, was driver.Version, returned item) (*driver.Record, error) {
+	if len(returned) > 0 {
+		return decode(returned)
+	}
+	r, err := s.Get(ctx, id)
+	if err == nil && r.Version == was {
+		return nil, errContradiction
+	}
+	return r, err
+}
+
+// errContradiction: versions never recur, so the write should have succeeded.
+var errContradiction = errors.New("dynamostore: a write was refused and the record is the expected version; it was written at the same moment, or the endpoint ignores ReturnValuesOnConditionCheckFailure (an emulator or a proxy that is too old?)")

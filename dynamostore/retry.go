@@ -55,6 +55,18 @@ func (s *Store) pause(ctx context.Context, attempt int, happened string, err err
 	return nil
 }
 
+// waits waits until a call may be tried again, and reports whether it may: the
+// attempts are bounded, and a pause that the deadline would cut short does not
+// begin.
+func (s *Store) waits(ctx context.Context, attempt int) bool {
+	delay := conflictDelay(attempt)
+	deadline, ok := ctx.Deadline()
+	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
+		return false
+	}
+	return sleep(ctx, delay) == nil
+}
+
 // isConflict reports whether err is one of the two refusals that persist is
 // about (API reference, PutItem, Errors).
 func isConflict(err error) bool {

@@ -5,10 +5,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -32,19 +37,20 @@ const (
 // ErrCondition is matched by a [*ConditionError].
 var ErrCondition = errors.New("dynamostore: a condition of the transaction failed")
 
-// ConditionError says that one of the caller's items refused the transaction.
-// Nothing was written, and it matches [idempotent.ErrNotApplied], too.
+// ConditionError reports that the condition of one of the caller's items failed.
+// Nothing was written; it matches [idempotent.ErrNotApplied], too. Other refusals
+// are not conditions and are no ConditionError.
 type ConditionError struct {
 	Index int    // of the item among those given to Commit or CommitStep
-	Code  string // "ConditionalCheckFailed", or what else DynamoDB said of the item
-	// Item is what stands in the table, if the item asked for it with
+	Table string // of the item
+	// Item is what the table holds, if the item asked for it with
 	// ReturnValuesOnConditionCheckFailure.
 	Item map[string]types.AttributeValue
 	Err  error // the SDK's error
 }
 
 func (e *ConditionError) Error() string {
-	return fmt.Sprintf("dynamostore: item %d of the transaction was refused (%s); nothing was written", e.Index, e.Code)
+	return fmt.Sprintf("dynamostore: the condition of item %d of the transaction (table %q) failed; nothing was written", e.Index, e.Table)
 }
 
 // Is reports whether target is ErrCondition or idempotent.ErrNotApplied.
@@ -67,7 +73,7 @@ func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction 
 		if err != nil {
 			return nil, err
 		}
-		return s.transact(ctx, client, in)
+		return s.transact(ctx, client, in, &next, was)
 	}
 }
 
@@ -81,6 +87,11 @@ func (s *Store) transactInput(next *driver.Record, was driver.Version, items []t
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotApplied, err)
+	}
+	for i := range items {
+		if put := items[i].Put; put != nil && itemSize(put.Item) > maxItem {
+			return nil, fmt.Errorf("%w: item %d (table %q) has %d bytes; DynamoDB holds at most %d", driver.ErrNotApplied, i, aws.ToString(put.TableName), itemSize(put.Item), maxItem)
+		}
 	}
 	if n := len(items); n > maxTransactItems {
 		return nil, fmt.Errorf("%w: the transaction has %d items besides the record; DynamoDB takes %d", driver.ErrNotApplied, n, maxTransactItems)
@@ -120,62 +131,119 @@ func transactItemSize(t *types.TransactWriteItem) int {
 	return 0
 }
 
-// transact sends the request until DynamoDB does not refuse it for another
-// writer who is in the way, as [Store.persist] does for a single item.
-func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (*driver.Record, error) {
+// transact sends the request until DynamoDB accepts it, refuses it for good, or
+// the attempts or the context end. All tries carry the same token, so DynamoDB
+// applies at most one of them.
+//
+// Each try is a single attempt of the SDK: a retry inside the SDK would hide that
+// an earlier attempt had no answer, and its refusal would look definite although
+// the earlier attempt was applied. So a refusal proves that nothing was written
+// only if every earlier try was refused, too.
+func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput, next *driver.Record, was driver.Version) (*driver.Record, error) {
+	var unanswered error // of the latest try that may have been applied, or may still be
 	for attempt := 1; ; attempt++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		err := ctx.Err()
+		if err != nil {
+			return nil, notKnownToApply(in, attempt-1, err, unanswered)
 		}
-		_, err := client.TransactWriteItems(ctx, in)
+		sent, err := sendOnce(ctx, client, in)
 		if err == nil {
 			return nil, nil
 		}
-		cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
-		if ok {
-			if standing, judged, err := s.refusal(cancelled); judged {
-				return standing, err
-			}
-		} else if !isTransactConflict(err) {
-			return nil, s.explain("TransactWriteItems", err)
+		if sent && !isRefusal(err) {
+			unanswered = err
 		}
-		if err := s.pause(ctx, attempt, "another writer was in the way", err); err != nil {
-			return nil, s.explain("TransactWriteItems", err)
+		cancelled, _ := errors.AsType[*types.TransactionCanceledException](err)
+		if cancelled != nil && recordRefused(cancelled) {
+			standing, standingErr := s.standing(ctx, next.ID, was, cancelled.CancellationReasons[0].Item)
+			switch {
+			case unanswered == nil && standingErr != nil && !errors.Is(standingErr, driver.ErrNoRecord):
+				return nil, fmt.Errorf("%w: the record is another version, which cannot be read: %w", driver.ErrNotApplied, standingErr)
+			case unanswered == nil, standingErr == nil && standing.Version == next.Version:
+				return standing, standingErr
+			}
+			// An earlier try may have been applied, and replaced since.
+		}
+		if !s.worthRetrying(attempt, err, cancelled) || !s.waits(ctx, attempt) {
+			return nil, notKnownToApply(in, attempt, err, unanswered)
 		}
 	}
 }
 
-// refusal reads why a transaction was cancelled. It judges nothing where only
-// another writer was in the way: that passes.
-func (s *Store) refusal(cancelled *types.TransactionCanceledException) (standing *driver.Record, judged bool, err error) {
+// sendOnce sends the request in one attempt, whatever the client's own retryer
+// and AWS_MAX_ATTEMPTS say. It reports whether anything may have been sent: an
+// SDK client that fails before it uses its HTTP client has sent nothing.
+func sendOnce(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (sent bool, err error) {
+	noting := &notingClient{}
+	_, err = client.TransactWriteItems(ctx, in, func(o *dynamodb.Options) {
+		o.Retryer = aws.NopRetryer{}
+		if o.HTTPClient != nil {
+			noting.HTTPClient, o.HTTPClient = o.HTTPClient, noting
+		}
+	})
+	return noting.HTTPClient == nil || noting.used, err
+}
+
+// notingClient notes whether it was used.
+type notingClient struct {
+	dynamodb.HTTPClient
+	used bool
+}
+
+// Do sends the request.
+func (c *notingClient) Do(r *http.Request) (*http.Response, error) {
+	c.used = true
+	return c.HTTPClient.Do(r)
+}
+
+// isRefusal reports whether err is DynamoDB's definite refusal of a request. It
+// is not if DynamoDB says that the same token is at work or was used before, or
+// that it does not know what became of the request.
+func isRefusal(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode() {
+	case "TransactionInProgressException", "IdempotentParameterMismatchException",
+		"RequestTimeout", "RequestTimeoutException",
+		"UnknownError": // what the SDK calls an answer without a code: not DynamoDB's
+		return false
+	}
+	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+		status := response.HTTPStatusCode()
+		return status >= 400 && status < 500 && status != http.StatusRequestTimeout
+	}
+	return api.ErrorFault() == smithy.FaultClient
+}
+
+// recordRefused reports whether a transaction was cancelled because another
+// version of the record stands, or none.
+func recordRefused(cancelled *types.TransactionCanceledException) bool {
 	reasons := cancelled.CancellationReasons
-	if len(reasons) > 0 && aws.ToString(reasons[0].Code) == codeConditionFailed {
-		if len(reasons[0].Item) == 0 {
-			return nil, true, driver.ErrNoRecord
-		}
-		standing, err = decode(reasons[0].Item)
-		return standing, true, err
+	return len(reasons) > 0 && aws.ToString(reasons[0].Code) == codeConditionFailed
+}
+
+// worthRetrying reports whether a try that failed with err may succeed later. A
+// conflict is retried as by [Store.persist]. What else the SDK would retry is
+// tried as often as by [NewClient].
+func (s *Store) worthRetrying(attempt int, err error, cancelled *types.TransactionCanceledException) bool {
+	if cancelled != nil {
+		return !slices.ContainsFunc(cancelled.CancellationReasons, func(r types.CancellationReason) bool {
+			return !passes(aws.ToString(r.Code))
+		})
 	}
-	for i, reason := range reasons {
-		switch code := aws.ToString(reason.Code); {
-		case code == "" || code == "None" || passes(code):
-		case i == 0:
-			// Of the record itself: nothing that a retry would change.
-			return nil, true, fmt.Errorf("%w: %w", driver.ErrNotApplied, s.explain("TransactWriteItems", cancelled))
-		default:
-			return nil, true, &ConditionError{Index: i - 1, Code: code, Item: reason.Item, Err: cancelled}
-		}
-	}
-	return nil, false, nil
+	return isTransactConflict(err) ||
+		attempt < retryAttempts && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) == aws.TrueTernary
 }
 
 const codeConditionFailed = "ConditionalCheckFailed"
 
-// passes reports whether the reason of a cancellation is one that passes (API
-// reference, TransactWriteItems, cancellation reasons).
+// passes reports whether the reason of a cancellation is missing or one that
+// passes (API reference, TransactWriteItems, cancellation reasons).
 func passes(code string) bool {
 	switch code {
-	case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+	case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
 		return true
 	}
 	return false

@@ -1,11 +1,19 @@
 package dynamostore
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent"
@@ -42,5 +50,328 @@ func TestTransactInput_Size(t *testing.T) {
 	}
 	if n := transactItemSize(&types.TransactWriteItem{}); n != 0 {
 		t.Errorf("an item that says nothing has %d bytes", n)
+	}
+}
+
+// lossyWire answers the SDK's HTTP requests: the n-th with the n-th answer, and
+// all later ones with the last.
+type lossyWire struct {
+	answers []func(*http.Request) (*http.Response, error)
+	tokens  map[string]bool
+	sent    int
+}
+
+func (w *lossyWire) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, token, _ := strings.Cut(string(body), `"ClientRequestToken":"`)
+	token, _, _ = strings.Cut(token, `"`)
+	if w.tokens == nil {
+		w.tokens = map[string]bool{}
+	}
+	if token != "" { // of a transaction
+		w.tokens[token] = true
+	}
+	w.sent++
+	return w.answers[min(w.sent, len(w.answers))-1](r)
+}
+
+func answer(status int, body string) func(*http.Request) (*http.Response, error) {
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+}
+
+func refuse(code, more string) func(*http.Request) (*http.Response, error) {
+	return answer(http.StatusBadRequest, fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"no","Message":"no"%s}`, code, more))
+}
+
+func cancel(code string) func(*http.Request) (*http.Response, error) {
+	return refuse("TransactionCanceledException", fmt.Sprintf(`,"CancellationReasons":[{"Code":"None"},{"Code":%q,"Message":"no"}]`, code))
+}
+
+var (
+	lose   = func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
+	accept = answer(http.StatusOK, "{}")
+	hang   = func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	cutOff = answer(http.StatusOK, `{"Unfinished`)
+)
+
+// refusals are the answers by which DynamoDB refuses a transaction for good, or
+// for now.
+var refusals = map[string]func(*http.Request) (*http.Response, error){
+	"validation":              refuse("ValidationException", ""),
+	"missing table":           refuse("ResourceNotFoundException", ""),
+	"access denied":           refuse("AccessDeniedException", ""),
+	"unknown client":          refuse("UnrecognizedClientException", ""),
+	"expired token":           refuse("ExpiredTokenException", ""),
+	"bad signature":           refuse("InvalidSignatureException", ""),
+	"throttled":               refuse("ProvisionedThroughputExceededException", ""),
+	"throttling":              refuse("ThrottlingException", ""),
+	"over the limit":          refuse("RequestLimitExceeded", ""),
+	"collection":              refuse("ItemCollectionSizeLimitExceededException", ""),
+	"conflict":                refuse("TransactionConflictException", ""),
+	"cancelled: condition":    cancel("ConditionalCheckFailed"),
+	"cancelled: conflict":     cancel("TransactionConflict"),
+	"cancelled: throttling":   cancel("ThrottlingError"),
+	"cancelled: throughput":   cancel("ProvisionedThroughputExceeded"),
+	"cancelled: validation":   cancel("ValidationError"),
+	"cancelled: collection":   cancel("ItemCollectionSizeLimitExceeded"),
+	"cancelled: denied":       cancel("AccessDenied"),
+	"cancelled: record large": refuse("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ValidationError","Message":"Item size has exceeded the maximum allowed size"},{"Code":"None"}]`),
+	"cancelled: record gone":  refuse("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ConditionalCheckFailed"},{"Code":"None"}]`),
+	"cancelled: another record": refuse("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ConditionalCheckFailed","Item":{
+		"pk": {"S": "charge#key"}, "v": {"N": "1"}, "st": {"S": "C"}, "rec": {"S": "rerun"}, "att": {"N": "1"},
+		"own": {"B": "AAAAAAAAAAAAAAAAAAAAAA=="}, "wid": {"B": "CQAAAAAAAAAAAAAAAAAAAA=="},
+		"fp": {"B": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}},{"Code":"None"}]`),
+}
+
+// transactOver sends one transaction through an SDK client over the wire. The
+// client's own settings ask for many attempts.
+func transactOver(ctx context.Context, w *lossyWire, optFns ...func(*dynamodb.Options)) (*driver.Record, error) {
+	cfg := aws.Config{
+		Region:           "eu-central-1",
+		HTTPClient:       w,
+		RetryMaxAttempts: 50, // as AWS_MAX_ATTEMPTS sets it
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
+		}),
+	}
+	s, err := New(NewClient(cfg, optFns...), "once")
+	if err != nil {
+		return nil, err
+	}
+	r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Version: driver.Version{7}, Attempt: 1}
+	return s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{TableName: aws.String("orders"), Key: item{"id": text("o-1")}}}})(ctx, r, driver.Version{1})
+}
+
+// A first try that was applied, and whose reply was lost, is followed by a
+// refusal: that is never reported as a transaction that was not applied.
+func TestTransact_RefusalAfterALostReply(t *testing.T) {
+	t.Parallel()
+	for how, first := range map[string]func(*http.Request) (*http.Response, error){
+		"lost":     lose,
+		"hung":     hang,
+		"error":    answer(http.StatusInternalServerError, `{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}`),
+		"progress": refuse("TransactionInProgressException", ""),
+	} {
+		for name, then := range refusals {
+			t.Run(how+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){first, then}}
+					standing, err := transactOver(ctx, w)
+					if standing != nil || err == nil || w.sent < 2 || ctx.Err() != nil {
+						t.Fatalf("got %v, %v after %d requests", standing, err, w.sent)
+					}
+					for _, claim := range []error{driver.ErrNotApplied, driver.ErrNoRecord, driver.ErrTooLarge, ErrCondition} {
+						if errors.Is(err, claim) {
+							t.Errorf("%v matches %v", err, claim)
+						}
+					}
+					if !strings.HasPrefix(err.Error(), "dynamostore: it is not known whether the transaction was applied after ") {
+						t.Errorf("it says %v", err)
+					}
+					if len(w.tokens) != 1 {
+						t.Errorf("%d request tokens", len(w.tokens))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Every refusal that no try without an answer came before is definite, and takes
+// one attempt of the SDK per try, whatever the client is set to.
+func TestTransact_DefiniteRefusals(t *testing.T) {
+	t.Parallel()
+	for name, answer := range refusals {
+		for client, optFn := range map[string]func(*dynamodb.Options){
+			"as it is":       func(*dynamodb.Options) {},
+			"with a retryer": func(o *dynamodb.Options) { o.Retryer = retry.AddWithMaxAttempts(retry.NewStandard(), 9) },
+			"with attempts":  func(o *dynamodb.Options) { o.RetryMaxAttempts = 9 },
+		} {
+			t.Run(name+", "+client, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){answer}}
+					if strings.Contains(name, "gone") { // a read follows
+						w.answers = append(w.answers, accept)
+					}
+					standing, err := transactOver(t.Context(), w, optFn)
+					switch {
+					case strings.Contains(name, "another"):
+						if err != nil || standing.Version != (driver.Version{9}) {
+							t.Errorf("got %v, %v", standing, err)
+						}
+					case strings.Contains(name, "gone"):
+						if !errors.Is(err, driver.ErrNoRecord) {
+							t.Errorf("got %v", err)
+						}
+					case !errors.Is(err, driver.ErrNotApplied),
+						errors.Is(err, ErrCondition) != strings.Contains(name, "condition"),
+						errors.Is(err, driver.ErrTooLarge) != strings.Contains(name, "large"):
+						t.Errorf("got %v", err)
+					}
+					want := 1
+					switch {
+					case strings.Contains(name, "gone"):
+						want = 2
+					case strings.Contains(name, "conflict"), strings.HasPrefix(name, "cancelled: thr"):
+						want = 20
+					case strings.HasPrefix(name, "thr"), name == "over the limit":
+						want = 6
+					}
+					if w.sent != want {
+						t.Errorf("%d requests, want %d", w.sent, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What is answered without a refusal of DynamoDB leaves it open, however often.
+func TestTransact_Doubt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer func(*http.Request) (*http.Response, error)
+		sent   int
+	}{
+		"every reply lost":      {lose, 6},
+		"every try hangs":       {hang, 6},
+		"error 500":             {answer(500, `{}`), 6},
+		"error 503":             {answer(503, `<html>`), 6},
+		"a reply cut off":       {cutOff, 1},
+		"another request's":     {refuse("IdempotentParameterMismatchException", ""), 1},
+		"the same is at work":   {refuse("TransactionInProgressException", ""), 20},
+		"a time-out at a proxy": {answer(408, `{"__type":"Timeout"}`), 1},
+		"a proxy's refusal":     {answer(403, `<html>no</html>`), 1},
+		"a refusal of nothing":  {answer(403, `{}`), 1},
+		"a request timed out":   {refuse("RequestTimeout", ""), 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){c.answer}}
+				_, err := transactOver(t.Context(), w)
+				if err == nil || errors.Is(err, driver.ErrNotApplied) || w.sent != c.sent || !strings.Contains(err.Error(), "not known whether") {
+					t.Errorf("got %v after %d requests, want doubt after %d", err, w.sent, c.sent)
+				}
+			})
+		})
+	}
+}
+
+// A try without an answer is repeated, and the next one's success or own record
+// is the answer.
+func TestTransact_RetryAfterALostReply(t *testing.T) {
+	t.Parallel()
+	own := refuse("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ConditionalCheckFailed","Item":{
+		"pk": {"S": "charge#key"}, "v": {"N": "1"}, "st": {"S": "C"}, "rec": {"S": "rerun"}, "att": {"N": "1"},
+		"own": {"B": "AAAAAAAAAAAAAAAAAAAAAA=="}, "wid": {"B": "BwAAAAAAAAAAAAAAAAAAAA=="},
+		"fp": {"B": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}},{"Code":"None"}]`)
+	for _, first := range []func(*http.Request) (*http.Response, error){lose, hang, answer(500, "{}")} {
+		for _, then := range []func(*http.Request) (*http.Response, error){accept, own} {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){first, then}}
+				standing, err := transactOver(t.Context(), w)
+				if err != nil || standing != nil && standing.Version != (driver.Version{7}) || w.sent != 2 {
+					t.Errorf("got %v, %v after %d requests", standing, err, w.sent)
+				}
+				if took := time.Since(began); took > 2100*time.Millisecond {
+					t.Errorf("it took %s", took)
+				}
+			})
+		}
+	}
+}
+
+// What was never sent was not applied.
+func TestTransact_NeverSent(t *testing.T) {
+	t.Parallel()
+	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){accept}}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := transactOver(ended, w); !errors.Is(err, driver.ErrNotApplied) || !errors.Is(err, context.Canceled) {
+		t.Errorf("the context had ended: %v", err)
+	}
+	for name, optFn := range map[string]func(*dynamodb.Options){
+		"no credentials": func(o *dynamodb.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{}, errors.New("no credentials")
+			})
+		},
+		"no region": func(o *dynamodb.Options) { o.Region = "" },
+	} {
+		if _, err := transactOver(t.Context(), w, optFn); !errors.Is(err, driver.ErrNotApplied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := &Store{table: "once", client: NewClient(aws.Config{HTTPClient: w, Region: "eu-central-1"})}
+	r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
+	if _, err := s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{Key: item{"id": text("o-1")}}}})(t.Context(), r, driver.Version{}); !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "TableName") {
+		t.Errorf("an item without its table: %v", err)
+	}
+	if w.sent != 0 {
+		t.Errorf("%d requests were sent", w.sent)
+	}
+}
+
+// The context ends between two tries, or during one.
+func TestTransact_ContextEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers    []func(*http.Request) (*http.Response, error)
+		notApplied bool
+	}{
+		"after a conflict":      {[]func(*http.Request) (*http.Response, error){cancel("TransactionConflict")}, true},
+		"during a try":          {[]func(*http.Request) (*http.Response, error){hang}, false},
+		"after a lost reply":    {[]func(*http.Request) (*http.Response, error){lose}, false},
+		"after a hung try, too": {[]func(*http.Request) (*http.Response, error){hang, cancel("TransactionConflict")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				_, err := transactOver(ctx, &lossyWire{answers: c.answers})
+				if err == nil || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
+					t.Errorf("got %v", err)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(15*time.Millisecond, cancel)
+				_, err := transactOver(ctx, &lossyWire{answers: c.answers})
+				if err == nil || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
+					t.Errorf("cancelled: got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// optionsClient calls the options as a client may that is not the SDK's, with
+// nothing in them. What it does is not known.
+type optionsClient struct{ *dynamodb.Client }
+
+func (optionsClient) TransactWriteItems(_ context.Context, _ *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	for _, f := range optFns {
+		f(&dynamodb.Options{})
+	}
+	return nil, errors.New("something failed")
+}
+
+func TestTransact_AnotherClient(t *testing.T) {
+	t.Parallel()
+	s := &Store{table: "once", client: optionsClient{}}
+	r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
+	if _, err := s.transaction(nil)(t.Context(), r, driver.Version{}); err == nil || errors.Is(err, driver.ErrNotApplied) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -82,7 +83,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 		return "", dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
 	})
 	var refused *dynamostore.ConditionError
-	if !errors.As(err, &refused) || refused.Index != 1 || refused.Code != "ConditionalCheckFailed" || pkOf(refused.Item) != "o-2" {
+	if !errors.As(err, &refused) || refused.Index != 1 || refused.Table != "orders" || pkOf(refused.Item) != "o-2" {
 		t.Fatalf("got %+v", err)
 	}
 	for _, want := range []error{dynamostore.ErrCondition, idempotent.ErrNotApplied} {
@@ -90,7 +91,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 			t.Errorf("it is not %v", want)
 		}
 	}
-	if _, ok := errors.AsType[*types.TransactionCanceledException](err); !ok || !strings.Contains(err.Error(), "item 1 ") || errors.Is(err, idempotent.ErrStore) {
+	if _, ok := errors.AsType[*types.TransactionCanceledException](err); !ok || !strings.Contains(err.Error(), `item 1 of the transaction (table "orders")`) || errors.Is(err, idempotent.ErrStore) {
 		t.Errorf("it says %q", err)
 	}
 	if fake.items["o-1"] != nil {
@@ -111,7 +112,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 			}
 			return "", err
 		})
-		if want := map[bool]error{true: idempotent.ErrLeaseLost, false: idempotent.ErrStore}[name != "not to be read"]; !errors.Is(err, want) {
+		if want := map[bool]error{true: idempotent.ErrLeaseLost, false: idempotent.ErrNotApplied}[name != "not to be read"]; !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
@@ -133,88 +134,216 @@ func cancelled(codes ...string) error {
 	return e
 }
 
-// What passes is waited for, as with a single item, with one and the same
-// request; what does not pass ends it at once.
-func TestTransact_Retries(t *testing.T) {
+// What passes is waited for with one and the same request. What does not pass
+// ends it at once, and so does what passed too late: nothing was written then.
+func TestTransact_Refusals(t *testing.T) {
 	t.Parallel()
+	reason := func(code, message string, at int) error {
+		e := cancelled("None", "None", "None").(*types.TransactionCanceledException)
+		e.CancellationReasons[at] = types.CancellationReason{Code: aws.String(code), Message: aws.String(message)}
+		return e
+	}
 	for name, c := range map[string]struct {
-		err  error
-		ends error // nil: it is tried again, and succeeds
+		err   error
+		tries int // 1: it is not tried again
+		says  string
 	}{
-		"a conflict of an item":         {cancelled("None", "TransactionConflict"), nil},
-		"a conflict of the record":      {cancelled("TransactionConflict", "None"), nil},
-		"throttled":                     {cancelled("None", "ThrottlingError"), nil},
-		"out of throughput":             {cancelled("ProvisionedThroughputExceeded", "None"), nil},
-		"no reasons":                    {cancelled(), nil},
-		"reasons without a code":        {cancelled("", ""), nil},
-		"the same request is under way": {&types.TransactionInProgressException{}, nil},
-		"a conflict as an error":        {&types.TransactionConflictException{}, nil},
-		"an item is too large":          {cancelled("None", "ValidationError"), dynamostore.ErrCondition},
-		"the record is":                 {cancelled("ValidationError", "None"), idempotent.ErrNotApplied},
-		"anything else":                 {validation("no"), idempotent.ErrStore},
+		"a conflict of an item":    {reason("TransactionConflict", "", 2), 20, `after 20 tries: item 1 (table "orders"): TransactionConflict`},
+		"a conflict of the record": {reason("TransactionConflict", "", 0), 20, `the record (table "once"): TransactionConflict`},
+		"throttled":                {reason("ThrottlingError", "slow down", 1), 20, `item 0 (table "orders"): ThrottlingError: slow down`},
+		"out of throughput":        {reason("ProvisionedThroughputExceeded", "", 0), 20, "ProvisionedThroughputExceeded"},
+		"no reasons":               {cancelled(), 20, "gave no reason"},
+		"reasons without a code":   {cancelled("", ""), 20, "gave no reason"},
+		"a conflict as an error":   {&types.TransactionConflictException{}, 20, "TransactionConflictException"},
+		"throttled as a whole":     {&types.ProvisionedThroughputExceededException{}, 6, "after 6 tries: ProvisionedThroughputExceededException"},
+		"over the account's limit": {&types.RequestLimitExceeded{}, 6, "RequestLimitExceeded"},
+		"an item is too large":     {reason("ValidationError", "Item size to update has exceeded the maximum allowed size", 1), 1, `item 0 (table "orders"): ValidationError: Item size`},
+		"a collection is full":     {reason("ItemCollectionSizeLimitExceeded", "Collection size exceeded.", 2), 1, `item 1 (table "orders"): ItemCollectionSizeLimitExceeded: Collection`},
+		"an item is denied":        {reason("AccessDenied", "no", 1), 1, `item 0 (table "orders"): AccessDenied: no; the role needs dynamodb:PutItem`},
+		"the record is too large":  {reason("ValidationError", "Item size has exceeded the maximum allowed size", 0), 1, `the record (table "once"): ValidationError: Item size`},
+		"the record is refused":    {reason("ValidationError", "no", 0), 1, `the record (table "once"): ValidationError: no`},
+		"a missing table":          {&types.ResourceNotFoundException{}, 1, `at least one of these tables is missing in this account, region and endpoint: "once" (the record), "orders" (item 0, item 1)`},
+		"access denied":            {&smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}, 1, `AccessDeniedException: not authorized; the role needs dynamodb:PutItem on "once" (the record), dynamodb:PutItem on "orders" (item 0, item 1)`},
+		"expired credentials":      {&smithy.GenericAPIError{Code: "ExpiredTokenException", Message: "expired"}, 1, "ExpiredTokenException: expired"},
+		"the same item twice":      {validation("Transaction request cannot include multiple operations on one item"), 1, `write each item once, for example with one Update`},
+		"some item is too large":   {validation("Item size has exceeded the maximum allowed size"), 1, `the record itself is not too large; "once" (the record), "orders" (item 0, item 1)`},
+		"anything else":            {validation("no such path"), 1, `ValidationException: no such path; compare the items with the keys and expressions of their tables: "once"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake()
 				fake.refuse = func(operation string, n int) error {
-					if operation == "TransactWriteItems" && n < 3 {
+					if operation == "TransactWriteItems" {
 						return c.err
 					}
 					return nil
 				}
-				v, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-					err := dynamostore.Commit(ctx, "done", order("o-1"))
-					if c.ends != nil && fake.count("TransactWriteItems") != 1 {
-						t.Errorf("%d calls, want one", fake.count("TransactWriteItems"))
-					}
-					return "done", err
+				var got error
+				commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
+					got = dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
+					return "", got
 				})
-				switch {
-				case c.ends == nil && (v != "done" || err != nil || fake.count("TransactWriteItems") != 3):
-					t.Errorf("got %q, %v after %d calls", v, err, fake.count("TransactWriteItems"))
-				case name == "the record is" && errors.Is(err, dynamostore.ErrCondition):
-					t.Errorf("taken for an item: %v", err)
-				case c.ends != nil && !errors.Is(err, c.ends):
-					t.Errorf("got %v, want %v", err, c.ends)
-				case c.ends == idempotent.ErrStore && !strings.Contains(err.Error(), "TransactWriteItems on table"):
-					t.Errorf("the error does not say what failed: %v", err)
+				if n := fake.count("TransactWriteItems"); n != c.tries {
+					t.Errorf("%d tries, want %d", n, c.tries)
+				}
+				if !errors.Is(got, idempotent.ErrNotApplied) || errors.Is(got, dynamostore.ErrCondition) || !errors.Is(got, c.err) {
+					t.Errorf("got %v, want ErrNotApplied, not ErrCondition, and the cause", got)
+				}
+				if tooLarge := name == "the record is too large"; errors.Is(got, idempotent.ErrTooLarge) != tooLarge {
+					t.Errorf("it matches ErrTooLarge: %v", !tooLarge)
+				}
+				if !strings.Contains(got.Error(), c.says) || !strings.HasPrefix(got.Error(), "dynamostore: nothing was written: ") {
+					t.Errorf("it says\n%v\nwant\n%s", got, c.says)
+				}
+				if c.tries > 1 { // it passes in time
+					fake.refuse = func(operation string, n int) error {
+						if operation == "TransactWriteItems" && n < c.tries+3 {
+							return c.err
+						}
+						return nil
+					}
+					if v, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
+						return "done", dynamostore.Commit(ctx, "done", order("o-1"))
+					}); v != "done" || err != nil || fake.count("TransactWriteItems") != c.tries+3 {
+						t.Errorf("passing in time: %q, %v after %d tries", v, err, fake.count("TransactWriteItems")-c.tries)
+					}
 				}
 			})
 		})
 	}
 }
 
-// A conflict that does not pass is told in the end, and leaves it open.
-func TestTransact_GivesUp(t *testing.T) {
+// The message names the items that are certain to be one and the same.
+func TestTransact_SameItemTwice(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	key := item{"pk": &types.AttributeValueMemberS{Value: "o-1"}}
+	update := types.TransactWriteItem{Update: &types.Update{TableName: aws.String("orders"), Key: key}}
+	remove := types.TransactWriteItem{Delete: &types.Delete{TableName: aws.String("orders"), Key: key}}
+	check := types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{TableName: aws.String("orders"), Key: key}}
+	other := types.TransactWriteItem{Delete: &types.Delete{TableName: aws.String("invoices"), Key: key}}
+	recordKey := aKey()
+	record := types.TransactWriteItem{Delete: &types.Delete{TableName: aws.String(tableName), Key: item{"pk": &types.AttributeValueMemberS{Value: string(recordKey.RecordID())}}}}
+	for _, c := range []struct {
+		items []types.TransactWriteItem
+		says  string
+	}{
+		{[]types.TransactWriteItem{order("o-2"), update, remove}, `item 1 and item 2 are the same item of table "orders"`},
+		{[]types.TransactWriteItem{check, order("o-1")}, `item 0 and item 1 are the same item of table "orders"`},
+		{[]types.TransactWriteItem{record}, `the record and item 0 are the same item of table "once"`},
+		{[]types.TransactWriteItem{order("o-1"), order("o-1"), other, {}}, `the tables: "once" (the record), "orders" (item 0, item 1), "invoices" (item 2), "" (item 3)`},
+	} {
 		fake := newFake()
 		fake.refuse = func(operation string, n int) error {
 			if operation == "TransactWriteItems" {
-				return cancelled("None", "TransactionConflict")
+				return validation("Transaction request cannot include multiple operations on one item")
 			}
 			return nil
 		}
-		_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-			return "", dynamostore.Commit(ctx, "done", order("o-1"))
-		})
-		if !errors.Is(err, idempotent.ErrStore) || !strings.Contains(err.Error(), "another writer was in the way at each of") || fake.count("TransactWriteItems") != 20 {
-			t.Errorf("got %v after %d calls", err, fake.count("TransactWriteItems"))
-		}
-		_, err = commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
-			calls := fake.count("TransactWriteItems")
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			err := dynamostore.Commit(ctx, "done", order("o-1"))
-			if fake.count("TransactWriteItems") != calls {
-				t.Error("it was sent under a context that had ended")
+		commits(t, fake, recordKey, func(ctx context.Context) (string, error) {
+			err := dynamostore.Commit(ctx, "done", c.items...)
+			if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("it says %v, want %s", err, c.says)
 			}
 			return "", err
 		})
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+	}
+}
+
+// DynamoDB quotes some of the values that it refuses. The text does not.
+func TestTransact_TextHoldsNoValues(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	fake.refuse = func(operation string, n int) error {
+		if operation == "TransactWriteItems" {
+			return validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10")
 		}
+		return nil
+	}
+	commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
+		err := dynamostore.Commit(ctx, "done", types.TransactWriteItem{Update: &types.Update{
+			TableName: aws.String("orders"), Key: item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}},
+			ExpressionAttributeValues: item{":v": &types.AttributeValueMemberM{Value: item{
+				"list": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: "SECRET-VALUE"}}},
+				"set":  &types.AttributeValueMemberSS{Value: []string{"4242-SECRET"}},
+				"nums": &types.AttributeValueMemberNS{Value: []string{"4242"}},
+				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("SECRET")}},
+				"n":    &types.AttributeValueMemberN{Value: "10"},
+			}}},
+		}})
+		if text := err.Error(); strings.Contains(text, "SECRET") || strings.Contains(text, "4242") || !strings.Contains(text, "Input collection […, …] contains duplicates; …; …; 10") {
+			t.Errorf("it says %s", text)
+		}
+		return "", err
 	})
+}
+
+// A refusal without the record is not taken for an absent record: an endpoint
+// may ignore that the record was asked for.
+func TestNoRecordIsVerified(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	fake.forgetful = true
+	s := newStore(t, fake)
+	r := fullRecord()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	next := r
+	next.Version = newVersion()
+	if met, err := s.Replace(t.Context(), next, newVersion()); err != nil || met == nil || met.Version != r.Version {
+		t.Errorf("Replace: got %+v, %v, want the record that stands", met, err)
+	}
+	if met, err := s.Delete(t.Context(), r.ID, newVersion()); err != nil || met == nil || met.Version != r.Version {
+		t.Errorf("Delete: got %+v, %v, want the record that stands", met, err)
+	}
+	for what, call := range map[string]func() (*driver.Record, error){
+		"Replace": func() (*driver.Record, error) { return s.Replace(t.Context(), next, newVersion()) },
+		"Delete":  func() (*driver.Record, error) { return s.Delete(t.Context(), r.ID, newVersion()) },
+	} {
+		fake.refuse = func(operation string, n int) error {
+			if operation == "GetItem" {
+				return validation("no")
+			}
+			return nil
+		}
+		if met, err := call(); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
+			t.Errorf("%s, and the read fails: got %+v, %v", what, met, err)
+		}
+		fake.refuse = nil
+	}
+	// A refusal of the version that stands cannot be true.
+	fake.refuse = func(operation string, n int) error {
+		if operation == "PutItem" {
+			return &types.ConditionalCheckFailedException{}
+		}
+		return nil
+	}
+	if met, err := s.Replace(t.Context(), next, r.Version); met != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") {
+		t.Errorf("got %+v, %v", met, err)
+	}
+	fake.refuse = nil
+	delete(fake.items, string(r.ID))
+	if met, err := s.Replace(t.Context(), next, r.Version); met != nil || !errors.Is(err, idempotent.ErrNoRecord) || fake.count("GetItem") != 6 {
+		t.Errorf("no record: got %+v, %v after %d reads", met, err, fake.count("GetItem"))
+	}
+}
+
+// The same in a transaction.
+func TestTransact_NoRecordIsVerified(t *testing.T) {
+	t.Parallel()
+	fake, key := newFake(), aKey()
+	fake.forgetful = true
+	_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
+		fake.items[string(key.RecordID())]["wid"], fake.items[string(key.RecordID())]["own"] = aVersion(), aVersion()
+		err := dynamostore.Commit(ctx, "done", order("o-1"))
+		if fake.count("GetItem") != 1 || !errors.Is(err, idempotent.ErrLeaseLost) {
+			t.Errorf("got %v after %d reads", err, fake.count("GetItem"))
+		}
+		return "", err
+	})
+	if err == nil {
+		t.Error("it succeeded")
+	}
 }
 
 // The limits are looked at before anything is sent.
@@ -232,14 +361,15 @@ func TestTransact_Limits(t *testing.T) {
 		items []types.TransactWriteItem
 		fits  bool
 	}{
-		"99 items":         {many(99), true},
-		"100 items":        {many(100), false},
-		"ten of 380 KB":    {many(10, "a"), true},
-		"eleven of 380 KB": {many(11, "a"), false},
-		"an update":        {[]types.TransactWriteItem{{Update: &types.Update{Key: item{"pk": aVersion()}, ExpressionAttributeValues: item{":v": big}}}}, false},
-		"the key of one":   {[]types.TransactWriteItem{{Update: &types.Update{Key: key}}}, false},
-		"a deletion":       {[]types.TransactWriteItem{{Delete: &types.Delete{Key: key}}}, false},
-		"a check":          {[]types.TransactWriteItem{{ConditionCheck: &types.ConditionCheck{Key: key}}}, false},
+		"99 items":                 {many(99), true},
+		"100 items":                {many(100), false},
+		"ten of 380 KB":            {many(10, "a"), true},
+		"eleven of 380 KB":         {many(11, "a"), false},
+		"an update":                {[]types.TransactWriteItem{{Update: &types.Update{Key: item{"pk": aVersion()}, ExpressionAttributeValues: item{":v": big}}}}, false},
+		"the key of one":           {[]types.TransactWriteItem{{Update: &types.Update{Key: key}}}, false},
+		"a deletion":               {[]types.TransactWriteItem{{Delete: &types.Delete{Key: key}}}, false},
+		"a put of 400 KB and more": {[]types.TransactWriteItem{order("o-1"), {Put: &types.Put{TableName: aws.String("orders"), Item: item{"pk": aVersion(), "x": &types.AttributeValueMemberS{Value: strings.Repeat("x", 400<<10)}}}}}, false},
+		"a check":                  {[]types.TransactWriteItem{{ConditionCheck: &types.ConditionCheck{Key: key}}}, false},
 	} {
 		fake := newFake()
 		_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {

@@ -37,7 +37,6 @@ var equivalents = map[string]string{
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
 	"dynamostore.Store.transact: err != nil is never true":                                 "the client looks at the context too",
-	"dynamostore.Store.transact: err == nil is never true":                                 "no error explained is none",
 	"dynamostore.ScanningStore.Exhausted: r.Exhausted is always true":                      "the filter lets nothing else through",
 	"dynamostore.Store.list: e.err == nil && !still(&e.record) || found(e) is always true": "a list that nobody reads ends with its context",
 	"dynamostore.Store.listShard: !found(e) is never true":                                 "a list that nobody reads ends with its context",
