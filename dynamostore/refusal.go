@@ -44,7 +44,7 @@ func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unans
 		}
 		return &transactError{text, []error{unanswered, err}}
 	}
-	if cancelled != nil {
+	if t.placed(cancelled) {
 		for i, reason := range cancelled.CancellationReasons {
 			if aws.ToString(reason.Code) == codeConditionFailed && i > 0 {
 				return &ConditionError{Index: i - 1, Table: t.table(i), Item: reason.Item, Err: err}
@@ -65,6 +65,18 @@ func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unans
 // the next one.
 type transactItems dynamodb.TransactWriteItemsInput
 
+// placed reports whether the reasons of a cancellation stand in the order of the
+// items. DynamoDB Local sometimes gives a single reason for all of them.
+func (t *transactItems) placed(cancelled *types.TransactionCanceledException) bool {
+	return cancelled != nil && len(cancelled.CancellationReasons) == len(t.TransactItems)
+}
+
+// recordRefused reports whether a transaction was cancelled because another
+// version of the record stands, or none.
+func (t *transactItems) recordRefused(cancelled *types.TransactionCanceledException) bool {
+	return t.placed(cancelled) && aws.ToString(cancelled.CancellationReasons[0].Code) == codeConditionFailed
+}
+
 // place returns the table of item i, and the action that it needs.
 func (t *transactItems) place(i int) (table, action string) {
 	switch it := &t.TransactItems[i]; {
@@ -80,11 +92,8 @@ func (t *transactItems) place(i int) (table, action string) {
 	return "", "no action"
 }
 
-// table returns the table of item i, or "" if it has none or does not exist.
+// table returns the table of item i, or "" if it has none.
 func (t *transactItems) table(i int) string {
-	if i >= len(t.TransactItems) {
-		return ""
-	}
 	table, _ := t.place(i)
 	return table
 }
@@ -122,18 +131,24 @@ func (t *transactItems) reasons(cancelled *types.TransactionCanceledException) s
 		if code == "" || code == "None" {
 			continue
 		}
-		text := fmt.Sprintf("%s (table %q): %s", itemName(i), t.table(i), code)
+		text := code
 		if message := aws.ToString(reason.Message); message != "" {
 			text += ": " + t.withoutValues(message)
 		}
-		if strings.HasPrefix(code, "AccessDenied") && i < len(t.TransactItems) {
-			_, action := t.place(i)
-			text += "; the role needs " + action
+		if t.placed(cancelled) {
+			table, action := t.place(i)
+			text = fmt.Sprintf("%s (table %q): %s", itemName(i), table, text)
+			if strings.HasPrefix(code, "AccessDenied") {
+				text += "; the role needs " + action
+			}
 		}
 		all = append(all, text)
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		return "DynamoDB cancelled it and gave no reason"
+	case !t.placed(cancelled):
+		all = append(all, "DynamoDB does not say which item it is; the items: "+t.places(false))
 	}
 	return strings.Join(all, "; ")
 }
@@ -233,7 +248,7 @@ func within(key, attributes item) bool {
 
 // recordTooLarge reports whether DynamoDB refused the record for its size.
 func (t *transactItems) recordTooLarge(cancelled *types.TransactionCanceledException) bool {
-	return cancelled != nil && len(cancelled.CancellationReasons) > 0 && isItemSize(aws.ToString(cancelled.CancellationReasons[0].Message))
+	return t.placed(cancelled) && isItemSize(aws.ToString(cancelled.CancellationReasons[0].Message))
 }
 
 // say returns DynamoDB's code and message, or the text of an error that is not

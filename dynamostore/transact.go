@@ -154,7 +154,7 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 			unanswered = err
 		}
 		cancelled, _ := errors.AsType[*types.TransactionCanceledException](err)
-		if cancelled != nil && recordRefused(cancelled) {
+		if (*transactItems)(in).recordRefused(cancelled) {
 			standing, standingErr := s.standing(ctx, next.ID, was, cancelled.CancellationReasons[0].Item)
 			switch {
 			case unanswered == nil && standingErr != nil && !errors.Is(standingErr, driver.ErrNoRecord):
@@ -215,13 +215,6 @@ func isRefusal(err error) bool {
 		return status >= 400 && status < 500 && status != http.StatusRequestTimeout
 	}
 	return api.ErrorFault() == smithy.FaultClient
-}
-
-// recordRefused reports whether a transaction was cancelled because another
-// version of the record stands, or none.
-func recordRefused(cancelled *types.TransactionCanceledException) bool {
-	reasons := cancelled.CancellationReasons
-	return len(reasons) > 0 && aws.ToString(reasons[0].Code) == codeConditionFailed
 }
 
 // worthRetrying reports whether a try that failed with err may succeed later. A
