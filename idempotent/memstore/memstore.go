@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Store is an [driver.Store] in memory. Make one with [New]; it is safe
-// for concurrent use.
+// Store is a [driver.Store] in memory. The zero value is an empty store, as is
+// what [New] returns. It is safe for concurrent use.
 type Store struct {
 	mu      sync.Mutex
 	records map[driver.RecordID]*driver.Record
@@ -35,7 +35,7 @@ const (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{records: map[driver.RecordID]*driver.Record{}, sweepAt: firstSweep}
+	return &Store{}
 }
 
 // Insert writes r unless a record stands that has not expired at now.
@@ -49,6 +49,9 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*dr
 		return old.Clone(), nil
 	}
 	s.sweep(now)
+	if s.records == nil {
+		s.records = map[driver.RecordID]*driver.Record{}
+	}
 	mine := &r
 	s.records[r.ID] = mine.Clone()
 	return nil, nil

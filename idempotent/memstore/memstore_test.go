@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"testing"
 	"time"
 
@@ -16,6 +17,28 @@ var fixture = idempotenttest.Fixture{
 }
 
 func TestStore(t *testing.T) { idempotenttest.RunStore(t, fixture) }
+
+// The zero value is an empty store.
+func TestZeroStore(t *testing.T) {
+	t.Parallel()
+	var s memstore.Store
+	r := driver.Record{ID: idempotent.Key{Operation: "zero", Scope: "tenant", ID: "1"}.RecordID()}
+	if _, err := s.Get(t.Context(), r.ID); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("Get: %v", err)
+	}
+	if _, err := s.Replace(t.Context(), r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("Replace: %v", err)
+	}
+	for range s.Due(t.Context(), time.Now()) {
+		t.Error("something is due")
+	}
+	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	if _, err := s.Get(t.Context(), r.ID); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestExpiredRecordsAreDropped(t *testing.T) {
 	t.Parallel()
