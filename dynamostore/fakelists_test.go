@@ -66,8 +66,12 @@ func (f *fakeDynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...fu
 	if in.ReturnConsumedCapacity == types.ReturnConsumedCapacityTotal {
 		out.ConsumedCapacity = &types.ConsumedCapacity{CapacityUnits: aws.Float64(float64(len(read)) / 2)}
 	}
+	filter := aws.ToString(in.FilterExpression)
+	for placeholder, name := range in.ExpressionAttributeNames {
+		filter = strings.ReplaceAll(filter, placeholder, name)
+	}
 	for _, it := range read {
-		holds, err := conditionHolds(aws.ToString(in.FilterExpression), it, in.ExpressionAttributeValues)
+		holds, err := conditionHolds(filter, it, in.ExpressionAttributeValues)
 		if err != nil {
 			return nil, operationError("Scan", err)
 		}

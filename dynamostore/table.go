@@ -9,8 +9,8 @@ import (
 // The schema of the table, for infrastructure code that creates it. It is
 // fixed: functions of different versions share one table.
 //
-// None of the names used in expressions is a reserved word (developer guide,
-// "Reserved words in DynamoDB"), so expressions need no placeholders for names.
+// None of the names used in expressions but ttl is a reserved word (developer
+// guide, "Reserved words in DynamoDB"), so the others need no placeholders.
 const (
 	// PartitionKey is the table's only key attribute, a string: the record id.
 	PartitionKey = "pk"

@@ -50,6 +50,9 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
 		check: s.Check,
 		close: func() error { return nil },
+		purgeChunks: func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error) {
+			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.CountOnly = operations, countOnly })
+		},
 	}
 	if e.store.NoIndex {
 		o.records = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })

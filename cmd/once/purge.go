@@ -22,7 +22,7 @@ type purgeCmd struct {
 
 // Help is what once purge --help says besides the flags.
 func (*purgeCmd) Help() string {
-	return `It removes completed and retryable records that expired more than an hour ago, large results with them. Records that are in progress or unknown stay, as does one that somebody claims meanwhile. DynamoDB's time to live does the same within days, for nothing; this is for a table that has none, and for those who cannot wait.`
+	return `It removes completed and retryable records that expired more than an hour ago, large results with them, and pieces of large results that no record names; a table is read twice for that. Records that are in progress or unknown stay, as does one that somebody claims meanwhile. DynamoDB's time to live does the same within days, for nothing; this is for a table that has none, and for those who cannot wait.`
 }
 
 const (
@@ -59,6 +59,13 @@ func (c *purgeCmd) Run(ctx context.Context, e *env) error {
 			(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
 	})
 	m.end()
+	if err == nil {
+		end := e.now()
+		if !before.IsZero() && before.Before(end) {
+			end = before
+		}
+		p.chunks, err = o.purgeChunks(ctx, end, c.Operation, !c.Yes)
+	}
 	if c.Yes { // also of what an interrupted run has done
 		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
 	}
@@ -93,6 +100,7 @@ type purge struct {
 	mu      sync.Mutex
 	removed map[string]*purged // by operation
 	moved   int                // changed meanwhile
+	chunks  int                // pieces of large results that no record names
 	failed  error
 }
 
@@ -170,7 +178,7 @@ func (c *purgeCmd) print(e *env, p *purge) error {
 		rows = append(rows, []string{oneLine(name), grouped(of.Records), size(of.Bytes)})
 	}
 	if e.json {
-		return e.document(map[string]any{"removed": c.Yes, "records": p.total(), "changed_meanwhile": p.moved, "operations": operations})
+		return e.document(map[string]any{"removed": c.Yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
 	}
 	if len(rows) > 0 {
 		columns := []column{{title: "OPERATION", keep: 20, cut: cutEnd}, {title: "RECORDS", right: true}, {title: "RESULTS", right: true}}
@@ -181,6 +189,9 @@ func (c *purgeCmd) print(e *env, p *purge) error {
 	text := count(p.total(), "record") + " removed"
 	if !c.Yes {
 		text = count(p.total(), "record") + " would be removed; --yes removes them"
+	}
+	if p.chunks > 0 {
+		text += fmt.Sprintf("; %s of large results without a record too", count(p.chunks, "piece"))
 	}
 	if p.moved > 0 {
 		text += fmt.Sprintf("; %s changed meanwhile and stayed", count(p.moved, "record"))

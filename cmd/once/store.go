@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"time"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -38,7 +39,10 @@ type opened struct {
 	items func(ctx context.Context) int    // about how many there are to read; 0: unknown
 	who   func(ctx context.Context) string // as whom the store knows us
 	check func(ctx context.Context) error  // whether it can serve as a store
-	close func() error
+	// purgeChunks removes, or counts, pieces of large results that outlived
+	// their time and that no record names.
+	purgeChunks func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error)
+	close       func() error
 }
 
 // choose returns the table or the file that is meant: what the flags say, or

@@ -1,0 +1,104 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// Chunks past their time to live go if no record names them, and nothing else
+// does.
+func TestPurgeChunks(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	expires := at(1_700_000_000_000)
+	now := expires.Add(3 * time.Hour) // a chunk stays two hours longer than its record
+	chunks := func(id driver.RecordID, v driver.Version, expires time.Time) (count int) {
+		count, err := s.PutChunks(t.Context(), id, v, noise(2*chunkSize+1), expires)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	insert := func(r driver.Record) {
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+	}
+	named := someRecord()
+	named.State, named.Expires = driver.StateCompleted, expires
+	named.Chunks = driver.Chunks{Count: chunks(named.ID, named.Version, expires), Length: 1}
+	insert(named)
+	chunks(named.ID, newVersion(), expires) // of a write that lost against the one above
+	damaged := someRecord()
+	chunks(damaged.ID, damaged.Version, expires)
+	insert(damaged)
+	fake.items[string(damaged.ID)]["v"] = &types.AttributeValueMemberN{Value: "77"}
+	chunks("charge#gone", newVersion(), expires)
+	chunks("refund#gone", newVersion(), expires)
+	chunks("charge#fresh", newVersion(), now.Add(-2*time.Hour))
+	chunks("charge#forever", newVersion(), time.Time{})
+	foreign := item{"pk": &types.AttributeValueMemberS{Value: "charge#x#0"}, "part": &types.AttributeValueMemberB{}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
+	for _, key := range []string{"foreign", "a#b", "charge#x#00#0", "charge#x#" + strings.Repeat("00", 16) + "#00", "charge#x#" + strings.Repeat("00", 16) + "#x"} {
+		it := overTheWire(foreign)
+		it["pk"] = &types.AttributeValueMemberS{Value: key}
+		fake.items[key] = it
+	}
+	all := len(fake.items)
+	purge := func(want, left int, optFns ...func(*dynamostore.PurgeOptions)) {
+		t.Helper()
+		if n, err := s.PurgeChunks(t.Context(), now, optFns...); n != want || err != nil || len(fake.items) != left {
+			t.Errorf("%d chunks, %v, %d items are left; want %d, and %d left", n, err, len(fake.items), want, left)
+		}
+	}
+	purge(9, all, func(o *dynamostore.PurgeOptions) { o.CountOnly = true })
+	purge(3, all-3, func(o *dynamostore.PurgeOptions) { o.Operations, o.Segments = []string{"refund"}, 1 })
+	purge(6, all-9)
+	purge(0, all-9)
+	if _, err := s.GetChunks(t.Context(), named.ID, named.Version, named.Chunks.Count); err != nil {
+		t.Errorf("the named result: %v", err)
+	}
+	if _, err := s.GetChunks(t.Context(), damaged.ID, damaged.Version, 3); err != nil {
+		t.Errorf("the result of a record that cannot be read: %v", err)
+	}
+}
+
+func TestPurgeChunks_Errors(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
+		fake := newFake()
+		s := newStore(t, fake)
+		if _, err := s.PutChunks(t.Context(), "charge#gone", newVersion(), noise(10), at(1)); err != nil {
+			t.Fatal(err)
+		}
+		fake.refuse = func(o string, _ int) error {
+			if o == operation {
+				return validation("no")
+			}
+			return nil
+		}
+		if n, err := s.PurgeChunks(t.Context(), time.Now()); n != 0 || err == nil || !strings.Contains(err.Error(), operation+" on table") {
+			t.Errorf("%s: %d, %v", operation, n, err)
+		}
+	}
+	s := newStore(t, newFake())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = -1 }); err == nil {
+		t.Error("it took -1 segments")
+	}
+	if _, err := newStore(t, struct{ dynamostore.Client }{newFake()}).PurgeChunks(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "can Scan") {
+		t.Errorf("a client that cannot: %v", err)
+	}
+}
