@@ -45,6 +45,14 @@ func Drop(s *Store, keys [][]byte, now time.Time) (int, error) {
 // OpenError is what Open says about bbolt's error.
 func OpenError(path string, err error) error { return openError(path, time.Second, err) }
 
+// SyncDir makes Open call f in place of syncing the file's directory.
+func SyncDir(f func(dir string) error) func(*Options) { return func(o *Options) { o.syncDir = f } }
+
+// Explain is what s says about the error of a bbolt transaction.
+func Explain(s *Store, err error) error {
+	return s.transaction(func(func(*bbolt.Tx) error) error { return err }, nil)
+}
+
 // Remove deletes a record behind the store's back.
 func Remove(ctx context.Context, s *Store, id idempotent.RecordID) error {
 	return s.update(ctx, func(tx *bbolt.Tx) error {

@@ -28,6 +28,9 @@ type Options struct {
 	// KeepExpired makes Open leave expired records where they are: a tool that
 	// looks changes nothing. Default: Open drops them.
 	KeepExpired bool
+
+	// syncDir makes the entry of a new file durable; tests replace it.
+	syncDir func(dir string) error
 }
 
 // Store is an [driver.Store] in one file. Make one with [Open]; it is safe
@@ -65,7 +68,7 @@ const (
 // its directory must exist. It reads the whole file once, finds what is damaged,
 // and drops the records that expired more than an hour ago. The error says what is wrong with the file and what to do about it.
 func Open(path string, optFns ...func(*Options)) (*Store, error) {
-	var o Options
+	o := Options{syncDir: syncDir}
 	for _, f := range optFns {
 		f(&o)
 	}
@@ -77,18 +80,12 @@ func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	case o.LockTimeout == 0:
 		o.LockTimeout = time.Second
 	}
-	_, statErr := os.Stat(path)
 	db, err := openDB(path, o.LockTimeout)
 	if err != nil {
 		return nil, openError(path, o.LockTimeout, err)
 	}
 	s := &Store{path: path, db: db, write: make(chan struct{}, 1)}
-	if errors.Is(statErr, fs.ErrNotExist) {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err == nil {
-		err = s.prepare()
-	}
+	err = s.prepare(o.syncDir)
 	if err == nil && !o.KeepExpired {
 		_, err = s.Purge(context.Background(), time.Now())
 	}
@@ -119,10 +116,14 @@ func openDB(path string, lockTimeout time.Duration) (db *bbolt.DB, err error) {
 	})
 }
 
-// prepare makes the bucket in a new file.
-func (s *Store) prepare() error {
+// prepare makes the bucket in a new file, after the file's entry in its directory
+// is durable. A file without a bucket is new, or its creator died in between.
+func (s *Store) prepare(syncDir func(dir string) error) error {
 	found, err := s.check()
 	if err != nil || found {
+		return err
+	}
+	if err := syncDir(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	return s.update(context.Background(), func(tx *bbolt.Tx) error {
