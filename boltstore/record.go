@@ -179,7 +179,6 @@ func fields(r *driver.Record, rest *extra) []field {
 		text("rv", &r.ResultVersion),
 		duration("ret", &r.Retention),
 		duration("uret", &r.UnresolvedRetention),
-		duration("dret", &r.DownstreamRetention),
 		text("cdc", &r.Codec),
 		names("sn", &r.StepNames),
 		number("cn", &r.Chunks.Count), // another store's: here every result is in its record

@@ -42,7 +42,6 @@ func decode(it item) (*driver.Record, error) {
 
 		Retention:           d.duration(attrRetention),
 		UnresolvedRetention: d.duration(attrUnresolved),
-		DownstreamRetention: d.duration(attrDownstream),
 	}
 	d.fixed(attrOwner, r.Owner[:])
 	d.fixed(attrVersion, r.Version[:])

@@ -305,7 +305,6 @@ func fullRecord() driver.Record {
 	r.ReconcileAttempts = 2
 	r.Retention = 30 * 24 * time.Hour
 	r.UnresolvedRetention = 90 * 24 * time.Hour
-	r.DownstreamRetention = 7 * 24 * time.Hour
 	r.Codec = "gzip+json"
 	r.StepNames = []string{"reserve", "charge"}
 	r.OpenSince = at(1_700_000_000_400)

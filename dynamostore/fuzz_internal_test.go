@@ -21,7 +21,7 @@ var fuzzNames = []string{
 	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 	attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
 	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts,
-	attrRetention, attrUnresolved, attrDownstream, attrCodec, attrStepNames, attrOpenSince, attrSteps,
+	attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince, attrSteps,
 	stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult,
 	attrPart, "later",
 }
@@ -94,7 +94,7 @@ func fuzzSeeds(f *testing.F) {
 	large := done
 	large.Result, large.Chunks = nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}
 	stepped := claim
-	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention, stepped.DownstreamRetention = driver.Resume, time.Hour, time.Hour, time.Hour
+	stepped.Recovery, stepped.Retention, stepped.UnresolvedRetention = driver.Resume, time.Hour, time.Hour
 	stepped.Codec, stepped.StepNames, stepped.OpenSince = "gzip+json", []string{"own", "fp"}, at(1)
 	stepped.Steps = []driver.StepRecord{
 		{Name: "own", Finished: true, Attempt: 1, At: at(1), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},

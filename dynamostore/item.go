@@ -48,7 +48,6 @@ const (
 	attrResultVersion     = "rv"
 	attrRetention         = "ret"  // in milliseconds, as the next two
 	attrUnresolved        = "uret" // the retention of an unresolved record
-	attrDownstream        = "dret" // the retention of downstream keys
 	attrCodec             = "cdc"
 	attrStepNames         = "sn"
 	attrOpenSince         = "os"
@@ -62,7 +61,7 @@ const (
 )
 
 // attributeCount is how many attributes this version knows.
-const attributeCount = 32
+const attributeCount = 31
 
 // known reports whether this version writes the attribute name itself.
 func known(name string) bool {
@@ -70,7 +69,7 @@ func known(name string) bool {
 	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrResultVersion, attrRetention, attrUnresolved, attrDownstream, attrCodec, attrStepNames, attrOpenSince,
+		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince,
 		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrSteps, attrReconcileAttempts:
 		return true
 	}
@@ -97,7 +96,7 @@ func encode(r *driver.Record) (item, error) {
 		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
 	case r.Chunks != (driver.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
 		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
-	case min(r.Retention, r.UnresolvedRetention, r.DownstreamRetention) < 0:
+	case min(r.Retention, r.UnresolvedRetention) < 0:
 		return nil, errors.New("dynamostore: the record has a retention below zero")
 	case slices.Contains(r.StepNames, ""):
 		return nil, errors.New("dynamostore: a step that the record declares has no name")
@@ -122,7 +121,6 @@ func encode(r *driver.Record) (item, error) {
 	putText(it, attrResultVersion, r.ResultVersion)
 	putDuration(it, attrRetention, r.Retention)
 	putDuration(it, attrUnresolved, r.UnresolvedRetention)
-	putDuration(it, attrDownstream, r.DownstreamRetention)
 	putText(it, attrCodec, r.Codec)
 	putText(it, attrRef, r.Ref)
 	putText(it, attrRequestID, r.RequestID)

@@ -67,7 +67,6 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`cl N 500000`,
 		`cn N 2`,
 		`ct N 1700000000001`,
-		`dret N 604800000`,
 		`dt N 1700000001500`,
 		`enc S "json"`,
 		`exp N 1700086400001`,
@@ -212,7 +211,7 @@ func TestItem_RoundTrip(t *testing.T) {
 		{"version of zeroes", func(r *driver.Record) { r.Version = driver.Version{} }},
 		{"fingerprint of zeroes", func(r *driver.Record) { r.Fingerprint = idempotent.Fingerprint{} }},
 		{"the longest retentions", func(r *driver.Record) {
-			r.Retention, r.UnresolvedRetention, r.DownstreamRetention = longest, longest, longest
+			r.Retention, r.UnresolvedRetention = longest, longest
 		}},
 		{"in 1970", func(r *driver.Record) { r.Created = at(0) }},
 		{"before 1970", func(r *driver.Record) { r.Created = at(-1) }},
@@ -267,7 +266,6 @@ func TestItem_RefusesToWrite(t *testing.T) {
 		{"chunks of a length below zero", "Chunks", func(r *driver.Record) { r.Chunks.Length = -1 }},
 		{"a retention below zero", "retention", func(r *driver.Record) { r.Retention = -1 }},
 		{"an unresolved retention below zero", "retention", func(r *driver.Record) { r.UnresolvedRetention = -1 }},
-		{"a downstream retention below zero", "retention", func(r *driver.Record) { r.DownstreamRetention = -1 }},
 		{"a declared step without a name", "declares", func(r *driver.Record) { r.StepNames = []string{"charge", ""} }},
 		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
 	} {
@@ -343,7 +341,6 @@ func TestItem_Damaged(t *testing.T) {
 		{"ret", s(secret), "is not a number"},
 		{"ret", n("0"), "is not a length of time"},
 		{"uret", n("-1"), "is not a length of time"},
-		{"dret", n("9223372036855"), "is not a length of time"},
 		{"cdc", b(secret), "is not a string"},
 		{"sn", s(secret), "is not a list of names"},
 		{"sn", &types.AttributeValueMemberL{}, "is not a list of names"},

@@ -106,11 +106,11 @@ var timeScenarios = []scenario{
 	}},
 	// Nothing is at work once the handler has returned: a short lock for each key.
 	{"FM18_ShortRetentionIsHonoured", func(l *lab) {
-		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, time.Second }
+		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, lease / 2 }
 		l.worker(short).wantRuns("ch_1")
-		l.clock.Advance(999 * time.Millisecond)
+		l.clock.Advance(lease / 4)
 		l.worker(short).wantReplay("ch_1")
-		l.clock.Advance(time.Millisecond)
+		l.clock.Advance(lease / 4)
 		l.worker(short).wantRuns("ch_2")
 	}},
 	// F42: no request leaves unknown, however late.
