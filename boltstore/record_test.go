@@ -306,15 +306,15 @@ func TestEveryFieldSet(t *testing.T) {
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*driver.Record){
-		"a retention below zero":           func(r *driver.Record) { r.Retention = -1 },
-		"a declared step without a name":   func(r *driver.Record) { r.StepNames = []string{"pay", ""} },
-		"an unknown state":                 func(r *driver.Record) { r.State = 99 },
-		"an unknown mode":                  func(r *driver.Record) { r.Steps[0].Mode = 99 },
-		"an unknown source":                func(r *driver.Record) { r.Steps[0].By = 99 },
-		"a source without a result":        func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].Encoding = false, "" },
-		"a result without an encoding":     func(r *driver.Record) { r.Steps[0].Encoding = "" },
-		"an encoding without a result":     func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].By = false, 0 },
-		"a step that nobody gave its name": func(r *driver.Record) { r.Steps[0].Name = "" },
+		"a retention below zero":         func(r *driver.Record) { r.Retention = -1 },
+		"a declared step without a name": func(r *driver.Record) { r.StepNames = []string{"pay", ""} },
+		"an unknown state":               func(r *driver.Record) { r.State = 99 },
+		"an unknown mode":                func(r *driver.Record) { r.Steps[0].Mode = 99 },
+		"an unknown source":              func(r *driver.Record) { r.Steps[0].By = 99 },
+		"a source without a result":      func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].Encoding = false, "" },
+		"a result without an encoding":   func(r *driver.Record) { r.Steps[0].Encoding = "" },
+		"an encoding without a result":   func(r *driver.Record) { r.Steps[0].Finished, r.Steps[0].By = false, 0 },
+		"a step without a name":          func(r *driver.Record) { r.Steps[0].Name = "" },
 	} {
 		r := record(1, at)
 		r.Steps = []driver.StepRecord{{Name: "pay", Finished: true, By: driver.StepByRun, Encoding: "json", Result: []byte("1")}}

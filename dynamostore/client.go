@@ -29,8 +29,10 @@ const (
 const (
 	// itemTry is for calls about one item and for transactions. DynamoDB answers
 	// these within milliseconds, and within some hundreds where a small function
-	// opens its first connection.
-	itemTry = 2 * time.Second
+	// opens its first connection. An engine on a busy machine stalls for seconds,
+	// and a retry then only adds to its load; a deadline that is near shortens the
+	// time-out anyway.
+	itemTry = 5 * time.Second
 	// bulkTry is for everything else: a batch moves up to 16 MB, and changes to
 	// a table take their time.
 	bulkTry = 20 * time.Second
@@ -48,7 +50,7 @@ const (
 // about half a second of pauses. Which errors are retried is the SDK's choice.
 //
 // Each attempt has a time-out, so that one reply that never comes does not use
-// up the time of the others: 2 s for calls about one item and for transactions,
+// up the time of the others: 5 s for calls about one item and for transactions,
 // 20 s for batches, lists, calls about tables and requests above 1 MB. No
 // attempt gets more than half of the time that the context has left, unless
 // that is less than 250 ms. Retrying a write is safe: a store recognises its
