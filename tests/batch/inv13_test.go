@@ -184,7 +184,7 @@ func (w *world) reconcile() {
 			if w.clock.Now().Before(r.LeaseEnd) {
 				continue // it is dead, and the guard cannot know
 			}
-			evidence = idempotent.ProvenNotExecuted()
+			evidence = idempotent.ProvenNotExecuted(r.Token())
 			w.retryable[string(r.ID)]++
 			w.seen.Add("not executed", 1)
 		}

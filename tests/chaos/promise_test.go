@@ -262,7 +262,7 @@ func resolution(r driver.Record, said string) idempotent.Resolution {
 
 // provenNotExecuted is the evidence that the attempt which r shows had no
 // effect and will have none.
-func provenNotExecuted(driver.Record) idempotent.Resolution {
+func provenNotExecuted(r driver.Record) idempotent.Resolution {
 	return idempotent.ProvenNotExecuted(r.Token())
 }
 

@@ -76,7 +76,7 @@ func (p *provider) resolve(_ context.Context, r driver.Record) (idempotent.Resol
 	if r.State == driver.StateRetryable {
 		return idempotent.Later(0), nil // its client will be back
 	}
-	return idempotent.ProvenNotExecuted(), nil
+	return idempotent.ProvenNotExecuted(r.Token()), nil
 }
 
 // pay makes the effect happen.
