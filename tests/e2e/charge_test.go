@@ -143,7 +143,7 @@ func TestKillAfterCompletion(t *testing.T) {
 func TestKillWhileTheProviderWorks(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {
-		p := start(t, t.TempDir(), append(env, "TIMEOUT=3s")...)
+		p := start(t, t.TempDir(), append(env, "TIMEOUT=6s")...)
 		broken := make(chan reply, 1)
 		go func() { broken <- p.post(key, slow) }()
 		eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 1 })

@@ -16,8 +16,8 @@ const afterthought = 30 * time.Second
 
 // Reconcile returns the [idempotent.ResolveFunc] of charges, for a reconciler on
 // a schedule: it asks the provider for the charge that was made under the
-// record's downstream key. That there is none it says of the attempt that the
-// record showed before it asked.
+// record's downstream key. If there is none, its evidence names the attempt that
+// the record showed before it asked.
 func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 	return func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
 		charge, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))

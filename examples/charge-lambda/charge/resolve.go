@@ -10,8 +10,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Resolver finds out what became of a charge that nobody knows about. It is
-// safe for concurrent use.
+// Resolver finds out what became of a charge whose outcome is unknown. It is safe
+// for concurrent use.
 type Resolver struct {
 	Guard    *idempotent.Guard
 	Store    driver.Store // the guard's
