@@ -18,19 +18,22 @@ type stepRun struct {
 	mode      StepMode
 	shape     string             // of the result's type
 	before    *driver.StepRecord // what an earlier run left
+	// foreign: the effect is at a provider, which knows the step by its downstream
+	// key. A transaction leaves its own mark in the record instead.
+	foreign bool
 }
 
 // beginStep prepares to run a step: it returns what is recorded of it, or the
 // step, which counts as begun from then on and, if it may run only once, is
 // marked so in the store.
-func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
+func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, foreign bool, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if err := e.checkStep(ctx, name, o, result); err != nil {
 		return nil, nil, err
 	}
-	s = &stepRun{execution: e, name: name, mode: o.Mode, shape: shapeOf(result)}
+	s = &stepRun{execution: e, name: name, mode: o.Mode, shape: shapeOf(result), foreign: foreign}
 	if recorded, err = e.enterStep(s); err != nil || recorded != nil {
 		return nil, recorded, err
 	}
@@ -86,7 +89,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 			return &before, nil
 		}
 	}
-	if e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
+	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
 			"may have begun at %s, and the provider may have forgotten its downstream key since (Options.DownstreamRetention); "+
 				"ask the provider what became of it and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})

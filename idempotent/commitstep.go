@@ -13,7 +13,7 @@ import (
 // recorded into it.
 func (e *Execution) commitStep(ctx context.Context, name string, v any, write Transaction) error {
 	value := reflect.ValueOf(v).Elem()
-	s, recorded, err := e.beginStep(ctx, name, StepOptions{}, value.Type())
+	s, recorded, err := e.beginStep(ctx, name, StepOptions{}, false, value.Type())
 	switch {
 	case err != nil:
 		return err

@@ -367,6 +367,9 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		if row.runs {
 			continue
 		}
+		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.Is(err, idempotent.ErrUnresolved) {
+			t.Errorf("%s: a retry gets %v", name, err)
+		}
 		// Evidence that nothing is open lets it run with its key anew.
 		w.clock.Advance(time.Hour)
 		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(w.record(t).Token())); err != nil {
@@ -377,5 +380,27 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		}); err != nil || out.Value != "ch_1" {
 			t.Errorf("%s: after the evidence: %q, %v", name, out.Value, err)
 		}
+	}
+}
+
+// A step's transaction has no downstream key: it runs however late.
+func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	declare := resume("charge", "order")
+	w.dies(t, declare, func(context.Context) {})
+	w.clock.Advance(48 * time.Hour)
+	g := w.guard(t, declare)
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "charge", forbidden(t)); err != nil {
+			return "", err
+		}
+		return idempotent.CommitStep(ctx, "order", "booked", w.Replace)
+	})
+	if err != nil || out.Value != "booked" {
+		t.Errorf("got %q, %v", out.Value, err)
 	}
 }

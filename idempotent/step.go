@@ -67,7 +67,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	for _, f := range optFns {
 		f(&o)
 	}
-	s, recorded, err := e.beginStep(ctx, name, o, reflect.TypeFor[T]())
+	s, recorded, err := e.beginStep(ctx, name, o, true, reflect.TypeFor[T]())
 	switch {
 	case err != nil:
 		return v, err
