@@ -125,6 +125,9 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if known, ok := o.operations[operation]; ok { // added while this goroutine waited
+		return known
+	}
 	if len(o.operations) >= maxOperations {
 		return metric.WithAttributeSet(attribute.NewSet(OperationKey.String("other")))
 	}
