@@ -106,7 +106,7 @@ var timeScenarios = []scenario{
 	}},
 	// Nothing is at work once the handler has returned: a short lock for each key.
 	{"FM18_ShortRetentionIsHonoured", func(l *lab) {
-		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, lease / 2 }
+		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, lease/2 }
 		l.worker(short).wantRuns("ch_1")
 		l.clock.Advance(lease / 4)
 		l.worker(short).wantReplay("ch_1")
