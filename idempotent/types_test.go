@@ -54,7 +54,8 @@ type (
 		memo  int `json:"-"`
 		_     [4]byte
 		noLock
-		mu sync.Mutex `json:"-"`
+		none struct{}
+		mu   sync.Mutex `json:"-"`
 	}
 	noLock          struct{}
 	level           string
@@ -79,6 +80,21 @@ func (o *optional[T]) UnmarshalJSON(b []byte) error {
 func (o ownOfBoth) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Time, o.Note}) }
 func (o *ownOfBoth) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&o.Time, &o.Note})
+}
+
+// Sums needs an address to be encoded.
+type Sums struct{ N big.Int }
+
+type behind struct{ *Sums }
+
+type left struct {
+	noLock
+	A int
+}
+
+type right struct {
+	noLock
+	B int
 }
 
 // wrapRequest returns what Wrap panics with for requests of type Req.
@@ -111,6 +127,7 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 		"tag over a field's name":   {wrap[tagWins](g), wrapRequest[tagWins](g), `same JSON name "B"`, false},
 		"embeds itself":             {wrap[ring](g), wrapRequest[ring](g), "embeds itself", false},
 		"encoding of an embedded":   {wrap[stamped](g), wrapRequest[stamped](g), "MarshalJSON of an embedded field", false},
+		"of one of two embedded":    {wrap[twoEmbedded](g), wrapRequest[twoEmbedded](g), "MarshalJSON of an embedded field", false},
 		"further down":              {wrap[deeper](g), wrapRequest[deeper](g), "MarshalJSON of an embedded field", false},
 		"pointer method in a map":   {wrap[map[string]big.Int](g), wrapRequest[map[string]big.Int](g), "map of *big.Int", false},
 		"the same, in a struct":     {wrap[map[int][2]struct{ N big.Int }](g), wrapRequest[map[int][2]struct{ N big.Int }](g), "map of *big.Int", false},
@@ -130,10 +147,12 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 		}](g), `tag ",string" does not work`, false},
 
 		"embedded pointer, unexported": {wrap[byPointer](g), wrapRequest[byPointer](g), "embedded pointer to an unexported struct", true},
+		"the same, further down":       {wrap[struct{ *behind }](g), wrapRequest[struct{ *behind }](g), "embedded pointer to an unexported struct", true},
 		"encoding of a nil pointer":    {wrap[pointed](g), wrapRequest[pointed](g), "nil when a replay is decoded", true},
 		"marshals only":                {wrap[onlyMarshals](g), wrapRequest[onlyMarshals](g), "no UnmarshalJSON", true},
 		"unmarshals only":              {wrap[unreadable](g), wrapRequest[unreadable](g), "no MarshalJSON", true},
 		"unmarshals text only":         {wrap[level](g), wrapRequest[level](g), "no MarshalText", true},
+		"keys read only":               {wrap[map[pointerKey]int](g), wrapRequest[map[pointerKey]int](g), "has to have a value receiver", true},
 		"keys read in another way":     {wrap[map[level]int](g), wrapRequest[map[level]int](g), "read with UnmarshalText", true},
 		"an event of S3":               {wrap[events.S3Event](g), wrapRequest[events.S3Event](g), "S3Object has UnmarshalJSON", true},
 	} {
@@ -145,6 +164,18 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 		}
 	}
 }
+
+// twoEmbedded is encoded as its time.
+type twoEmbedded struct {
+	time.Time
+	inner
+}
+
+// pointerKey is a number as a key, and read as text.
+type pointerKey int
+
+func (k *pointerKey) MarshalText() ([]byte, error) { return []byte("key"), nil }
+func (k *pointerKey) UnmarshalText([]byte) error   { return nil }
 
 // wholeNumber encodes itself as a number.
 type wholeNumber int
@@ -183,6 +214,14 @@ func TestWrapTakesOrdinaryTypes(t *testing.T) {
 			N *int64 `json:",string,omitempty"`
 		}](g), wrapRequest[struct {
 			N bool `json:",string"`
+		}](g)},
+		"pointers in a map": {wrap[map[string]struct{ *Sums }](g), wrapRequest[map[string]struct{ *Sums }](g)},
+		"embedded twice": {wrap[struct {
+			left
+			right
+		}](g), wrapRequest[struct {
+			left
+			right
 		}](g)},
 		"recursion":      {wrap[recursive](g), wrapRequest[recursive](g)},
 		"HTTP events":    {wrap[events.APIGatewayV2HTTPResponse](g), wrapRequest[events.APIGatewayV2HTTPRequest](g)},
@@ -260,6 +299,8 @@ func TestFirstAndReplayEncodeToEqualBytes(t *testing.T) {
 	}
 	kept, keptAgain := twice(t, optional[int]{7, true})
 	same(kept, keptAgain)
+	generic, genericAgain := twice[any](t, onlyMarshals{}) // any decodes what encodes itself
+	same(generic, genericAgain)
 	mixed, mixedAgain := twice(t, struct {
 		Any any
 		Own optional[int]
