@@ -14,9 +14,12 @@ CONSTANTS
   Policy,     \* "Reconcile" | "Resume" | "Rerun": the declared Recovery
   Redeployed, \* the attempts of code that declares Reconcile instead of Policy
   Step,       \* "none" | "AtLeastOnce" | "AtMostOnce": the effect is inside a Step (Resume)
-  Commit,     \* TRUE: the effect is a DynamoDB write in the transaction of the completion
+  Commit,     \* "no" | "alone": the effect is a DynamoDB write in the transaction of the completion, or of the
+              \* Step | "after": a call to a provider comes first, then the transaction of the completion
+  Tries,      \* how many transactions of one run may be in doubt at a time
   Dedupe,     \* TRUE: the provider honours DownstreamKey
   Stalled,    \* TRUE: a worker can outlive its lease (SIGSTOP, a platform that does not kill)
+  Long,       \* the attempts that declare a retention longer than requests are repeated
   Drop,       \* the clauses taken out: {} is the protocol, everything else a mutant
   None
 
@@ -37,14 +40,21 @@ Has(clause)  == clause \notin Drop
 Token(a)     == IF Has("token") THEN a ELSE "request id"
 Fp(a)        == IF a \in Other THEN 2 ELSE 1
 Recovery(a)  == IF a \in Redeployed THEN "Reconcile" ELSE Policy
+Keep(a)      == IF a \in Long THEN "long" ELSE "short"
+Foreign      == IF Policy = "Reconcile" THEN "Resume" ELSE "Reconcile"   \* what the guard of a sweeper declares
+Tx           == Commit # "no" /\ Step = "none"                           \* the completion is a transaction
+TxStep       == Commit # "no" /\ Step # "none"                           \* the step is one
 Gone         == {"idle", "done", "dead"}
 Waiting      == {"claim", "checkpoint", "settle"}
 Happened     == {"landed", "deduped", "twice"}
 Awaited      == {want[a] : a \in {x \in Attempts : pc[x] \in Waiting}}
 
 ------------------------------------------------------------ \* The record
-\* As Record in record.go. st: I in_progress, C completed, R retryable, U unknown. lease: the attempt whose
-\* lease it is. step: None | the attempt that started an AtMostOnce step | "done". past: Expires <= now.
+\* As Record in driver/record.go. st: I in_progress, C completed, R retryable, U unknown. lease: the attempt whose
+\* lease it is. recovery and keep: what the attempt declared that claimed it. step: None | the attempt that started an
+\* AtMostOnce step | who finished it: "done" by a run, "evidence". open: OpenSince is set because a run has ended
+\* whose unfinished step may have had an effect; false once the step is finished. (The code sets OpenSince at the claim,
+\* and an owner that began nothing takes it back.) past: Expires <= now.
 \* gen and by (who wrote it: an attempt, "sweeper" for an ended lease, "resolver") are history, like Reason:
 \* no condition and no decision reads them.
 
@@ -59,9 +69,14 @@ Wid(who, st) ==
   IN IF Has("fresh") THEN <<who, st, CHOOSE k \in 1..99 : free(k) /\ \A j \in 1..(k-1) : ~free(j)>> ELSE <<who>>
 
 Blank == [st |-> "I", own |-> None, wid |-> None, att |-> 0, fp |-> 0, lease |-> None, recovery |-> None,
-          res |-> None, step |-> None, past |-> FALSE, gen |-> 0, by |-> None]
+          keep |-> "short", res |-> None, step |-> None, open |-> FALSE, past |-> FALSE, gen |-> 0, by |-> None]
+Finished(r) == r.step \in {"done", "evidence"}
+\* A run that reported nothing may have begun a step: the record stays due under Resume.
+Opened(r) == r.recovery = "Resume" /\ ~Finished(r) /\ Has("stayDue")
 Claimed(r, a) == [r EXCEPT !.st = "I", !.own = Token(a), !.wid = Wid(a, "I"), !.att = @ + 1, !.fp = Fp(a), !.lease = a,
                            !.recovery = IF r.att = 0 \/ Has("ownPromise") THEN Recovery(a) ELSE @,
+                           !.keep = IF r.att = 0 \/ Has("ownPromise") THEN Keep(a) ELSE @,
+                           !.open = @ \/ (r.att > 0 /\ r.st = "I" /\ Opened(r)),
                            !.res = None, !.past = FALSE, !.by = a]
 Transition(r, st, who, by) == [r EXCEPT !.st = st, !.wid = Wid(who, st), !.past = FALSE, !.by = by]
 Started(r) == r.step \in Attempts
@@ -69,8 +84,9 @@ Retryable(n) == IF n < Cardinality(Attempts) THEN n + 1 ELSE n   \* more make no
 
 \* schedule in record.go. Expires: on what is settled, unless a step of it would be forgotten, and on Rerun's
 \* in_progress, which no sweeper finds.
+Remembers(r) == r.step # None \/ r.open
 CarriesExpires(r) == CASE r.st = "C" -> TRUE
-                       [] r.st = "R" -> r.step = None \/ ~Has("stepsKept")
+                       [] r.st = "R" -> ~Remembers(r) \/ ~Has("stepsKept")
                        [] r.st = "I" -> \/ r.recovery = "Rerun"
                                         \/ r.recovery = "Resume" /\ ~Has("stepsKept")
                                         \/ r.recovery = "Reconcile" /\ ~Has("noExpires")
@@ -78,15 +94,16 @@ CarriesExpires(r) == CASE r.st = "C" -> TRUE
 \* Due: reconciliation finds the record by itself.
 Due(r) == CASE r.st = "I" -> r.recovery # "Rerun"
             [] r.st = "U" -> r.recovery # "Rerun" \/ Has("unknownListed")
+            [] r.st = "R" -> Remembers(r)
             [] OTHER      -> FALSE
 
 ------------------------------------------------------------- \* The store
 \* A write: its sender, the write id it replaces (None: Insert), the new record; domain: a domain write of the
-\* sender's comes with it. free: Insert's `now` is the time of its first sending, so it wins only in the free
+\* sender's comes with it. doubt: see Applied. free: Insert's `now` is the time of its first sending, so it wins only in the free
 \* period in which it was sent (99: in none).
 Free == rec = None \/ rec.past
-Insert(a) == [from |-> a, was |-> None, new |-> Claimed(Blank, a), domain |-> FALSE, free |-> IF Free THEN epoch ELSE 99]
-Replace(who, r, new) == [from |-> who, was |-> r.wid, new |-> [new EXCEPT !.gen = 0], domain |-> FALSE, free |-> 99]
+Insert(a) == [from |-> a, was |-> None, new |-> Claimed(Blank, a), domain |-> FALSE, doubt |-> None, free |-> IF Free THEN epoch ELSE 99]
+Replace(who, r, new) == [from |-> who, was |-> r.wid, new |-> [new EXCEPT !.gen = 0], domain |-> FALSE, doubt |-> None, free |-> 99]
 IsInsert(q) == q.was = None
 
 Cond(q) == CASE IsInsert(q) -> Has("insert") => Free /\ (q.free = epoch \/ (rec = None /\ ~Has("grace")))
@@ -97,7 +114,7 @@ TooOld(q) == Has("grace") /\ IsInsert(q) /\ rec = None /\ q.free # epoch
 
 \* Two shortcuts keep the state space small; Drop = {"shortcuts"} takes them out. The first forgets writes that
 \* can never apply: a Replace whose write id neither stands nor can come to stand. For the second see Background.
-Shortcuts == Drop \cap {"wid", "fresh", "insert", "exists", "grace", "about", "round", "resolveRound", "shortcuts"} = {}
+Shortcuts == Drop \cap {"wid", "fresh", "insert", "exists", "grace", "round", "resolveRound", "shortcuts"} = {}
 RECURSIVE CanStand(_, _)
 CanStand(n, ids) == LET more == {q.new.wid : q \in {x \in n : IsInsert(x) \/ x.was \in ids}} \ ids
                     IN IF more = {} THEN ids ELSE CanStand(n, ids \cup more)
@@ -122,33 +139,50 @@ Decide(a, r) ==
 \* A record that an insert met is judged by the `now` of that insert: there it had not expired.
 Met(q, r) == IF IsInsert(q) /\ Has("sameNow") THEN [r EXCEPT !.past = FALSE] ELSE r
 
-DecideLate(a, r, st) ==
+\* new: what the owner would write. It knows more than the record if it knows of a step, finished or open.
+Knows(new, r) == (Finished(new) \/ new.open) /\ ~Finished(r) /\ ~(new.open /\ r.open)
+DecideLate(a, r, new) ==
+  LET st == new.st IN
   CASE Has("lateFinal") /\ r.st = "C" /\ r.fp = Fp(a) /\ ~r.past -> "Standing"
     [] Has("lateFinal") /\ r.st = "C"           -> "Lost"
     [] Has("lateOwner") /\ r.own # Token(a)     -> "Lost"
-    [] r.st = st /\ st # "C"                    -> "Agreed"
+    [] r.st = st /\ st # "C" /\ ~(Knows(new, r) /\ Has("agreedSteps")) -> "Agreed"
     [] r.st = "R" /\ st = "C" /\ ~Has("lateContradict") -> "Lost"
     [] r.st = "R" /\ st = "U" /\ ~Has("lateWithdraw")   -> "Agreed"
-    [] r.st = "R"                               -> "Contradict"
+    [] r.st = "R" /\ st # "R"                   -> "Contradict"
     [] OTHER                                    -> "Write"
 
-DecideResolution(r, about, st) ==   \* evidence about the work of the owner about
+DecideResolution(r, about, st) ==   \* evidence; "not executed" names the attempt that it is about by its token
   CASE r.past /\ Has("resolveGone")             -> "Gone"
-    [] st = "C" /\ r.st = "C" /\ Has("resolveFinal") -> "Compare"
-    [] st = "C" /\ r.st = "R"                   -> "Contradict"
-    [] st = "C"                                 -> "Write"
-    [] r.st = "C" /\ Has("resolveFinal")        -> "Settled"
-    [] r.st = "R"                               -> "Agreed"
-    [] r.lease \notin ended /\ Has("resolveLease") -> "TooEarly"
-    [] r.own # about /\ Has("about")            -> "TooEarly"
+    [] r.st = "C" /\ Has("resolveFinal")        -> IF st = "C" THEN "Compare" ELSE "Settled"
+    [] st = "R" /\ r.own # about /\ Has("about") -> "Stale"
+    [] r.st = "R" /\ ~r.open                    -> IF st = "C" THEN "Contradict" ELSE "Agreed"
+    [] r.lease \in ended                        -> "Write"
+    [] st = "C" /\ r.st = "I" /\ Has("wholeLease") -> "TooEarly"     \* the outcome is the owner's to report
+    [] st = "R" /\ Has("resolveLease") -> "TooEarly"     \* a call may be under way
     [] OTHER                                    -> "Write"
 
-DecideSweep(r) ==   \* what an ended lease makes of a record that was listed as due
+DecideStep(r) ==                    \* evidence about one step: the result that was recorded first stays
+  CASE r.step = "evidence"                      -> "Agreed"
+    [] r.step = "done" /\ Has("stepFirst")      -> "Settled"
+    [] OTHER                                    -> "Write"
+\* The state in which evidence about a step leaves a record. other: another AtMostOnce step is open.
+StateAfterStep(r, other) ==
+  IF /\ r.st \in {"I", "U"} /\ (IF Has("guardPromise") THEN r.recovery ELSE Foreign) # "Reconcile"
+     /\ r.lease \in ended \/ ~Has("stepLease")
+     /\ other => ~Has("otherStep")
+  THEN "R" ELSE r.st
+
+DecideSweep(r) ==                   \* what an ended lease makes of a record that was listed as due
   CASE r.past \/ ~Due(r)                        -> "Stale"
-    [] r.st = "U"                               -> "Resolve"
+    [] r.st \in {"U", "R"}                      -> "Resolve"
     [] r.lease \notin ended /\ Has("sweepLease") -> "Stale"
-    [] r.recovery = "Resume" /\ ~Started(r) /\ Has("resumeSweep") -> "Release"
+    [] (IF Has("guardPromise") THEN r.recovery ELSE Foreign) = "Resume" /\ ~Started(r) /\ Has("resumeSweep") -> "Release"
     [] OTHER                                    -> "MarkUnknown"
+
+\* r is a completion that a transaction of this run has made: the run keeps the ids of all its transactions. (A write
+\* id names its writer; doubt is the last id in doubt, which is all that the mutant keeps.)
+Applied(a, q, r) == IF Has("doubts") THEN r.wid[1] = a ELSE r.wid \in {q.new.wid, q.doubt}
 
 \* foreign in attempt.go: a refusal that shows the write id we just wrote is our own success.
 Own(a, q, r) ==
@@ -180,17 +214,25 @@ HearClaim(a, q, ok, r) ==   \* claim.go; the verdicts' names for the caller's an
                    [] v = "TakeOver" -> Replace(a, r, Claimed(r, a))
                    [] OTHER          -> Replace(a, r, Transition(r, "U", a, "sweeper")), "claim")
 \* A handler whose checkpoint or transaction is not known to be stored holds the record it held before. Only if its
-\* step is done it goes on (the next write takes that along); otherwise it has an error, and nothing to do but fail.
-GoOn(a, q) == Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None,
-                                !.new.step = IF @ = "done" THEN @ ELSE None],
-                   IF q.new.step = "done" THEN "run" ELSE "failed")
-HearCheckpoint(a, q, ok, r) == IF ok \/ Own(a, q, r) THEN Run(a, q, r.gen) ELSE GoOn(a, q)
+\* step is done it goes on (the next write takes that along); otherwise it has an error. Then it fails, or it repeats
+\* the transaction.
+GoOn(a, q) == LET done == q.new.step = "done" /\ ~(q.domain /\ TxStep)
+              IN Send(a, [q EXCEPT !.was = None, !.domain = FALSE, !.new.wid = q.was, !.new.st = "I", !.new.res = None,
+                                   !.new.step = IF done THEN @ ELSE None,
+                                   !.doubt = IF q.domain /\ ~Has("doubts") THEN q.new.wid ELSE @],
+                      IF done THEN "run" ELSE "failed")
+HearCheckpoint(a, q, ok, r) ==  \* checkpoint.go, commitstep.go
+  IF ok \/ Own(a, q, r) THEN Run(a, q, r.gen)
+  ELSE IF r = None \/ r.st # "I" \/ r.own # Token(a) THEN GoOn(a, q)
+  \* Still ours: an earlier write of ours, or evidence, stands there. A step that is finished stays as it is.
+  ELSE IF Finished(r) /\ Has("stepMet") THEN Run(a, [q EXCEPT !.new = r, !.domain = FALSE], r.gen)
+  ELSE Send(a, [Replace(a, r, [Transition(r, "I", a, a) EXCEPT !.step = q.new.step]) EXCEPT !.domain = q.domain], "checkpoint")
 HearSettle(a, q, ok, r) ==  \* settle.go
   IF ok \/ Own(a, q, r)
   THEN IF q.new.st = "C" THEN Say(a, "Outcome", [r EXCEPT !.res = q.new.res]) ELSE Say(a, "Failed", r)
-  ELSE IF r = None THEN Say(a, IF q.new.st = "C" /\ ~Commit THEN "NotStored" ELSE "Error", r)
-  ELSE LET v == DecideLate(a, r, q.new.st) IN
-    CASE v = "Standing" -> Say(a, "Outcome", r)
+  ELSE IF r = None THEN Say(a, IF q.new.st = "C" /\ ~Tx THEN "NotStored" ELSE "Error", r)
+  ELSE LET v == DecideLate(a, r, q.new) IN
+    CASE v = "Standing" -> Say(a, IF q.domain /\ ~Applied(a, q, r) THEN "NotApplied" ELSE "Outcome", r)
       [] v = "Lost"     -> Say(a, "LeaseLost", r)
       [] v = "Agreed"   -> Say(a, "Failed", r)
       [] OTHER          -> \* still ours: once more on the write id that stands, with the transaction if
@@ -198,8 +240,9 @@ HearSettle(a, q, ok, r) ==  \* settle.go
            \* one that met another write has not been applied. Any other outcome may have stood meanwhile: a fresh id.
            Send(a, [Replace(a, r, [Transition(r, q.new.st, a, a)
                       EXCEPT !.wid = IF (q.new.st = "C" /\ ~q.domain) \/ ~Has("round") THEN q.new.wid ELSE @,
-                             !.res = q.new.res, !.step = q.new.step])
-                      EXCEPT !.domain = q.domain /\ Has("lateCommit")], "settle")
+                             !.res = q.new.res, !.step = IF Finished(r) THEN @ ELSE q.new.step,
+                             !.open = q.new.open /\ ~Finished(r)])
+                      EXCEPT !.domain = q.domain /\ Has("lateCommit"), !.doubt = q.doubt], "settle")
 Hear(a, q, ok, r) == CASE pc[a] = "claim"      -> HearClaim(a, q, ok, r)
                        [] pc[a] = "checkpoint" -> HearCheckpoint(a, q, ok, r)
                        [] pc[a] = "settle"     -> HearSettle(a, q, ok, r)
@@ -213,8 +256,8 @@ Serve(q, heard) ==
       a   == q.from
   IN /\ ~TooOld(q)
      /\ rec' = r
-     /\ rs'   = CASE ok /\ IsInsert(q) -> 0 [] ok /\ r.st = "R" /\ r # rec -> Retryable(rs) [] OTHER -> rs
-     /\ call' = IF ok /\ q.domain THEN [call EXCEPT ![a] = IF @ = "landed" THEN "twice" ELSE "landed"] ELSE call
+     /\ rs'   = CASE ok /\ IsInsert(q) -> 0 [] ok /\ r.st = "R" /\ (rec = None \/ rec.st # "R") -> Retryable(rs) [] OTHER -> rs
+     /\ call' = IF ok /\ q.domain /\ Commit = "alone" THEN [call EXCEPT ![a] = IF @ = "landed" THEN "twice" ELSE "landed"] ELSE call
      /\ IF heard THEN pc[a] \in Waiting /\ want[a] = q /\ Hear(a, q, ok, r) ELSE UNCHANGED <<pc, want, gen, ans>>
      /\ net' = Prune(net \cup (IF heard /\ pc'[a] \in Waiting THEN {want'[a]} ELSE {}), r, epoch)
      /\ UNCHANGED <<ended, epoch>>
@@ -224,23 +267,38 @@ Put(a, q, p) == /\ Send(a, q, p) /\ net' = Prune(net \cup {q}, rec, epoch)
 Begin(a) == pc[a] = "idle" /\ Put(a, Insert(a), "claim")
 
 Mine(a) == want[a].new
-Call(a) == /\ pc[a] = "run" /\ ~Commit /\ call[a] = "no"
+InDoubt(a) == Cardinality({q \in net : q.from = a /\ q.domain})
+Call(a) == /\ pc[a] = "run" /\ Commit # "alone" /\ call[a] = "no"
            /\ CASE Step = "none" -> TRUE [] Step = "AtLeastOnce" -> Mine(a).step = None
                 [] Step = "AtMostOnce" -> Mine(a).step = a
            /\ call' = [call EXCEPT ![a] = "sent"]
            /\ UNCHANGED <<rec, net, pc, want, ended, epoch, gen, rs, ans>>
 Checkpoint(a) ==
-  /\ pc[a] = "run" /\ Step # "none"
-  /\ LET to(s) == Put(a, Replace(a, Mine(a), [Transition(Mine(a), "I", a, a) EXCEPT !.step = s]), "checkpoint")
-     IN \/ Step = "AtMostOnce" /\ Mine(a).step = None /\ to(a)
-        \/ call[a] \in Happened /\ Mine(a).step = (IF Step = "AtMostOnce" THEN a ELSE None) /\ to("done")
+  /\ Step # "none" /\ (pc[a] = "run" \/ (pc[a] = "failed" /\ TxStep))
+  /\ LET to(s) == Put(a, [Replace(a, Mine(a), [Transition(Mine(a), "I", a, a) EXCEPT !.step = s, !.open = @ /\ s # "done"])
+                           EXCEPT !.domain = TxStep /\ s = "done"], "checkpoint")
+     IN \/ Step = "AtMostOnce" /\ ~Finished(Mine(a)) /\ Mine(a).step # a /\ to(a)
+        \/ /\ IF TxStep THEN InDoubt(a) < Tries ELSE call[a] \in Happened
+           /\ Mine(a).step = (IF Step = "AtMostOnce" THEN a ELSE None) /\ to("done")
 Settle(a, st) ==   \* C: result or Final; R: NotExecuted, no time, an error where the policy says so; U: the rest
-  /\ pc[a] = "run" \/ (pc[a] = "failed" /\ st # "C")
-  /\ CASE st = "C" -> Commit \/ (IF Step = "none" THEN call[a] \in Happened ELSE Mine(a).step = "done")
-       [] st = "R" -> ~Started(Mine(a)) /\ (Recovery(a) # "Reconcile" \/ call[a] = "no")
+  /\ pc[a] = "run" \/ (pc[a] = "failed" /\ (st = "C" => Tx))
+  /\ CASE st = "C" -> /\ Tx => InDoubt(a) < Tries
+                      /\ CASE Step # "none" -> Finished(Mine(a)) [] Commit = "alone" -> TRUE [] OTHER -> call[a] \in Happened
+       [] st = "R" -> /\ ~Started(Mine(a))
+                      /\ Recovery(a) # "Reconcile" \/ call[a] = "no" \/ (pc[a] = "failed" /\ ~Has("refusal"))
        [] st = "U" -> TRUE
-  /\ Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a) EXCEPT !.res = IF st = "C" THEN a ELSE None])
-               EXCEPT !.domain = Commit /\ st = "C"], "settle")
+  /\ Put(a, [Replace(a, Mine(a), [Transition(Mine(a), st, a, a)
+                EXCEPT !.res = IF st = "C" THEN a ELSE None,
+                       !.open = IF st = "C" THEN FALSE ELSE @ \/ (call[a] # "no" /\ Opened(Mine(a)))])
+               EXCEPT !.domain = Tx /\ st = "C", !.doubt = want[a].doubt], "settle")
+\* The store refuses a transaction for good: nothing of it was written, or will be. That says nothing of what else the
+\* handler has done.
+Refuse(a) ==
+  /\ pc[a] \in {"checkpoint", "settle"} /\ want[a].domain
+  /\ call[a] \notin Happened \/ Commit # "alone"
+  /\ rec # None => rec.wid # want[a].new.wid
+  /\ GoOn(a, want[a]) /\ net' = Prune(net \ {want[a]}, rec, epoch)
+  /\ UNCHANGED <<rec, call, ended, epoch, rs>>
 GiveUp(a) ==       \* no reply in time
   /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* ErrStore; giveUp in claim.go may release
         /\ net' \in {net, IF Mine(a).st # "I" THEN net
@@ -248,7 +306,7 @@ GiveUp(a) ==       \* no reply in time
      \/ pc[a] = "checkpoint" /\ GoOn(a, want[a]) /\ UNCHANGED net
      \/ pc[a] = "settle" /\ want[a].domain /\ GoOn(a, want[a]) /\ UNCHANGED net   \* Commit: the handler is told
      \/ /\ pc[a] = "settle" /\ UNCHANGED net                       \* the answer, not stored
-        /\ Say(a, IF Mine(a).st = "C" /\ (~Commit \/ ~Has("commitAnswer")) THEN "NotStored" ELSE "Error", None)
+        /\ Say(a, IF Mine(a).st = "C" /\ (~Tx \/ ~Has("commitAnswer")) THEN "NotStored" ELSE "Error", None)
   /\ UNCHANGED <<rec, call, ended, epoch, rs>>
 Crash(a) ==        \* SIGKILL, out of memory, or the deadline
   /\ pc[a] \notin Gone
@@ -265,11 +323,12 @@ Land(a) ==   \* the effect happens; a request sent before the lease ends lands b
 \* A write of the sweeper or the resolver is under way for a while; then it applies only if the record is still
 \* the one it was judged by. What it was judged by (a lease has ended, an effect has happened, everybody is dead)
 \* stays true, except that the record may expire meanwhile. So it may as well apply at once, to an expired record too.
-Background(who, new) ==
+Background(who, record) ==
+  LET new == [record EXCEPT !.keep = IF Has("guardRetention") THEN @ ELSE "short"] IN
   IF Shortcuts
-  THEN /\ rec' = new /\ rs' = (IF new.st = "R" THEN Retryable(rs) ELSE rs) /\ net' = Prune(net, rec', epoch)
+  THEN /\ rec' = new /\ rs' = (IF new.st = "R" /\ rec.st # "R" THEN Retryable(rs) ELSE rs) /\ net' = Prune(net, rec', epoch)
        /\ UNCHANGED <<pc, want, call, ended, epoch, gen, ans>>
-  ELSE /\ \A q \in net : ~(q.from = who /\ q.was = rec.wid /\ q.new.st = new.st)   \* one of a kind
+  ELSE /\ \A q \in net : ~(q.from = who /\ q.was = rec.wid /\ q.new.st = new.st /\ q.new.step = new.step)   \* one of a kind
        /\ net' = net \cup {Replace(who, rec, new)}
        /\ UNCHANGED <<rec, pc, want, call, ended, epoch, gen, rs, ans>>
 \* While a background write applies at once, it need not ask whether the record expired on the way.
@@ -278,33 +337,48 @@ Sweep ==     \* Resume becomes retryable with its steps; Reconcile, and a starte
   /\ rec # None /\ Has("sweep")
   /\ LET v == DecideSweep(Judged(rec)) IN
        /\ v \in {"Release", "MarkUnknown"}
-       /\ Background("sweeper", Transition(rec, IF v = "Release" THEN "R" ELSE "U", "sweeper", "sweeper"))
-\* The evidence there is. ProvenNotExecuted: nothing happened, and whoever could still do it is dead. The owner could
-\* before it has heard of its own claim.
+       /\ Background("sweeper", [Transition(rec, IF v = "Release" THEN "R" ELSE "U", "sweeper", "sweeper")
+                                   EXCEPT !.open = @ \/ Opened(rec)])
+\* The evidence there is. ProvenNotExecuted: nothing happened, and every worker that could still do it is dead, also
+\* an owner that has not heard of its own claim. No call of an earlier attempt is under way any more; for the owner's
+\* calls that follows from the end of its lease.
+Idle(a) == call[a] \notin Happened /\ (Stalled /\ Has("proof") => pc[a] \in Gone)
 Evidence(r, st) ==
   IF st = "C" THEN \E a \in Attempts : gen[a] = r.gen /\ call[a] \in Happened
-  ELSE \A a \in Attempts : gen[a] = r.gen \/ a = r.lease =>
-         call[a] \notin Happened /\ (Stalled /\ Has("proof") => pc[a] \in Gone)
-\* Whose work the evidence is about: the owner's, now; or, of a resolution that has met another write, the owner's
-\* that it began with. Of an owner who stands, what was true stays true: with the shortcuts there is one round.
+  ELSE \A a \in Attempts : gen[a] = r.gen \/ a = r.lease => Idle(a) /\ (a = r.lease \/ call[a] = "no" \/ ~CanLand(a))
+\* Whose attempts the evidence "not executed" may be about: the owner's, or an earlier one's. What was true of a dead
+\* attempt stays true, however late it is delivered. It says nothing of a later attempt.
 About(st) == (IF Evidence(rec, st) THEN {rec.own} ELSE {})
-             \cup {q.new.own : q \in {x \in net : x.from = "resolver" /\ x.new.st = st}}
+             \cup (IF st = "R" THEN {Token(a) : a \in {x \in Attempts : gen[x] = rec.gen /\ x # rec.lease /\ Idle(x)}} ELSE {})
 Resolve ==   \* resolve.go: a webhook, at any time, or the reconciler's question
   /\ rec # None
   /\ \E st \in {"C", "R"} : \E about \in About(st) :
        /\ DecideResolution(Judged(rec), about, st) \in {"Write", "Contradict"}
        /\ Background("resolver", [Transition(rec, st, "resolver", "resolver")
                                     EXCEPT !.wid = IF st = "C" \/ Has("resolveRound") THEN @ ELSE <<"resolver", st, 1>>,
-                                           !.res = IF st = "C" THEN "resolved" ELSE None,
+                                           !.res = IF st = "C" THEN "resolved" ELSE None, !.open = FALSE,
                                            !.step = IF st = "R" /\ Started(rec) THEN None ELSE @])
+\* ResolvedStep: evidence about the step, or about another one, which the record does not show here. What a
+\* transaction would do is shown by nothing but the record: there the evidence is that a person has done it.
+ResolveStep ==
+  /\ rec # None /\ rec.st # "C" /\ Step # "none"
+  /\ \/ /\ DecideStep(rec) = "Write"
+        /\ IF TxStep THEN \A a \in Attempts : gen[a] = rec.gen => call[a] \notin Happened ELSE Evidence(rec, "C")
+        /\ Background("resolver", [Transition(rec, StateAfterStep(rec, FALSE), "resolver", "resolver")
+                                     EXCEPT !.step = "evidence", !.open = FALSE])
+     \/ /\ StateAfterStep(rec, Started(rec)) # rec.st
+        /\ Background("resolver", [Transition(rec, "R", "resolver", "resolver") EXCEPT !.open = @ \/ Opened(rec)])
 
 ------------------------------------------------------------------ \* Time
-LeaseEnds(a) == /\ rec # None /\ rec.lease = a /\ a \notin ended
+LeaseEnds(a) == /\ a \notin ended   \* of a former owner only where a call of its may still be under way
+                /\ \/ rec # None /\ rec.lease = a
+                   \/ Step # "none" /\ pc[a] \in Gone /\ call[a] = "sent"
                 /\ Stalled \/ pc[a] \in Gone   \* killed at the deadline, and lease end = deadline + margin
                 /\ ended' = ended \cup {a}
                 /\ UNCHANGED <<rec, net, pc, want, call, epoch, gen, rs, ans>>
 Expire == /\ rec # None /\ CarriesExpires(rec) /\ ~rec.past
           /\ (IF rec.st = "I" THEN Has("expiresLease") ELSE Has("expiresAll")) => rec.lease \in ended
+          /\ rec.keep = "long" => \A a \in Attempts : pc[a] \in {"done", "dead"}   \* no request is repeated any more
           /\ rec' = [rec EXCEPT !.past = TRUE] /\ epoch' = epoch + 1 /\ net' = Prune(net, rec', epoch')
           /\ UNCHANGED <<pc, want, call, ended, gen, rs, ans>>
 Delete == /\ rec # None /\ rec.past /\ rec' = None   \* the store removes it: Expires + grace
@@ -317,17 +391,31 @@ Init == /\ rec = None /\ net = {} /\ ended = {} /\ epoch = 0 /\ rs = 0
         /\ ans = [a \in Attempts |-> [k |-> "none", gen |-> 0, res |-> None]]
 Next == \/ \E q \in net : Serve(q, FALSE)
         \/ \E q \in Awaited : Serve(q, TRUE)
-        \/ \E a \in Attempts : \/ Begin(a) \/ Call(a) \/ Checkpoint(a) \/ GiveUp(a) \/ Crash(a)
+        \/ \E a \in Attempts : \/ Begin(a) \/ Call(a) \/ Checkpoint(a) \/ Refuse(a) \/ GiveUp(a) \/ Crash(a)
                                \/ \E st \in {"C", "R", "U"} : Settle(a, st)
                                \/ Land(a) \/ LeaseEnds(a)
-        \/ Sweep \/ Resolve \/ Expire \/ Delete
+        \/ Sweep \/ Resolve \/ ResolveStep \/ Expire \/ Delete
 Spec == Init /\ [][Next]_vars
 
 \* Fair: time passes, the sweeper sweeps, evidence is asked for.
-Asked    == rec # None /\ rec.st = "U" /\ Due(rec) /\ Resolve
+Asked    == rec # None /\ rec.st \in (IF Has("listed") THEN {"U", "R"} ELSE {"U"}) /\ Due(rec) /\ Resolve
 Retire   == Policy = "Rerun" /\ (Expire \/ Delete)   \* no sweeper: retention ends a Rerun record
 FairSpec == /\ Spec /\ WF_vars(Sweep) /\ WF_vars(Asked) /\ WF_vars(Retire)
             /\ \A a \in Attempts : WF_vars(Crash(a)) /\ WF_vars(LeaseEnds(a))
+
+\* A request that is repeated until it is answered, of an operation that does a Commit and nothing else: Last is the
+\* last time it is sent. It comes when the earlier ones are over, is not cut short, and waits while a lease is live. No
+\* handler returns Unknown, and there is no evidence.
+Last    == CHOOSE a \in Attempts : TRUE
+Patient == /\ pc[Last] = "idle" \/ \A a \in Attempts \ {Last} : pc[a] = "idle" => pc'[a] = "idle"
+           /\ pc'[Last] # "idle" => \A a \in Attempts \ {Last} : pc'[a] \in Gone
+           /\ pc'[Last] \notin {"dead", "failed"} /\ ans'[Last].k \in {"none", "Outcome"} /\ Last \notin ended'
+           /\ pc'[Last] = "settle" => want'[Last].new.st = "C"
+           /\ \A a \in Attempts : pc[a] # "settle" /\ pc'[a] = "settle" => want'[a].new.st # "U"
+           /\ rec' # None => rec'.by # "resolver"
+Proceed == Begin(Last) \/ Settle(Last, "C") \/ \E q \in Awaited : q = want[Last] /\ Serve(q, TRUE)
+PatientSpec == /\ Init /\ [][Next /\ Patient]_vars /\ WF_vars(Proceed /\ Patient)
+               /\ \A a \in Attempts \ {Last} : WF_vars(Crash(a) /\ Patient) /\ WF_vars(LeaseEnds(a) /\ Patient)
 
 ------------------------------------------------------- \* What must hold
 InHandler  == {a \in Attempts : pc[a] \in {"run", "checkpoint", "failed"}}
@@ -341,22 +429,27 @@ INV1_Exclusion   == Cardinality(InHandler \ ended) <= 1
 INV2_AtMostOnce  == \A g \in 1..(epoch + 1) : Landed(Entered(g)) <= 1            \* Reconcile, Commit, AtMostOnce
 INV2_Entries     == rec # None => Cardinality(Entered(rec.gen)) <= 1 + rs        \* Reconcile
 INV2_Provider    == Landed(Attempts) <= 1                                        \* Resume; over all generations
-INV2_Redeployed  == \A g \in 1..(epoch + 1) : Landed(Entered(g) \cap Redeployed) <= 1
+INV2_Redeployed  == Landed(Redeployed) <= 1                                      \* their retention is long
 INV3_Replay      == \A x \in Oks :
                       /\ \A y \in Oks : x.gen = y.gen => x.res = y.res
                       /\ rec # None /\ rec.gen = x.gen /\ ~rec.past => rec.st = "C" /\ rec.res = x.res
-INV10_Held       == \A a \in InHandler \ ended :   \* its claim stands; or evidence, or its own transaction, completed it
+INV10_Held       == \A a \in InHandler \ ended :   \* its claim stands, or its own transaction completed it
                       /\ rec # None /\ rec.lease = a /\ rec.own = Token(a) /\ ~rec.past
-                      /\ rec.st = "I" \/ (rec.st = "C" /\ rec.by \in {"resolver", a})
+                      /\ rec.st = "I" \/ (rec.st = "C" /\ rec.by = a)
 ClaimsOnce       == rec # None => rec.att <= Cardinality(Attempts)               \* within one life of the record
 RetryableClean   == rec # None /\ rec.st = "R" => ~Started(rec)
-NotEmpty         == rec # None /\ rec.st = "C" => \E a \in Attempts : call[a] \in Happened
+NotEmpty         == rec # None /\ rec.st = "C" /\ rec.step # "evidence" => \E a \in Attempts : call[a] \in Happened
 NotExecutedTrue  == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => \A a \in Entered(rec.gen) : call[a] \notin Happened
 AnswersTrue      == \A a \in Attempts : ans[a].k = "NotStored" => call[a] \in Happened \/ Step # "none"
+\* Under Resume: if a step may have had an effect, the record is completed, or it does not expire and is listed as due.
+MayHave(a)       == call[a] \in Happened \/ (call[a] = "sent" /\ CanLand(a))
+ResumeListed     == rec # None /\ rec.recovery = "Resume" /\ rec.st # "C" /\ (\E a \in Entered(rec.gen) : MayHave(a)) =>
+                      Due(rec) /\ ~rec.past
 
 \* Of steps.
 Changed == rec' # rec /\ ~(rec # None /\ rec' = [rec EXCEPT !.past = TRUE])
 INV4_Final     == [][Changed /\ rec # None /\ rec.st = "C" => rec.past]_vars
+INV2_ByHand    == [][call' # call => rec = None \/ rec.step # "evidence"]_vars  \* CommitStep: a person has written the rows
 INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                        \/ rec.past /\ rec'.gen > rec.gen                           \* a new generation
                        \/ /\ rec'.gen = rec.gen                                    \* or by whoever read this very write
@@ -364,7 +457,7 @@ INV5_Fencing   == [][Changed /\ rec # None /\ rec' # None =>
                           /\ IF rec'.att = rec.att                                \* the owner, or in its name
                              THEN rec'.lease = rec.lease /\ rec'.by \in {rec.lease, "sweeper", "resolver"}
                              ELSE rec'.att = rec.att + 1 /\ rec'.st = "I" /\ rec'.by = rec'.lease]_vars
-INV5_Fresh     == [][Changed /\ rec' # None =>          \* nobody else can have read what was never there
+INV5_Fresh     == [][Changed /\ rec' # None =>          \* no other writer can have read what was never there
                        \A q \in net : q.was = rec'.wid => q.from = rec'.by]_vars
 INV6_Tells     == [][\A a \in Attempts : Answers(a) /\ ans'[a].k \in {"Outcome", "InProgress", "Unresolved"} =>
                        rec' # None /\ rec'.fp = Fp(a)]_vars
@@ -375,24 +468,35 @@ INV8_Started   == [][Changed /\ rec # None /\ rec.st = "I" /\ Started(rec) =>
                        rec' # None /\ rec'.gen = rec.gen /\ rec'.att = rec.att]_vars
 INV10_Enters   == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" =>
                        rec' # None /\ rec'.st = "I" /\ rec'.lease = a /\ gen'[a] = rec'.gen]_vars
-INV11_Kept     == [][rec # None /\ rec.st # "C" /\ rec.step = "done" =>
-                       rec' # None /\ rec'.gen = rec.gen /\ rec'.step = "done"]_vars
+INV11_Kept     == [][rec # None /\ rec.st # "C" /\ Finished(rec) =>
+                       rec' # None /\ rec'.gen = rec.gen /\ rec'.step = rec.step]_vars
 INV12_NoResurrection == [][rec = None /\ rec' # None => rec'.st = "I" /\ rec'.att = 1 /\ rec'.gen = epoch + 1]_vars
 LeaseRespected == [][Changed /\ rec # None /\ rec' # None /\ rec.st = "I" /\ rec'.by # rec.lease =>
-                       rec.lease \in ended \/ (rec'.st = "C" /\ rec'.by = "resolver")]_vars
+                       rec.lease \in ended \/ (rec'.st = "I" /\ rec'.by = "resolver" /\ rec'.step = "evidence")]_vars
 PromiseKept    == [][Changed /\ rec # None /\ rec' # None /\ rec.st = "I" /\ rec'.gen = rec.gen =>
                        /\ rec'.st = "U" /\ rec'.by = "sweeper" => rec.recovery = "Reconcile" \/ Started(rec)
+                       /\ rec'.st = "R" /\ rec'.by = "sweeper" => rec.recovery # "Reconcile"
                        /\ rec'.att # rec.att => rec.recovery # "Reconcile"]_vars
 AnswerStands   == [][\A a, b \in Attempts : ans[a].k = "NotStored" /\ gen[b] = 0 => gen'[b] # gen[a]]_vars
-NotBlockedByItself == [][\A a \in Attempts : Answers(a) /\ ans'[a].k = "InProgress" => rec'.lease # a]_vars
+NotBlockedByItself == [][\A a \in Attempts : Answers(a) /\ ans'[a].k = "InProgress" =>
+                       rec'.lease # a \/ rec'.by = "resolver"]_vars   \* evidence about a step came in between
 FailedIsStored == [][\A a \in Attempts : Answers(a) /\ ans'[a].k = "Failed" =>
-                       rec' # None /\ rec'.st = want[a].new.st /\ rec'.lease = a]_vars
+                       /\ rec' # None /\ rec'.st = want[a].new.st /\ rec'.lease = a
+                       /\ Finished(want[a].new) => Finished(rec')]_vars
+\* An answer that nothing was written is true, and stays true.
+CommitTrue     == [][\A a \in Attempts : Tx /\ Answers(a) /\ ans'[a].k \in {"Failed", "NotApplied"} =>
+                       /\ call'[a] \notin Happened \/ Commit # "alone" \/ epoch >= gen[a]   \* in this life of the record
+                       /\ rec' # None => rec'.wid[1] # a \/ rec'.st # "C"
+                       /\ \A q \in net' : q.from = a /\ q.domain => rec' # None /\ q.was # rec'.wid]_vars
 LostIsLost     == [][\A a \in Attempts : pc[a] = "settle" /\ Answers(a) /\ ans'[a].k = "LeaseLost" =>
                        rec' # None /\ (rec'.lease # a \/ rec'.st = "C")]_vars
 
 \* Liveness, under FairSpec.
 INV9_Leaves    == (rec # None /\ rec.st = "I") ~> (rec = None \/ rec.st # "I")
 INV9_Resolved  == (rec # None /\ rec.st = "U") ~> (rec = None \/ rec.st # "U")
+INV9_Listed    == (rec # None /\ rec.st = "R" /\ Due(rec)) ~> ~(rec # None /\ rec.st = "R" /\ Due(rec))
+\* Under PatientSpec: the request that is repeated is answered, and the rows are written exactly once.
+INV9_Exactly   == <>[](ans[Last].k = "Outcome" /\ Landed(Attempts) = 1)
 
 \* Not vacuous: each denies something that has to be possible, and TLC has to find it broken.
 Tells(a, k)       == Answers(a) /\ ans'[a].k = k
@@ -412,7 +516,13 @@ Seen_Withdrawn    == [][~Moves("R", "U")]_vars
 Seen_Webhook      == [][Moves("I", "C") => rec'.by # "resolver"]_vars
 Seen_Retaken      == rec # None /\ rec.st = "C" => rec.att = 1
 Seen_Reborn       == rec # None /\ rec.st = "C" => rec.gen = 1
-Seen_StepReplayed == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" => rec'.step # "done"]_vars
+Seen_StepReplayed == [][\A a \in Attempts : pc[a] = "claim" /\ pc'[a] = "run" => ~Finished(rec')]_vars
+Seen_StepEvidence == [][\A a \in Attempts : pc[a] = "checkpoint" /\ pc'[a] = "run" => rec'.step # "evidence"]_vars
+Seen_StepReleased == [][Moves("U", "R") => rec'.step # "evidence"]_vars
+Seen_Listed       == rec # None => ~(rec.st = "R" /\ rec.open)
+Seen_Settled      == rec # None /\ rec.st = "R" /\ rec.by = "resolver" => rec.recovery # "Resume" \/ Due(rec)
+Seen_NotApplied   == [][\A a \in Attempts : ~Tells(a, "NotApplied")]_vars
+Seen_CommitAgain  == [][\A a \in Attempts : pc[a] = "failed" /\ pc'[a] = "settle" => want'[a].new.st # "C"]_vars
 Seen_Interrupted  == [][Moves("I", "U") /\ Started(rec) => rec'.by # "sweeper"]_vars
 Seen_Deduped      == \A a \in Attempts : call[a] # "deduped"
 
