@@ -18,6 +18,8 @@ const (
 	stranger
 	neighbour
 	resolver
+	courier // brings evidence some time after it was true
+	witness // brings evidence about the step
 	reaper
 )
 
@@ -43,6 +45,7 @@ const (
 	fail                        // an error: the call was sent, no reply came
 	unsure                      // Unknown: as fail, and declared
 	lie                         // NotExecuted, though the effect has happened
+	stumble                     // the effect has happened, and the handler fails after its step
 	interrupted                 // the process dies
 )
 
@@ -78,8 +81,10 @@ type actor struct {
 	deadline time.Time
 	leaseEnd time.Time // until then it may be at work, if it is killed at its deadline
 	gen      int       // the generation of the record that it claimed
+	open     bool      // an earlier run of the record may have had an effect, when it claimed
 	entered  bool
 	left     bool // the handler has ended
+	finished bool // its step has returned a result
 	effect   effect
 	evidence evidence
 	met      bool   // the store has served it
@@ -95,6 +100,16 @@ func (a *actor) gone() bool      { return a.phase == done || a.phase == dead }
 func (a *actor) active() bool    { return a.phase != idle && !a.gone() }
 func (a *actor) inHandler() bool { return a.entered && !a.left && !a.gone() }
 
+// requests reports whether the actor makes a request.
+func (a *actor) requests() bool {
+	return a.role == attempt || a.role == sweeper || a.role == stranger || a.role == neighbour
+}
+
+// testifies reports whether the actor brings evidence.
+func (a *actor) testifies() bool {
+	return a.role == resolver || a.role == courier || a.role == witness
+}
+
 // begin starts the actor and lets it run to its first call.
 func (a *actor) begin() {
 	a.deadline = a.w.now.Add(timeout)
@@ -102,8 +117,9 @@ func (a *actor) begin() {
 	a.tell('b')
 	body := a.request
 	switch a.role {
-	case resolver:
-		a.evidence = a.w.lookAtProvider()
+	case resolver, courier, witness:
+		a.evidence = a.look()
+		a.told = a.evidence.encode(a.told)
 		body = a.resolve
 	case reaper:
 		body = a.reap
@@ -146,7 +162,7 @@ func (a *actor) fingerprint() idempotent.Fingerprint {
 // recovery is what the actor's code declares.
 func (a *actor) recovery() idempotent.Recovery {
 	switch s := a.w.scenario; {
-	case !s.Redeployed || a.role != sweeper:
+	case !(s.Redeployed && a.role == sweeper) && !(s.Foreign && !a.requests()):
 		return s.Recovery
 	case s.Recovery == idempotent.Reconcile:
 		return idempotent.Rerun
@@ -155,13 +171,24 @@ func (a *actor) recovery() idempotent.Recovery {
 	}
 }
 
+// retention is how long the actor's code keeps outcomes.
+func (a *actor) retention() time.Duration {
+	if a.w.scenario.Foreign && a.requests() {
+		return longRetention
+	}
+	return retention
+}
+
 func (a *actor) guard() *idempotent.Guard {
-	g, err := idempotent.New(port{a}, func(o *idempotent.Options) {
-		o.Recovery = a.recovery()
-		if o.Recovery == idempotent.Resume {
+	store := driver.Store(port{a})
+	if seen := a.w.scenario.Seen; seen != nil && a.testifies() {
+		store = seen(a, store)
+	}
+	g, err := idempotent.New(store, func(o *idempotent.Options) {
+		if o.Recovery = a.recovery(); o.Recovery == idempotent.Resume {
 			o.Steps = []string{stepName}
 		}
-		o.LeaseMargin, o.Retention = margin, retention
+		o.LeaseMargin, o.Retention = margin, a.retention()
 		o.Observer, o.Logger = idempotent.ObserverFunc(a.observe), discard
 		o.Now = func() time.Time { return a.w.now }
 	})
@@ -197,6 +224,10 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.Mode = *mode })
 	case a.w.scenario.Commit:
 		value, err = a.commit(ctx)
+	case a.w.scenario.CommitStep:
+		if value, err = a.provide(ctx); err == nil {
+			value, err = idempotent.CommitStep(ctx, stepName, value, port{a}.transact)
+		}
 	default:
 		value, err = a.provide(ctx)
 	}
@@ -204,6 +235,9 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 		return "", errCrashed
 	}
 	a.left = true
+	if err == nil && a.plan == stumble {
+		return "", errFailed
+	}
 	return value, err
 }
 
@@ -218,7 +252,8 @@ func (a *actor) provide(context.Context) (string, error) {
 		return "", errCrashed
 	}
 	switch a.plan {
-	case succeed:
+	case succeed, stumble:
+		a.finished = a.w.scenario.Step != nil
 		return a.name, nil
 	case refuse, lie:
 		return "", idempotent.NotExecuted(errFailed)
@@ -238,7 +273,9 @@ func (a *actor) commit(ctx context.Context) (string, error) {
 
 func (a *actor) resolve() {
 	a.err = a.guard().Resolve(context.Background(), keyID, a.evidence.resolution())
-	a.value, a.stored = a.evidence.value, a.err == nil && a.evidence.value != ""
+	if !a.evidence.step {
+		a.value, a.stored = a.evidence.value, a.err == nil && a.evidence.value != ""
+	}
 }
 
 // reap is what a reconciler does on its schedule, without a resolver.

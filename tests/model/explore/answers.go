@@ -19,12 +19,12 @@ func durableReplay(w *world) string {
 		}
 	}
 	a := w.answered
-	if a == nil || a.role == neighbour || a.role == reaper {
+	if a == nil || a.role == neighbour || a.role == reaper || a.role == witness {
 		return ""
 	}
 	// Who was refused before it ran may come again; everybody else is told what
 	// had been told when it came, and what it met at last.
-	if a.role != resolver && !errors.Is(a.err, idempotent.ErrStore) && !errors.Is(a.err, idempotent.ErrNoTime) {
+	if a.requests() && !errors.Is(a.err, idempotent.ErrStore) && !errors.Is(a.err, idempotent.ErrNoTime) {
 		stands := a.promised
 		if met := a.reply.record; met != nil && met.State == driver.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
@@ -56,7 +56,7 @@ func fingerprint(w *world) string {
 		return fmt.Sprintf("%s claimed the record of another request", c.by.name)
 	}
 	a := w.answered
-	if a == nil || a.role == resolver || a.role == reaper {
+	if a == nil || !a.requests() {
 		return ""
 	}
 	if teller := strings.TrimPrefix(a.value, found); a.replayed && strings.HasPrefix(teller, "X") != (a.role == stranger) {
@@ -74,18 +74,18 @@ func fingerprint(w *world) string {
 // loses his lease because of his own record.
 func trueAnswers(w *world) string {
 	a := w.answered
-	if a == nil || a.role == resolver || a.role == reaper {
+	if a == nil || !a.requests() {
 		return ""
 	}
 	met := a.reply.record
 	switch {
-	case a.err == nil && !a.replayed && w.scenario.Step != nil && !w.hadEffect(a.value):
+	case a.err == nil && !a.replayed && w.stepped() && !w.hadEffect(a.value):
 		return fmt.Sprintf("%s was told %q as its own, which nobody did", a.name, a.value)
-	case a.err == nil && !a.replayed && w.scenario.Step == nil && (a.value != a.name || a.effect != landed):
+	case a.err == nil && !a.replayed && !w.stepped() && (a.value != a.name || a.effect != landed):
 		return fmt.Sprintf("%s was told %q as its own", a.name, a.value)
 	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
 		return fmt.Sprintf("%s was told %q as its own, and the record is another's", a.name, a.value)
-	case errors.Is(a.err, idempotent.ErrLeaseLost) && w.scenario.Step != nil:
+	case errors.Is(a.err, idempotent.ErrLeaseLost) && w.stepped():
 		// Work in a record that somebody has judged does not go on: a step of it is
 		// refused, also if nobody took it over.
 		if r := w.record; r != nil && r.Owner == a.owner && r.State == driver.StateInProgress {
@@ -93,7 +93,7 @@ func trueAnswers(w *world) string {
 		}
 	case errors.Is(a.err, idempotent.ErrLeaseLost) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
-	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner:
+	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner && w.names[w.record.Version].actor == a.index:
 		return fmt.Sprintf("%s was refused because of its own record", a.name)
 	}
 	return ""

@@ -3,6 +3,7 @@ package explore
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -27,8 +28,14 @@ type generation struct {
 	retryable int  // how often it was settled as retryable
 	harmless  bool // somebody claimed it who had declared that running again is
 	effects   int
-	finder    string // whose effect the provider's ledger shows first
-	acked     string // the completed outcome that somebody was told
+	finder    string    // whose effect the provider's ledger shows first
+	charged   time.Time // when the provider had the last effect
+	orders    int       // transactions of a step
+	acked     string    // the completed outcome that somebody was told
+
+	open      bool                // under Resume, a run may have had an effect that no evidence is about
+	recovery  idempotent.Recovery // what the last run declared
+	retention time.Duration
 }
 
 // life is what a write has made of the record.
@@ -56,18 +63,38 @@ func (w *world) changed(c *change) {
 		if c.before != nil {
 			w.facts |= factExpired
 		}
-		w.generations = append(w.generations, generation{})
+		next := generation{}
+		if c.before != nil && c.call.kind != insert { // its owner writes it once more
+			next.recovery, next.retention, next.open = w.generation().recovery, w.generation().retention, w.generation().open
+		}
+		w.generations = append(w.generations, next)
 	}
 	written := life{gen: len(w.generations)}
 	g := w.generation()
-	switch r.State {
+	switch own := c.by.requests() && c.by.owner == r.Owner; r.State {
 	case driver.StateInProgress:
+		if !c.by.requests() {
+			break // evidence about a step
+		}
+		if claims(c) {
+			c.by.open, g.open = g.open, g.open || r.Recovery == idempotent.Resume
+			g.recovery, g.retention = c.by.recovery(), c.by.retention()
+		}
 		c.by.owner, c.by.gen = r.Owner, len(w.generations)
-		g.harmless = g.harmless || r.Recovery == idempotent.Rerun || w.dedupes()
+		g.harmless = g.harmless || r.Recovery == idempotent.Rerun
 	case driver.StateRetryable:
 		g.retryable++
+		switch {
+		case c.by.role == resolver || c.by.role == courier:
+			g.open = false
+		case own && len(r.Steps) == 0: // nothing was begun, or it was undone
+			g.open = c.by.open
+		}
 	case driver.StateCompleted:
 		written.value = outcome(r)
+	}
+	if w.scenario.Foreign && !c.by.requests() {
+		w.facts |= factForeign
 	}
 	_, c.recurs = w.lives[r.Version]
 	w.lives[r.Version] = written
@@ -115,7 +142,7 @@ func (w *world) provide(a *actor) {
 // meet books what stood when the store first served a: an outcome that
 // somebody had been told is promised to it.
 func (w *world) meet(a *actor) {
-	if a.met || a.role == resolver || a.role == reaper {
+	if a.met || !a.requests() {
 		return
 	}
 	a.met = true
@@ -138,8 +165,17 @@ func (w *world) answer(a *actor) {
 		w.facts |= factNeighbour
 	case errors.Is(a.err, idempotent.ErrNoTime):
 		w.facts |= factNoTime
-	case a.role == resolver && errors.Is(a.err, idempotent.ErrInProgress):
+	case a.testifies() && errors.Is(a.err, idempotent.ErrInProgress):
 		w.facts |= factTooEarly
+	case errors.Is(a.err, idempotent.ErrStaleEvidence):
+		w.facts |= factStale
+	case a.role == witness && a.err == nil:
+		w.facts |= factStepProven
+		for _, b := range w.actors {
+			if b.inHandler() && !b.pastLease() {
+				w.facts |= factStepProvenAtWork
+			}
+		}
 	case errors.Is(a.err, idempotent.ErrSettled):
 		w.facts |= factSettled
 	}

@@ -14,6 +14,7 @@ var plansInWords = [...]string{
 	fail:        "calls the provider, hears nothing and fails",
 	unsure:      "calls the provider, hears nothing and says so",
 	lie:         "has its effect and says that it did nothing",
+	stumble:     "has its effect, and will fail after its step",
 	interrupted: "calls the provider and the process dies",
 }
 
@@ -38,8 +39,11 @@ func (w *world) describe(s step) string {
 func (a *actor) describe(s step) string {
 	switch s.what {
 	case begin:
-		if a.role == resolver {
+		switch a.role {
+		case resolver:
 			return "looks into the provider's ledger and reads the record"
+		case courier, witness:
+			return "looks into the provider's ledger"
 		}
 		return "a request arrives"
 	case serve:

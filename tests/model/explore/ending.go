@@ -26,6 +26,7 @@ func (w *world) playEnd() {
 	}
 	w.alone("P1", same)
 	if w.record != nil && w.record.State == driver.StateUnknown {
+		w.now = w.now.Add(WholeLease)
 		if r := w.alone("PR", resolver); r.err != nil {
 			w.fail("INV-9", fmt.Sprintf("the evidence was refused: %v", r.err))
 		}

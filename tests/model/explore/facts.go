@@ -52,6 +52,11 @@ const (
 	factStepReplayed
 	factReleased
 	factCommitted
+	factStale
+	factStepProven
+	factStepProvenAtWork
+	factForeign
+	factKeysForgotten
 	factCount = iota
 )
 
@@ -63,7 +68,8 @@ var factNames = [factCount]string{
 	"write refused", "write met a completed record", "write met no record", "no time left", "evidence too early", "evidence came second",
 	"expired record replaced", "deleted", "second run", "two in their handlers", "came after an acknowledged outcome",
 	"neighbour ran", "left open", "step done", "step replayed", "released by a reconciler",
-	"committed",
+	"committed", "evidence about an earlier attempt", "step recorded by evidence", "step recorded by evidence during its run",
+	"written by another guard", "downstream key forgotten",
 }
 
 // String returns the fact's name.

@@ -32,7 +32,8 @@ var invariants = []invariant{
 	{"INV-10", "a handler runs only under a claim that is known to be held", factUncertain, failClosed},
 	{"INV-11", "attempts count up one by one, a finished step is kept and not run again, and no outcome skips it or its transaction", factStepReplayed, monotone},
 	{"INV-12", "nothing but a claim creates a record", factNoRecord, noResurrection},
-	{"FM48", "evidence of nothing is not believed while the lease is live", factTooEarly, notExecutedOfTheDead},
+	{"FM48", "evidence about the whole is not believed while the lease is live", factTooEarly, notExecutedOfTheDead},
+	{"declared", "a record is kept, and runs again, as its last run declared, whoever writes it", factForeign, asDeclared},
 	{"FM01", "nobody is refused because of his own record, or told as his own what is not", factClaimRecognised, trueAnswers},
 }
 
@@ -79,9 +80,12 @@ func exclusion(w *world) string {
 func atMostOnce(w *world) string {
 	for i, g := range w.generations {
 		switch {
+		case g.orders > 1:
+			return fmt.Sprintf("%d transactions were applied in generation %d of the record", g.orders, i+1)
 		case g.harmless && !w.scenario.Commit:
 		case g.effects > 1:
 			return fmt.Sprintf("the provider saw %d effects in generation %d of the record", g.effects, i+1)
+		case w.dedupes():
 		case g.harmless: // with a transaction it may run again, and has no second effect
 		case g.entries > 1+g.retryable:
 			return fmt.Sprintf("the handler was entered %d times in generation %d of the record, which was retryable %d times", g.entries, i+1, g.retryable)
@@ -129,7 +133,11 @@ func fencing(w *world) string {
 		if before.State != driver.StateRetryable && !(ended && runsAgain(before)) {
 			return fmt.Sprintf("%s took over a record that is %s, its lease ended: %t", c.by.name, before.State, ended)
 		}
-	case c.by.owner == before.Owner, c.by.role == resolver:
+	case c.by.role == witness:
+		if after.State != before.State && (after.State != driver.StateRetryable || w.now.Before(before.LeaseEnd) || !runsAgain(after)) {
+			return fmt.Sprintf("evidence about a step made a record that is %s %s", before.State, after.State)
+		}
+	case c.by.owner == before.Owner, c.by.testifies():
 	case after.State == driver.StateInProgress:
 		return fmt.Sprintf("%s wrote a step of somebody else's", c.by.name)
 	case ended && c.by.role == reaper && after.State == driver.StateRetryable && runsAgain(before):
@@ -152,8 +160,10 @@ func runsAgain(r *driver.Record) bool {
 	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == idempotent.AtMostOnce)
 }
 
-// hadEffect reports whether the effect of the actor of that name has happened.
+// hadEffect reports whether the effect of the actor of that name has happened,
+// also if evidence names it.
 func (w *world) hadEffect(name string) bool {
+	name = strings.TrimPrefix(name, found)
 	return slices.ContainsFunc(w.actors, func(a *actor) bool { return a.name == name && a.effect == landed })
 }
 
@@ -183,7 +193,7 @@ func unknownAbsorbs(w *world) string {
 	if c.before.State != driver.StateUnknown {
 		return ""
 	}
-	if c.after == nil || c.by.role != resolver && c.by.owner != c.before.Owner {
+	if c.after == nil || !c.by.testifies() && c.by.owner != c.before.Owner {
 		return fmt.Sprintf("the unknown record became %s by nobody's evidence", stateOf(c.after))
 	}
 	return ""
@@ -195,7 +205,7 @@ func liveness(w *world) string {
 	if r := w.record; r != nil {
 		waits := r.State == driver.StateUnknown ||
 			r.State == driver.StateInProgress && (r.Recovery != idempotent.Rerun || !runsAgain(r)) ||
-			r.State == driver.StateRetryable && r.Recovery == idempotent.Resume && len(r.Steps) > 0
+			r.State == driver.StateRetryable && r.Recovery == idempotent.Resume && (len(r.Steps) > 0 || w.generation().open)
 		if waits == r.Due.IsZero() || waits != r.Expires.IsZero() {
 			return fmt.Sprintf("the record is %s, due at %v, and expires at %v", r.State, r.Due, r.Expires)
 		}
@@ -226,6 +236,11 @@ func failClosed(w *world) string {
 
 // monotone: of recovery points, which are steps of a handler, there is one.
 func monotone(w *world) string {
+	if a := w.answered; a != nil && a.finished && a.reply.err == nil && w.record != nil && w.record.Owner == a.owner && w.record.State != driver.StateCompleted {
+		if s, _ := w.record.Step(stepName); !s.Finished {
+			return fmt.Sprintf("%s has reported its outcome, and the record does not have its finished step", a.name)
+		}
+	}
 	if a := w.provided; a != nil && w.scenario.Step != nil {
 		if s, _ := a.claim.record.Step(stepName); s.Finished {
 			return fmt.Sprintf("%s runs a step again that was finished when it took the record over", a.name)
@@ -242,8 +257,13 @@ func monotone(w *world) string {
 	done, _ := c.before.Step(stepName)
 	switch kept, _ := c.after.Step(stepName); {
 	case c.after.State == driver.StateCompleted:
-		if by := outcome(c.after); (w.scenario.Step != nil || w.scenario.Commit) && c.by.role != resolver && !w.hadEffect(by) {
+		by := outcome(c.after)
+		switch {
+		case c.by.testifies():
+		case (w.stepped() || w.scenario.Commit) && !w.hadEffect(by):
 			return fmt.Sprintf("%s completed the record with %q, which nobody did", c.by.name, by)
+		case w.scenario.CommitStep && w.generation().orders == 0:
+			return fmt.Sprintf("%s completed the record with %q, and its transaction was never applied", c.by.name, by)
 		}
 	case done.Finished && (!kept.Finished || string(kept.Result) != string(done.Result)):
 		return fmt.Sprintf("the write of %s forgot a finished step", c.by.name)
@@ -267,8 +287,29 @@ func noResurrection(w *world) string {
 
 func notExecutedOfTheDead(w *world) string {
 	c := w.change
-	if c != nil && c.after != nil && c.by.role == resolver && c.after.State == driver.StateRetryable && w.now.Before(c.before.LeaseEnd) {
-		return "evidence made the record retryable while the lease is live"
+	if c == nil || c.after == nil || !c.by.testifies() || !w.now.Before(c.before.LeaseEnd) {
+		return ""
+	}
+	released := c.after.State == driver.StateRetryable && c.before.State != driver.StateRetryable
+	if released || c.after.State == driver.StateCompleted && c.before.State == driver.StateInProgress {
+		return fmt.Sprintf("evidence made the record %s while the lease is live", c.after.State)
+	}
+	return ""
+}
+
+// asDeclared: only a claim declares.
+func asDeclared(w *world) string {
+	c := w.change
+	if c == nil || c.after == nil {
+		return ""
+	}
+	g := w.generation()
+	if c.after.Recovery != g.recovery {
+		return fmt.Sprintf("the write of %s made the recovery %s, and the last run declared %s", c.by.name, c.after.Recovery, g.recovery)
+	}
+	settled := c.after.State == driver.StateCompleted || c.after.State == driver.StateRetryable
+	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Settled.Add(g.retention)) {
+		return fmt.Sprintf("the write of %s keeps the record until %v, and the last run declared %s", c.by.name, until, g.retention)
 	}
 	return ""
 }

@@ -109,6 +109,40 @@ var mutants = []struct {
 	{"a handler says 'not executed' after its effect",
 		Scenario{Attempts: 1, Plans: []plan{lie}},
 		[]string{"INV-2"}},
+	{"evidence of nothing does not name an attempt",
+		Scenario{Attempts: 2, Plans: []plan{succeed, fail}, Resolvers: 1, Couriers: 1, Clock: clock{WholeLease, WholeLease}, Faults: 1,
+			Seen: func(a *actor, s driver.Store) driver.Store { return &believing{Store: s, named: a.evidence.attempt} }},
+		[]string{"INV-2"}},
+	{"evidence about the whole does not wait for the lease",
+		Scenario{Attempts: 1, Plans: []plan{succeed}, Resolvers: 1, Seen: func(_ *actor, s driver.Store) driver.Store { return &impatient{Store: s} }},
+		[]string{"FM48"}},
+	{"what was released under resume is not due",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Reapers: 1, Clock: clock{WholeLease}, Faults: 1, Store: keeping(func(r *driver.Record) {
+			if r.State == driver.StateRetryable && len(r.Steps) == 0 && !r.OpenSince.IsZero() {
+				r.Due, r.Expires = time.Time{}, r.Settled.Add(retention)
+			}
+		})},
+		[]string{"INV-9"}},
+	{"the retention is that of the guard that settles",
+		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Foreign: true, Store: keeping(func(r *driver.Record) { r.Retention = 0 })},
+		[]string{"declared"}},
+	{"the recovery is that of the guard that sweeps",
+		Scenario{Attempts: 1, Reapers: 1, Clock: clock{WholeLease}, Foreign: true, Store: keeping(func(r *driver.Record) {
+			if r.Attempt == 1 && r.State != driver.StateInProgress {
+				r.Recovery = idempotent.Rerun
+			}
+		})},
+		[]string{"declared"}},
+	{"the same state counts as agreed, without a look at the steps",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{stumble}, Reapers: 1, Clock: clock{WholeLease}, Store: showing(func(r *driver.Record, asked driver.Record) {
+			if r.Owner == asked.Owner && r.State == driver.StateRetryable {
+				r.Steps, r.Ref = asked.Steps, asked.Ref
+			}
+		})},
+		[]string{"INV-11"}},
+	{"a step runs again with a key that the provider has forgotten",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 2, Plans: []plan{succeed, fail}, Clock: clock{PastRetention}, Store: showing(func(r *driver.Record, _ driver.Record) { r.OpenSince = time.Time{} })},
+		[]string{"INV-2"}},
 	{"a transaction has its effect although its record is refused",
 		Scenario{Recovery: idempotent.Rerun, Commit: true, Attempts: 2, Clock: clock{WholeLease}, Torn: true},
 		[]string{"INV-2"}},
@@ -118,7 +152,7 @@ var mutants = []struct {
 // schedule; and every invariant finds one.
 func TestBrokenWorldsAreCaught(t *testing.T) {
 	t.Parallel()
-	const long = 16 // steps, the end counting as one
+	const long = 30 // steps, the end counting as one
 	caught := map[string]bool{}
 	for _, m := range mutants {
 		for _, name := range m.caughtBy {
@@ -170,6 +204,55 @@ func TestShortenedSchedules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// believing shows those who bring evidence every record as one of the attempt that
+// they name.
+type believing struct {
+	driver.Store
+	named, stands driver.Owner
+}
+
+func (s *believing) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return s.shown(s.Store.Get(ctx, id))
+}
+
+func (s *believing) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	r.Owner = s.stands
+	return s.shown(s.Store.Replace(ctx, r, was))
+}
+
+func (s *believing) shown(r *driver.Record, err error) (*driver.Record, error) {
+	if r != nil {
+		s.stands = r.Owner
+		r = r.Clone()
+		r.Owner = s.named
+	}
+	return r, err
+}
+
+// impatient shows every lease as ended.
+type impatient struct {
+	driver.Store
+	leaseEnd time.Time
+}
+
+func (s *impatient) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return s.shown(s.Store.Get(ctx, id))
+}
+
+func (s *impatient) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	r.LeaseEnd = s.leaseEnd
+	return s.shown(s.Store.Replace(ctx, r, was))
+}
+
+func (s *impatient) shown(r *driver.Record, err error) (*driver.Record, error) {
+	if r != nil {
+		s.leaseEnd = r.LeaseEnd
+		r = r.Clone()
+		r.LeaseEnd = began
+	}
+	return r, err
 }
 
 // generous tells every insert that it was written.

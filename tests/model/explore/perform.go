@@ -45,8 +45,8 @@ func (a *actor) do(s step) {
 	case begin:
 		a.begin()
 		if a.role == resolver && a.phase == calling {
-			// Evidence is about the record as it is at that moment: looking into
-			// the ledger, reading the record and judging it is one step.
+			// Looking into the ledger, reading the record and judging it is one
+			// step; a courier takes several.
 			a.serve()
 			a.deliver()
 		}
@@ -124,7 +124,7 @@ func (a *actor) work(p plan) {
 		a.tell('w', byte(p))
 	}
 	switch p {
-	case succeed:
+	case succeed, stumble:
 		a.w.land(a)
 		a.phase = called
 	case lie:

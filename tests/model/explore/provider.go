@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -24,32 +26,76 @@ func (w *world) land(a *actor) {
 		return
 	}
 	g := &w.generations[a.gen-1]
-	if !w.dedupes() || g.finder == "" {
+	if known := w.dedupes() && g.finder != "" && w.now.Sub(g.charged) < downstream; !known {
 		g.effects++
+		g.charged = w.now
 	}
 	if g.finder == "" {
 		g.finder = a.name
 	}
 }
 
+// order books that the transaction of a's step was applied.
+func (w *world) order(a *actor) {
+	if a.gen > 0 {
+		w.generations[a.gen-1].orders++
+	}
+}
+
 // dedupes reports whether the provider knows a downstream key again.
 func (w *world) dedupes() bool {
-	return w.scenario.Step != nil && *w.scenario.Step == idempotent.AtLeastOnce
+	return w.scenario.CommitStep || w.scenario.Step != nil && *w.scenario.Step == idempotent.AtLeastOnce
 }
+
+// stepped reports whether the handlers have a step.
+func (w *world) stepped() bool { return w.scenario.CommitStep || w.scenario.Step != nil }
 
 // evidence is what the provider's ledger and the list of workers say.
 type evidence struct {
 	value string // the effect has happened, and this is its result
+	step  bool   // it is that of the step
 	none  bool   // it has not, and whoever worked on it is dead
+
+	attempt driver.Owner // of the record, when the evidence was looked for
+	by      byte         // index of its actor
 }
 
 func (e evidence) any() bool { return e.none || e.value != "" }
 
 func (e evidence) resolution() idempotent.Resolution {
-	if e.value != "" {
+	switch {
+	case e.step:
+		return idempotent.ResolvedStep(stepName, e.value)
+	case e.value != "":
 		return idempotent.Resolved(e.value)
 	}
-	return idempotent.ProvenNotExecuted()
+	r := driver.Record{Owner: e.attempt}
+	return idempotent.ProvenNotExecuted(r.Token())
+}
+
+func (e evidence) encode(b []byte) []byte { return text(append(b, e.by), e.value) }
+
+// look returns the evidence that the actor can find.
+func (a *actor) look() evidence {
+	e := a.w.lookAtProvider()
+	if a.role == courier && slices.ContainsFunc(a.w.actors, func(b *actor) bool { return b.mayLand() }) {
+		e.none = false // it may be otherwise when the evidence comes
+	}
+	if a.role == witness {
+		e.step, e.none = true, false
+		if r := a.w.record; r != nil && r.State == driver.StateCompleted {
+			e.value = ""
+		}
+	}
+	if r := a.w.record; r != nil {
+		e.attempt = r.Owner
+		for _, b := range a.w.actors {
+			if b.owner == r.Owner {
+				e.by = b.index
+			}
+		}
+	}
+	return e
 }
 
 // lookAtProvider returns what a resolver can say of the record that stands. An

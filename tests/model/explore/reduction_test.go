@@ -27,7 +27,7 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
 		{"inserts that look for no record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
-		{"writes that look for no write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
+		{"writes that look for no write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,6 +100,8 @@ func TestTurnsLoseNothing(t *testing.T) {
 		{"two attempts", Scenario{Attempts: 2, Clock: clock{WholeLease}, Faults: 1}},
 		{"a sweeper and a resolver", Scenario{Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"two resolvers", Scenario{Attempts: 1, Resolvers: 2, Clock: clock{PastDeadline, PastLease}}},
+		{"a courier", Scenario{Attempts: 1, Couriers: 1, Clock: clock{WholeLease}, Faults: 1}},
+		{"resume, evidence about a step", Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Witnesses: 1, Clock: clock{WholeLease}}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{WholeLease, PastRetention}}},
 		{"rerun, a sweeper", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"commit", Scenario{Commit: true, Attempts: 2, Clock: clock{WholeLease}, Faults: 1}},

@@ -16,6 +16,8 @@ type Scenario struct {
 	Strangers  int // requests with another fingerprint under the same key
 	Neighbours int // requests with the same key in another scope
 	Resolvers  int // bring evidence, each once
+	Couriers   int // as Resolvers, but some time passes between the look and the evidence
+	Witnesses  int // bring evidence about the step, while the handler runs or later
 	Reapers    int // reconcile what is due, and ask nobody
 
 	// Step puts the effect of every handler into a step of this mode. The provider
@@ -25,6 +27,10 @@ type Scenario struct {
 	// Commit puts the effect of every handler into the transaction that completes
 	// its record.
 	Commit bool
+
+	// CommitStep lets every handler call the provider and then write an order in
+	// the transaction that records its step.
+	CommitStep bool
 
 	Plans []plan
 
@@ -39,10 +45,16 @@ type Scenario struct {
 	// Redeployed lets the sweepers run code that declares the other recovery.
 	Redeployed bool
 
+	// Foreign lets those who make no request use a guard with other options: the
+	// other recovery, and a retention that is shorter than the operation's.
+	Foreign bool
+
 	// What follows breaks the world, to see that it is noticed.
 
 	// Store breaks the store.
 	Store func(driver.Store) driver.Store
+	// Seen breaks what those who bring evidence see of the store.
+	Seen func(*actor, driver.Store) driver.Store
 	// Torn lets a transaction have its effect although its record is refused.
 	Torn bool
 	// Rash lets a resolver say "not executed" of a worker that is alive.
@@ -57,6 +69,11 @@ const (
 	margin    = 2 * time.Second
 	retention = 24 * time.Hour
 	grace     = time.Hour // an expired record is deleted this much later
+
+	longRetention = 3 * retention
+	// The provider knows a downstream key this long: the default of
+	// Options.DownstreamRetention.
+	downstream = 24 * time.Hour
 )
 
 // The movements of the clock.

@@ -42,12 +42,18 @@ func (w *world) encode(b []byte) []byte {
 	}
 	for _, g := range w.generations {
 		switch {
-		case g.harmless && w.scenario.Commit:
+		case g.harmless && w.scenario.Commit || w.dedupes():
 			b = append(b, 'r', byte(g.effects))
 		case g.harmless:
 			b = append(b, 'r')
 		default:
 			b = append(b, byte(g.entries-g.retryable), byte(g.effects))
+		}
+		if w.dedupes() {
+			b = moment(append(b, byte(g.orders), bit(g.open)), g.charged)
+		}
+		if w.scenario.Foreign {
+			b = append(b, byte(g.recovery), byte(g.retention/retention))
 		}
 		b = text(text(b, g.acked), g.finder)
 	}
@@ -68,7 +74,7 @@ func (a *actor) encode(b []byte) []byte {
 	case a.gone():
 		return append(b, 'g') // whatever it was told, it does nothing with it
 	}
-	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect))
+	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect), bit(a.open))
 	if a.phase == waiting {
 		b = a.encodeReply(b)
 	}
@@ -122,8 +128,15 @@ func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 	}
 	b = append(b, owner)
 	b = moment(moment(b, r.LeaseEnd), r.Expires)
+	if r.Recovery == idempotent.Resume {
+		b = moment(b, r.OpenSince)
+	}
+	if w.scenario.Foreign {
+		b = append(b, byte(r.Retention/retention))
+	}
 	for _, s := range r.Steps {
 		b = append(b, s.Mode.Code()...)
+		b = append(b, byte(s.By))
 		if s.Finished {
 			b = text(append(b, 'f'), string(s.Result))
 		}
@@ -138,6 +151,13 @@ func (w *world) version(b []byte, v driver.Version) []byte {
 
 func moment(b []byte, t time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(t.UnixMilli()))
+}
+
+func bit(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func text(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }

@@ -158,7 +158,7 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 }
 
 // looks reports whether an actor comes because of what it sees.
-func (a *actor) looks() bool { return a.role == resolver || a.role == sweeper || a.role == reaper }
+func (a *actor) looks() bool { return a.testifies() || a.role == sweeper || a.role == reaper }
 
 // mayBegin says that a sweeper, a reaper and a resolver only come where there is
 // something for them, and that of actors that differ in nothing but their name
@@ -169,8 +169,8 @@ func (a *actor) mayBegin() bool {
 		if a.w.expired(r) || r.State != driver.StateInProgress || a.w.now.Before(r.LeaseEnd) {
 			return false
 		}
-	case resolver:
-		if !a.w.lookAtProvider().any() {
+	case resolver, courier, witness:
+		if !a.look().any() {
 			return false
 		}
 	}
@@ -181,13 +181,14 @@ func (a *actor) mayBegin() bool {
 	return before.role != a.role || before.phase != idle
 }
 
-// mayPass says that no write stays under way for as long as records are kept.
+// mayPass says that no write stays under way for as long as records are kept, and
+// that no worker waits for as long as a provider keeps its keys.
 func (w *world) mayPass() bool {
 	if w.ticks == len(w.scenario.Clock) {
 		return false
 	}
 	return w.scenario.Clock[w.ticks] < retention ||
-		!slices.ContainsFunc(w.actors, func(a *actor) bool { return a.phase == calling })
+		!slices.ContainsFunc(w.actors, func(a *actor) bool { return a.phase == calling || a.phase == inside && w.dedupes() })
 }
 
 // mayLand reports whether a call to the provider, sent and not answered, may

@@ -91,6 +91,12 @@ func newWorld(s *Scenario, f *fibers) *world {
 	for i := range s.Resolvers {
 		w.add("R"+digit(i), resolver)
 	}
+	for i := range s.Couriers {
+		w.add("K"+digit(i), courier)
+	}
+	for i := range s.Witnesses {
+		w.add("W"+digit(i), witness)
+	}
 	return w
 }
 
@@ -137,15 +143,24 @@ func (w *world) serve(a *actor, c *call) reply {
 		w.changed(&change{by: a, call: c, before: before, after: w.record})
 		if c.kind == commit {
 			w.facts |= factCommitted
-			w.land(a)
+			w.transacted(a)
 		}
 	} else {
 		w.refused(c, r)
 		if c.kind == commit && w.scenario.Torn {
-			w.land(a)
+			w.transacted(a)
 		}
 	}
 	return r
+}
+
+// transacted books that the handler's own writes in a transaction were applied.
+func (w *world) transacted(a *actor) {
+	if w.scenario.CommitStep {
+		w.order(a)
+	} else {
+		w.land(a)
+	}
 }
 
 func version(r *driver.Record) (v driver.Version) {
@@ -155,8 +170,8 @@ func version(r *driver.Record) (v driver.Version) {
 	return v
 }
 
-// pass moves the clock. Writes that nobody waits for are lost when it moves by
-// as long as records are kept.
+// pass moves the clock. Writes that nobody waits for, and calls to the provider
+// that were not answered, are lost when it moves by as long as records are kept.
 func (w *world) pass() {
 	d := w.scenario.Clock[w.ticks]
 	w.ticks++
@@ -165,6 +180,9 @@ func (w *world) pass() {
 		w.flights = nil
 	}
 	for _, a := range w.actors {
+		if d >= retention && a.effect == sent {
+			a.effect = unsent
+		}
 		a.turn = true
 	}
 }
@@ -214,6 +232,9 @@ func (w *world) forget() {
 
 func (w *world) observe(e idempotent.Event) {
 	w.facts |= factOf[e.Kind]
+	if e.Reason == driver.ReasonKeysForgotten {
+		w.facts |= factKeysForgotten
+	}
 	var lost *idempotent.StoreError
 	if errors.As(e.Err, &lost) {
 		w.facts |= factStoreFailed
