@@ -127,11 +127,10 @@ func (e *Execution) leaveStep(s *stepRun, err error) error {
 }
 
 // finishStep records the result v of a step, or reads into the value that v
-// points to what evidence has recorded meanwhile.
-func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
-	done, err := e.encodeStep(s, reflect.ValueOf(v).Elem().Interface())
-	if err != nil {
-		return err
+// points to what evidence has recorded meanwhile. It returns what is recorded.
+func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done driver.StepRecord, err error) {
+	if done, err = e.encodeStep(s, reflect.ValueOf(v).Elem().Interface()); err != nil {
+		return done, err
 	}
 	done.By = driver.StepByRun
 	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
@@ -143,15 +142,15 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) error {
 		// bring the moment nearer in which both are lost. The next write takes the
 		// result along.
 		e.attempt.observe(ctx, EventStoreError, e.claim(), err)
-		return nil
+		return done, nil
 	case err != nil:
-		return err
+		return done, err
 	case recorded != nil && recorded.By == driver.StepByEvidence:
 		reflect.ValueOf(v).Elem().SetZero()
-		return e.replayStep(ctx, *recorded, v)
+		return *recorded, e.replayStep(ctx, *recorded, v)
 	}
 	e.observeStep(ctx, EventStepDone, s.name)
-	return nil
+	return done, nil
 }
 
 // encodeStep returns the record of a step that returned v.

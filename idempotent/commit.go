@@ -162,5 +162,19 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 		return result, &StepError{Step: name, Problem: "has no execution to be recorded in; call it in a guarded handler, with its context"}
 	}
 	err := e.commitStep(ctx, name, &result, write)
+	if done, found := e.step(name); err == nil && found {
+		err = asReplayed(stepCodec, done.Encoding, done.Result, &result)
+	}
 	return result, err
+}
+
+// step returns what this run knows of the step of that name.
+func (e *Execution) step(name string) (driver.StepRecord, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i, found := findStep(e.work.steps, name)
+	if !found || !e.work.steps[i].Finished {
+		return driver.StepRecord{}, false
+	}
+	return e.work.steps[i], true
 }

@@ -3,6 +3,8 @@ package idempotent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -79,6 +81,11 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		}
 		return out, err
 	}
+	if _, standard := o.Codec.(*jsonCodec); standard {
+		if err := checkResult(reflect.TypeFor[T]()); err != nil {
+			return out, fmt.Errorf("idempotent: %s: the result cannot be stored: %w; change the type or set Options.Codec", key.Operation, err)
+		}
+	}
 	if key.Fingerprint == (Fingerprint{}) {
 		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "is not set; use FingerprintOf on the request, or what of it matters"}
 	}
@@ -146,6 +153,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		a.observe(ctx, EventContradicted, w.committed, err)
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
+		_ = asReplayed(a.opts.Codec, w.committed.Encoding, w.committed.Result, &value)
 		out.Value = value
 		out.settled(w.committed)
 		return out, nil
@@ -159,17 +167,21 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	if err != nil {
 		return failed(ctx, a, w, err, out)
 	}
-	s := a.settle(ctx, w, a.succeeded(ctx, held, value))
+	result := a.succeeded(ctx, held, value)
+	s := a.settle(ctx, w, result)
 	switch {
 	case s.standing != nil:
 		return recall(ctx, a, s.standing, out)
 	case s.lost:
 		return out, &LeaseLostError{RecordID: a.id}
 	}
-	out.Value = value
 	if s.stored {
+		// The first caller gets what every replay will be. What does not decode was
+		// not stored.
+		_ = asReplayed(a.opts.Codec, result.encoding, result.result, &value)
 		out.settled(s.record)
 	}
+	out.Value = value
 	return out, nil
 }
 

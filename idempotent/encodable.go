@@ -49,9 +49,6 @@ func checkResult(t reflect.Type) error { return infoOf(t).result }
 // JSON encoding, and so the same fingerprint.
 func checkRequest(t reflect.Type) error { return infoOf(t).request }
 
-// checkEncodable is checkResult.
-func checkEncodable(t reflect.Type) error { return checkResult(t) }
-
 // place is where encoding/json finds a value: it calls a marshaler with a
 // pointer receiver only if it can take the value's address.
 type place uint8

@@ -78,7 +78,11 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err != nil {
 		return v, e.leaveStep(s, err)
 	}
-	return v, e.finishStep(ctx, s, &v)
+	done, err := e.finishStep(ctx, s, &v)
+	if err == nil {
+		err = asReplayed(stepCodec, done.Encoding, done.Result, &v)
+	}
+	return v, err
 }
 
 // checkStepName reports what is wrong with the name of a step.

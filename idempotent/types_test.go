@@ -1,5 +1,7 @@
 package idempotent_test
 
+//lint:file-ignore U1000 the fields are there for the type check to find
+
 import (
 	"bytes"
 	"context"
@@ -9,6 +11,7 @@ import (
 	"math/big"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -371,6 +374,60 @@ func TestFingerprintOfDistinguishesValues(t *testing.T) {
 	for _, v := range []any{lossy{1, 2}, &lossy{}, []shadowed{}, map[string]big.Int{}} {
 		if _, err := idempotent.FingerprintOf(v); !errors.Is(err, idempotent.ErrInvalidKey) {
 			t.Errorf("%T: got error %v, want ErrInvalidKey", v, err)
+		}
+	}
+}
+
+// Do refuses a result that cannot be stored before anything is claimed or run.
+func TestDoRefusesTypesThatLoseValues(t *testing.T) {
+	t.Parallel()
+	s := watch()
+	g, _ := newGuardOver(t, s)
+	_, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (byPointer, error) {
+		t.Error("the handler was entered")
+		return byPointer{}, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "embedded pointer to an unexported struct") || len(s.calls) != 0 {
+		t.Errorf("got error %v after the calls %v", err, s.calls)
+	}
+	// A codec of the operation's own decides by itself.
+	if _, err := idempotent.Do(t.Context(), g, newKey(), charged, func(o *idempotent.Options) { o.Codec = raw{} }); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the first caller gets is what every replay will be, also in untyped values:
+// of a result, of a step, of both with a transaction.
+func TestFirstCallerGetsTheReplay(t *testing.T) {
+	t.Parallel()
+	type document = map[string]any
+	value := document{"amount": 4200, "tags": []string{"a"}}
+	for name, h := range map[string]func(context.Context) (document, error){
+		"a result": func(context.Context) (document, error) { return value, nil },
+		"a step": func(ctx context.Context) (document, error) {
+			return idempotent.Step(ctx, "s", func(context.Context) (document, error) { return value, nil })
+		},
+		"a step's commit": func(ctx context.Context) (document, error) {
+			e, _ := idempotent.FromContext(ctx)
+			return idempotent.CommitStep(ctx, "s", value, e.Store().Replace)
+		},
+		"a commit": func(ctx context.Context) (document, error) {
+			e, _ := idempotent.FromContext(ctx)
+			return value, e.Commit(ctx, value, e.Store().Replace)
+		},
+	} {
+		g, _ := newGuard(t, resume("s"))
+		key := newKey()
+		var seen []document
+		for range 2 {
+			v, err := idempotent.Do(t.Context(), g, key, h)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			seen = append(seen, v)
+		}
+		if !reflect.DeepEqual(seen[0], seen[1]) {
+			t.Errorf("%s: the first caller gets %#v and a replay %#v", name, seen[0], seen[1])
 		}
 	}
 }

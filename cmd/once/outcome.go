@@ -117,9 +117,3 @@ func ended(s string) string {
 	}
 	return s + "\n"
 }
-
-// unpacked returns the encoding without the mark of compression.
-func unpacked(encoding string) string {
-	name, _, _ := strings.Cut(encoding, "+")
-	return name
-}
