@@ -56,8 +56,8 @@ func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
 		booked := false
 		out, err := w.do(t, g, func(ctx context.Context) (string, error) {
 			var busy *idempotent.InProgressError
-			if err := g.Resolve(t.Context(), w.key.RecordID(), evidence); !errors.As(err, &busy) || busy.RetryAfter != 12*time.Second {
-				t.Errorf("%s, while the handler runs: got error %v, want to wait 12s", name, err)
+			if err := g.Resolve(t.Context(), w.key.RecordID(), evidence); !errors.As(err, &busy) || busy.RetryAfter <= 10*time.Second || busy.RetryAfter > 12*time.Second {
+				t.Errorf("%s, while the handler runs: got error %v, want to wait about 12s", name, err)
 			}
 			err := commit(ctx, "booked", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 				booked = true
@@ -270,7 +270,7 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(token)); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.record(t); !r.Due.IsZero() || !r.Expires.Equal(w.clock.Now().Add(24*time.Hour).Truncate(time.Millisecond)) || !r.OpenSince.IsZero() {
+	if r := w.record(t); !r.Due.IsZero() || r.Expires.Sub(w.clock.Now()).Round(time.Minute) != 24*time.Hour || !r.OpenSince.IsZero() {
 		t.Errorf("after the evidence it is due %s and expires %s", r.Due, r.Expires)
 	}
 }
