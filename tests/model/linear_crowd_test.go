@@ -20,6 +20,7 @@ import (
 type crowd struct {
 	load
 	guard *idempotent.Guard
+	store driver.Store // below
 	mark  string
 	seen  *tally.Tally
 
@@ -45,7 +46,7 @@ var crowdPolicy = model.Policy{
 
 func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *tally.Tally) *crowd {
 	t.Helper()
-	c := &crowd{load: l, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
+	c := &crowd{load: l, store: store, mark: cryptorand.Text(), seen: seen, clock: newJumpingClock(), inside: map[[2]int]int64{}}
 	g, err := idempotent.New(withChunksOf(store, network{store}), func(o *idempotent.Options) {
 		o.LeaseMargin = span(crowdPolicy.Margin)
 		o.Retention = span(crowdPolicy.Retention)

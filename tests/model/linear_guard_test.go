@@ -31,7 +31,7 @@ type guardCall struct {
 type guardReply struct {
 	model.Answer // but for RetryAfter and Events
 	trace
-	stale     bool // what evidence was about has another owner since
+	stale     bool // the record that evidence met is another attempt's than it names
 	marked    bool // an event said that it marked the record unknown
 	gaveUp    bool // the record changed too often meanwhile
 	overtaken bool // the write was done, and nobody was told: this is not the answer, and not all that the request did
@@ -85,7 +85,7 @@ func ofKey(h *history) puzzle {
 
 // nameless returns of k what the network sees.
 func nameless(k model.Key) model.Key {
-	k.Fingerprint, k.Owner, k.Outcome = 0, 0, model.Outcome{}
+	k.Version, k.Fingerprint, k.Owner, k.Outcome = 0, 0, 0, model.Outcome{}
 	return k
 }
 
@@ -94,7 +94,7 @@ func (c guardCall) apply(p model.Policy, k model.Key, stale bool, now int64) (mo
 	case "claim":
 		return p.Claim(k, c.request, now)
 	case "settle":
-		return p.Settle(k, c.request, c.outcome, now)
+		return p.Settle(k, c.request, model.Work{}, c.outcome, now)
 	default:
 		return p.Resolve(k, c.outcome, stale, now)
 	}
@@ -114,7 +114,7 @@ func (c guardCall) told(p model.Policy, k model.Key, now int64, out guardReply) 
 	case out.marked && out.Verdict == model.NoTime: // too late to be told what it had found
 		return after, marked
 	case c.kind == "settle" && out.Verdict == model.NoTime: // too late to enter the handler
-		return after, true
+		return p.Release(k, c.request, now), true
 	case c.kind == "settle" && out.gaveUp: // its caller is told the outcome, and that no retry will be
 		return k, out.Answer == model.Answer{Verdict: model.Own, Outcome: c.outcome}
 	}
@@ -129,7 +129,7 @@ func TestFM51_GuardIsLinearizable(t *testing.T) {
 	t.Parallel()
 	usual := []string{
 		"claim entered", "claim replayed", "claim mismatch", "claim in progress", "claim unresolved", "claim no time",
-		"settle own", "resolve done", "resolve settled", "event taken_over", "lost replies",
+		"settle own", "resolve done", "resolve settled", "resolve in progress", "resolve stale", "event taken_over", "lost replies",
 	}
 	rare := []string{"settle lost", "settle replayed", "event late_completion", "event contradicted", "overtaken"}
 	for _, c := range []struct {

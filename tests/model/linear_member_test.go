@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -38,8 +39,11 @@ func (m *member) instant() instant {
 func (m *member) request() {
 	m.from = m.instant()
 	request := model.Request{
-		Owner: int(m.owners.Add(1)), Fingerprint: 1, Rerun: m.r.IntN(2) == 0,
+		Owner: int(m.owners.Add(1)), Fingerprint: 1, Retention: crowdPolicy.Retention,
 		Deadline: moment(m.from.now).Add(requestTimeout).UnixMilli(),
+	}
+	if m.r.IntN(2) == 0 {
+		request.Recovery = model.Rerun
 	}
 	if m.r.IntN(20) == 0 {
 		request.Fingerprint = 2
@@ -55,7 +59,7 @@ func (m *member) request() {
 		e = m.work(request)
 		leaving = m.instant()
 		return e.end()
-	}, recoversBy(request.Rerun))
+	}, declares(request))
 	yield(m.r)
 	to := m.instant()
 
@@ -103,7 +107,7 @@ func (m *member) work(request model.Request) ending {
 	if o.Kind == model.Result || o.Kind == model.Final {
 		o.Value = fmt.Sprintf("v%d", request.Owner)
 	}
-	return newEnding(o, false)
+	return newEnding(o, false, asItIs)
 }
 
 func (m *member) giveEvidence() {
@@ -111,15 +115,21 @@ func (m *member) giveEvidence() {
 	if m.r.IntN(2) == 0 {
 		in.outcome = model.Outcome{Kind: model.Result, Value: fmt.Sprintf("r%d", m.owners.Add(1))}
 	}
+	id := m.keyOf(m.key, 1).RecordID()
+	about := driver.Record{}
+	if r, err := m.store.Get(context.Background(), id); err == nil {
+		about.Owner = r.Owner
+	}
+	if m.r.IntN(2) == 0 {
+		yield(m.r) // and the answer of the provider takes its time
+	}
 	m.from = m.instant()
 	yield(m.r)
-	err := m.guard.Resolve(m.invocation(moment(m.from.now).Add(requestTimeout)), m.keyOf(m.key, 1).RecordID(), resolution(in.outcome))
+	err := m.guard.Resolve(m.invocation(moment(m.from.now).Add(requestTimeout)), id, resolution(in.outcome, about.Token()))
 	yield(m.r)
 	to := m.instant()
 	out := m.reply(resolved(err))
-	if out.stale = m.first.owner != m.stood.owner; out.stale {
-		m.seen.Add("stale evidence", 1)
-	}
+	out.stale = m.stood.owner != about.Owner
 	out.gaveUp = errors.Is(err, idempotent.ErrStore)
 	m.note(in, m.from, out, to)
 }

@@ -20,7 +20,7 @@ type entry struct {
 func at(now int64) *[]int64 { return &[]int64{now} }
 
 func claim(owner int) guardCall {
-	return guardCall{kind: "claim", request: model.Request{Owner: owner, Fingerprint: 1, Deadline: 10_000}, nows: at(1)}
+	return guardCall{kind: "claim", request: model.Request{Owner: owner, Fingerprint: 1, Retention: crowdPolicy.Retention, Deadline: 10_000}, nows: at(1)}
 }
 
 func settle(owner int, value string) guardCall {
@@ -29,7 +29,19 @@ func settle(owner int, value string) guardCall {
 	return c
 }
 
-func resolve(o model.Outcome) guardCall { return guardCall{kind: "resolve", outcome: o, nows: at(1)} }
+func resolve(o model.Outcome) guardCall {
+	return guardCall{kind: "resolve", outcome: o, nows: at(leaseEnd)}
+}
+
+func duringLease(c guardCall) guardCall {
+	c.nows = at(1)
+	return c
+}
+
+func aboutAnother(r guardReply) guardReply {
+	r.stale = true
+	return r
+}
 
 func result(value string) model.Outcome { return model.Outcome{Kind: model.Result, Value: value} }
 
@@ -46,10 +58,18 @@ func tells(v model.Verdict, value string) guardReply {
 // The records of these histories.
 var (
 	leaseEnd  = int64(10_000) + crowdPolicy.Margin
-	running   = sight{version: driver.Version{1}, key: model.Key{State: model.InProgress, Attempt: 1, LeaseEnd: leaseEnd, Due: leaseEnd}}
-	again     = sight{version: driver.Version{2}, key: model.Key{State: model.InProgress, Attempt: 2, LeaseEnd: leaseEnd, Due: leaseEnd}}
-	completed = sight{version: driver.Version{3}, key: model.Key{State: model.Completed, Attempt: 1, LeaseEnd: leaseEnd, Expires: 1 + crowdPolicy.Retention}}
+	running   = sight{version: driver.Version{1}, key: model.Key{State: model.InProgress, Retention: crowdPolicy.Retention, Attempt: 1, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	again     = sight{version: driver.Version{2}, key: model.Key{State: model.InProgress, Retention: crowdPolicy.Retention, Attempt: 2, LeaseEnd: leaseEnd, Due: leaseEnd}}
+	released  = sight{version: driver.Version{4}, key: model.Key{State: model.Retryable, Retention: crowdPolicy.Retention, Attempt: 1, LeaseEnd: leaseEnd, Expires: leaseEnd + crowdPolicy.Retention}}
+	completed = sight{version: driver.Version{3}, key: model.Key{State: model.Completed, Retention: crowdPolicy.Retention, Attempt: 1, LeaseEnd: leaseEnd, Expires: 1 + crowdPolicy.Retention}}
 )
+
+// resolvedRecord is the record that evidence has completed.
+func resolvedRecord() sight {
+	s := completed
+	s.key.Expires = leaseEnd + crowdPolicy.Retention
+	return s
+}
 
 // another returns the write of a like record.
 func another(s sight) sight {
@@ -91,8 +111,8 @@ func TestMadeUpHistories(t *testing.T) {
 			{5, 6, claim(2), tells(model.Replayed, "v1")},
 		}, true},
 		{"a claim whose reply was lost is completed by evidence", []entry{
-			{1, 6, claim(1), overtaken(running)}, {2, 3, resolve(result("r1")), says(model.Done).writes(completed)},
-			{1, 6, claim(1), tells(model.Replayed, "r1").met(completed)},
+			{1, 6, claim(1), overtaken(running)}, {2, 3, resolve(result("r1")), says(model.Done).writes(resolvedRecord())},
+			{1, 6, claim(1), tells(model.Replayed, "r1").met(resolvedRecord())},
 		}, true},
 
 		{"two enter together", []entry{
@@ -122,9 +142,18 @@ func TestMadeUpHistories(t *testing.T) {
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v2").writes(completed)},
 		}, false},
 		{"contrary evidence is accepted twice", []entry{
-			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, resolve(result("v1")), says(model.Done).writes(completed)},
-			{5, 6, resolve(result("v2")), says(model.Done).writes(another(completed))},
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, resolve(result("v1")), says(model.Done).writes(resolvedRecord())},
+			{5, 6, resolve(result("v2")), says(model.Done).writes(another(resolvedRecord()))},
 		}, false},
+		{"evidence completes a record during its lease", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, duringLease(resolve(result("v1"))), says(model.Done).writes(completed)},
+		}, false},
+		{"evidence about another attempt releases the record", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, resolve(model.Outcome{Kind: model.NotExecuted}), aboutAnother(says(model.Done)).writes(released)},
+		}, false},
+		{"evidence about the attempt releases the record", []entry{
+			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, resolve(model.Outcome{Kind: model.NotExecuted}), says(model.Done).writes(released)},
+		}, true},
 		{"a refusal writes", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, claim(2), says(model.Running).writes(another(running))},
 		}, false},

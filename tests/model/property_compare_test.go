@@ -49,6 +49,7 @@ func (s *subject) check(rt *rapid.T, name int, store driver.Store) {
 		rt.Fatal(err)
 	}
 	got, want, version := seen(r), s.model, driver.Version{}
+	got.Version = want.Version
 	if r != nil {
 		got.Fingerprint, got.Owner, got.Outcome = s.fingerprint(r.Fingerprint), s.owner(r.Owner, want.Owner), want.Outcome
 		version = r.Version
@@ -82,6 +83,20 @@ func (s *subject) owner(token driver.Owner, expected int) int {
 			return -1 // a new token for an attempt that had one
 		}
 	}
+	if s.oldest == 0 {
+		s.oldest = expected
+	}
 	s.owners[token] = expected
 	return expected
+}
+
+// token returns the token of an attempt that was met, in the guard's form.
+func (s *subject) token(owner int) string {
+	for token, name := range s.owners {
+		if name == owner {
+			r := driver.Record{Owner: token}
+			return r.Token()
+		}
+	}
+	return ""
 }

@@ -1,8 +1,10 @@
 package model_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
+	"iter"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -31,9 +33,12 @@ type subject struct {
 	model     model.Key
 	suspended []*run
 	owners    map[driver.Owner]int // token -> the model's name of the attempt
+	oldest    int                  // the first attempt
 	version   driver.Version       // of the record, as it was last looked at
 	before    model.Key            // the model then
 }
+
+const day = int64(24 * time.Hour / time.Millisecond)
 
 // rivals are pairs of keys that some naive way to join, fold or normalise
 // scope and id takes for one. The tests add a random end to both ids, which
@@ -61,6 +66,7 @@ func newMachine(rt *rapid.T, store driver.Store, seenAs over, seen *tally.Tally)
 		Margin:              leaseMargin.Milliseconds(),
 		ReconcileAfter:      time.Minute.Milliseconds(),
 		Retention:           max(hours("retention in hours", 24, 0), 1000), // a second is less than a lease
+		DownstreamRetention: hours("downstream retention in hours", 24, 1),
 		UnresolvedRetention: hours("unresolved retention in hours", 0, 100),
 	}
 	w, err := newWorld(store, seenAs, p, rapid.SampledFrom([]int{0, 10}).Draw(rt, "cached"))
@@ -106,7 +112,8 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"5 request": m.request,
 		"6 crash":   m.crash,
 		"7 resolve": m.resolve,
-		"8 delete":  m.delete,
+		"8 sweep":   m.sweep,
+		"9 delete":  m.delete,
 	}
 }
 
@@ -138,16 +145,19 @@ func (m *machine) value(rt *rapid.T) string {
 func (m *machine) request(rt *rapid.T) {
 	s := m.draw(rt)
 	fingerprint := rapid.SampledFrom([]int{1, 1, 2, 1, 1}).Draw(rt, "fingerprint")
+	before := s.model
 	timeout := rapid.SampledFrom([]time.Duration{requestTimeout, requestTimeout, 0, requestTimeout, time.Hour}).Draw(rt, "timeout")
 	r := m.begin(s.key(fingerprint), m.process(rt), model.Request{
 		Fingerprint: fingerprint,
-		Rerun:       rapid.Bool().Draw(rt, "rerun"),
+		Recovery:    rapid.SampledFrom([]model.Recovery{model.Reconcile, model.Rerun, model.Resume}).Draw(rt, "recovery"),
+		Retention:   rapid.SampledFrom([]int64{day, 1000, 30 * day}).Draw(rt, "retention"),
 		Deadline:    m.now.Add(timeout).UnixMilli(),
 	})
 	var want model.Answer
 	s.model, want = m.policy.Claim(s.model, r.request, m.millis())
 	m.compare(rt, r, want)
 	if r.entered {
+		r.request = r.request.Entered(before, s.model, m.millis())
 		s.suspended = append(s.suspended, r)
 	}
 }
@@ -158,14 +168,22 @@ func (m *machine) finish(rt *rapid.T) {
 	if o.Kind == model.Result || o.Kind == model.Final {
 		o.Value = m.value(rt)
 	}
-	e := newEnding(o, rapid.SampledFrom([]bool{false, true, false, false}).Draw(rt, "panics"))
+	e := newEnding(o, rapid.SampledFrom([]bool{false, true, false, false}).Draw(rt, "panics"),
+		rapid.SampledFrom([]wrapping{asItIs, asItIs, wrapped, inAJoin}).Draw(rt, "wrapping"))
+	w := model.Work{Ref: rapid.SampledFrom([]string{"", "order 1", "order 2"}).Draw(rt, "ref")}
+	if kind := rapid.SampledFrom([]model.Kind{"", model.Result, model.Failed, model.NotExecuted}).Draw(rt, "step"); kind != "" {
+		w.Step = model.StepCall{Kind: kind, Once: rapid.Bool().Draw(rt, "at most once")}
+		if kind == model.Result {
+			w.Step.Value = m.value(rt)
+		}
+	}
 	before := r.lost
-	r.finish(e)
+	r.finish(w, e)
 	m.lost += r.lost - before
 	var want model.Answer
-	s.model, want = m.policy.Settle(s.model, r.request, e.outcome(), m.millis())
+	s.model, want = m.policy.Settle(s.model, r.request, w, e.outcome(), m.millis())
 	if e.panics { // whatever stands: nobody is there to be told
-		want = model.Answer{Verdict: panicked, Outcome: e.Outcome, Events: strings.TrimSuffix(strings.TrimSuffix(want.Events, "replayed"), " ")}
+		want = model.Answer{Verdict: panicked, Outcome: e.Outcome, Events: strings.TrimSpace(strings.TrimSuffix(" "+want.Events, " replayed"))}
 	}
 	m.compare(rt, r, want)
 }
@@ -203,7 +221,10 @@ func (m *machine) pick(rt *rapid.T) (*subject, *run) {
 func (m *machine) pass(rt *rapid.T) {
 	moments := []int64{m.millis() + 1000, m.millis() + time.Hour.Milliseconds()}
 	for _, s := range m.subjects {
-		for _, at := range []int64{s.model.LeaseEnd, s.model.LeaseEnd - 1, s.model.Expires, s.model.Expires - 1, s.model.Due} {
+		for _, at := range []int64{
+			s.model.LeaseEnd, s.model.LeaseEnd - 1, s.model.Expires, s.model.Expires - 1, s.model.Due,
+			s.model.OpenSince + m.policy.DownstreamRetention, s.model.OpenSince + m.policy.DownstreamRetention - 1,
+		} {
 			if at > m.millis() {
 				moments = append(moments, at)
 			}
@@ -217,19 +238,74 @@ func (m *machine) resolve(rt *rapid.T) {
 	o := model.Outcome{Kind: rapid.SampledFrom([]model.Kind{model.Result, model.Final, model.NotExecuted}).Draw(rt, "kind")}
 	if o.Kind != model.NotExecuted {
 		o.Value = m.value(rt)
-		if s.model.State == model.Completed && rapid.Bool().Draw(rt, "the outcome that stands") {
+		switch stands := rapid.Bool().Draw(rt, "what stands"); {
+		case stands && s.model.State == model.Completed:
 			o = s.model.Outcome
+		case stands && s.model.Step.Finished && (o.Kind == model.StepDone || o.Kind == model.StepCorrect):
+			o.Value = s.model.Step.Value
 		}
 	}
+	about := s.model.Owner
+	if rapid.SampledFrom([]bool{false, false, false, true}).Draw(rt, "late") {
+		about = s.oldest
+	}
 	p := m.process(rt)
-	err := m.guard.Resolve(p.invocation(m.now.Add(requestTimeout)), s.key(1).RecordID(), resolution(o))
+	err := m.guard.Resolve(p.invocation(m.now.Add(requestTimeout)), s.key(1).RecordID(), resolution(o, s.token(about)))
 	m.lost += p.lost
 	var want model.Answer
-	s.model, want = m.policy.Resolve(s.model, o, false, m.millis())
+	s.model, want = m.policy.Resolve(s.model, o, about != s.model.Owner, m.millis())
 	got := resolved(err)
 	got.Events = p.observed()
 	m.same(rt, fmt.Sprintf("evidence %s", o), got, want, err)
 }
+
+// sweep lets a reconciler work on what is due, whose guard declares nothing.
+func (m *machine) sweep(rt *rapid.T) {
+	p := m.process(rt)
+	ctx := p.invocation(m.now.Add(requestTimeout))
+	g, err := idempotent.New(&dueStore{network{m.store}, m.subjects}, func(o *idempotent.Options) {
+		o.ReconcileAfter = span(m.policy.ReconcileAfter)
+		o.Observer, o.Logger = idempotent.ObserverFunc(observe), discard
+		o.Now = func() time.Time { return m.now }
+	})
+	if err != nil {
+		rt.Fatal(err)
+	}
+	_, err = idempotent.ReconcileDue(ctx, g, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.Concurrency = true, 1 })
+	m.lost += p.lost
+	want := model.Answer{Verdict: swept}
+	for _, s := range m.subjects {
+		var events string
+		s.model, events = m.policy.Sweep(s.model, m.millis())
+		want.Events = strings.TrimSpace(want.Events + " " + events)
+	}
+	got := model.Answer{Verdict: swept, Events: p.observed()}
+	if err != nil {
+		got.Verdict = unforeseen(err)
+	}
+	m.same(rt, "a sweep", got, want, err)
+}
+
+const swept model.Verdict = "swept"
+
+// dueStore lists the records of the subjects that are due.
+type dueStore struct {
+	driver.Store
+	subjects [2]*subject
+}
+
+func (d *dueStore) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		for _, s := range d.subjects {
+			r, err := d.Get(ctx, s.key(1).RecordID())
+			if err == nil && !r.Due.IsZero() && !r.Due.After(before) && !yield(*r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *dueStore) Exhausted(context.Context) iter.Seq2[driver.Record, error] { panic("not asked") }
 
 // delete deletes an expired record, as the time to live does an hour later.
 func (m *machine) delete(rt *rapid.T) {
@@ -244,6 +320,6 @@ func (m *machine) delete(rt *rapid.T) {
 	}
 	s := expired[rapid.IntRange(0, len(expired)-1).Draw(rt, "expired")]
 	m.store.delete(s.key(1).RecordID())
-	s.model = model.Key{}
+	s.model = model.Key{Version: s.model.Version}
 	m.seen.Add("delete", 1)
 }

@@ -21,11 +21,11 @@ func TestINV7_GuardBehavesAsTheModelOfEachKey(t *testing.T) {
 	t.Parallel()
 	usual := []string{
 		"told entered", "told replayed", "told in progress", "told mismatch", "told unresolved", "told no time",
-		"told own", "told panicked", "told done", "told settled", "told gone",
+		"told own", "told panicked", "told done", "told settled", "told gone", "told stale", "event step_done",
 		"event reserved", "event taken_over", "event completed", "event retryable", "event marked_unknown", "event resolved",
 		"crash", "delete", "lost replies",
 	}
-	rare := []string{"told lost", "event contradicted", "event late_completion", "event lease_lost", "event completion_failed"}
+	rare := []string{"told forgotten", "event step_replayed", "told lost", "event contradicted", "event late_completion", "event lease_lost", "event completion_failed"}
 	for _, c := range []struct {
 		name   string
 		rounds int

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func newWorld(store driver.Store, seenAs over, p model.Policy, cached int) (*wor
 	w := &world{store: newMortal(store), policy: p, now: began}
 	g, err := idempotent.New(withChunksOf(store, network{seenAs(w.store)}), func(o *idempotent.Options) {
 		o.LeaseMargin = span(p.Margin)
-		o.Retention = span(p.Retention)
+		o.Retention, o.DownstreamRetention = span(p.Retention), span(p.DownstreamRetention)
 		o.UnresolvedRetention = span(p.UnresolvedRetention)
 		o.ReconcileAfter = span(p.ReconcileAfter)
 		o.CacheEntries = cached
@@ -79,7 +80,8 @@ type run struct {
 	stop    func()
 
 	entered bool
-	attempt int    // as the handler was told
+	attempt int // as the handler was told
+	work    model.Work
 	ending  ending // how it is to end
 
 	ended bool
@@ -102,26 +104,50 @@ func (w *world) begin(key idempotent.Key, p *process, request model.Request) *ru
 			if !yield(struct{}{}) {
 				return "", errDead
 			}
+			r.does(ctx)
 			return r.ending.end()
-		}, recoversBy(request.Rerun))
+		}, declares(request))
 	})
 	r.resume()
 	w.lost += p.lost
 	return r
 }
 
-// recoversBy is the option of a request that promises one or the other.
-func recoversBy(rerun bool) func(*idempotent.Options) {
+// declares are the options of a request.
+func declares(r model.Request) func(*idempotent.Options) {
 	return func(o *idempotent.Options) {
-		if rerun {
-			o.Recovery = idempotent.Rerun
-		}
+		o.Recovery, o.Retention, o.Steps = idempotent.Recovery(r.Recovery), span(r.Retention), []string{stepName}
 	}
 }
 
-// finish lets the handler of r end.
-func (r *run) finish(e ending) {
-	r.ending = e
+// does is the work of the handler. It ends as it is to end, whatever becomes of
+// its step.
+func (r *run) does(ctx context.Context) {
+	if e, _ := idempotent.FromContext(ctx); r.work.Ref != "" {
+		_ = e.SetRef(r.work.Ref)
+	}
+	call := r.work.Step
+	if call == (model.StepCall{}) {
+		return
+	}
+	_, _ = idempotent.Step(ctx, stepName, func(context.Context) (string, error) {
+		switch call.Kind {
+		case model.NotExecuted:
+			return "", idempotent.NotExecuted(errors.New("nothing happened"))
+		case model.Failed:
+			return "", errors.New("no answer")
+		}
+		return call.Value, nil
+	}, func(o *idempotent.StepOptions) {
+		if call.Once {
+			o.Mode = idempotent.AtMostOnce
+		}
+	})
+}
+
+// finish lets the handler of r work and end.
+func (r *run) finish(w model.Work, e ending) {
+	r.work, r.ending = w, e
 	r.resume()
 }
 

@@ -1,8 +1,10 @@
 package model_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -13,13 +15,23 @@ import (
 
 // ending is how a handler ends.
 type ending struct {
-	model.Outcome
-	panics bool
-	raised error // what it returns or panics with
+	model.Outcome // what the error that it returns would declare by itself
+	panics        bool
+	wrapping      wrapping
+	raised        error // what it returns or panics with
 }
 
-func newEnding(o model.Outcome, panics bool) ending {
-	e := ending{Outcome: o, panics: panics}
+// wrapping is what a handler does with an error before it returns it.
+type wrapping string
+
+const (
+	asItIs  wrapping = "as it is"
+	wrapped wrapping = "wrapped"
+	inAJoin wrapping = "joined with another"
+)
+
+func newEnding(o model.Outcome, panics bool, w wrapping) ending {
+	e := ending{Outcome: o, panics: panics, wrapping: w}
 	switch o.Kind {
 	case model.Final:
 		e.raised = idempotent.Final("declined", o.Value)
@@ -29,6 +41,12 @@ func newEnding(o model.Outcome, panics bool) ending {
 		e.raised = idempotent.Unknown(errors.New("no answer"))
 	default:
 		e.raised = errors.New("the handler failed")
+	}
+	switch w {
+	case wrapped:
+		e.raised = fmt.Errorf("charge: %w", e.raised)
+	case inAJoin:
+		e.raised = errors.Join(e.raised, errors.New("and the connection did not close"))
 	}
 	return e
 }
@@ -44,10 +62,14 @@ func (e ending) end() (string, error) {
 	return "", e.raised
 }
 
-// outcome is what the model is to make of it: a panic with a business outcome
-// declares nothing.
+// outcome is what the ending declares: Unknown counts anywhere, Final in an error
+// that is returned and not joined, NotExecuted only by itself.
 func (e ending) outcome() model.Outcome {
-	if e.panics && (e.Kind == model.Final || e.Kind == model.Result) {
+	switch {
+	case e.Kind == model.Maybe:
+	case e.panics,
+		e.Kind == model.Final && e.wrapping == inAJoin,
+		e.Kind == model.NotExecuted && e.wrapping != asItIs:
 		return model.Outcome{Kind: model.Failed}
 	}
 	return e.Outcome
@@ -86,7 +108,7 @@ func (r reply) answer(e ending) model.Answer {
 	case r.err == nil:
 		a.Outcome = model.Outcome{Kind: model.Result, Value: r.value.Value}
 	case r.err == e.raised:
-		a.Outcome = e.Outcome
+		a.Outcome = e.outcome()
 	case errors.Is(r.err, idempotent.ErrLeaseLost): // may hold the handler's error, so it comes first
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):
@@ -99,6 +121,8 @@ func (r reply) answer(e ending) model.Answer {
 		a.Verdict = model.Mismatch
 	case errors.Is(r.err, idempotent.ErrNoTime):
 		a.Verdict = model.NoTime
+	case errors.Is(r.err, idempotent.ErrStep) && idempotent.IsUnknown(r.err):
+		a.Verdict = model.Forgotten
 	default:
 		a.Verdict = unforeseen(r.err)
 	}
@@ -108,15 +132,23 @@ func (r reply) answer(e ending) model.Answer {
 // unforeseen is the verdict on an error that the model does not have.
 func unforeseen(err error) model.Verdict { return model.Verdict(fmt.Sprintf("%T", err)) }
 
-// resolution turns evidence into the guard's form.
-func resolution(o model.Outcome) idempotent.Resolution {
+// stepName is the step of every handler.
+const stepName = "charge"
+
+// resolution turns evidence into the guard's form; token names the attempt that
+// it is about.
+func resolution(o model.Outcome, token string) idempotent.Resolution {
 	switch o.Kind {
 	case model.Result:
 		return idempotent.Resolved(o.Value)
 	case model.Final:
 		return idempotent.ResolvedFinal("declined", o.Value)
+	case model.StepDone:
+		return idempotent.ResolvedStep(stepName, o.Value)
+	case model.StepCorrect:
+		return idempotent.CorrectedStep(stepName, o.Value)
 	default:
-		return idempotent.ProvenNotExecuted()
+		return idempotent.ProvenNotExecuted(token)
 	}
 }
 
@@ -130,6 +162,8 @@ func resolved(err error) model.Answer {
 		return model.Answer{Verdict: model.Running, RetryAfter: running.RetryAfter.Milliseconds()}
 	case errors.Is(err, idempotent.ErrSettled):
 		return model.Answer{Verdict: model.Settled}
+	case errors.Is(err, idempotent.ErrStaleEvidence):
+		return model.Answer{Verdict: model.Stale}
 	case errors.Is(err, idempotent.ErrNoRecord):
 		return model.Answer{Verdict: model.Gone}
 	default:
@@ -145,10 +179,21 @@ func seen(r *driver.Record) model.Key {
 		return model.Key{}
 	}
 	k := model.Key{
-		State:    model.State(r.State.Code()[0]),
-		Rerun:    r.Recovery == idempotent.Rerun,
-		Attempt:  r.Attempt,
-		LeaseEnd: r.LeaseEnd.UnixMilli(),
+		State:     model.State(r.State.Code()[0]),
+		Recovery:  model.Recovery(r.Recovery),
+		Retention: cmp.Or(r.Retention, 24*time.Hour).Milliseconds(),
+		Attempt:   r.Attempt,
+		LeaseEnd:  r.LeaseEnd.UnixMilli(),
+		Ref:       r.Ref,
+	}
+	if s, begun := r.Step(stepName); begun {
+		k.Step = model.Step{Begun: true, Once: s.Mode == idempotent.AtMostOnce, Finished: s.Finished}
+		if s.Finished && idempotent.DecodeStep(s, &k.Step.Value) != nil {
+			k.Step.Value = "it does not decode"
+		}
+	}
+	if !r.OpenSince.IsZero() {
+		k.OpenSince = r.OpenSince.UnixMilli()
 	}
 	if !r.Expires.IsZero() {
 		k.Expires = r.Expires.UnixMilli()
