@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -77,7 +78,9 @@ var database = sync.OnceValues(func() (*dynamostore.Store, error) {
 		return nil, err
 	}
 	stopDatabase = stop
-	s, err := dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), "once-"+strings.ToLower(rand.Text()))
+	// Without a time-out per try: on a busy machine a call would fail whose outcome
+	// is then open, and the histories here have none.
+	s, err := dynamostore.New(dynamodb.NewFromConfig(engine.Config(endpoint)), "once-"+strings.ToLower(rand.Text()))
 	if err != nil {
 		return nil, err
 	}
