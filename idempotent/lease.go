@@ -34,12 +34,12 @@ func (o *Options) windowOf(ctx context.Context, now time.Time) window {
 	}
 }
 
-// timeToEnter is the least time that a request must have left, after its claim,
-// to enter the handler: the outcome must still be written. It is twice what the
-// last call of the store took, and at least 100 ms or a fifth of the time that the
-// request had, whichever is less.
+// timeToEnter is the least time that the handler must have, after the claim, to be
+// entered: 100 ms or twice what the last call of the store took, whichever is more,
+// but never more than a fifth of the time that the request had. The first call of
+// a cold start is slow, and must not keep a request with time enough out.
 func (w window) timeToEnter(lastCall time.Duration) time.Duration {
-	return max(2*lastCall, min(100*time.Millisecond, w.deadline.Sub(w.began)/5), time.Millisecond)
+	return max(min(max(100*time.Millisecond, 2*lastCall), w.deadline.Sub(w.began)/5), time.Millisecond)
 }
 
 // stepContext returns the context for the write of a step. It ends with the
