@@ -340,12 +340,12 @@ Sweep ==     \* Resume becomes retryable with its steps; Reconcile, and a starte
        /\ Background("sweeper", [Transition(rec, IF v = "Release" THEN "R" ELSE "U", "sweeper", "sweeper")
                                    EXCEPT !.open = @ \/ Opened(rec)])
 \* The evidence there is. ProvenNotExecuted: nothing happened, and every worker that could still do it is dead, also
-\* an owner that has not heard of its own claim. No call of an earlier attempt is under way any more; for the owner's
-\* calls that follows from the end of its lease.
+\* an owner that has not heard of its own claim. No call in a step of an earlier attempt is under way any more; for
+\* the owner's calls that follows from the end of its lease.
 Idle(a) == call[a] \notin Happened /\ (Stalled /\ Has("proof") => pc[a] \in Gone)
 Evidence(r, st) ==
   IF st = "C" THEN \E a \in Attempts : gen[a] = r.gen /\ call[a] \in Happened
-  ELSE \A a \in Attempts : gen[a] = r.gen \/ a = r.lease => Idle(a) /\ (a = r.lease \/ call[a] = "no" \/ ~CanLand(a))
+  ELSE \A a \in Attempts : gen[a] = r.gen \/ a = r.lease => Idle(a) /\ (Step # "none" /\ a # r.lease /\ call[a] # "no" => ~CanLand(a))
 \* Whose attempts the evidence "not executed" may be about: the owner's, or an earlier one's. What was true of a dead
 \* attempt stays true, however late it is delivered. It says nothing of a later attempt.
 About(st) == (IF Evidence(rec, st) THEN {rec.own} ELSE {})
