@@ -204,7 +204,7 @@ func TestDecideResolution(t *testing.T) {
 		{driver.StateUnknown, ended, never, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
 		{driver.StateRetryable, live, never, resolveContradict, resolveAgreed, resolveWrite, resolveWrite},
 		{driver.StateRetryable, ended, never, resolveContradict, resolveAgreed, resolveWrite, resolveWrite},
-		{driver.StateRetryable, live, opened, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
+		{driver.StateRetryable, live, opened, resolveWrite, resolveTooEarly, resolveWrite, resolveWrite},
 		{driver.StateRetryable, ended, opened, resolveWrite, resolveWrite, resolveWrite, resolveWrite},
 		{driver.StateCompleted, live, never, resolveCompare, resolveSettled, resolveSettled, resolveSettled},
 		{driver.StateCompleted, ended, never, resolveCompare, resolveSettled, resolveSettled, resolveSettled},

@@ -404,3 +404,21 @@ func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
 		t.Errorf("got %q, %v", out.Value, err)
 	}
 }
+
+// A retryable record that had no step behind it is due, and does not expire, from
+// the evidence about one on.
+func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t, resume("charge", "ship"))
+	_, _ = w.do(t, g, returns(idempotent.NotExecuted(errDown)))
+	if r := w.record(t); r.State != driver.StateRetryable || r.Expires.IsZero() || !r.Due.IsZero() {
+		t.Fatalf("the record is %s, expires %s, due %s", r.State, r.Expires, r.Due)
+	}
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_1")); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.IsZero() || r.Due.IsZero() {
+		t.Errorf("after the evidence it is %s, expires %s, due %s", r.State, r.Expires, r.Due)
+	}
+}
