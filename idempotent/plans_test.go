@@ -439,24 +439,24 @@ var transacting = map[string]func(*trial, context.Context) error{
 	},
 }
 
-// Whatever becomes of five transactions, and whatever their handler makes of it:
+// Whatever becomes of four transactions, and whatever their handler makes of it:
 // under Rerun and Resume their rows are written exactly once, without evidence;
 // under Reconcile at most once, and exactly once with evidence.
-func TestEveryPlanOfFiveTransactions(t *testing.T) {
+func TestEveryPlanOfFourTransactions(t *testing.T) {
 	t.Parallel()
 	everyTransaction(t, func(t *testing.T, run func(transactions, calls []fate) string) int {
-		return tryAll(t, plans(5, answered, refused, replyLost, requestLost, appliedLater), func(plan []fate) string {
+		return tryAll(t, plans(4, answered, refused, replyLost, requestLost, appliedLater), func(plan []fate) string {
 			return run(plan, nil)
 		})
 	})
 }
 
 // The same holds if the other calls of the store fail as well.
-func TestEveryPlanOfTwoTransactionsAndFourStoreCalls(t *testing.T) {
+func TestEveryPlanOfTwoTransactionsAndThreeStoreCalls(t *testing.T) {
 	t.Parallel()
 	everyTransaction(t, func(t *testing.T, run func(transactions, calls []fate) string) (tried int) {
 		for transactions := range plans(2, answered, refused, replyLost, requestLost, appliedLater) {
-			tried += tryAll(t, plans(4, answered, refused, replyLost), func(calls []fate) string {
+			tried += tryAll(t, plans(3, answered, refused, replyLost), func(calls []fate) string {
 				wrong := run(slices.Clone(transactions), calls)
 				if wrong != "" {
 					wrong = fmt.Sprintf("transactions %v: %s", transactions, wrong)
@@ -499,8 +499,8 @@ func everyTransaction(t *testing.T, try func(*testing.T, func(transactions, call
 						}
 						return tr.verdict()
 					})
-					if tried < 2000 {
-						t.Errorf("%d plans, want 2,000", tried)
+					if tried < 600 { // of each of four handlers
+						t.Errorf("%d plans, want 600", tried)
 					}
 				})
 			}

@@ -27,12 +27,24 @@ func f(a, b bool, n int) int {
 }
 
 func g(string) {}
+
+type one struct{}
+
+func (*one) sign(n int) int {
+	if n > 0 {
+		return 1
+	}
+	return 0
+}
 `,
 	"m/f_test.go": `package m
 
 import "testing"
 
 func TestF(t *testing.T) {
+	if (*one)(nil).sign(2) != 1 {
+		t.Error("sign is broken")
+	}
 	if f(true, true, 1) != 1 || f(false, true, 1) != 0 {
 		t.Error("f is broken")
 	}
@@ -70,7 +82,7 @@ func TestCampaign(t *testing.T) {
 		"m.f: a && b is never true": "wrong",
 	}
 	c.endless = map[string]string{"m.f: i++ is gone": "it never arrives", "m.f: no such": "x"}
-	c.only = regexp.MustCompile(`a && b|i < n is neg|g\(|never true|condition is gone`)
+	c.only = regexp.MustCompile(`a && b|i < n is neg|n > 0 is neg|g\(|never true|condition is gone`)
 	ok, err := c.run()
 	if err != nil || ok {
 		t.Errorf("ok %v, error %v; want not ok", ok, err)
@@ -81,6 +93,7 @@ func TestCampaign(t *testing.T) {
 		"m.f: a && b loses && b (f.go:6): SURVIVED\n",
 		"m.f: a && b loses a && (f.go:6): killed by TestF\n",
 		"m.f: i < n is negated (f.go:9): equivalent: nobody counts\n",
+		"m.one.sign: n > 0 is negated (f.go:20): killed by TestF\n",
 		"m.f: g(keepCondition) is not called (f.go:10): SURVIVED\n",
 		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
 		"tells of what is no mutant: m.f: no such\n",
@@ -115,6 +128,19 @@ func TestCampaignOverOldNames(t *testing.T) {
 	c.targets[0].quoting = []string{"TestGone"}
 	if _, err := c.run(); err == nil || !strings.Contains(err.Error(), "TestGone") {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// What declared.go and targets.go say of this repository is still so.
+func TestDeclaredNamesAreMutants(t *testing.T) {
+	t.Parallel()
+	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless}
+	sources, err := c.sources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range c.stale(sources) {
+		t.Errorf("declared.go names a mutant that does not exist: %s", name)
 	}
 }
 

@@ -11,28 +11,22 @@ var equivalents = map[string]string{
 
 	"idempotent.newCache: o.CacheEntries == 0 is never true": "a cache for no entries keeps nothing",
 
-	"idempotent.schedule: r.Expires is not set to time.Time{}":                  "each case below sets it",
-	"idempotent.schedule: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that it has",
+	"idempotent.schedule: r.Expires is not set to time.Time{}":                           "each case below sets it",
+	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that it has",
 
 	"idempotent.attempt.await: a.opts.WaitFor == 0 is never true":                          "no patience is over before its first pause",
 	"idempotent.attempt.await: w.until.After(a.window.handlerEnd) includes the equal time": "sets the value that it has",
 	"idempotent.attempt.await: now.Add(pause).Before(w.until) includes the equal time":     "the pause is random to the nanosecond",
 
-	"idempotent.attempt.giveUp: cancel is not set to context.WithTimeout(ctx, a.opts.DeadlineReserve)": "frees a timer early",
-	"idempotent.attempt.settle: a.guard.cache != nil is always true":                                   "a nil cache keeps nothing",
+	"idempotent.Guard.remember: g.cache == nil is never true": "a nil cache keeps nothing",
 
-	"idempotent.Execution.commitStep: errors.Is(err, ErrSealed) is never true":                  "only a race gets there: sealed between the step's beginning and its write",
-	"idempotent.Execution.undo: e.sealed is never true":                                         "only a race gets there: sealed between the step's write and this",
-	"idempotent.Execution.doubt: e.sealed is never true":                                        "only a race gets there: sealed between the step's write and this",
+	"idempotent.Execution.leave: !e.sealed is always true":                                      "only a race gets there: sealed between the step's write and this",
 	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":           "every record has an id",
 	"idempotent.reconciler.unresolved: record.Created.Before(p.Oldest) includes the equal time": "sets the value that it has",
-	"idempotent.Execution.checkpoint: current is not set to foreign(current, next.Version)":     "its own write is met again, and the step is done in it",
 	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                         "one at a time also on another goroutine, which only the explorer's coroutines notice",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
 	"idempotent.DecodeStep: err == nil is always true":                                          "what was not unpacked does not decode",
 	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",
-
-	"idempotent.Guard.judgeResolution: want.state == driver.StateRetryable is always true": "a completed record has no steps",
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
@@ -70,11 +64,10 @@ var equivalents = map[string]string{
 	"boltstore.Store.scan: last is not set to nil":                                             "a look behind the end finds nothing",
 	"boltstore.Store.drop: err != nil is never true (2)":                                       "a key can be deleted in every writing transaction",
 
-	"boltstore.encode: ok is always true":                   "without members of a later version there is nothing to copy",
-	"boltstore.encode: delete(doc, f.name) is not called":   "what is known is never among the members of a later version",
-	"boltstore.encode: err != nil is never true":            "every field encodes",
-	"boltstore.encode: err != nil is never true (2)":        "every document encodes",
-	"boltstore.coded: !unmarshal(raw, &code) is never true": "no code is empty, and what is not read stays so",
+	"boltstore.encodeFields: delete(doc, f.name) is not called": "what is known is never among the members of a later version",
+	"boltstore.encode: err != nil is never true":                "every field encodes",
+	"boltstore.encode: err != nil is never true (2)":            "every document encodes",
+	"boltstore.coded: !unmarshal(raw, &code) is never true":     "no code is empty, and what is not read stays so",
 }
 
 // endless are mutants that never end, which is all that a test can notice of
@@ -90,7 +83,8 @@ var endless = map[string]string{
 	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never free again",
 	"idempotent.reconciler.walk: defer func() { <-slots }() is gone":                                                  "a slot that was taken is never free again",
 
-	"driver.ParseState: s++ is gone": "the first state is compared for ever",
+	"idempotent/driver.ParseState: s++ is gone":      "the first state is compared for ever",
+	"idempotent/driver.ParseStepSource: s++ is gone": "the first source is compared for ever",
 
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a conflict that does not pass is met for ever",
 	"dynamostore.Store.pause: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a conflict that does not pass is met for ever",
@@ -106,7 +100,6 @@ var endless = map[string]string{
 	"dynamostore.gather: close(entries) is not called":                                                 "the reader waits for another entry",
 	"dynamostore.Store.scan: o.Segments < 1 || o.Segments > 1_000_000 loses || o.Segments > 1_000_000": "a million segments are asked",
 	"dynamostore.Store.scan: o.Segments > 1_000_000 is negated":                                        "a million segments are asked",
-	"dynamostore.Store.transact: err != nil is never true (2)":                                         "a conflict that does not pass is met for ever",
 
 	"lambdabatch.engine.run: defer func() { // also when the handler ends its goroutine mu.Lock() defer mu.Unlock() ... is gone": "no message is ever worked through",
 	"lambdabatch.engine.run: working-- is gone":           "no message is ever worked through",

@@ -19,13 +19,14 @@ type target struct {
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{
 		"decide.go", "record.go", "lease.go", "outcome.go", // judgement
+		"change.go",                         // the loop of every change but the claim
 		"attempt.go", "claim.go", "wait.go", // claim
 		"do.go", "execution.go", "settle.go", // execution and outcome
 		"resolve.go",                           // evidence from outside
 		"step.go", "checkpoint.go", "steps.go", // steps
 		"commit.go", "commitstep.go", // transactions
 		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
-		"chunks.go", "result.go", "cache.go", // results
+		"chunks.go", "result.go", "cache.go", "codec.go", "encodable.go", "fields.go", // results
 		"key.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
@@ -33,7 +34,7 @@ var targets = []target{
 	{module: ".", pkg: "dynamostore", breaks: []string{
 		"insert.go", "replace.go", "get.go", "put.go", // records
 		"chunk.go", "chunks_get.go", "chunks_put.go", // large results
-		"transact.go", "commit.go", "steps.go", // transactions and steps
+		"transact.go", "refusal.go", "commit.go", "steps.go", // transactions and steps
 		"due.go", "gather.go", "shard.go", "scan.go", "delete.go", // lists, and what removes
 		"item.go", "decode.go", "retry.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},

@@ -79,6 +79,10 @@ func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
 			if cases.Len() > 0 {
 				at := s.fset.Position(d.Body.Lbrace).Offset + 1
 				edits = append(edits, edit{at, at, "switch onceMutant { " + cases.String() + "}; "})
+				if d.Recv != nil && len(d.Recv.List[0].Names) == 0 {
+					at := s.fset.Position(d.Recv.List[0].Type.Pos()).Offset
+					edits = append(edits, edit{at, at, receiver(d) + " "})
+				}
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
@@ -123,7 +127,7 @@ func copyName(d *ast.FuncDecl, id int) string { return fmt.Sprintf("%s_m%d", d.N
 func forward(d *ast.FuncDecl, id int) string {
 	call := copyName(d, id)
 	if d.Recv != nil {
-		call = d.Recv.List[0].Names[0].Name + "." + call
+		call = receiver(d) + "." + call
 	}
 	if d.Type.TypeParams != nil {
 		call += "[" + strings.Join(names(d.Type.TypeParams), ", ") + "]"
@@ -139,6 +143,14 @@ func forward(d *ast.FuncDecl, id int) string {
 		return call + "; return"
 	}
 	return "return " + call
+}
+
+// receiver returns the name of a method's receiver in the woven code.
+func receiver(d *ast.FuncDecl) string {
+	if names := d.Recv.List[0].Names; len(names) > 0 {
+		return names[0].Name
+	}
+	return "onceReceiver"
 }
 
 func names(list *ast.FieldList) (out []string) {
