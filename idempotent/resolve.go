@@ -267,11 +267,9 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 		done.Mode = recorded.Mode
 	}
 	next.Steps = withStep(next.Steps, done)
-	if state := stateAfterStep(&next, now); state != current.State {
+	// A finished step is also a reason not to expire that the record may not have had.
+	if state := stateAfterStep(&next, now); state != current.State || resumable(&next) != resumable(current) {
 		next = e.opts.transition(&next, state, driver.ReasonResolved, now)
-	} else if state == driver.StateRetryable {
-		// A finished step is a reason not to expire that the record may not have had.
-		schedule(&next, now, e.opts)
 	}
 	return judgement{next: next}
 }

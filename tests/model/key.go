@@ -445,7 +445,7 @@ func (p Policy) Resolve(k Key, o Outcome, stale bool, now int64) (Key, Answer) {
 		return p.resolveStep(k, o, now)
 	case o.Kind == NotExecuted && k.State == Retryable && !k.open():
 		return k, Answer{Verdict: Done}
-	case k.leased(now) && (k.State == InProgress || k.State == Unknown && o.Kind == NotExecuted): // the worker may still do it
+	case k.leased(now) && (k.State == InProgress || o.Kind == NotExecuted): // the worker may still do it
 		return k, Answer{Verdict: Running, RetryAfter: k.LeaseEnd - now}
 	case o.Kind == StepCorrect:
 		return p.resolveStep(k, o, now)
