@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -26,27 +26,45 @@ type bench[Ev, Ans any] struct {
 	withKey   func(ev Ev, key string) Ev // without one if key is ""
 	answer    Ans
 	status    func(Ans) int
+	runtime   call // runtime of post and answer, unless set
 }
 
 // call is one request, to be sent again and again.
 type call struct {
 	name  string
-	limit time.Duration // 0: none
+	limit float64 // what it may take, in parts of what the runtime takes; 0: no limit
 	send  func(i int) error
 }
 
-// The limits of what a request costs that no store is asked about.
+// The limits of a request that no store is asked about: TestLimits.
 const (
-	passLimit   = 2 * time.Microsecond
-	refuseLimit = 5 * time.Microsecond
+	passLimit   = 0.15
+	refuseLimit = 0.33
 )
+
+// runtime is what the Lambda runtime does for each request: it decodes the
+// event, and encodes the answer.
+func runtime[Ev, Ans any](tb testing.TB, ev Ev, answer Ans) call {
+	data, err := json.Marshal(ev)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return call{name: "runtime", send: func(int) error {
+		var decoded Ev
+		if err := json.Unmarshal(data, &decoded); err != nil {
+			return err
+		}
+		_, err := json.Marshal(answer)
+		return err
+	}}
+}
 
 func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 	handler := func(context.Context, Ev) (Ans, error) { return c.answer, nil }
 	optional := c.build(newGuard(tb), handler, single)
 	required := c.build(newGuard(tb), handler, single, required)
 	uuid := c.build(newGuard(tb), handler, single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
-	add := func(name string, limit time.Duration, h func(context.Context, Ev) (Ans, error), event func(i int) Ev, status int) {
+	add := func(name string, limit float64, h func(context.Context, Ev) (Ans, error), event func(i int) Ev, status int) {
 		ctx := tb.Context()
 		calls = append(calls, call{name, limit, func(i int) error {
 			if a, err := h(ctx, event(i)); err != nil || c.status(a) != status {
@@ -56,6 +74,10 @@ func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 		}})
 	}
 	same := func(ev Ev) func(int) Ev { return func(int) Ev { return ev } }
+	if c.runtime.send == nil {
+		c.runtime = runtime(tb, c.post, c.answer)
+	}
+	calls = append(calls, c.runtime)
 	add("pass/GET", passLimit, optional, same(c.get), 201)
 	add("pass/GET/UUID", passLimit, uuid, same(c.withKey(c.get, "")), 201)
 	add("pass/no-key", passLimit, optional, same(c.withKey(c.post, "")), 201)
@@ -233,7 +255,8 @@ func callsHTTP(tb testing.TB) []call {
 			r.Header = keyedMap(r.Header, key, list)
 			return r
 		},
-		status: func(status int) int { return status },
+		status:  func(status int) int { return status },
+		runtime: callsV2(tb)[0], // the event behind the request
 	}.calls(tb)...)
 }
 

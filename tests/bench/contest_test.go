@@ -14,7 +14,7 @@ type side func()
 
 const (
 	pairs    = 61 // of turns, one of each side
-	attempts = 3  // at a median below the limit
+	attempts = 5  // at a median below the limit
 )
 
 // cost is what operations took together: time on the clock and processor time
@@ -72,8 +72,8 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// wantWithin compares until the medians are within the limit, at most three
-// times, and prints every measurement.
+// wantWithin compares until the medians are within the limit, at most
+// attempts times, and prints every measurement.
 func wantWithin(t *testing.T, limit ratios, ours, theirs side, n int) {
 	t.Helper()
 	for i := range attempts {
