@@ -34,6 +34,7 @@ const (
 	EventReconcileScheduled EventKind = "reconcile_scheduled" // a record is to be looked at again later
 	EventReconcileFailed    EventKind = "reconcile_failed"    // a resolver failed
 	EventReconcileExhausted EventKind = "reconcile_exhausted" // a record waits for a person now
+	EventReleasedGivenUp    EventKind = "released_given_up"   // a record released under Resume was continued by nobody; its key still may
 )
 
 // Event is one fact. It carries no key, no payload and no result.

@@ -260,7 +260,7 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	}
 	for range 3 { // for days
 		w.clock.Advance(48 * time.Hour)
-		if _, err := idempotent.ReconcileDue(t.Context(), g, resolve); err != nil {
+		if _, err := idempotent.ReconcileDue(t.Context(), g, resolve, func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 7 * 24 * time.Hour }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,6 +46,12 @@ type ReconcileOptions struct {
 	// Operations limits the run to these operations. Default: all.
 	Operations []string
 
+	// ReleasedFor is how long after its creation a record that was released under
+	// [Resume] is given up: it moves to the list of the exhausted. The next
+	// request with its key may still continue it. MaxAttempts and OnExhausted do
+	// not concern such a record: nobody has to act on it. Default: 24 h.
+	ReleasedFor time.Duration
+
 	// OnExhausted hands a record over that is being given up, for example to a
 	// queue that people look at. If it fails the record stays due. It may see a
 	// record twice. Default: nothing; the record is in the list of the exhausted.
@@ -69,7 +75,7 @@ func (o *ReconcileOptions) setDefaults() {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&o.Backoff, time.Minute}, {&o.MaxBackoff, time.Hour}, {&o.Timeout, 10 * time.Second}} {
+	}{{&o.Backoff, time.Minute}, {&o.MaxBackoff, time.Hour}, {&o.Timeout, 10 * time.Second}, {&o.ReleasedFor, 24 * time.Hour}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -79,6 +85,9 @@ func (o *ReconcileOptions) setDefaults() {
 func (o *ReconcileOptions) validate() error {
 	if o.MaxAttempts < 1 || o.Concurrency < 1 {
 		return errors.New("idempotent: ReconcileOptions.MaxAttempts and Concurrency must be at least 1 (or zero for the default)")
+	}
+	if o.ReleasedFor < 0 {
+		return errors.New("idempotent: ReconcileOptions.ReleasedFor must be positive (or zero for the default)")
 	}
 	if o.Backoff < time.Millisecond || o.Timeout < time.Millisecond || o.MaxBackoff < o.Backoff {
 		return errors.New("idempotent: ReconcileOptions.Backoff and Timeout must be at least 1ms (or zero for the default), and MaxBackoff not below Backoff")
@@ -100,9 +109,12 @@ type Report struct {
 	Exhausted     int // given up
 	Stale         int // somebody else was quicker
 	Failed        int // the resolver or the store failed; a resolver's failure is postponed, too
-	// Oldest is when the oldest record that is still unresolved was created; zero
-	// if there is none.
+	// Oldest is when the oldest record was created whose outcome is still unknown;
+	// zero if there is none.
 	Oldest time.Time
+	// OldestReleased is when the oldest record was created that was released under
+	// [Resume] and still waits for a request to continue it; zero if there is none.
+	OldestReleased time.Time
 	// Incomplete: the time was up before the list was.
 	Incomplete bool
 }

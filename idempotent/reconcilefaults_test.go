@@ -217,6 +217,49 @@ func TestReconcileReleased(t *testing.T) {
 	}
 }
 
+// A released record waits for a request, not for a person: it is given up by its
+// age, quietly, and is not counted as unknown. A request still continues it.
+func TestReleasedIsGivenUpByAge(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("a"))
+	key := s.leave(t, func(ctx context.Context, died func()) {
+		if _, err := idempotent.Step(ctx, "a", value("x")); err != nil {
+			t.Error(err)
+		}
+		died()
+	})
+	created := record(t, s, key).Created
+	options := func(o *idempotent.ReconcileOptions) {
+		o.MaxAttempts, o.ReleasedFor = 2, 8*time.Hour
+		o.OnExhausted = func(context.Context, driver.Record) error {
+			t.Error("a released record was handed over")
+			return nil
+		}
+	}
+	for range 7 {
+		s.clock.Advance(time.Hour + time.Minute)
+		report := s.reconcile(t, answer(idempotent.Later(time.Hour)), options)
+		if report.Postponed != 1 || !report.Oldest.IsZero() || !report.OldestReleased.Equal(created) {
+			t.Fatalf("the report: %s; oldest %s, oldest released %s; want it postponed and released at %s", report, report.Oldest, report.OldestReleased, created)
+		}
+	}
+	s.clock.Advance(time.Hour)
+	if report := s.reconcile(t, answer(idempotent.Later(time.Hour)), options); report.Exhausted != 1 {
+		t.Errorf("after 8 hours: %s, want it given up", report)
+	}
+	if r := record(t, s, key); !r.Exhausted || r.State != driver.StateRetryable {
+		t.Errorf("the record is %s, exhausted %v", r.State, r.Exhausted)
+	}
+	if n := s.events.Count(idempotent.EventReleasedGivenUp); n != 1 || s.events.Count(idempotent.EventReconcileExhausted) != 0 {
+		t.Errorf("events: %v", s.events.Events())
+	}
+	if v, err := idempotent.Do(s.clock.Invocation(t.Context(), time.Minute), s.guard, key, func(ctx context.Context) (string, error) {
+		return idempotent.Step(ctx, "a", never[string])
+	}); v != "x" || err != nil {
+		t.Errorf("a request gets %q, %v; want it to continue", v, err)
+	}
+}
+
 // The oldest record that waits on is the oldest, and not one that was settled.
 func TestReconcileOldest(t *testing.T) {
 	t.Parallel()
@@ -310,7 +353,7 @@ func TestReconcileAttempts(t *testing.T) {
 // an answer that comes with an error is none.
 func TestReconcileTrustsNobody(t *testing.T) {
 	t.Parallel()
-	s := newStranded(t, resume("a"))
+	s := newStranded(t, func(o *idempotent.Options) { o.Steps = []string{"a"} })
 	key := s.leave(t, func(ctx context.Context, died func()) {
 		if _, err := idempotent.Step(ctx, "a", value("x")); err != nil {
 			t.Error(err)
@@ -327,11 +370,11 @@ func TestReconcileTrustsNobody(t *testing.T) {
 			return nil
 		}
 	})
-	if got := report.String(); got != "1 due, 1 released, 1 exhausted, 1 failed" {
+	if got := report.String(); got != "1 due, 1 marked unknown, 1 exhausted, 1 failed" {
 		t.Errorf("the report: %s", got)
 	}
 	r := record(t, s, key)
-	if step, _ := r.Step("a"); r.State != driver.StateRetryable || string(step.Result) != `"x"` {
+	if step, _ := r.Step("a"); r.State != driver.StateUnknown || string(step.Result) != `"x"` {
 		t.Errorf("the record is %s, and its step has %s", r.State, step.Result)
 	}
 	r.State, r.Due, r.Exhausted = driver.StateCompleted, time.Time{}, false

@@ -39,8 +39,12 @@ func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 // unresolved counts a record that waits on.
 func (r *reconciler) unresolved(record *driver.Record) {
 	r.count(func(p *Report) {
-		if p.Oldest.IsZero() || record.Created.Before(p.Oldest) {
-			p.Oldest = record.Created
+		oldest := &p.Oldest
+		if record.State == driver.StateRetryable {
+			oldest = &p.OldestReleased
+		}
+		if oldest.IsZero() || record.Created.Before(*oldest) {
+			*oldest = record.Created
 		}
 	})
 }
@@ -155,7 +159,11 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	o := &r.guard.opts
 	now := o.now()
 	next := *record
-	if record.ReconcileAttempts+1 >= r.opts.MaxAttempts && r.exhaust(ctx, record, next, now) {
+	givenUp := record.ReconcileAttempts+1 >= r.opts.MaxAttempts
+	if record.State == driver.StateRetryable {
+		givenUp = !now.Before(record.Created.Add(r.opts.ReleasedFor))
+	}
+	if givenUp && r.exhaust(ctx, record, next, now) {
 		return
 	}
 	next.ReconcileAttempts = min(record.ReconcileAttempts+1, r.opts.MaxAttempts-1)
@@ -186,8 +194,12 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 	given := &next // the caller's stays as it is
 	given.ReconcileAttempts++
 	given.Due, given.Exhausted = now, true
-	if r.opts.OnExhausted != nil && !r.opts.DryRun {
-		if err := r.opts.OnExhausted(ctx, *given.Clone()); err != nil {
+	kind, handOver := EventReconcileExhausted, r.opts.OnExhausted
+	if record.State == driver.StateRetryable {
+		kind, handOver = EventReleasedGivenUp, nil
+	}
+	if handOver != nil && !r.opts.DryRun {
+		if err := handOver(ctx, *given.Clone()); err != nil {
 			r.count(func(p *Report) { p.Failed++ })
 			r.observe(ctx, EventReconcileFailed, record, err)
 			return false
@@ -195,7 +207,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 	}
 	if r.write(ctx, given, record) {
 		r.count(func(p *Report) { p.Exhausted++ })
-		r.observe(ctx, EventReconcileExhausted, given, nil)
+		r.observe(ctx, kind, given, nil)
 	}
 	return true
 }

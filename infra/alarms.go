@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
 )
 
 // IdempotencyAlarmsProps are given to [NewIdempotencyAlarms].
@@ -94,7 +95,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 		}
 	}
 	if reconciled {
-		a.add("OldestUnknown", m.oldest(), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
+		a.add("OldestUnknown", m.oldest(telemetry.OldestUnresolved), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
 			"An unknown outcome is so many seconds old. See whether the reconciler runs, and what the resolver says (once list --due).")
 	}
 	if props.Table == nil {

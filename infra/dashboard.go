@@ -7,6 +7,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/telemetry"
 )
 
 // IdempotencyDashboardProps are given to [NewIdempotencyDashboard].
@@ -61,7 +62,10 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 		}
 		d.Dashboard.AddWidgets(widgets...)
 	}
-	d.Dashboard.AddWidgets(widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest()}))
+	d.Dashboard.AddWidgets(
+		widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestUnresolved)}),
+		widget("Age of the oldest released run that nobody continued (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestReleased)}),
+	)
 	return d
 }
 

@@ -55,9 +55,9 @@ func (m metrics) of(kind idempotent.EventKind, operation string) awscloudwatch.I
 	return m.named(telemetry.Metrics()[telemetry.Index(kind)].Name, operation, awscloudwatch.Stats_SUM())
 }
 
-// oldest returns the age in seconds of the oldest unknown outcome.
-func (m metrics) oldest() awscloudwatch.IMetric {
-	return m.named(telemetry.OldestUnresolved, allOperations, awscloudwatch.Stats_MAXIMUM())
+// oldest returns a gauge of package telemetry: the age in seconds of a record.
+func (m metrics) oldest(gauge string) awscloudwatch.IMetric {
+	return m.named(gauge, allOperations, awscloudwatch.Stats_MAXIMUM())
 }
 
 func (m metrics) named(name, operation string, statistic *string) awscloudwatch.IMetric {

@@ -8,11 +8,20 @@
 // every value.
 package telemetry
 
-import "github.com/once-lambda/once/idempotent"
+import (
+	"time"
 
-// OldestUnresolved is the age in seconds of the oldest record that waits for
-// evidence, told after every reconciliation. It is zero if there is none.
-const OldestUnresolved = "api.idempotency.unknown.oldest_age"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The gauges, told after every reconciliation: the age in seconds of the oldest
+// record whose outcome is unknown, and of the oldest that was released under
+// idempotent.Resume and waits for a request to continue it. Each is zero if there
+// is none.
+const (
+	OldestUnresolved = "api.idempotency.unknown.oldest_age"
+	OldestReleased   = "api.idempotency.released.oldest_age"
+)
 
 // Metric is the count of one kind of fact.
 type Metric struct {
@@ -45,6 +54,7 @@ var metrics = [...]Metric{
 	{idempotent.EventResolved, "api.idempotency.reconcile.resolved.count"},
 	{idempotent.EventReconcileFailed, "api.idempotency.reconcile.failed.count"},
 	{idempotent.EventReconcileExhausted, "api.idempotency.reconcile.exhausted.count"},
+	{idempotent.EventReleasedGivenUp, "api.idempotency.released.given_up.count"},
 }
 
 // Metrics returns every kind of fact with its metric, in a fixed order.
@@ -59,4 +69,13 @@ func Index(kind idempotent.EventKind) int {
 		}
 	}
 	return -1
+}
+
+// Age returns what a gauge tells of a record that was created then: its age at
+// now, or 0 if there is no such record.
+func Age(created, now time.Time) time.Duration {
+	if created.IsZero() {
+		return 0
+	}
+	return max(now.Sub(created), 0)
 }

@@ -54,6 +54,7 @@ var told = map[idempotent.EventKind]string{
 	idempotent.EventMarkedUnknown:      "its lease ended without an outcome: unknown",
 	idempotent.EventRetryable:          "its lease ended without an outcome: retryable",
 	idempotent.EventContradicted:       "its outcome contradicts the answer",
+	idempotent.EventReleasedGivenUp:    "given up: nobody continued it, and the next request still may",
 	idempotent.EventReconcileExhausted: "given up: it waits for you (once list --exhausted)",
 	idempotent.EventReconcileFailed:    "no answer",
 	idempotent.EventStoreError:         "the store failed",

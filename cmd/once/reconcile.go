@@ -102,7 +102,8 @@ type reportView struct {
 	Exhausted     int     `json:"exhausted"`
 	Stale         int     `json:"stale"`
 	Failed        int     `json:"failed"`
-	Oldest        stamp   `json:"oldest,omitzero"` // of those that are still unresolved
+	Oldest        stamp   `json:"oldest,omitzero"` // of those whose outcome is still unknown
+	OldestRelease stamp   `json:"oldest_released,omitzero"`
 	Incomplete    bool    `json:"incomplete"`
 	Records       []entry `json:"records"`
 }
@@ -111,7 +112,7 @@ func (c *reconcileCmd) print(e *env, j *journal, r idempotent.Report) error {
 	if e.json {
 		return e.document(reportView{
 			c.DryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
-			stamp{r.Oldest}, r.Incomplete, append([]entry{}, j.entries...),
+			stamp{r.Oldest}, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}
 	text := r.String()
@@ -119,7 +120,10 @@ func (c *reconcileCmd) print(e *env, j *journal, r idempotent.Report) error {
 		text += "; nothing was written"
 	}
 	if !r.Oldest.IsZero() {
-		text += fmt.Sprintf("\nthe oldest that is unresolved was created %s", when(r.Oldest, e.now()))
+		text += fmt.Sprintf("\nthe oldest whose outcome is unknown was created %s", when(r.Oldest, e.now()))
+	}
+	if !r.OldestReleased.IsZero() {
+		text += fmt.Sprintf("\nthe oldest that waits to be continued was created %s", when(r.OldestReleased, e.now()))
 	}
 	_, err := fmt.Fprintln(e.stdout, text)
 	return err

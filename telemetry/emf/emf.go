@@ -49,10 +49,12 @@ type Observer struct {
 
 // counts are the facts of one operation since the last flush.
 type counts struct {
-	operation []byte // as a JSON string
-	facts     [metricCount]uint32
-	oldest    time.Duration // -1: not told
-	any       bool
+	operation  []byte // as a JSON string
+	facts      [metricCount]uint32
+	reconciled bool          // the gauges were told:
+	unknown    time.Duration // telemetry.OldestUnresolved
+	released   time.Duration // telemetry.OldestReleased
+	any        bool
 }
 
 // metricCount is room for all metrics; with fewer the program would not start.
@@ -108,17 +110,15 @@ func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
 	c.any = true
 }
 
-// Reconciled tells how old the oldest record is that still waits for evidence,
-// as a metric of the operation "all". Call it with every report.
+// Reconciled tells how old the oldest records are that r counts as unknown, and
+// as released, as metrics of the operation "all". Call it with every report.
 func (o *Observer) Reconciled(r idempotent.Report) {
-	age := time.Duration(0)
-	if !r.Oldest.IsZero() {
-		age = max(o.now().Sub(r.Oldest), 0)
-	}
+	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.of(all)
-	c.oldest, c.any = age, true
+	c.unknown, c.released = telemetry.Age(r.Oldest, now), telemetry.Age(r.OldestReleased, now)
+	c.reconciled, c.any = true, true
 }
 
 // of returns the counts of an operation. It is called with the lock.
@@ -130,7 +130,7 @@ func (o *Observer) of(operation string) *counts {
 	case len(o.operations) >= maxOperations && operation != other && operation != all:
 		return o.of(other)
 	}
-	c = &counts{operation: quote(nil, dimension(operation)), oldest: -1}
+	c = &counts{operation: quote(nil, dimension(operation))}
 	o.operations[operation] = c
 	o.order = append(o.order, c)
 	return c
@@ -151,7 +151,7 @@ func (o *Observer) Flush() error {
 		if _, err := o.w.Write(o.line); err != nil {
 			failed = err
 		}
-		c.facts, c.oldest, c.any = [metricCount]uint32{}, -1, false
+		c.facts, c.reconciled, c.any = [metricCount]uint32{}, false, false
 	}
 	return failed
 }
@@ -168,8 +168,8 @@ func (c *counts) append(line, before []byte, now time.Time) []byte {
 			comma = true
 		}
 	}
-	if c.oldest >= 0 {
-		line = separated(line, comma, `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"}`)
+	if c.reconciled {
+		line = separated(line, comma, `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"},{"Name":"`+telemetry.OldestReleased+`","Unit":"Seconds"}`)
 	}
 	line = append(line, `]}]},"operation":`...)
 	line = append(line, c.operation...)
@@ -179,9 +179,11 @@ func (c *counts) append(line, before []byte, now time.Time) []byte {
 			line = strconv.AppendUint(line, uint64(n), 10)
 		}
 	}
-	if c.oldest >= 0 {
+	if c.reconciled {
 		line = append(line, `,"`+telemetry.OldestUnresolved+`":`...)
-		line = strconv.AppendFloat(line, c.oldest.Seconds(), 'f', 3, 64)
+		line = strconv.AppendFloat(line, c.unknown.Seconds(), 'f', 3, 64)
+		line = append(line, `,"`+telemetry.OldestReleased+`":`...)
+		line = strconv.AppendFloat(line, c.released.Seconds(), 'f', 3, 64)
 	}
 	return append(line, "}\n"...)
 }

@@ -147,20 +147,22 @@ func TestReconciled(t *testing.T) {
 	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(idempotent.Report{Oldest: c.oldest})
+		o.Reconciled(idempotent.Report{Oldest: c.oldest, OldestReleased: noon.Add(-time.Minute)})
 		tell(o, "all", idempotent.EventReserved)
 		o.Flush()
 		got := lines(t, &w)
-		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.OldestUnresolved] != c.want {
+		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.OldestUnresolved] != c.want || got[0][telemetry.OldestReleased] != 60.0 {
 			t.Errorf("%s: got %v, want %v", c.oldest, got, c.want)
 		}
-		if !strings.Contains(w.String(), `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"}`) {
-			t.Errorf("it is not declared: %s", &w)
+		for _, name := range []string{telemetry.OldestUnresolved, telemetry.OldestReleased} {
+			if !strings.Contains(w.String(), `{"Name":"`+name+`","Unit":"Seconds"}`) {
+				t.Errorf("%s is not declared: %s", name, &w)
+			}
 		}
 		w.Reset()
 		tell(o, "all", idempotent.EventReserved)
 		o.Flush()
-		if strings.Contains(w.String(), telemetry.OldestUnresolved) {
+		if strings.Contains(w.String(), "oldest_age") {
 			t.Error("the age is told again")
 		}
 	}

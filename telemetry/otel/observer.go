@@ -38,7 +38,8 @@ const maxOperations = 100
 type Observer struct {
 	tracer   trace.Tracer
 	counters []metric.Int64Counter // as in telemetry.Metrics
-	oldest   metric.Float64Gauge
+	unknown  metric.Float64Gauge   // telemetry.OldestUnresolved
+	released metric.Float64Gauge   // telemetry.OldestReleased
 	now      func() time.Time
 
 	mu         sync.RWMutex
@@ -84,11 +85,17 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 		}
 		o.counters = append(o.counters, c)
 	}
-	var err error
-	o.oldest, err = meter.Float64Gauge(telemetry.OldestUnresolved, metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest record that waits for evidence."))
-	if err != nil {
-		return nil, fmt.Errorf("otel: %w", err)
+	for _, g := range []struct {
+		gauge             *metric.Float64Gauge
+		name, description string
+	}{
+		{&o.unknown, telemetry.OldestUnresolved, "Age of the oldest record whose outcome is unknown."},
+		{&o.released, telemetry.OldestReleased, "Age of the oldest record that was released and waits to be continued."},
+	} {
+		var err error
+		if *g.gauge, err = meter.Float64Gauge(g.name, metric.WithUnit("s"), metric.WithDescription(g.description)); err != nil {
+			return nil, fmt.Errorf("otel: %w", err)
+		}
 	}
 	return o, nil
 }
@@ -105,14 +112,12 @@ func (o *Observer) Observe(ctx context.Context, e idempotent.Event) {
 	}
 }
 
-// Reconciled tells how old the oldest record is that still waits for evidence.
-// Call it with every report.
+// Reconciled tells how old the oldest records are that r counts as unknown, and
+// as released. Call it with every report.
 func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
-	age := time.Duration(0)
-	if !r.Oldest.IsZero() {
-		age = max(o.now().Sub(r.Oldest), 0)
-	}
-	o.oldest.Record(ctx, age.Seconds())
+	now := o.now()
+	o.unknown.Record(ctx, telemetry.Age(r.Oldest, now).Seconds())
+	o.released.Record(ctx, telemetry.Age(r.OldestReleased, now).Seconds())
 }
 
 // of returns an operation as the attribute of a counter.

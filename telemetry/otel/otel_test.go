@@ -263,8 +263,8 @@ func TestReconciled(t *testing.T) {
 		want   float64
 	}{{time.Time{}, 0}, {time.UnixMilli(10_000), 90}, {time.UnixMilli(100_001), 0}} {
 		l := newLab(t)
-		l.observer.Reconciled(t.Context(), idempotent.Report{Oldest: c.oldest})
-		if _, gauge := l.counts(); !slices.Equal(gauge, []float64{c.want}) {
+		l.observer.Reconciled(t.Context(), idempotent.Report{Oldest: c.oldest, OldestReleased: time.UnixMilli(40_000)})
+		if _, gauge := l.counts(); !slices.Equal(gauge, []float64{c.want, 60}) {
 			t.Errorf("%s: got %v, want %v", c.oldest, gauge, c.want)
 		}
 	}
