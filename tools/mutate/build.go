@@ -61,7 +61,7 @@ func (b *binary) try(work string) (refused []int, err error) {
 			return nil, err
 		}
 	}
-	if err := write("once_mutant_selector.go", fmt.Sprintf(selector, pkg)); err != nil {
+	if err := write("once_mutant_selector.go", fmt.Sprintf(selector, pkg, len(b.mutants)+1)); err != nil {
 		return nil, err
 	}
 	doc, err := json.Marshal(map[string]any{"Replace": overlay})

@@ -100,7 +100,7 @@ const controlEvery = 100
 // the intact code in between: where that fails, it is not the mutants that the
 // tests notice.
 func (c *campaign) judge(b *binary) ([]verdict, error) {
-	plan, err := b.rehearse()
+	tests, err := b.rehearse()
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 	}
 	for i, m := range b.mutants {
 		if i%controlEvery == 0 {
-			start(func() { controls[i/controlEvery] = b.run(0, plan) })
+			start(func() { controls[i/controlEvery] = b.run(mutant{}, tests) })
 		}
 		switch {
 		case !c.only.MatchString(m.name()):
@@ -128,7 +128,7 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 			if m.condition {
 				without = b.quoting
 			}
-			start(func() { verdicts[i] = c.verdict(m, b.run(m.id, plan, without...)) })
+			start(func() { verdicts[i] = c.verdict(m, b.run(m, tests, without...)) })
 		}
 	}
 	wg.Wait()

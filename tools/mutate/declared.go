@@ -22,7 +22,7 @@ var equivalents = map[string]string{
 
 	"idempotent.Execution.leave: !e.sealed is always true":                                      "only a race gets there: sealed between the step's write and this",
 	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":           "every record has an id",
-	"idempotent.reconciler.unresolved: record.Created.Before(p.Oldest) includes the equal time": "sets the value that it has",
+	"idempotent.reconciler.unresolved: record.Created.Before(*oldest) includes the equal time": "sets the value that it has",
 	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                         "one at a time also on another goroutine, which only the explorer's coroutines notice",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
 	"idempotent.DecodeStep: err == nil is always true":                                          "what was not unpacked does not decode",

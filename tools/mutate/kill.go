@@ -2,14 +2,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,97 +26,138 @@ type fate struct {
 	timedOut bool   // no test failed, and not all of them ended
 }
 
-// plan is how the mutants of a package are run: first without the tests that
-// take long, which most mutants do not survive, then with them.
-type plan struct {
-	skip         string        // pattern of the tests that take long; empty: there are none
-	first, whole time.Duration // the most that each of the two runs may take
+// test is a test, example or fuzz target of a package.
+type test struct {
+	name   string
+	took   time.Duration
+	enters map[int]bool // the functions with mutants that it enters, by their entry
 }
 
-// slow is from when on a test is left for the second run.
-const slow = 50 * time.Millisecond
-
-// rehearse runs the tests without a mutant and plans accordingly.
-func (b *binary) rehearse() (p plan, err error) {
-	out, whole, err := b.timed()
-	if err != nil {
-		return p, err
+// rehearse runs each test by itself, without a mutant, and notes which functions
+// it enters: only those tests can notice a mutant of a function.
+func (b *binary) rehearse() ([]test, error) {
+	list, f := b.exec(0, time.Minute, "-test.list=.")
+	if f.noticed {
+		return nil, b.unsound(f)
+	}
+	var tests []test
+	for _, name := range listed.FindAllString(list, -1) {
+		tests = append(tests, test{name: name})
 	}
 	for _, name := range b.quoting {
-		if !strings.Contains(out, "--- PASS: "+name+" (") {
-			return p, fmt.Errorf("%s has no test %s; correct targets.go", b.folder(), name)
+		if !slices.ContainsFunc(tests, func(t test) bool { return t.name == name }) {
+			return nil, fmt.Errorf("%s has no test %s; correct targets.go", b.folder(), name)
 		}
 	}
-	p.skip = slowTests(out)
-	_, first, err := b.timed("-test.skip=" + p.skip)
-	if err != nil {
-		return p, err
+	failures := make([]error, len(tests))
+	slots := make(chan struct{}, runtime.NumCPU())
+	var wg sync.WaitGroup
+	for i := range tests {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			failures[i] = b.watch(&tests[i])
+		})
 	}
-	// What takes ten times as long as without a mutant does not end.
-	p.first, p.whole = max(10*time.Second, 10*first).Round(time.Second), max(20*time.Second, 10*whole).Round(time.Second)
-	return p, nil
+	wg.Wait()
+	slices.SortFunc(tests, func(x, y test) int { return cmp.Compare(x.took, y.took) })
+	return tests, errors.Join(failures...)
 }
 
-func (b *binary) timed(flags ...string) (output string, took time.Duration, err error) {
-	start := time.Now()
-	output, f := b.exec(0, time.Minute, flags...)
-	if f.noticed {
-		return "", 0, b.unsound(f)
+// listed are the names that a test binary lists, but benchmarks.
+var listed = regexp.MustCompile(`(?m)^(?:Test|Example|Fuzz)\S*$`)
+
+// watch runs one test and notes how long it takes and what it enters.
+func (b *binary) watch(t *test) error {
+	path := filepath.Join(filepath.Dir(b.path), t.name+".entered")
+	begun := time.Now()
+	if _, f := b.exec(noteEntries, time.Minute, "-test.run="+pattern([]test{*t}), path); f.noticed {
+		return b.unsound(f)
 	}
-	return output, time.Since(start), nil
+	t.took, t.enters = time.Since(begun), map[int]bool{}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it enters none
+	}
+	for line := range strings.Lines(string(text)) {
+		entry, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			return err
+		}
+		t.enters[entry] = true
+	}
+	return err
 }
 
 func (b *binary) unsound(f fate) error {
 	return fmt.Errorf("the tests of %s fail without any mutant: %s", b.folder(), f.by)
 }
 
-// slowTests returns the pattern of the tests without subtests that took long.
-func slowTests(output string) string {
-	var patterns []string
-	tests := passed.FindAllStringSubmatch(output, -1)
-	for _, m := range tests {
-		seconds, err := strconv.ParseFloat(m[2], 64)
-		parent := slices.ContainsFunc(tests, func(o []string) bool { return strings.HasPrefix(o[1], m[1]+"/") })
-		if err != nil || parent || seconds < slow.Seconds() {
+// firstRuns are how long the tests of the first two runs of a mutant may take
+// together. Most mutants do not survive the first.
+var firstRuns = [...]time.Duration{150 * time.Millisecond, 2 * time.Second}
+
+// runs returns the tests that can notice the mutant m, in the order of their
+// duration, cut into up to three runs. without are names of tests to leave out.
+func runs(tests []test, m mutant, without []string) (out [][]test) {
+	var run []test
+	together := time.Duration(0)
+	for _, t := range tests {
+		if m.entry != 0 && !t.enters[m.entry] || slices.Contains(without, t.name) {
 			continue
 		}
-		var levels []string
-		for level := range strings.SplitSeq(m[1], "/") {
-			levels = append(levels, "^"+regexp.QuoteMeta(level)+"$")
+		if len(run) > 0 && len(out) < len(firstRuns) && together+t.took > firstRuns[len(out)] {
+			out, run, together = append(out, run), nil, 0
 		}
-		patterns = append(patterns, strings.Join(levels, "/"))
+		run, together = append(run, t), together+t.took
 	}
-	return strings.Join(patterns, "|")
+	if len(run) > 0 {
+		out = append(out, run)
+	}
+	return out
 }
 
-// run runs the tests with the mutant id switched on, without those that the
-// names say; 0 is no mutant.
-func (b *binary) run(id int, p plan, without ...string) fate {
-	skip := make([]string, len(without))
-	for i, name := range without {
-		skip[i] = "^" + name + "$"
-	}
-	if p.skip != "" {
-		if _, f := b.exec(id, p.first, "-test.skip="+strings.Join(append(skip, p.skip), "|")); f.noticed {
+// run runs the tests that can notice the mutant m with it switched on, without
+// those that the names say.
+func (b *binary) run(m mutant, tests []test, without ...string) fate {
+	for _, run := range runs(tests, m, without) {
+		together := time.Duration(0)
+		for _, t := range run {
+			together += t.took
+		}
+		// What takes ten times as long as without a mutant does not end.
+		limit := max(10*time.Second, 10*together).Round(time.Second)
+		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
 			return f
 		}
 	}
-	_, f := b.exec(id, p.whole, "-test.skip="+strings.Join(skip, "|"))
-	return f
+	return fate{}
 }
 
-// exec runs the test binary once. It ends with the first test that fails:
-// others may wait for ever for what the mutant has kept from happening.
-func (b *binary) exec(id int, limit time.Duration, flags ...string) (output string, f fate) {
+// pattern matches these tests and no other.
+func pattern(tests []test) string {
+	names := make([]string, len(tests))
+	for i, t := range tests {
+		names[i] = t.name
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}
+
+// exec runs the test binary once with the mutant id; 0 is none. It ends with the
+// first test that fails: others may wait for ever for what the mutant has kept
+// from happening.
+func (b *binary) exec(id int, limit time.Duration, flag string, entries ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)
 	defer stop()
 	// In the form for test2json the fate of a subtest is told at once, and not
 	// with its parent's.
-	flags = append([]string{"-test.v=test2json", "-test.failfast", "-test.timeout=" + limit.String()}, flags...)
-	cmd := exec.CommandContext(ctx, b.path, flags...)
+	cmd := exec.CommandContext(ctx, b.path, "-test.v=test2json", "-test.failfast", "-test.timeout="+limit.String(), flag)
 	cmd.Dir = b.dir
 	// One processor each: several runs go on at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
+	for _, path := range entries {
+		cmd.Env = append(cmd.Env, entered+"="+path)
+	}
 	cmd.WaitDelay = time.Second
 	out := &transcript{failed: stop}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -139,7 +186,6 @@ func (t *transcript) Write(p []byte) (int, error) {
 // The lines of a test binary in the form for test2json. A subtest's comes
 // before its parent's.
 var (
-	passed  = regexp.MustCompile(`(?m)^\x16?--- PASS: (\S+) \(([0-9.]+)s\)`)
 	failure = regexp.MustCompile(`(?m)^\x16?--- FAIL: (\S+)`)
 	crash   = regexp.MustCompile(`(?m)^(?:panic|fatal error): (.*)`)
 	running = regexp.MustCompile(`(?m)^panic: test timed out after .*\n\trunning tests:\n\t\t(\S+)`)

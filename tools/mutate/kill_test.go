@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFate(t *testing.T) {
@@ -45,10 +46,28 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-func TestSlowTests(t *testing.T) {
+// A mutant meets the tests that enter its function, the quickest first.
+func TestRuns(t *testing.T) {
 	t.Parallel()
-	const output = "\x16--- PASS: TestA/quick (0.00s)\n\x16--- PASS: TestA/slow.one (0.40s)\n--- PASS: TestA (0.90s)\n--- PASS: TestB (0.05s)\n--- PASS: TestC (0.04s)\n"
-	if got, want := slowTests(output), `^TestA$/^slow\.one$|^TestB$`; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	in := map[int]bool{7: true}
+	tests := []test{{"A", 60 * time.Millisecond, in}, {"B", 70 * time.Millisecond, nil}, {"C", 80 * time.Millisecond, in},
+		{"D", 100 * time.Millisecond, in}, {"E", time.Second, in}, {"F", 3 * time.Second, in}, {"G", 9 * time.Second, in}}
+	for _, row := range []struct {
+		m       mutant
+		without []string
+		want    string
+	}{
+		{mutant{id: 9, entry: 7}, nil, "^(A|C)$ ^(D|E)$ ^(F|G)$"},
+		{mutant{id: 9, entry: 7}, []string{"A", "F"}, "^(C)$ ^(D|E)$ ^(G)$"},
+		{mutant{id: 9}, nil, "^(A|B)$ ^(C|D|E)$ ^(F|G)$"},
+		{mutant{id: 9, entry: 8}, nil, ""},
+	} {
+		var got []string
+		for _, run := range runs(tests, row.m, row.without) {
+			got = append(got, pattern(run))
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%+v without %q: got %q, want %q", row.m, row.without, got, row.want)
+		}
 	}
 }

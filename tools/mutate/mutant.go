@@ -12,6 +12,7 @@ type mutant struct {
 	what  string // the change in words
 	nth   int    // from 2 where a function has several of the same words
 	edit  edit
+	entry int // id of the first mutant of the same function; 0: of a constant
 
 	condition bool // of DynamoDB
 }

@@ -82,6 +82,13 @@ func readSource(root string, t target) (*source, error) {
 		}
 	}
 	number(s.mutants)
+	for _, f := range s.files {
+		for _, mutants := range f.functions {
+			for _, i := range mutants {
+				s.mutants[i].entry = s.mutants[mutants[0]].id
+			}
+		}
+	}
 	return s, nil
 }
 

@@ -14,13 +14,21 @@ import (
 //
 // becomes
 //
-//	func f(x int) bool { switch onceMutant { case 7: return f_m7(x) }; body }
+//	func f(x int) bool { switch onceMutant { case -1: onceReach(7); case 7: return f_m7(x) }; body }
 //	func f_m7(x int) bool { body with the seventh change }
 //
-// and a constant a variable that is chosen likewise.
+// and a constant a variable that is chosen likewise. -1 is no mutant: the
+// functions note that they were entered.
 
-// variable is the environment variable that says which mutant is on.
-const variable = "ONCE_MUTANT"
+// The environment variables that say which mutant is on, and to which file the
+// functions write that they were entered.
+const (
+	variable = "ONCE_MUTANT"
+	entered  = "ONCE_ENTERED"
+)
+
+// noteEntries is the value of variable that makes functions note their entry.
+const noteEntries = -1
 
 // selector declares what the woven code switches on.
 const selector = `package %s
@@ -28,7 +36,26 @@ const selector = `package %s
 import (
 	"os"
 	"strconv"
+	"sync/atomic"
 )
+
+var onceEntered [%d]atomic.Bool
+
+func onceReach(entry int) { // without an allocation: tests count those
+	if onceEntered[entry].Swap(true) {
+		return
+	}
+	f, err := os.OpenFile(os.Getenv("` + entered + `"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(strconv.Itoa(entry) + "\n")
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		panic(err)
+	}
+}
 
 var onceMutant, _ = strconv.Atoi(os.Getenv("` + variable + `"))
 
@@ -78,7 +105,7 @@ func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
 			}
 			if cases.Len() > 0 {
 				at := s.fset.Position(d.Body.Lbrace).Offset + 1
-				edits = append(edits, edit{at, at, "switch onceMutant { " + cases.String() + "}; "})
+				edits = append(edits, edit{at, at, fmt.Sprintf("switch onceMutant { case %d: onceReach(%d); ", noteEntries, s.mutants[f.functions[d][0]].id) + cases.String() + "}; "})
 				if d.Recv != nil && len(d.Recv.List[0].Names) == 0 {
 					at := s.fset.Position(d.Recv.List[0].Type.Pos()).Offset
 					edits = append(edits, edit{at, at, receiver(d) + " "})
