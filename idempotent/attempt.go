@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // attempt is one request on its way through the protocol: claim, run, settle.
@@ -115,7 +116,7 @@ func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time
 	return a.opts.transition(&next, driver.StateRetryable, reason, now)
 }
 
-func (a *attempt) observe(ctx context.Context, kind EventKind, r *driver.Record, err error) {
+func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record, err error) {
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -183,7 +184,7 @@ func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 					t.Errorf("key %d ran %d times", i, n)
 				}
 			}
-			if n := events.Count(idempotent.EventReplayed); n != 63*len(keys) {
+			if n := events.Count(event.Replayed); n != 63*len(keys) {
 				t.Errorf("%d replays, want %d", n, 63*len(keys))
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // This file writes every change of a record but its claim: the outcome, a step,
@@ -103,7 +104,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			return changed{end: j.end, record: current, out: out, err: j.err}
 		}
 		if j.contradicts {
-			c.opts.observe(ctx, EventContradicted, current.ID.Operation(), current, out.err)
+			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, out.err)
 		}
 		next := j.next
 		// A completed record stays, so a completion alone that met another write was
@@ -124,7 +125,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 				case c.whole:
 					return changed{end: endRefused, record: current, out: out, err: err}
 				default:
-					c.opts.observe(ctx, EventCompletionFailed, next.ID.Operation(), current, err)
+					c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), current, err)
 					out = out.omitted(err)
 				}
 			}
@@ -134,7 +135,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		met, err := write(ctx, next, current.Version)
 		switch {
 		case errors.Is(err, ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
-			c.opts.observe(ctx, EventCompletionFailed, next.ID.Operation(), &next, err)
+			c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), &next, err)
 			out = out.omitted(err)
 			continue
 		case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNotApplied):

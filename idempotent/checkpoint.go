@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // stepRun is one step of this run. It takes the execution's place in the
@@ -108,7 +109,7 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	if err := DecodeStep(recorded, v); err != nil {
 		return err
 	}
-	e.observeStep(ctx, EventStepReplayed, recorded.Name)
+	e.observeStep(ctx, event.StepReplayed, recorded.Name)
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 		// The effect has happened and its result is known. Stopping here would only
 		// bring the moment nearer in which both are lost. The next write takes the
 		// result along.
-		e.attempt.observe(ctx, EventStoreError, e.claim(), err)
+		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
 		return done, nil
 	case err != nil:
 		return done, err
@@ -149,7 +150,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 		reflect.ValueOf(v).Elem().SetZero()
 		return *recorded, e.replayStep(ctx, *recorded, v)
 	}
-	e.observeStep(ctx, EventStepDone, s.name)
+	e.observeStep(ctx, event.StepDone, s.name)
 	return done, nil
 }
 
@@ -333,7 +334,7 @@ func (e *Execution) claim() *driver.Record {
 }
 
 // observeStep tells the observer about a step.
-func (e *Execution) observeStep(ctx context.Context, kind EventKind, step string) {
+func (e *Execution) observeStep(ctx context.Context, kind event.Kind, step string) {
 	o := e.attempt.opts
 	if o.Observer == nil {
 		return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // The writes of steps, one by one: which there are, what is in them, and what
@@ -195,11 +196,11 @@ func TestStepResultThatIsNotWritten(t *testing.T) {
 	if step, _ := s.record(t, key).Step("a"); !step.Finished || !step.At.Equal(at) {
 		t.Errorf("the step is %+v", step)
 	}
-	if events.Count(idempotent.EventStoreError) != 1 || events.Count(idempotent.EventStepDone) != 0 {
+	if events.Count(event.StoreError) != 1 || events.Count(event.StepDone) != 0 {
 		t.Errorf("events %s", events.Kinds())
 	}
 	for _, e := range events.Events() {
-		if e.Kind == idempotent.EventStoreError && (!errors.Is(e.Err, errDown) || e.KeyHash != key.RecordID().KeyHash()) {
+		if e.Kind == event.StoreError && (!errors.Is(e.Err, errDown) || e.KeyHash != key.RecordID().KeyHash()) {
 			t.Errorf("the event is %+v", e)
 		}
 	}
@@ -382,8 +383,8 @@ func TestStepEvents(t *testing.T) {
 	}
 	_, _ = idempotent.Do(t.Context(), g, key, h)
 	_, _ = idempotent.Do(t.Context(), g, key, h)
-	for _, kind := range []idempotent.EventKind{idempotent.EventStepDone, idempotent.EventStepReplayed} {
-		i := slices.IndexFunc(events.Events(), func(e idempotent.Event) bool { return e.Kind == kind })
+	for _, kind := range []event.Kind{event.StepDone, event.StepReplayed} {
+		i := slices.IndexFunc(events.Events(), func(e event.Event) bool { return e.Kind == kind })
 		if i < 0 || events.Events()[i].Step != "a" {
 			t.Errorf("%s: %+v", kind, events.Events())
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // maxClaimRounds bounds how often one claim meets a record that changes under
@@ -40,13 +41,13 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 				return nil, nil, a.giveUp(ctx, err)
 			}
 			if existing == nil {
-				a.observe(ctx, EventReserved, &a.mine, nil)
+				a.observe(ctx, event.Reserved, &a.mine, nil)
 				return &a.mine, nil, nil
 			}
 		}
 		switch v := decide(existing, a.fp, now); v {
 		case verdictReinsert:
-			a.observe(ctx, EventExpiredReplaced, existing, nil)
+			a.observe(ctx, event.ExpiredReplaced, existing, nil)
 			existing = nil
 		case verdictTakeOver:
 			if err := a.opts.checkRecorded(existing); err != nil {
@@ -63,7 +64,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 			case err != nil:
 				return nil, nil, a.giveUp(ctx, err)
 			case existing == nil:
-				a.observe(ctx, EventTakenOver, &a.mine, nil)
+				a.observe(ctx, event.TakenOver, &a.mine, nil)
 				return &a.mine, nil, nil
 			}
 		case verdictMarkUnknown:
@@ -73,16 +74,16 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 			switch {
 			case errors.Is(err, ErrNoRecord):
 			case err != nil:
-				a.observe(ctx, EventStoreError, &next, err)
+				a.observe(ctx, event.StoreError, &next, err)
 				return nil, nil, err
 			case existing == nil:
-				a.observe(ctx, EventMarkedUnknown, &next, nil)
+				a.observe(ctx, event.MarkedUnknown, &next, nil)
 				existing = &next
 			}
 		case verdictInProgress:
 			met, again, err := a.await(ctx, &patience, now)
 			if err != nil {
-				a.observe(ctx, EventStoreError, existing, err)
+				a.observe(ctx, event.StoreError, existing, err)
 				return nil, nil, err
 			}
 			if !again {
@@ -96,7 +97,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 		now = a.opts.now()
 	}
 	err = &StoreError{RecordID: a.id, Op: driver.OpReplace, Err: errContended}
-	a.observe(ctx, EventStoreError, existing, err)
+	a.observe(ctx, event.StoreError, existing, err)
 	return nil, nil, err
 }
 
@@ -107,19 +108,19 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now t
 		return nil, r, nil
 	case verdictInProgress:
 		err = &InProgressError{RecordID: a.id, RetryAfter: max(0, r.LeaseEnd.Sub(now)), Ref: r.Ref}
-		a.observe(ctx, EventInProgress, r, err)
+		a.observe(ctx, event.InProgress, r, err)
 	case verdictMismatch:
 		err = &MismatchError{RecordID: a.id}
-		a.observe(ctx, EventMismatch, r, err)
+		a.observe(ctx, event.Mismatch, r, err)
 	case verdictIncomparable:
 		err = &ReplayUnavailableError{RecordID: a.id, Ref: r.Ref, Uncompared: true,
 			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), a.fp.Version())}
-		a.observe(ctx, EventReplayFailed, r, err)
+		a.observe(ctx, event.ReplayFailed, r, err)
 	case verdictUnresolved:
 		err = a.unresolved(ctx, r, now, nil)
 	default:
 		err = &StoreError{RecordID: a.id, Op: driver.OpUnreadable, Err: fmt.Errorf("the record's state is %s", r.State)}
-		a.observe(ctx, EventStoreError, r, err)
+		a.observe(ctx, event.StoreError, r, err)
 	}
 	return nil, nil, err
 }
@@ -132,7 +133,7 @@ func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Tim
 		wait = a.opts.ReconcileAfter
 	}
 	err := &UnresolvedError{RecordID: a.id, RetryAfter: wait, Ref: r.Ref, Err: cause}
-	a.observe(ctx, EventUnresolved, r, err)
+	a.observe(ctx, event.Unresolved, r, err)
 	return err
 }
 
@@ -140,7 +141,7 @@ func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Tim
 // is not entered. If the write did happen, no handler works under it, so it is
 // released with one write; failing that the record ages.
 func (a *attempt) giveUp(ctx context.Context, err error) error {
-	a.observe(ctx, EventStoreError, &a.mine, err)
+	a.observe(ctx, event.StoreError, &a.mine, err)
 	if !errors.Is(err, ErrTooLarge) {
 		a.release(ctx, driver.ReasonReleased, nil)
 	}

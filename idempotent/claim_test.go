@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -37,7 +38,7 @@ func TestTheLastMillisecond(t *testing.T) {
 			if ran != row.runs || ran != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNoTime) {
 				t.Errorf("%s: ran %v, error %v", row.left, ran, err)
 			}
-			if claimed := events.Count(idempotent.EventReserved) == 1; claimed != row.claimed || claimed != (len(s.calls) > 0) {
+			if claimed := events.Count(event.Reserved) == 1; claimed != row.claimed || claimed != (len(s.calls) > 0) {
 				t.Errorf("%s: claimed %v, calls %v", row.left, claimed, s.calls)
 			}
 		}
@@ -63,7 +64,7 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 			}
 			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
 			_, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
-			if took := events.Count(idempotent.EventTakenOver) == 1; !errors.Is(err, idempotent.ErrNoTime) || took != (len(want) > 1) {
+			if took := events.Count(event.TakenOver) == 1; !errors.Is(err, idempotent.ErrNoTime) || took != (len(want) > 1) {
 				t.Errorf("%s left: got error %v and events %v", left, err, events.Kinds())
 			}
 			wantCalls(t, s, want...)
@@ -86,7 +87,7 @@ func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 		t.Errorf("got %q and error %v, want it to run", got, err)
 	}
 	wantCalls(t, s, "insert", "insert", "replace")
-	want := []idempotent.EventKind{idempotent.EventExpiredReplaced, idempotent.EventReserved, idempotent.EventCompleted}
+	want := []event.Kind{event.ExpiredReplaced, event.Reserved, event.Completed}
 	if got := events.Kinds(); !slices.Equal(got, want) {
 		t.Errorf("got events %v, want %v", got, want)
 	}
@@ -103,7 +104,7 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 		t.Errorf("got error %v, want ErrUnresolved", err)
 	}
 	wantCalls(t, s, "insert", "replace")
-	want := []idempotent.EventKind{idempotent.EventMarkedUnknown, idempotent.EventUnresolved}
+	want := []event.Kind{event.MarkedUnknown, event.Unresolved}
 	if got := events.Kinds(); !slices.Equal(got, want) {
 		t.Errorf("got events %v, want %v", got, want)
 	}
@@ -112,15 +113,15 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 // F81: every refusal is told, with the error that the caller gets.
 func TestRefusalsAreObserved(t *testing.T) {
 	t.Parallel()
-	for want, standing := range map[idempotent.EventKind]driver.Record{
-		idempotent.EventInProgress: {State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)},
-		idempotent.EventUnresolved: {State: driver.StateUnknown},
-		idempotent.EventStoreError: {State: 9},
-		idempotent.EventMismatch:   {State: driver.StateCompleted},
+	for want, standing := range map[event.Kind]driver.Record{
+		event.InProgress: {State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)},
+		event.Unresolved: {State: driver.StateUnknown},
+		event.StoreError: {State: 9},
+		event.Mismatch:   {State: driver.StateCompleted},
 	} {
 		s, key := watch(), newKey()
 		s.holds(t, key, standing)
-		if want == idempotent.EventMismatch {
+		if want == event.Mismatch {
 			key.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
 		}
 		g, events := newGuardOver(t, s)
@@ -182,9 +183,9 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 				if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, down) {
 					t.Errorf("got error %v, want %v", err, down)
 				}
-				want, state := []idempotent.EventKind{idempotent.EventStoreError}, driver.StateInProgress
+				want, state := []event.Kind{event.StoreError}, driver.StateInProgress
 				if releaseErr == nil {
-					want, state = append(want, idempotent.EventRetryable), driver.StateRetryable
+					want, state = append(want, event.Retryable), driver.StateRetryable
 				}
 				if got := events.Kinds(); !slices.Equal(got, want) {
 					t.Errorf("got events %v, want %v", got, want)
@@ -213,7 +214,7 @@ func TestMissingIsNotInvalid(t *testing.T) {
 		if (err == nil) != allow || (got == "ch_1") != allow {
 			t.Errorf("allow %v: a request without a key got %q and error %v", allow, got, err)
 		}
-		if kinds := events.Kinds(); !slices.Equal(kinds, []idempotent.EventKind{idempotent.EventKeyMissing}) {
+		if kinds := events.Kinds(); !slices.Equal(kinds, []event.Kind{event.KeyMissing}) {
 			t.Errorf("allow %v: got events %v, want key_missing", allow, kinds)
 		}
 	}
@@ -251,7 +252,7 @@ func TestPanicIsToldWithoutItsText(t *testing.T) {
 		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (string, error) { panic("secret") })
 	}()
 	last := events.Events()[len(events.Kinds())-1]
-	if last.Kind != idempotent.EventMarkedUnknown || last.Err == nil || !strings.Contains(last.Err.Error(), "panicked") || strings.Contains(last.Err.Error(), "secret") {
+	if last.Kind != event.MarkedUnknown || last.Err == nil || !strings.Contains(last.Err.Error(), "panicked") || strings.Contains(last.Err.Error(), "secret") {
 		t.Errorf("got event %+v", last)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Commit completes the record with result in one transaction with other
@@ -39,7 +40,7 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 	if err := e.mayCommit(); err != nil {
 		return err
 	}
-	by := &commitWriter{e: e, out: out, kind: EventCompleted}
+	by := &commitWriter{e: e, out: out, kind: event.Completed}
 	r := a.guard.apply(ctx, e.claim(), &change{
 		opts: a.opts, by: by, out: out, whole: true, transaction: write, random: &a.random, rounds: maxRounds, mine: e.wrote,
 	})
@@ -51,18 +52,18 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 		a.observeStanding(ctx, r.record, out)
 		return &SettledError{RecordID: a.id, State: r.record.State}
 	case endLost:
-		a.observe(ctx, EventLeaseLost, r.record, r.err)
+		a.observe(ctx, event.LeaseLost, r.record, r.err)
 		return &LeaseLostError{RecordID: a.id}
 	case endContended:
 		return fmt.Errorf("%w: %w", ErrNotApplied, r.err)
 	case endFailed:
 		err = &StoreError{RecordID: a.id, Op: driver.OpTransact, Entered: true, Err: r.err}
 		e.doubt(doubt{version: r.record.Version, err: err})
-		a.observe(ctx, EventStoreError, r.record, err)
+		a.observe(ctx, event.StoreError, r.record, err)
 		return err
 	default:
 		if errors.Is(r.err, ErrStore) { // the chunks of the result were not kept
-			a.observe(ctx, EventStoreError, r.record, r.err)
+			a.observe(ctx, event.StoreError, r.record, r.err)
 			return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, r.err)
 		}
 		return r.err
@@ -86,12 +87,12 @@ func (e *Execution) mayCommit() error {
 type commitWriter struct {
 	e    *Execution
 	out  outcome
-	kind EventKind // of the event, once it is written
+	kind event.Kind // of the event, once it is written
 }
 
 func (c *commitWriter) meet(current *driver.Record) {
 	if current.State != driver.StateInProgress {
-		c.kind = EventLateCompletion
+		c.kind = event.LateCompletion
 	}
 	c.e.meet(current)
 }
@@ -120,7 +121,7 @@ func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
 }
 
 // committed notes that the outcome is in the store.
-func (e *Execution) committed(ctx context.Context, r changed, kind EventKind) {
+func (e *Execution) committed(ctx context.Context, r changed, kind event.Kind) {
 	whole := *r.record
 	whole.Result = r.out.result
 	e.mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -69,12 +70,12 @@ func TestCommit(t *testing.T) {
 		err     error // of the first caller
 		state   driver.State
 		booked  int
-		events  []idempotent.EventKind
+		events  []event.Kind
 	}{
 		{
 			name: "applied", value: "ok", state: driver.StateCompleted, booked: 1,
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "ok", commit(ctx, "ok", l.book("a")) },
-			events:  []idempotent.EventKind{idempotent.EventReserved, idempotent.EventCompleted},
+			events:  []event.Kind{event.Reserved, event.Completed},
 		}, {
 			name: "an error after it changes nothing", value: "ok", state: driver.StateCompleted, booked: 1,
 			handler: func(ctx context.Context, l *ledger) (string, error) {
@@ -83,7 +84,7 @@ func TestCommit(t *testing.T) {
 				}
 				return "", errDown
 			},
-			events: []idempotent.EventKind{idempotent.EventReserved, idempotent.EventCompleted, idempotent.EventContradicted, idempotent.EventReplayed},
+			events: []event.Kind{event.Reserved, event.Completed, event.Contradicted, event.Replayed},
 		}, {
 			name: "refused: the handler decides", err: idempotent.NotExecuted(errRefused), state: driver.StateRetryable,
 			ledger: ledger{fail: []error{errRefused}},
@@ -121,7 +122,7 @@ func TestCommit(t *testing.T) {
 			name: "in doubt and applied", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger:  ledger{lose: true},
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "", commit(ctx, "ok", l.book("a")) },
-			events:  []idempotent.EventKind{idempotent.EventReserved, idempotent.EventStoreError, idempotent.EventCompleted, idempotent.EventReplayed},
+			events:  []event.Kind{event.Reserved, event.StoreError, event.Completed, event.Replayed},
 		}, {
 			name: "in doubt, applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{lose: true},
@@ -211,10 +212,10 @@ func TestFM60_LateCommit(t *testing.T) {
 		recovery idempotent.Recovery
 		want     error
 		booked   int
-		kind     idempotent.EventKind
+		kind     event.Kind
 	}{
-		{"marked unknown", idempotent.Reconcile, nil, 1, idempotent.EventLateCompletion},
-		{"taken over", idempotent.Rerun, idempotent.ErrLeaseLost, 0, idempotent.EventLeaseLost},
+		{"marked unknown", idempotent.Reconcile, nil, 1, event.LateCompletion},
+		{"taken over", idempotent.Rerun, idempotent.ErrLeaseLost, 0, event.LeaseLost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +240,7 @@ func TestFM60_LateCommit(t *testing.T) {
 				t.Errorf("the late worker's caller gets error %v", err)
 			}
 			// A late owner that is refused contradicts nothing.
-			if len(l.booked) != test.booked || events.Count(test.kind) == 0 || events.Count(idempotent.EventContradicted) != 0 {
+			if len(l.booked) != test.booked || events.Count(test.kind) == 0 || events.Count(event.Contradicted) != 0 {
 				t.Errorf("%d entries are booked, want %d; events %s", len(l.booked), test.booked, events.Kinds())
 			}
 		})
@@ -372,7 +373,7 @@ func TestPanicAfterCommit(t *testing.T) {
 			panic("afterwards")
 		})
 	}()
-	if r := s.record(t, key); r.State != driver.StateCompleted || events.Count(idempotent.EventContradicted) != 1 {
+	if r := s.record(t, key); r.State != driver.StateCompleted || events.Count(event.Contradicted) != 1 {
 		t.Errorf("the record is %s, and the events are %v", r.State, events.Kinds())
 	}
 	wantCalls(t, s, "insert") // the transaction is not the guard's

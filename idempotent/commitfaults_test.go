@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -18,7 +19,7 @@ import (
 // the record know then.
 
 // committing runs one handler that commits, and returns what Commit said.
-func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *driver.Record, events []idempotent.EventKind, said error) {
+func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *driver.Record, events []event.Kind, said error) {
 	t.Helper()
 	s, key := memstore.New(), newKey()
 	g, recorder := newGuardOver(t, s, optFns...)
@@ -45,12 +46,12 @@ func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
 	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
-	if said != idempotent.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, idempotent.EventStoreError) {
+	if said != idempotent.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, event.StoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
 	_, events, said = committing(t, fails(idempotent.ErrNoRecord))
-	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, idempotent.EventLeaseLost) {
+	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, event.LeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
 	// The transaction's own earlier try is met: it was applied.
@@ -62,7 +63,7 @@ func TestCommitErrors(t *testing.T) {
 			return s.Replace(ctx, next, was)
 		}
 	})
-	if said != nil || r.State != driver.StateCompleted || slices.Contains(events, idempotent.EventContradicted) {
+	if said != nil || r.State != driver.StateCompleted || slices.Contains(events, event.Contradicted) {
 		t.Errorf("sent again by the SDK: %v, the record is %s, events %s", said, r.State, events)
 	}
 }
@@ -101,7 +102,7 @@ func TestCommitIsNotSent(t *testing.T) {
 		}
 		return "x", nil
 	})
-	if err != nil || events.Count(idempotent.EventCompleted) != 1 || events.Count(idempotent.EventContradicted) != 0 || len(l.booked) != 1 {
+	if err != nil || events.Count(event.Completed) != 1 || events.Count(event.Contradicted) != 0 || len(l.booked) != 1 {
 		t.Errorf("%v, events %s, booked %v", err, events.Kinds(), l.booked)
 	}
 }
@@ -113,16 +114,16 @@ func TestCommitMeets(t *testing.T) {
 		name   string
 		change func(*driver.Record)
 		want   error
-		kinds  []idempotent.EventKind
+		kinds  []event.Kind
 	}{
-		{"a step of its own", func(r *driver.Record) {}, nil, []idempotent.EventKind{"reserved", "completed"}},
-		{"a sweeper", func(r *driver.Record) { r.State = driver.StateUnknown }, nil, []idempotent.EventKind{"reserved", "late_completion"}},
-		{"a resolver that found nothing", func(r *driver.Record) { r.State = driver.StateRetryable }, nil, []idempotent.EventKind{"reserved", "contradicted", "late_completion"}},
+		{"a step of its own", func(r *driver.Record) {}, nil, []event.Kind{"reserved", "completed"}},
+		{"a sweeper", func(r *driver.Record) { r.State = driver.StateUnknown }, nil, []event.Kind{"reserved", "late_completion"}},
+		{"a resolver that found nothing", func(r *driver.Record) { r.State = driver.StateRetryable }, nil, []event.Kind{"reserved", "contradicted", "late_completion"}},
 		{"a webhook", func(r *driver.Record) {
 			r.State, r.Encoding, r.Result = driver.StateCompleted, "json", []byte(`"w"`)
 		}, idempotent.ErrSettled,
-			[]idempotent.EventKind{"reserved", "contradicted", "contradicted", "replayed"}},
-		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []idempotent.EventKind{"reserved", "lease_lost", "lease_lost"}},
+			[]event.Kind{"reserved", "contradicted", "contradicted", "replayed"}},
+		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []event.Kind{"reserved", "lease_lost", "lease_lost"}},
 	} {
 		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
 			met := false
@@ -179,7 +180,7 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 		}
 		return nil, idempotent.NotExecuted(err)
 	})
-	if !errors.Is(err, errDown) || events.Count(idempotent.EventStoreError) != 1 {
+	if !errors.Is(err, errDown) || events.Count(event.StoreError) != 1 {
 		t.Errorf("%v, events %s", err, events.Kinds())
 	}
 
@@ -268,7 +269,7 @@ func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 			return "", errDown
 		})
 	}
-	if events.Count(idempotent.EventStepDone) != 1 || events.Count(idempotent.EventStepReplayed) != 1 {
+	if events.Count(event.StepDone) != 1 || events.Count(event.StepReplayed) != 1 {
 		t.Errorf("events %s", events.Kinds())
 	}
 
@@ -285,7 +286,7 @@ func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 		}
 		return "done", err
 	})
-	if err != nil || len(l.booked) != 1 || events.Count(idempotent.EventStoreError) != 1 || events.Count(idempotent.EventStepDone) != 1 {
+	if err != nil || len(l.booked) != 1 || events.Count(event.StoreError) != 1 || events.Count(event.StepDone) != 1 {
 		t.Errorf("%v, booked %v, events %s", err, l.booked, events.Kinds())
 	}
 }

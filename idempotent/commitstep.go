@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // commitStep records what v points to as the result of a step, or reads what is
@@ -32,7 +33,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 	recorded, err = e.record(ctx, done, write)
 	switch {
 	case err == nil && recorded == nil:
-		e.observeStep(ctx, EventStepDone, name)
+		e.observeStep(ctx, event.StepDone, name)
 		return nil
 	case err == nil && recorded.By != driver.StepByTransaction:
 		e.leave(s)
@@ -41,7 +42,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		// An earlier try of this step, which was not answered, was applied: what is
 		// recorded is the result.
 		value.SetZero()
-		e.observeStep(ctx, EventStepDone, name)
+		e.observeStep(ctx, event.StepDone, name)
 		return DecodeStep(*recorded, v)
 	case !errors.Is(err, ErrStore):
 		e.leave(s)
@@ -51,7 +52,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 	// be yet. The record shows it when it is met; until then it is not done, and
 	// it may be tried again.
 	e.again(s)
-	e.attempt.observe(ctx, EventStoreError, e.claim(), err)
+	e.attempt.observe(ctx, event.StoreError, e.claim(), err)
 	return err
 }
 

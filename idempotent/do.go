@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Outcome is what [DoOutcome] returns: the value, and how it came about.
@@ -75,7 +76,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		if !errors.Is(err, ErrNoKey) {
 			return out, err
 		}
-		o.observe(ctx, EventKeyMissing, key.Operation, nil, err)
+		o.observe(ctx, event.KeyMissing, key.Operation, nil, err)
 		if o.AllowMissingKey {
 			return unguarded(ctx, fn)
 		}
@@ -135,7 +136,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 			err = errors.New("idempotent: the handler panicked")
 		}
 		if w := execution.seal(); w.committed != nil {
-			a.observe(ctx, EventContradicted, w.committed, err)
+			a.observe(ctx, event.Contradicted, w.committed, err)
 		} else {
 			a.settle(ctx, w, outcomeOf(err, w, true))
 		}
@@ -150,7 +151,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	switch {
 	case w.committed != nil && err != nil:
 		// What was committed stands, whatever the handler made of it.
-		a.observe(ctx, EventContradicted, w.committed, err)
+		a.observe(ctx, event.Contradicted, w.committed, err)
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
 		_ = asReplayed(a.opts.Codec, w.committed.Encoding, w.committed.Result, &value)
@@ -214,11 +215,11 @@ func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcom
 		err = decodeResult(a.opts, r, &out.Value)
 	}
 	if final := (*FinalError)(nil); err != nil && !errors.As(err, &final) {
-		a.observe(ctx, EventReplayFailed, r, err)
+		a.observe(ctx, event.ReplayFailed, r, err)
 		return Outcome[T]{RecordID: out.RecordID}, err
 	}
 	a.guard.cache.put(r, a.opts.now())
-	a.observe(ctx, EventReplayed, r, nil)
+	a.observe(ctx, event.Replayed, r, nil)
 	out.Replayed, out.Stored, out.Expires, out.Ref = true, true, r.Expires, r.Ref
 	return out, err
 }
@@ -230,7 +231,7 @@ func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any)
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult}
 	var err error
 	if out.encoding, out.result, err = encodeResult(a.opts.Codec, value); err != nil {
-		a.observe(ctx, EventCompletionFailed, held, err)
+		a.observe(ctx, event.CompletionFailed, held, err)
 		return out.omitted(err)
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -345,7 +346,7 @@ func TestResultOmitted(t *testing.T) {
 		if err != nil || r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted || r.Reason != driver.ReasonOmitted || r.Result != nil {
 			t.Errorf("%s: the record is %+v (%v)", name, r, err)
 		}
-		if events.Count(idempotent.EventCompletionFailed) != 1 || events.Count(idempotent.EventReplayFailed) != 1 {
+		if events.Count(event.CompletionFailed) != 1 || events.Count(event.ReplayFailed) != 1 {
 			t.Errorf("%s: got events %v", name, events.Kinds())
 		}
 	}
@@ -398,7 +399,7 @@ func TestReplayUnavailable(t *testing.T) {
 		if !errors.Is(err, idempotent.ErrReplayUnavailable) || got.ID != "" {
 			t.Errorf("%s: got %+v and error %v, want ErrReplayUnavailable and no value", name, got, err)
 		}
-		if events.Count(idempotent.EventReplayFailed) != 1 {
+		if events.Count(event.ReplayFailed) != 1 {
 			t.Errorf("%s: got events %v", name, events.Kinds())
 		}
 	}
@@ -494,7 +495,7 @@ func TestContention(t *testing.T) {
 			t.Error("the handler was entered")
 			return 0, nil
 		})
-		if !errors.Is(err, idempotent.ErrStore) || s.writes != row.writes || events.Count(idempotent.EventStoreError) != 1 {
+		if !errors.Is(err, idempotent.ErrStore) || s.writes != row.writes || events.Count(event.StoreError) != 1 {
 			t.Errorf("%s: got error %v after %d writes, want ErrStore after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
 		}
 	}
@@ -519,7 +520,7 @@ func TestOutcomeContention(t *testing.T) {
 	if err != nil || out.Value != "ch_1" || out.Stored {
 		t.Errorf("got %+v and error %v, want the value, not stored", out, err)
 	}
-	if events.Count(idempotent.EventCompletionFailed) != 1 {
+	if events.Count(event.CompletionFailed) != 1 {
 		t.Errorf("got events %v", events.Kinds())
 	}
 }
@@ -559,7 +560,7 @@ func TestStoreErrors(t *testing.T) {
 		if row.script.insertErr != nil && errors.Is(row.script.insertErr, idempotent.ErrTooLarge) && s.writes != 1 {
 			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
 		}
-		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.Is(err, idempotent.ErrStore) || events.Count(idempotent.EventStoreError) == 0 {
+		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.Is(err, idempotent.ErrStore) || events.Count(event.StoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
 		}
 	}
@@ -621,7 +622,7 @@ func TestObserverPanicIsCaught(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
-		o.Observer = idempotent.ObserverFunc(func(context.Context, idempotent.Event) { panic("observer") })
+		o.Observer = event.ObserverFunc(func(context.Context, event.Event) { panic("observer") })
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -78,7 +79,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	key := newKey()
 	guard := func(name string) *idempotent.Guard {
 		g, err := idempotent.New(&road{Store: s.Store, name: name, crossing: c}, func(o *idempotent.Options) {
-			o.Now, o.Logger, o.Observer = s.clock.Now, quiet, idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) { c.note(string(e.Kind)) })
+			o.Now, o.Logger, o.Observer = s.clock.Now, quiet, event.ObserverFunc(func(_ context.Context, e event.Event) { c.note(string(e.Kind)) })
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	if err != nil || len(told) == 0 || slices.ContainsFunc(told, func(v string) bool { return v != truth }) {
 		t.Errorf("callers were told %q, and a last retry %q, %v", told, truth, err)
 	}
-	if !c.seen[string(idempotent.EventMarkedUnknown)] {
+	if !c.seen[string(event.MarkedUnknown)] {
 		c.note("owner first")
 	}
 }

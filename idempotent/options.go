@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Options are given to [New] for all operations of a guard, and to [Wrap], [Do]
@@ -99,7 +100,7 @@ type Options struct {
 	CacheAge time.Duration
 
 	// Observer is told every fact. Default: nobody.
-	Observer Observer
+	Observer event.Observer
 
 	// Logger gets what a developer should see once, and what would otherwise be
 	// lost. Default: slog.Default at the time of the call.
@@ -204,14 +205,14 @@ func (o *Options) logger() *slog.Logger {
 }
 
 // observe tells the observer one fact about record r, which may be nil.
-func (o *Options) observe(ctx context.Context, kind EventKind, operation string, r *driver.Record, err error) {
+func (o *Options) observe(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) {
 	if o.Observer != nil {
 		o.emit(ctx, o.event(ctx, kind, operation, r, err))
 	}
 }
 
-func (o *Options) event(ctx context.Context, kind EventKind, operation string, r *driver.Record, err error) Event {
-	e := Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
+func (o *Options) event(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) event.Event {
+	e := event.Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
 	if r != nil {
 		e.KeyHash, e.Attempt, e.Recovery, e.Reason = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason
 	}
@@ -222,7 +223,7 @@ func (o *Options) event(ctx context.Context, kind EventKind, operation string, r
 }
 
 // emit hands the observer e. A panic of the observer cannot change an outcome.
-func (o *Options) emit(ctx context.Context, e Event) {
+func (o *Options) emit(ctx context.Context, e event.Event) {
 	if o.Observer == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // ResolveFunc finds out what became of a record, for example by asking the
@@ -203,7 +204,7 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 		}
 		if err != nil {
 			r.count(func(p *Report) { p.Due++; p.Failed++ })
-			r.guard.opts.observe(ctx, EventStoreError, record.ID.Operation(), &record, err)
+			r.guard.opts.observe(ctx, event.StoreError, record.ID.Operation(), &record, err)
 			continue
 		}
 		if !r.timeFor(ctx) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -209,7 +210,7 @@ func TestFM46_TwoReconcilers(t *testing.T) {
 	if v, err := idempotent.Do(t.Context(), s.guard, key, never[string]); v != "first" || err != nil {
 		t.Errorf("a retry gets %q, %v", v, err)
 	}
-	if s.events.Count(idempotent.EventContradicted) != 1 {
+	if s.events.Count(event.Contradicted) != 1 {
 		t.Errorf("events %s", s.events.Kinds())
 	}
 }
@@ -249,7 +250,7 @@ func TestExhausted(t *testing.T) {
 		}
 		s.clock.Advance(pause)
 	}
-	if n := s.events.Count(idempotent.EventReconcileFailed); n != 1 {
+	if n := s.events.Count(event.ReconcileFailed); n != 1 {
 		t.Errorf("%d events of a failed hand-over, want 1", n)
 	}
 	refuse = false
@@ -308,7 +309,7 @@ func TestReconcileFailures(t *testing.T) {
 	if v, err := idempotent.Do(t.Context(), s.guard, ok, never[string]); v != "found" || err != nil {
 		t.Errorf("a retry gets %q, %v", v, err)
 	}
-	if n := s.events.Count(idempotent.EventReconcileFailed); n != 3 {
+	if n := s.events.Count(event.ReconcileFailed); n != 3 {
 		t.Errorf("%d events of failures, want 3", n)
 	}
 	for _, e := range s.events.Events() {
@@ -435,7 +436,7 @@ func TestReconcileSweepOnly(t *testing.T) {
 		}
 		s.clock.Advance(time.Hour)
 	}
-	if n := s.events.Count(idempotent.EventMarkedUnknown); n != 1 {
+	if n := s.events.Count(event.MarkedUnknown); n != 1 {
 		t.Errorf("%d events of a record that became unknown, want 1", n)
 	}
 	r := record(t, s, key)

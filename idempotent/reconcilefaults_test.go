@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -59,7 +60,7 @@ func TestReconcileListErrors(t *testing.T) {
 	}
 	told := 0
 	for _, e := range events.Events() {
-		if e.Kind == idempotent.EventStoreError && errors.Is(e.Err, errDown) && e.KeyHash == unreadable.ID.KeyHash() {
+		if e.Kind == event.StoreError && errors.Is(e.Err, errDown) && e.KeyHash == unreadable.ID.KeyHash() {
 			told++
 		}
 	}
@@ -104,19 +105,19 @@ func TestReconcileWrites(t *testing.T) {
 		answer idempotent.Resolution
 		met    func(r driver.Record) (*driver.Record, error)
 		want   string
-		kinds  []idempotent.EventKind
+		kinds  []event.Kind
 	}{
 		"the sweep: gone":              {false, idempotent.Resolved("x"), gone, "1 due, 1 marked unknown, 1 stale", nil},
 		"the sweep: somebody else":     {false, idempotent.Resolved("x"), another, "1 due, 1 marked unknown, 1 stale", nil},
-		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []idempotent.EventKind{"store_error"}},
+		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []event.Kind{"store_error"}},
 		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
-		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []idempotent.EventKind{"contradicted"}},
+		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []event.Kind{"contradicted"}},
 		"an answer: running":           {true, notExecuted, runningAgain, "1 due, 1 stale", nil},
-		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []idempotent.EventKind{"reconcile_failed", "reconcile_scheduled"}},
-		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
+		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
+		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
 		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
 		"later: somebody else":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
-		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []idempotent.EventKind{"store_error"}},
+		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []event.Kind{"store_error"}},
 	} {
 		s := newStranded(t)
 		if c.swept {
@@ -250,7 +251,7 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	if r := record(t, s, key); !r.Exhausted || r.State != driver.StateRetryable {
 		t.Errorf("the record is %s, exhausted %v", r.State, r.Exhausted)
 	}
-	if n := s.events.Count(idempotent.EventReleasedGivenUp); n != 1 || s.events.Count(idempotent.EventReconcileExhausted) != 0 {
+	if n := s.events.Count(event.ReleasedGivenUp); n != 1 || s.events.Count(event.ReconcileExhausted) != 0 {
 		t.Errorf("events: %v", s.events.Events())
 	}
 	if v, err := idempotent.Do(s.clock.Invocation(t.Context(), time.Minute), s.guard, key, func(ctx context.Context) (string, error) {
@@ -330,7 +331,7 @@ func TestReconcileAttempts(t *testing.T) {
 		}
 		s.clock.Advance(2 * time.Hour)
 	}
-	if n := s.events.Count(idempotent.EventReconcileScheduled); n != 3 {
+	if n := s.events.Count(event.ReconcileScheduled); n != 3 {
 		t.Errorf("%d events of records that are due again", n)
 	}
 	// A dry run hands nothing over.
@@ -344,7 +345,7 @@ func TestReconcileAttempts(t *testing.T) {
 		t.Errorf("in the end: %s", got)
 	}
 	r := record(t, s, key)
-	if !r.Exhausted || r.ReconcileAttempts != 3 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(idempotent.EventReconcileExhausted) != 1 {
+	if !r.Exhausted || r.ReconcileAttempts != 3 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(event.ReconcileExhausted) != 1 {
 		t.Errorf("the record: %+v; events %s", r, s.events.Kinds())
 	}
 }
@@ -513,11 +514,11 @@ func TestReconcilerFails(t *testing.T) {
 		t.Errorf("no resolver: %v", err)
 	}
 	for _, e := range s.events.Events() {
-		if e.Kind == idempotent.EventReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for the operation "charge"`)) {
+		if e.Kind == event.ReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for the operation "charge"`)) {
 			t.Errorf("told: %v", e.Err)
 		}
 	}
-	if n := s.events.Count(idempotent.EventReconcileFailed); n != 2 {
+	if n := s.events.Count(event.ReconcileFailed); n != 2 {
 		t.Errorf("told %d times", n)
 	}
 	s.clock.Advance(time.Hour)

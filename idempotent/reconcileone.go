@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // one reconciles a record that was listed.
@@ -19,10 +20,10 @@ func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 		return
 	case sweepMarkUnknown:
 		r.count(func(p *Report) { p.Due++; p.MarkedUnknown++ })
-		record = r.sweep(ctx, record, driver.StateUnknown, EventMarkedUnknown, now)
+		record = r.sweep(ctx, record, driver.StateUnknown, event.MarkedUnknown, now)
 	case sweepRelease:
 		r.count(func(p *Report) { p.Due++; p.Released++ })
-		record = r.sweep(ctx, record, driver.StateRetryable, EventRetryable, now)
+		record = r.sweep(ctx, record, driver.StateRetryable, event.Retryable, now)
 	default:
 		r.count(func(p *Report) { p.Due++ })
 	}
@@ -51,7 +52,7 @@ func (r *reconciler) unresolved(record *driver.Record) {
 
 // sweep writes what follows from a lease that ended. It returns nil if it was
 // not written.
-func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind EventKind, now time.Time) *driver.Record {
+func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind event.Kind, now time.Time) *driver.Record {
 	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, now)
 	if !r.write(ctx, &next, record) {
 		return nil
@@ -80,7 +81,7 @@ func (r *reconciler) write(ctx context.Context, next, record *driver.Record) boo
 	default:
 		err := storeError(record.ID, driver.OpReplace, w.err)
 		r.count(func(p *Report) { p.Failed++ })
-		r.guard.opts.observe(ctx, EventStoreError, next.ID.Operation(), next, err)
+		r.guard.opts.observe(ctx, event.StoreError, next.ID.Operation(), next, err)
 	}
 	return false
 }
@@ -99,7 +100,7 @@ func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	}
 	if err != nil {
 		r.count(func(p *Report) { p.Failed++ })
-		r.observe(ctx, EventReconcileFailed, record, err)
+		r.observe(ctx, event.ReconcileFailed, record, err)
 	}
 	r.unresolved(record)
 	r.postpone(ctx, record, answer.later)
@@ -173,7 +174,7 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	next.Due = now.Add(later).Truncate(time.Millisecond)
 	if r.write(ctx, &next, record) {
 		r.count(func(p *Report) { p.Postponed++ })
-		r.observe(ctx, EventReconcileScheduled, &next, nil)
+		r.observe(ctx, event.ReconcileScheduled, &next, nil)
 	}
 }
 
@@ -194,14 +195,14 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 	given := &next // the caller's stays as it is
 	given.ReconcileAttempts++
 	given.Due, given.Exhausted = now, true
-	kind, handOver := EventReconcileExhausted, r.opts.OnExhausted
+	kind, handOver := event.ReconcileExhausted, r.opts.OnExhausted
 	if record.State == driver.StateRetryable {
-		kind, handOver = EventReleasedGivenUp, nil
+		kind, handOver = event.ReleasedGivenUp, nil
 	}
 	if handOver != nil && !r.opts.DryRun {
 		if err := handOver(ctx, *given.Clone()); err != nil {
 			r.count(func(p *Report) { p.Failed++ })
-			r.observe(ctx, EventReconcileFailed, record, err)
+			r.observe(ctx, event.ReconcileFailed, record, err)
 			return false
 		}
 	}
@@ -213,7 +214,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 }
 
 // observe tells the observer what happened; in a dry run nothing did.
-func (r *reconciler) observe(ctx context.Context, kind EventKind, record *driver.Record, err error) {
+func (r *reconciler) observe(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
 	if !r.opts.DryRun {
 		r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
 	}

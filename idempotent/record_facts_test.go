@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -34,8 +35,8 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 			t.Errorf("the event %s has the recovery %s, want that of the record: %s", e.Kind, e.Recovery, idempotent.Rerun)
 		}
 	}
-	if n := events.Count(idempotent.EventInProgress); n != 1 {
-		t.Errorf("%d events %s, want 1", n, idempotent.EventInProgress)
+	if n := events.Count(event.InProgress); n != 1 {
+		t.Errorf("%d events %s, want 1", n, event.InProgress)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Resolution is evidence about a record: build it with [Resolved],
@@ -120,14 +121,14 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 	r := g.apply(ctx, current, &change{opts: &g.opts, by: e, out: e.out, whole: true, rounds: maxRounds})
 	switch r.end {
 	case endWritten:
-		event := g.opts.event(ctx, EventResolved, r.record.ID.Operation(), r.record, nil)
+		event := g.opts.event(ctx, event.Resolved, r.record.ID.Operation(), r.record, nil)
 		event.Step = evidence.step
 		g.opts.emit(ctx, event)
 		return r.record, nil
 	case endAgreed:
 		return r.record, nil
 	case endStanding:
-		g.opts.observe(ctx, EventContradicted, r.record.ID.Operation(), r.record, r.err)
+		g.opts.observe(ctx, event.Contradicted, r.record.ID.Operation(), r.record, r.err)
 		return nil, r.err
 	case endRefused:
 		switch {
@@ -280,6 +281,6 @@ func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, er
 		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))
 	}
 	err = storeError(id, op, err)
-	g.opts.observe(ctx, EventStoreError, id.Operation(), nil, err)
+	g.opts.observe(ctx, event.StoreError, id.Operation(), nil, err)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -46,7 +47,7 @@ func TestResolveRefusals(t *testing.T) {
 		// What is wrong with the store, and nothing else, is an ErrStore and an event.
 		var failed, twice *idempotent.StoreError
 		isStore := errors.As(err, &failed)
-		if want := row.want == idempotent.ErrStore || row.want == down; isStore != want || (events.Count(idempotent.EventStoreError) == 1) != want {
+		if want := row.want == idempotent.ErrStore || row.want == down; isStore != want || (events.Count(event.StoreError) == 1) != want {
 			t.Errorf("%s: got error %v and events %v", name, err, events.Kinds())
 		}
 		if isStore && errors.As(failed.Err, &twice) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // settlement is what became of an outcome.
@@ -32,18 +33,18 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 		return settlement{stored: true, record: r.record}
 	case endStanding:
 		if w.wrote(r.record.Version) { // our own transaction was applied after all
-			a.observe(ctx, EventCompleted, r.record, nil)
+			a.observe(ctx, event.Completed, r.record, nil)
 		} else {
 			a.observeStanding(ctx, r.record, out)
 		}
 		return settlement{standing: r.record}
 	case endLost:
 		if r.err == nil {
-			a.observe(ctx, EventLeaseLost, r.record, out.err)
+			a.observe(ctx, event.LeaseLost, r.record, out.err)
 			return settlement{lost: true}
 		}
 	}
-	a.observe(ctx, EventCompletionFailed, r.record, r.err)
+	a.observe(ctx, event.CompletionFailed, r.record, r.err)
 	return settlement{}
 }
 
@@ -52,9 +53,9 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out outcome) {
 	switch {
 	case r.Owner != a.owner:
-		a.observe(ctx, EventLeaseLost, r, out.err)
+		a.observe(ctx, event.LeaseLost, r, out.err)
 	case !out.equals(r):
-		a.observe(ctx, EventContradicted, r, out.err)
+		a.observe(ctx, event.Contradicted, r, out.err)
 	}
 }
 
@@ -63,11 +64,11 @@ type outcomeWriter struct {
 	a    *attempt
 	w    *work
 	out  outcome
-	kind EventKind // of the event, once it is written
+	kind event.Kind // of the event, once it is written
 }
 
 func (o *outcomeWriter) meet(current *driver.Record) {
-	o.kind = EventLateCompletion
+	o.kind = event.LateCompletion
 	if current.Owner == o.a.owner && current.State != driver.StateCompleted {
 		o.w.meet(current)
 	}
@@ -111,20 +112,20 @@ func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) 
 		}),
 	}
 	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {
-		a.observe(ctx, EventRetryable, r.record, err)
+		a.observe(ctx, event.Retryable, r.record, err)
 	} else if reason == driver.ReasonNoTime {
-		a.observe(ctx, EventCompletionFailed, r.record, r.err)
+		a.observe(ctx, event.CompletionFailed, r.record, r.err)
 	}
 }
 
-func settledEvent(s driver.State) EventKind {
+func settledEvent(s driver.State) event.Kind {
 	switch s {
 	case driver.StateCompleted:
-		return EventCompleted
+		return event.Completed
 	case driver.StateRetryable:
-		return EventRetryable
+		return event.Retryable
 	default:
-		return EventMarkedUnknown
+		return event.MarkedUnknown
 	}
 }
 

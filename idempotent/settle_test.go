@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -73,7 +74,7 @@ func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 			}
 			return "ch_1", nil
 		})
-		if err != nil || !out.Stored || events.Count(idempotent.EventLateCompletion) != 1 {
+		if err != nil || !out.Stored || events.Count(event.LateCompletion) != 1 {
 			t.Errorf("got %+v, error %v and events %v", out, err, events.Kinds())
 		}
 		want := own
@@ -122,7 +123,7 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 		swept = s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 		return "", errors.New("no reply")
 	})
-	if r := s.record(t, key); r.Version != swept.Version || events.Count(idempotent.EventLateCompletion) != 0 {
+	if r := s.record(t, key); r.Version != swept.Version || events.Count(event.LateCompletion) != 0 {
 		t.Errorf("the record is %+v, events %v; want what the sweeper wrote", r, events.Kinds())
 	}
 	wantCalls(t, s, "insert", "replace")
@@ -138,7 +139,7 @@ func TestTooLargeWithoutItsResult(t *testing.T) {
 	}
 	g, events := newGuardOver(t, s)
 	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), charged)
-	if err != nil || out.Value != "ch_1" || out.Stored || events.Count(idempotent.EventCompletionFailed) != 2 {
+	if err != nil || out.Value != "ch_1" || out.Stored || events.Count(event.CompletionFailed) != 2 {
 		t.Errorf("got %+v, error %v and events %v", out, err, events.Kinds())
 	}
 	wantCalls(t, s, "insert", "replace", "replace")

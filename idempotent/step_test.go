@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -95,10 +96,10 @@ func TestResume(t *testing.T) {
 	if fmt.Sprint(keys) != fmt.Sprint(want) {
 		t.Errorf("downstream keys\n%q, want\n%q", keys, want)
 	}
-	if n := events.Count(idempotent.EventStepDone); n != 2 {
+	if n := events.Count(event.StepDone); n != 2 {
 		t.Errorf("%d events of finished steps, want 2", n)
 	}
-	if n := events.Count(idempotent.EventStepReplayed); n != 1 {
+	if n := events.Count(event.StepReplayed); n != 1 {
 		t.Errorf("%d events of replayed steps, want 1", n)
 	}
 }
@@ -242,7 +243,7 @@ func TestFM30_UnknownRecoveryPoint(t *testing.T) {
 		if !errors.As(err, &unresolved) || !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), `"pay"`) {
 			t.Errorf("%s: got error %v, want one that names the step", name, err)
 		}
-		if events.Count(idempotent.EventUnresolved) != 1 {
+		if events.Count(event.Unresolved) != 1 {
 			t.Errorf("%s: no event", name)
 		}
 	}

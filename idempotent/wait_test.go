@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
@@ -79,7 +80,7 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 		if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, down) {
 			t.Errorf("got error %v, want ErrStore", err)
 		}
-		if got := events.Kinds(); !slices.Equal(got, []idempotent.EventKind{idempotent.EventStoreError}) {
+		if got := events.Kinds(); !slices.Equal(got, []event.Kind{event.StoreError}) {
 			t.Errorf("got events %v, want store_error", got)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/dynamostore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -73,24 +73,24 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 		add := func(id string, metric awscloudwatch.IMetric, threshold, minutes float64, description string) {
 			a.add(id+"-"+operation, metric, threshold, minutes, operation+": "+description)
 		}
-		add("StoreErrors", m.of(idempotent.EventStoreError, operation), orElse(props.StoreErrors, 0), 3,
+		add("StoreErrors", m.of(event.StoreError, operation), orElse(props.StoreErrors, 0), 3,
 			"Calls to the table fail. Requests are refused, not run unguarded. See the table, its throttles, and the permissions.")
-		add("Contradicted", m.of(idempotent.EventContradicted, operation), 0, 1,
+		add("Contradicted", m.of(event.Contradicted, operation), 0, 1,
 			"Evidence met a record that says otherwise: an effect may have happened twice, or a resolver is wrong. Compare the audit with the provider.")
-		add("Unknown", m.of(idempotent.EventMarkedUnknown, operation), 0, 1,
+		add("Unknown", m.of(event.MarkedUnknown, operation), 0, 1,
 			"A run ended and nobody knows how. It does not run again by itself. See whether reconciliation settles it (once list --due),"+
 				" the function's time-out and errors, and whether it could say NotExecuted.")
-		add("NotStored", m.of(idempotent.EventCompletionFailed, operation), 0, 1,
+		add("NotStored", m.of(event.CompletionFailed, operation), 0, 1,
 			"Work was done, and its outcome or result could not be stored. See the table, its throttles, and how large results are.")
-		add("Late", m.sum(operation, idempotent.EventLateCompletion, idempotent.EventLeaseLost), 0, 1,
+		add("Late", m.sum(operation, event.LateCompletion, event.LeaseLost), 0, 1,
 			"A handler outlived its lease. Raise the function's time-out, or look at who resolves while it runs.")
-		add("Misuse", m.share(operation, idempotent.EventMismatch,
-			idempotent.EventReserved, idempotent.EventReplayed, idempotent.EventInProgress, idempotent.EventMismatch),
+		add("Misuse", m.share(operation, event.Mismatch,
+			event.Reserved, event.Replayed, event.InProgress, event.Mismatch),
 			orElse(props.MisuseRate, 1), 5,
 			"So many of a hundred requests use the key of another request. Look for a client that makes its keys wrongly,"+
 				" or a sender that puts a time into every retry and needs a Fingerprint.")
 		if reconciled {
-			add("Exhausted", m.of(idempotent.EventReconcileExhausted, operation), 0, 1,
+			add("Exhausted", m.of(event.ReconcileExhausted, operation), 0, 1,
 				"Reconciliation has given up a record. Nobody will look at it any more but a person (once list --exhausted).")
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -51,10 +51,10 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 		}))
 	}
 	for _, row := range [][]graph{
-		{{"First requests", idempotent.EventReserved}, {"Replays", idempotent.EventReplayed}, {"Refused: in progress", idempotent.EventInProgress}},
-		{{"Outcomes that became unknown", idempotent.EventMarkedUnknown}, {"Refused: outcome unknown", idempotent.EventUnresolved}, {"Settled by evidence", idempotent.EventResolved}},
-		{{"Keys used for other requests", idempotent.EventMismatch}, {"Store errors", idempotent.EventStoreError}, {"Outcomes not stored", idempotent.EventCompletionFailed}},
-		{{"Late completions", idempotent.EventLateCompletion}, {"Contradictions", idempotent.EventContradicted}, {"Given up by reconciliation", idempotent.EventReconcileExhausted}},
+		{{"First requests", event.Reserved}, {"Replays", event.Replayed}, {"Refused: in progress", event.InProgress}},
+		{{"Outcomes that became unknown", event.MarkedUnknown}, {"Refused: outcome unknown", event.Unresolved}, {"Settled by evidence", event.Resolved}},
+		{{"Keys used for other requests", event.Mismatch}, {"Store errors", event.StoreError}, {"Outcomes not stored", event.CompletionFailed}},
+		{{"Late completions", event.LateCompletion}, {"Contradictions", event.Contradicted}, {"Given up by reconciliation", event.ReconcileExhausted}},
 	} {
 		var widgets []awscloudwatch.IWidget
 		for _, g := range row {
@@ -71,7 +71,7 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 
 type graph struct {
 	title string
-	kind  idempotent.EventKind
+	kind  event.Kind
 }
 
 func widget(title string, left *[]awscloudwatch.IMetric) awscloudwatch.IWidget {

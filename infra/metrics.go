@@ -10,7 +10,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -51,7 +51,7 @@ func metricsOf(scope constructs.Construct, namespace *string, operations *[]*str
 }
 
 // of returns the count of a kind of fact in one operation.
-func (m metrics) of(kind idempotent.EventKind, operation string) awscloudwatch.IMetric {
+func (m metrics) of(kind event.Kind, operation string) awscloudwatch.IMetric {
 	return m.named(telemetry.Metrics()[telemetry.Index(kind)].Name, operation, awscloudwatch.Stats_SUM())
 }
 
@@ -72,7 +72,7 @@ func (m metrics) named(name, operation string, statistic *string) awscloudwatch.
 }
 
 // each returns the count of a kind of fact in every operation.
-func (m metrics) each(kind idempotent.EventKind) *[]awscloudwatch.IMetric {
+func (m metrics) each(kind event.Kind) *[]awscloudwatch.IMetric {
 	var all []awscloudwatch.IMetric
 	for _, operation := range m.operations {
 		all = append(all, m.of(kind, operation))
@@ -81,14 +81,14 @@ func (m metrics) each(kind idempotent.EventKind) *[]awscloudwatch.IMetric {
 }
 
 // sum returns how often any of the kinds happened in an operation.
-func (m metrics) sum(operation string, kinds ...idempotent.EventKind) awscloudwatch.IMetric {
+func (m metrics) sum(operation string, kinds ...event.Kind) awscloudwatch.IMetric {
 	using := map[string]awscloudwatch.IMetric{}
 	return expression(m.add(using, operation, kinds...), using)
 }
 
 // share returns in how many of a hundred requests of an operation the kind
 // happened.
-func (m metrics) share(operation string, kind idempotent.EventKind, requests ...idempotent.EventKind) awscloudwatch.IMetric {
+func (m metrics) share(operation string, kind event.Kind, requests ...event.Kind) awscloudwatch.IMetric {
 	using := map[string]awscloudwatch.IMetric{}
 	part, whole := m.add(using, operation, kind), m.add(using, operation, requests...)
 	// Without requests there is nothing wrong with them.
@@ -97,7 +97,7 @@ func (m metrics) share(operation string, kind idempotent.EventKind, requests ...
 
 // add returns the sum of the kinds as an expression. What never happened has no
 // metric, and counts as zero.
-func (m metrics) add(using map[string]awscloudwatch.IMetric, operation string, kinds ...idempotent.EventKind) string {
+func (m metrics) add(using map[string]awscloudwatch.IMetric, operation string, kinds ...event.Kind) string {
 	var terms []string
 	for _, kind := range kinds {
 		id := fmt.Sprintf("m%d", telemetry.Index(kind))

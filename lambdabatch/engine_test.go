@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 )
@@ -191,7 +192,7 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(option))
 		wantIDs(t, w.send(h, messages("o-1")), "m1")
 		w.wantRuns()
-		if n := w.seen.Count(idempotent.EventReserved); n != 0 {
+		if n := w.seen.Count(event.Reserved); n != 0 {
 			t.Errorf("%s: %d records were claimed", name, n)
 		}
 		if strings.Contains(w.log(), "acme") {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/lambdabatch"
 )
@@ -117,11 +118,11 @@ func TestFM39_TwoCopiesInABatch(t *testing.T) {
 				return nil
 			})
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n)))
-			event := messages("o-1", "o-1", "o-1")
-			event.Records[1].MessageId = "m1"
-			wantIDs(t, w.send(h, event))
+			batch := messages("o-1", "o-1", "o-1")
+			batch.Records[1].MessageId = "m1"
+			wantIDs(t, w.send(h, batch))
 			w.wantRuns("o-1")
-			if n := w.seen.Count(idempotent.EventReplayed); n != 2 {
+			if n := w.seen.Count(event.Replayed); n != 2 {
 				t.Errorf("%d were replayed, want 2", n)
 			}
 		})
@@ -155,7 +156,7 @@ func TestFM40_RedeliveryWhileRunning(t *testing.T) {
 	wantIDs(t, w.send(h, messages("o-1")))
 	wantIDs(t, w.send(h, messages("o-1")))
 	w.wantRuns("o-1")
-	if n := w.seen.Count(idempotent.EventInProgress); n != 1 {
+	if n := w.seen.Count(event.InProgress); n != 1 {
 		t.Errorf("%d were refused as in progress, want 1", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -38,7 +39,7 @@ func TestFM55OneTimeSecret(t *testing.T) {
 			if a := w.post(charge(withBody("other"))); a.status != 422 && a.status != 400 {
 				t.Errorf("another request got %d", a.status)
 			}
-			if w.runs != 1 || w.seen.Count(idempotent.EventCompletionFailed) != 0 {
+			if w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
 				t.Errorf("%d runs and %v", w.runs, w.seen.Kinds())
 			}
 			w.clock.Advance(25 * time.Hour)

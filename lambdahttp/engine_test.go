@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -181,7 +182,7 @@ func TestPassingThroughCallsNoStore(t *testing.T) {
 		if w.store.calls != 0 || w.runs != 3 {
 			t.Errorf("%d calls of the store and %d runs, want 0 and 3", w.store.calls, w.runs)
 		}
-		if n := w.seen.Count(idempotent.EventKeyMissing); n != 1 {
+		if n := w.seen.Count(event.KeyMissing); n != 1 {
 			t.Errorf("%d events of a missing key, want 1: for the POST", n)
 		}
 	})
@@ -233,7 +234,7 @@ func TestObserverSeesTheStatus(t *testing.T) {
 		w.becomes(answers(502, nil))
 		w.post(charge())
 		for _, e := range w.seen.Events() {
-			if e.Kind == idempotent.EventMarkedUnknown && e.Err != nil && strings.Contains(e.Err.Error(), "502") {
+			if e.Kind == event.MarkedUnknown && e.Err != nil && strings.Contains(e.Err.Error(), "502") {
 				return
 			}
 		}

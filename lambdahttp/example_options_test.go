@@ -27,7 +27,7 @@ func ExampleProfile() {
 		o.DocsURL = "https://api.example.com/docs/idempotency"
 	})
 	for _, key := range []string{"order-7", "8e03978e-40d5-43e8-bc93-6894a57f9324"} {
-		answer, err := handler(context.Background(), event("PUT", key, ""))
+		answer, err := handler(context.Background(), newEvent("PUT", key, ""))
 		fmt.Println(answer.StatusCode, answer.Headers["Link"], answer.Headers["Idempotency-Status"], err)
 	}
 	// Output:
@@ -46,7 +46,7 @@ func ExampleProfile_stripe() {
 		o.Scope = lambdahttp.SingleTenant
 		o.Profile = lambdahttp.Stripe
 	})
-	request := event("POST", "order-7", "")
+	request := newEvent("POST", "order-7", "")
 	for _, path := range []string{"/charges", "/refunds"} {
 		request.RawPath = path
 		answer, err := handler(context.Background(), request)
@@ -104,7 +104,7 @@ func ExampleNoStore() {
 		o.Scope = lambdahttp.SingleTenant
 	})
 	for range 2 {
-		answer, err := handler(context.Background(), event("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
+		answer, err := handler(context.Background(), newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
 		fmt.Println(answer.StatusCode, answer.Headers["Idempotency-Status"], err)
 	}
 	// Output:
@@ -130,7 +130,7 @@ func ExampleNotExecuted() {
 		o.Scope = lambdahttp.SingleTenant
 	})
 	for range 2 {
-		answer, err := handler(context.Background(), event("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
+		answer, err := handler(context.Background(), newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
 		fmt.Println(answer.StatusCode, answer.Headers["Idempotency-Status"], err)
 		open = true
 	}
@@ -164,7 +164,7 @@ func ExampleOptions() {
 		}
 	})
 	for _, note := range []string{"first", "second"} {
-		request := event("POST", "", `{"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324","amount":1250,"note":"`+note+`"}`)
+		request := newEvent("POST", "", `{"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324","amount":1250,"note":"`+note+`"}`)
 		request.Headers["x-tenant"] = "acme"
 		answer, err := handler(context.Background(), request)
 		fmt.Println(answer.StatusCode, answer.Body[:min(13, len(answer.Body))], err)
@@ -179,8 +179,8 @@ func pay(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HT
 	return events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: map[string]string{"Location": "/charges/ch_1"}, Body: `{"id":"ch_1"}`}, nil
 }
 
-// event is a request of these examples.
-func event(method, key, body string) events.APIGatewayV2HTTPRequest {
+// newEvent returns a request of these examples.
+func newEvent(method, key, body string) events.APIGatewayV2HTTPRequest {
 	var ev events.APIGatewayV2HTTPRequest
 	ev.RequestContext.HTTP.Method, ev.RouteKey, ev.RawPath, ev.Body = method, "$default", "/charges", body
 	ev.Headers = map[string]string{"content-type": "application/json"}

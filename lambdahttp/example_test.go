@@ -121,7 +121,7 @@ func ExampleResolved() {
 		o.Scope = lambdahttp.SingleTenant
 	})
 
-	request := event("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "")
+	request := newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "")
 	first, err := handler(context.Background(), request)
 	fmt.Println("charge ", first.StatusCode, err)
 	again, err := webhook(context.Background(), notice)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
 )
@@ -49,7 +50,7 @@ func TestRequestsAreNotKept(t *testing.T) {
 		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		w := newWorld(t, on, guard(func(o *idempotent.Options) {
 			o.Logger = logger
-			o.Observer = idempotent.Observers(idempotent.LogObserver(logger), idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
+			o.Observer = event.Observers(event.LogObserver(logger), event.ObserverFunc(func(_ context.Context, e event.Event) {
 				fmt.Fprintf(&told, "%+v %v\n", e, e.Err)
 			}))
 		}), func(o *lambdahttp.Options) { o.Profile.Syntax = lambdahttp.QuotedOrBareKey })
@@ -77,7 +78,7 @@ func TestRequestsAreNotKept(t *testing.T) {
 		for what, text := range map[string]struct{ holds, has string }{
 			"the store":  {k.kept.String(), "ch_1"},
 			"the log":    {log.String(), "event=mismatch"},
-			"the events": {told.String(), string(idempotent.EventUnresolved)},
+			"the events": {told.String(), string(event.Unresolved)},
 		} {
 			if !strings.Contains(text.holds, text.has) {
 				t.Errorf("%s has no %q, so nothing was seen of it:\n%s", what, text.has, text.holds)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -57,7 +58,7 @@ func TestHTTP18Flushed(t *testing.T) {
 		}
 		told := false
 		for _, e := range s.seen.Events() {
-			told = told || e.Kind == idempotent.EventCompletionFailed && e.Err != nil && strings.Contains(e.Err.Error(), "streamed")
+			told = told || e.Kind == event.CompletionFailed && e.Err != nil && strings.Contains(e.Err.Error(), "streamed")
 		}
 		if !told {
 			t.Errorf("%s: no event says why nothing was stored: %v", name, s.seen.Events())

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/telemetry"
 )
@@ -18,20 +18,20 @@ import (
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
 // meanings returns what package idempotent says of each kind of fact.
-func meanings(t *testing.T) map[idempotent.EventKind]string {
+func meanings(t *testing.T) map[event.Kind]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[idempotent.EventKind]string{}
+	all := map[event.Kind]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok && spec.Comment != nil && len(spec.Values) == 1 {
 			name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all[idempotent.EventKind(name)] = strings.TrimSpace(spec.Comment.Text())
+			all[event.Kind(name)] = strings.TrimSpace(spec.Comment.Text())
 		}
 		return true
 	})

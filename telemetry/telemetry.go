@@ -11,7 +11,7 @@ package telemetry
 import (
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // The gauges, told after every reconciliation: the age in seconds of the oldest
@@ -25,36 +25,36 @@ const (
 
 // Metric is the count of one kind of fact.
 type Metric struct {
-	Kind idempotent.EventKind
+	Kind event.Kind
 	Name string
 }
 
 // metrics is every kind of fact there is.
 var metrics = [...]Metric{
-	{idempotent.EventReserved, "api.idempotency.reserve.created.count"},
-	{idempotent.EventReplayed, "api.idempotency.reserve.replay.count"},
-	{idempotent.EventReplayFailed, "api.idempotency.reserve.replay_failed.count"},
-	{idempotent.EventInProgress, "api.idempotency.reserve.in_progress.count"},
-	{idempotent.EventMismatch, "api.idempotency.reserve.key_misuse.count"},
-	{idempotent.EventTakenOver, "api.idempotency.reserve.failed_retry.count"},
-	{idempotent.EventUnresolved, "api.idempotency.reserve.unknown.count"},
-	{idempotent.EventKeyMissing, "api.idempotency.reserve.key_missing.count"},
-	{idempotent.EventExpiredReplaced, "api.idempotency.ttl_pruned.count"},
-	{idempotent.EventCompleted, "api.idempotency.complete.count"},
-	{idempotent.EventCompletionFailed, "api.idempotency.complete.failed.count"},
-	{idempotent.EventLateCompletion, "api.idempotency.complete.late.count"},
-	{idempotent.EventContradicted, "api.idempotency.complete.contradicted.count"},
-	{idempotent.EventLeaseLost, "api.idempotency.complete.lease_lost.count"},
-	{idempotent.EventRetryable, "api.idempotency.retryable.count"},
-	{idempotent.EventMarkedUnknown, "api.idempotency.zombie_key.count"},
-	{idempotent.EventStepDone, "api.idempotency.step.done.count"},
-	{idempotent.EventStepReplayed, "api.idempotency.step.replay.count"},
-	{idempotent.EventStoreError, "api.idempotency.store.error.count"},
-	{idempotent.EventReconcileScheduled, "api.idempotency.reconcile.scheduled.count"},
-	{idempotent.EventResolved, "api.idempotency.reconcile.resolved.count"},
-	{idempotent.EventReconcileFailed, "api.idempotency.reconcile.failed.count"},
-	{idempotent.EventReconcileExhausted, "api.idempotency.reconcile.exhausted.count"},
-	{idempotent.EventReleasedGivenUp, "api.idempotency.released.given_up.count"},
+	{event.Reserved, "api.idempotency.reserve.created.count"},
+	{event.Replayed, "api.idempotency.reserve.replay.count"},
+	{event.ReplayFailed, "api.idempotency.reserve.replay_failed.count"},
+	{event.InProgress, "api.idempotency.reserve.in_progress.count"},
+	{event.Mismatch, "api.idempotency.reserve.key_misuse.count"},
+	{event.TakenOver, "api.idempotency.reserve.failed_retry.count"},
+	{event.Unresolved, "api.idempotency.reserve.unknown.count"},
+	{event.KeyMissing, "api.idempotency.reserve.key_missing.count"},
+	{event.ExpiredReplaced, "api.idempotency.ttl_pruned.count"},
+	{event.Completed, "api.idempotency.complete.count"},
+	{event.CompletionFailed, "api.idempotency.complete.failed.count"},
+	{event.LateCompletion, "api.idempotency.complete.late.count"},
+	{event.Contradicted, "api.idempotency.complete.contradicted.count"},
+	{event.LeaseLost, "api.idempotency.complete.lease_lost.count"},
+	{event.Retryable, "api.idempotency.retryable.count"},
+	{event.MarkedUnknown, "api.idempotency.zombie_key.count"},
+	{event.StepDone, "api.idempotency.step.done.count"},
+	{event.StepReplayed, "api.idempotency.step.replay.count"},
+	{event.StoreError, "api.idempotency.store.error.count"},
+	{event.ReconcileScheduled, "api.idempotency.reconcile.scheduled.count"},
+	{event.Resolved, "api.idempotency.reconcile.resolved.count"},
+	{event.ReconcileFailed, "api.idempotency.reconcile.failed.count"},
+	{event.ReconcileExhausted, "api.idempotency.reconcile.exhausted.count"},
+	{event.ReleasedGivenUp, "api.idempotency.released.given_up.count"},
 }
 
 // Metrics returns every kind of fact with its metric, in a fixed order.
@@ -62,7 +62,7 @@ func Metrics() []Metric { return append([]Metric{}, metrics[:]...) }
 
 // Index returns the place of a kind of fact in [Metrics], or -1 for one that
 // this version does not know.
-func Index(kind idempotent.EventKind) int {
+func Index(kind event.Kind) int {
 	for i := range metrics {
 		if metrics[i].Kind == kind {
 			return i

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
 // kinds returns every kind of fact, as package idempotent declares them.
-func kinds(t *testing.T) (all []idempotent.EventKind) {
+func kinds(t *testing.T) (all []event.Kind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -26,7 +26,7 @@ func kinds(t *testing.T) (all []idempotent.EventKind) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				all = append(all, idempotent.EventKind(name))
+				all = append(all, event.Kind(name))
 			}
 		}
 		return true
@@ -67,15 +67,15 @@ func TestEveryFactHasAMetric(t *testing.T) {
 // F81, F82: the names of the first design stand: dashboards are built on them.
 func TestNamesStand(t *testing.T) {
 	t.Parallel()
-	names := map[idempotent.EventKind]string{}
+	names := map[event.Kind]string{}
 	for _, m := range telemetry.Metrics() {
 		names[m.Kind] = m.Name
 	}
-	for kind, want := range map[idempotent.EventKind]string{
-		idempotent.EventReserved: "reserve.created", idempotent.EventReplayed: "reserve.replay", idempotent.EventInProgress: "reserve.in_progress",
-		idempotent.EventMismatch: "reserve.key_misuse", idempotent.EventTakenOver: "reserve.failed_retry", idempotent.EventUnresolved: "reserve.unknown",
-		idempotent.EventStoreError: "store.error", idempotent.EventMarkedUnknown: "zombie_key", idempotent.EventExpiredReplaced: "ttl_pruned",
-		idempotent.EventReconcileScheduled: "reconcile.scheduled", idempotent.EventResolved: "reconcile.resolved", idempotent.EventReconcileFailed: "reconcile.failed",
+	for kind, want := range map[event.Kind]string{
+		event.Reserved: "reserve.created", event.Replayed: "reserve.replay", event.InProgress: "reserve.in_progress",
+		event.Mismatch: "reserve.key_misuse", event.TakenOver: "reserve.failed_retry", event.Unresolved: "reserve.unknown",
+		event.StoreError: "store.error", event.MarkedUnknown: "zombie_key", event.ExpiredReplaced: "ttl_pruned",
+		event.ReconcileScheduled: "reconcile.scheduled", event.Resolved: "reconcile.resolved", event.ReconcileFailed: "reconcile.failed",
 	} {
 		if got := names[kind]; got != "api.idempotency."+want+".count" {
 			t.Errorf("%s is counted as %q, want api.idempotency.%s.count", kind, got, want)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // journal notes what happens to the records of a run, prints it as it comes, and
@@ -50,23 +50,23 @@ func (j *journal) note(record, what string, err error) {
 }
 
 // told are the events that people want to read, and what they read.
-var told = map[idempotent.EventKind]string{
-	idempotent.EventMarkedUnknown:      "its lease ended without an outcome: unknown",
-	idempotent.EventRetryable:          "its lease ended without an outcome: retryable",
-	idempotent.EventContradicted:       "its outcome contradicts the answer",
-	idempotent.EventReleasedGivenUp:    "given up: nobody continued it, and the next request still may",
-	idempotent.EventReconcileExhausted: "given up: it waits for you (once list --exhausted)",
-	idempotent.EventReconcileFailed:    "no answer",
-	idempotent.EventStoreError:         "the store failed",
+var told = map[event.Kind]string{
+	event.MarkedUnknown:      "its lease ended without an outcome: unknown",
+	event.Retryable:          "its lease ended without an outcome: retryable",
+	event.Contradicted:       "its outcome contradicts the answer",
+	event.ReleasedGivenUp:    "given up: nobody continued it, and the next request still may",
+	event.ReconcileExhausted: "given up: it waits for you (once list --exhausted)",
+	event.ReconcileFailed:    "no answer",
+	event.StoreError:         "the store failed",
 }
 
 // Observe notes what the core does. A dry run observes nothing.
-func (j *journal) Observe(ctx context.Context, event idempotent.Event) {
-	record := oneLine(event.Operation) + "#" + event.KeyHash
-	if what := told[event.Kind]; what != "" {
-		j.note(record, what, event.Err)
+func (j *journal) Observe(ctx context.Context, e event.Event) {
+	record := oneLine(e.Operation) + "#" + e.KeyHash
+	if what := told[e.Kind]; what != "" {
+		j.note(record, what, e.Err)
 	}
-	if event.Kind == idempotent.EventResolved {
+	if e.Kind == event.Resolved {
 		j.written(ctx, record)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 type resolveCmd struct {
@@ -251,8 +252,8 @@ func (o *opened) stateAfter(ctx context.Context, before *driver.Record, ev *evid
 func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
 	g, err := e.guard(o, func(opts *idempotent.Options) {
 		opts.ResultVersion = c.ResultVersion
-		opts.Observer = idempotent.ObserverFunc(func(_ context.Context, event idempotent.Event) {
-			written = written || event.Kind == idempotent.EventResolved
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
+			written = written || e.Kind == event.Resolved
 		})
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // What can be wrong with a guard.
@@ -111,8 +112,8 @@ var brokenGuards = []broken{
 
 	{name: "Contradictions are not reported", guard: &mutation{options: func(o *idempotent.Options) {
 		all := o.Observer
-		o.Observer = idempotent.ObserverFunc(func(ctx context.Context, e idempotent.Event) {
-			if e.Kind != idempotent.EventContradicted {
+		o.Observer = event.ObserverFunc(func(ctx context.Context, e event.Event) {
+			if e.Kind != event.Contradicted {
 				all.Observe(ctx, e)
 			}
 		})

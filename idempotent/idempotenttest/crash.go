@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // How the work of a scenario ends badly.
@@ -99,6 +100,6 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 	if before.State != driver.StateInProgress || before.Attempt != 2 {
 		l.Fatalf("A's report made B's record %s, attempt %d", before.State, before.Attempt)
 	}
-	l.wantEvents(idempotent.EventLeaseLost)
+	l.wantEvents(event.LeaseLost)
 	l.worker(rerun).wantReplay("ch_b")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Evidence: reconcilers and webhooks, against each other and the owner.
@@ -19,7 +20,7 @@ var evidenceScenarios = []scenario{
 			return write()
 		}
 		l.mustBe(second.found("ch_second"), idempotent.ErrSettled)
-		l.wantEvents(idempotent.EventResolved, idempotent.EventContradicted)
+		l.wantEvents(event.Resolved, event.Contradicted)
 		l.worker().wantReplay("ch_first")
 	}},
 	{"FM46_TwoReconcilers_ResultThenNothing", func(l *lab) {
@@ -38,7 +39,7 @@ var evidenceScenarios = []scenario{
 		l.unknown()
 		l.must(l.worker().notExecuted())
 		l.must(l.worker().found("ch_found"))
-		l.wantEvents(idempotent.EventContradicted)
+		l.wantEvents(event.Contradicted)
 		l.worker().wantReplay("ch_found")
 	}},
 	{"FM46_TheSameEvidenceTwice", func(l *lab) {
@@ -49,7 +50,7 @@ var evidenceScenarios = []scenario{
 		for range 2 {
 			l.must(l.worker().found("ch_found"))
 		}
-		if n := l.events.Count(idempotent.EventResolved); n != 2 {
+		if n := l.events.Count(event.Resolved); n != 2 {
 			l.Fatalf("%d events resolved, want one per fact", n)
 		}
 	}},
@@ -97,7 +98,7 @@ var evidenceScenarios = []scenario{
 		if out.Value != "ch_a" || !out.Stored {
 			l.Fatalf("A got %+v, want the stored result", out)
 		}
-		if n := l.events.Count(idempotent.EventContradicted); n != 0 {
+		if n := l.events.Count(event.Contradicted); n != 0 {
 			l.Fatalf("%d events contradicted about one and the same result", n)
 		}
 		l.worker().wantReplay("ch_a")
@@ -112,7 +113,7 @@ var evidenceScenarios = []scenario{
 		if out.Value != "ch_webhook" || !out.Replayed {
 			l.Fatalf("A got %+v, want the outcome that stands", out)
 		}
-		l.wantEvents(idempotent.EventContradicted)
+		l.wantEvents(event.Contradicted)
 		l.worker().wantReplay("ch_webhook")
 	}},
 	{"FM47_WebhookBeforeTheOwner_OwnerFails", func(l *lab) {
@@ -125,7 +126,7 @@ var evidenceScenarios = []scenario{
 		if out.Value != "ch_webhook" || !out.Replayed {
 			l.Fatalf("A got %+v, want the outcome that stands", out)
 		}
-		l.wantEvents(idempotent.EventContradicted)
+		l.wantEvents(event.Contradicted)
 	}},
 	// F42: nor is evidence of nothing believed while somebody may be working.
 	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
@@ -155,7 +156,7 @@ var evidenceScenarios = []scenario{
 		if !out.Stored || out.Value != "ch_a" {
 			l.Fatalf("A got %+v, want its own stored result", out)
 		}
-		l.wantEvents(idempotent.EventContradicted, idempotent.EventLateCompletion)
+		l.wantEvents(event.Contradicted, event.LateCompletion)
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
 	}},
@@ -167,7 +168,7 @@ var evidenceScenarios = []scenario{
 			return "", errNoReply
 		})
 		l.mustBe(err, errNoReply)
-		l.wantEvents(idempotent.EventContradicted)
+		l.wantEvents(event.Contradicted)
 		l.wantState(driver.StateUnknown)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
 	}},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // The outcome: what is left of it when the store fails, the process dies, the
@@ -35,7 +36,7 @@ var outcomeScenarios = []scenario{
 		if out.Value != "ch_a" || out.Stored {
 			l.Fatalf("A got %+v, want its result, not stored", out)
 		}
-		l.wantEvents(idempotent.EventCompletionFailed)
+		l.wantEvents(event.CompletionFailed)
 		l.worker().wantRefused(idempotent.ErrInProgress)
 		l.endLease()
 		l.worker().wantRefused(idempotent.ErrUnresolved)
@@ -81,7 +82,7 @@ var outcomeScenarios = []scenario{
 		if out.Value != "ch_a" || out.Stored {
 			l.Fatalf("A got %+v, want its result, not stored", out)
 		}
-		l.wantEvents(idempotent.EventCompletionFailed)
+		l.wantEvents(event.CompletionFailed)
 		if r := l.record(); r != nil && l.fixture.Remove != nil {
 			l.Fatalf("the outcome created a record: %s", describe(r))
 		}
@@ -156,7 +157,7 @@ var outcomeScenarios = []scenario{
 		if l.record().Version != version {
 			l.Fatal("A wrote over B's record")
 		}
-		l.wantEvents(idempotent.EventLeaseLost)
+		l.wantEvents(event.LeaseLost)
 		l.worker(rerun).wantReplay("ch_b")
 	}},
 	{"FM13_TakenOverAndRunning", func(l *lab) {
@@ -212,7 +213,7 @@ var outcomeScenarios = []scenario{
 		if out.Value != "ch_a" || !out.Stored || out.Replayed {
 			l.Fatalf("A got %+v, want its own stored result", out)
 		}
-		l.wantEvents(idempotent.EventMarkedUnknown, idempotent.EventLateCompletion)
+		l.wantEvents(event.MarkedUnknown, event.LateCompletion)
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
 	}},

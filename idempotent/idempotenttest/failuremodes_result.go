@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Results: large ones, ones that are gone, other versions, caches.
@@ -44,7 +45,7 @@ var resultScenarios = []scenario{
 		if out.Value != want || out.Stored {
 			l.Fatalf("A got %d bytes, stored %v; want its result, not stored", len(out.Value), out.Stored)
 		}
-		l.wantEvents(idempotent.EventCompletionFailed)
+		l.wantEvents(event.CompletionFailed)
 		l.wantState(driver.StateCompleted)
 		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
 		l.wantEffects(1)

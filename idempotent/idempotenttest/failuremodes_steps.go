@@ -6,6 +6,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Steps: what a later run gets back of an earlier one, and what it does not.
@@ -37,7 +38,7 @@ var stepScenarios = []scenario{
 		if out.Value != "ch_a" || first != again || first == "" {
 			l.Fatalf("B got %+v, and its step the key %q after %q", out, again, first)
 		}
-		l.wantEvents(idempotent.EventTakenOver, idempotent.EventStepReplayed, idempotent.EventStepDone)
+		l.wantEvents(event.TakenOver, event.StepReplayed, event.StepDone)
 		if n := len(l.record().Steps); n != 0 {
 			l.Fatalf("%d steps are kept beside the outcome", n)
 		}

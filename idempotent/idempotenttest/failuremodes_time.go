@@ -6,6 +6,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Time: deadlines, leases, skewed clocks and retention.
@@ -127,7 +128,7 @@ var timeScenarios = []scenario{
 		l.crashAfterEffect("ch_a")
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
 		l.worker().wantRefused(idempotent.ErrUnresolved)
-		l.wantEvents(idempotent.EventMarkedUnknown)
+		l.wantEvents(event.MarkedUnknown)
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},

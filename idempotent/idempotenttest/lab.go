@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // invocation times of the scenarios: a deadline of 10 s and a margin of 2 s,
@@ -160,7 +161,7 @@ func (l *lab) wantEffects(want int32) {
 	}
 }
 
-func (l *lab) wantEvents(kinds ...idempotent.EventKind) {
+func (l *lab) wantEvents(kinds ...event.Kind) {
 	l.Helper()
 	got := l.events.Kinds()
 	for _, k := range kinds {

@@ -5,33 +5,33 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Recorder is an [idempotent.Observer] that remembers every event. It is safe
 // for concurrent use; the zero Recorder is ready.
 type Recorder struct {
 	mu     sync.Mutex
-	events []idempotent.Event
+	events []event.Event
 }
 
 // Observe remembers e.
-func (r *Recorder) Observe(_ context.Context, e idempotent.Event) {
+func (r *Recorder) Observe(_ context.Context, e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
 // Events returns what was observed so far, in order.
-func (r *Recorder) Events() []idempotent.Event {
+func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
 // Kinds returns the kinds of the events observed so far, in order.
-func (r *Recorder) Kinds() []idempotent.EventKind {
-	var kinds []idempotent.EventKind
+func (r *Recorder) Kinds() []event.Kind {
+	var kinds []event.Kind
 	for _, e := range r.Events() {
 		kinds = append(kinds, e.Kind)
 	}
@@ -39,7 +39,7 @@ func (r *Recorder) Kinds() []idempotent.EventKind {
 }
 
 // Count returns how many events of a kind were observed so far.
-func (r *Recorder) Count(kind idempotent.EventKind) int {
+func (r *Recorder) Count(kind event.Kind) int {
 	n := 0
 	for _, k := range r.Kinds() {
 		if k == kind {

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Line is one line.
@@ -34,15 +34,15 @@ type Line struct {
 
 // outcomes are the facts that settle an operation, or say something against
 // what was settled.
-var outcomes = map[idempotent.EventKind]string{
-	idempotent.EventCompleted:          "completed",
-	idempotent.EventLateCompletion:     "completed",
-	idempotent.EventRetryable:          "retryable",
-	idempotent.EventMarkedUnknown:      "unknown",
-	idempotent.EventResolved:           "resolved",
-	idempotent.EventContradicted:       "contradicted",
-	idempotent.EventLeaseLost:          "lease_lost",
-	idempotent.EventReconcileExhausted: "exhausted",
+var outcomes = map[event.Kind]string{
+	event.Completed:          "completed",
+	event.LateCompletion:     "completed",
+	event.Retryable:          "retryable",
+	event.MarkedUnknown:      "unknown",
+	event.Resolved:           "resolved",
+	event.Contradicted:       "contradicted",
+	event.LeaseLost:          "lease_lost",
+	event.ReconcileExhausted: "exhausted",
 }
 
 // Observer writes lines. Make one with [New]; it is safe for concurrent use.
@@ -74,12 +74,12 @@ func New(w io.Writer, optFns ...func(*Options)) *Observer {
 }
 
 // Observe writes a line if e settles an operation, or a step by evidence.
-func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
+func (o *Observer) Observe(_ context.Context, e event.Event) {
 	outcome, settles := outcomes[e.Kind]
 	if !settles {
 		return
 	}
-	if e.Kind == idempotent.EventResolved && e.Step != "" {
+	if e.Kind == event.Resolved && e.Step != "" {
 		outcome = "step_resolved" // the operation may still be open
 	}
 	line, err := json.Marshal(Line{
@@ -101,4 +101,4 @@ func (o *Observer) write(line []byte) error {
 	return err
 }
 
-var _ idempotent.Observer = (*Observer)(nil)
+var _ event.Observer = (*Observer)(nil)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry/audit"
@@ -149,15 +150,15 @@ func TestForgottenKeysAreAReason(t *testing.T) {
 // What settles an operation, by the kind of fact.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	for kind, want := range map[idempotent.EventKind]string{
-		idempotent.EventCompleted: "completed", idempotent.EventLateCompletion: "completed", idempotent.EventRetryable: "retryable",
-		idempotent.EventMarkedUnknown: "unknown", idempotent.EventResolved: "resolved", idempotent.EventContradicted: "contradicted",
-		idempotent.EventLeaseLost: "lease_lost", idempotent.EventReconcileExhausted: "exhausted",
-		idempotent.EventReserved: "", idempotent.EventTakenOver: "", idempotent.EventReplayed: "", idempotent.EventStepDone: "",
-		idempotent.EventStoreError: "", idempotent.EventReconcileScheduled: "", idempotent.EventCompletionFailed: "",
+	for kind, want := range map[event.Kind]string{
+		event.Completed: "completed", event.LateCompletion: "completed", event.Retryable: "retryable",
+		event.MarkedUnknown: "unknown", event.Resolved: "resolved", event.Contradicted: "contradicted",
+		event.LeaseLost: "lease_lost", event.ReconcileExhausted: "exhausted",
+		event.Reserved: "", event.TakenOver: "", event.Replayed: "", event.StepDone: "",
+		event.StoreError: "", event.ReconcileScheduled: "", event.CompletionFailed: "",
 	} {
 		var w bytes.Buffer
-		audit.New(&w).Observe(t.Context(), idempotent.Event{Kind: kind})
+		audit.New(&w).Observe(t.Context(), event.Event{Kind: kind})
 		got := ""
 		for _, l := range read(t, &w) {
 			got += l.Outcome
@@ -182,7 +183,7 @@ func (b broken) Write([]byte) (int, error) {
 
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
-	settled := idempotent.Event{Kind: idempotent.EventCompleted}
+	settled := event.Event{Kind: event.Completed}
 	var told error
 	o := audit.New(broken{}, func(o *audit.Options) { o.Failed = func(err error) { told = err } })
 	o.Observe(t.Context(), settled)
@@ -214,7 +215,7 @@ func TestManyInvocations(t *testing.T) {
 	for range 64 {
 		all.Go(func() {
 			for range 20 {
-				o.Observe(t.Context(), idempotent.Event{Kind: idempotent.EventCompleted, Operation: "charge"})
+				o.Observe(t.Context(), event.Event{Kind: event.Completed, Operation: "charge"})
 			}
 		})
 	}

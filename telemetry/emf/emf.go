@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -98,7 +99,7 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 }
 
 // Observe counts e.
-func (o *Observer) Observe(_ context.Context, e idempotent.Event) {
+func (o *Observer) Observe(_ context.Context, e event.Event) {
 	i := telemetry.Index(e.Kind)
 	if i < 0 {
 		return // of a later version
@@ -240,4 +241,4 @@ func Flushed[Req, Resp any](o *Observer, h func(context.Context, Req) (Resp, err
 	}
 }
 
-var _ idempotent.Observer = (*Observer)(nil)
+var _ event.Observer = (*Observer)(nil)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
@@ -34,9 +35,9 @@ func newObserver(t testing.TB, w *bytes.Buffer) *emf.Observer {
 	return o
 }
 
-func tell(o *emf.Observer, operation string, kinds ...idempotent.EventKind) {
+func tell(o *emf.Observer, operation string, kinds ...event.Kind) {
 	for _, kind := range kinds {
-		o.Observe(context.Background(), idempotent.Event{Kind: kind, Operation: operation, KeyHash: "secret", RequestID: "secret", Err: errors.New("secret")})
+		o.Observe(context.Background(), event.Event{Kind: kind, Operation: operation, KeyHash: "secret", RequestID: "secret", Err: errors.New("secret")})
 	}
 }
 
@@ -58,8 +59,8 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
 	o := newObserver(t, &w)
-	tell(o, "charge", idempotent.EventReserved, idempotent.EventCompleted, idempotent.EventReserved)
-	tell(o, "refund", idempotent.EventStoreError)
+	tell(o, "charge", event.Reserved, event.Completed, event.Reserved)
+	tell(o, "refund", event.StoreError)
 	tell(o, "refund", "of a later version")
 	if w.Len() != 0 {
 		t.Error("it wrote before it was flushed")
@@ -79,7 +80,7 @@ func TestLines(t *testing.T) {
 	if err := o.Flush(); err != nil || w.Len() != 0 {
 		t.Errorf("without facts it wrote %q, %v", &w, err)
 	}
-	tell(o, "charge", idempotent.EventReserved)
+	tell(o, "charge", event.Reserved)
 	o.Flush()
 	if got := lines(t, &w); len(got) != 1 || got[0]["api.idempotency.reserve.created.count"] != 1.0 {
 		t.Errorf("the next flush counted the first one's facts: %v", got)
@@ -93,10 +94,10 @@ func TestDimensionsAreBounded(t *testing.T) {
 	var w bytes.Buffer
 	o := newObserver(t, &w)
 	for i := range 1000 {
-		tell(o, fmt.Sprintf("operation %d", i), idempotent.EventReserved)
+		tell(o, fmt.Sprintf("operation %d", i), event.Reserved)
 	}
 	o.Reconciled(idempotent.Report{})
-	tell(o, "other", idempotent.EventReserved)
+	tell(o, "other", event.Reserved)
 	o.Flush()
 	got := lines(t, &w)
 	values := map[string]float64{}
@@ -131,7 +132,7 @@ func TestOperationsAsDimensions(t *testing.T) {
 	} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		tell(o, operation, idempotent.EventReserved)
+		tell(o, operation, event.Reserved)
 		o.Flush()
 		if got := lines(t, &w); len(got) != 1 || got[0]["operation"] != want {
 			t.Errorf("%q is %v, want %q", operation, got, want)
@@ -148,7 +149,7 @@ func TestReconciled(t *testing.T) {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
 		o.Reconciled(idempotent.Report{Oldest: c.oldest, OldestReleased: noon.Add(-time.Minute)})
-		tell(o, "all", idempotent.EventReserved)
+		tell(o, "all", event.Reserved)
 		o.Flush()
 		got := lines(t, &w)
 		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.OldestUnresolved] != c.want || got[0][telemetry.OldestReleased] != 60.0 {
@@ -160,7 +161,7 @@ func TestReconciled(t *testing.T) {
 			}
 		}
 		w.Reset()
-		tell(o, "all", idempotent.EventReserved)
+		tell(o, "all", event.Reserved)
 		o.Flush()
 		if strings.Contains(w.String(), "oldest_age") {
 			t.Error("the age is told again")
@@ -186,7 +187,7 @@ func TestNewIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell(o, "charge", idempotent.EventReserved)
+	tell(o, "charge", event.Reserved)
 	before := time.Now().UnixMilli()
 	o.Flush()
 	aws := lines(t, &w)[0]["_aws"].(map[string]any)
@@ -263,14 +264,14 @@ func TestWriterFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell(o, "charge", idempotent.EventReserved)
+	tell(o, "charge", event.Reserved)
 	if got, err := emf.Flushed(o, func(context.Context, int) (int, error) { return 7, nil })(t.Context(), 1); got != 7 || err != nil {
 		t.Errorf("got %d %v", got, err)
 	}
 	if err := o.Flush(); err != nil {
 		t.Errorf("what was lost was written again: %v", err)
 	}
-	tell(o, "charge", idempotent.EventReserved)
+	tell(o, "charge", event.Reserved)
 	if err := o.Flush(); err == nil {
 		t.Error("the writer's error is lost")
 	}
@@ -278,12 +279,12 @@ func TestWriterFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell(broken, "charge", idempotent.EventReserved)
+	tell(broken, "charge", event.Reserved)
 	func() {
 		defer func() { recover() }()
 		broken.Flush()
 	}()
-	tell(broken, "charge", idempotent.EventReserved) // hangs if the lock is held
+	tell(broken, "charge", event.Reserved) // hangs if the lock is held
 }
 
 // A run that is refused because another one took its record over, as Rerun
@@ -306,7 +307,7 @@ func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
 		metrics := newObserver(t, &w)
 		guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
 			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			o.Recovery, o.Now, o.Logger, o.Observer = idempotent.Rerun, clock.Now, logger, idempotent.Observers(metrics, idempotent.LogObserver(logger))
+			o.Recovery, o.Now, o.Logger, o.Observer = idempotent.Rerun, clock.Now, logger, event.Observers(metrics, event.LogObserver(logger))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -350,7 +351,7 @@ func TestManyInvocations(t *testing.T) {
 	for range 64 {
 		all.Go(func() {
 			for range 100 {
-				tell(o, "charge", idempotent.EventReserved)
+				tell(o, "charge", event.Reserved)
 			}
 			o.Flush()
 		})
@@ -368,7 +369,7 @@ func TestManyInvocations(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	o := newObserver(b, &bytes.Buffer{})
-	e := idempotent.Event{Kind: idempotent.EventReconcileExhausted, Operation: "charge"}
+	e := event.Event{Kind: event.ReconcileExhausted, Operation: "charge"}
 	b.ReportAllocs()
 	for b.Loop() {
 		o.Observe(b.Context(), e)

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
 
@@ -101,7 +102,7 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 }
 
 // Observe counts e, and puts it on the span of ctx if that is recorded.
-func (o *Observer) Observe(ctx context.Context, e idempotent.Event) {
+func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	i := telemetry.Index(e.Kind)
 	if i < 0 {
 		return // of a later version
@@ -142,7 +143,7 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 }
 
 // attributes returns what of e is told on a span: of an error its type.
-func attributes(e idempotent.Event) []attribute.KeyValue {
+func attributes(e event.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{OperationKey.String(e.Operation)}
 	for _, a := range []attribute.KeyValue{
 		KeyHashKey.String(e.KeyHash), ReasonKey.String(string(e.Reason)), StepKey.String(e.Step), semconv.FaaSInvocationID(e.RequestID),
@@ -160,4 +161,4 @@ func attributes(e idempotent.Event) []attribute.KeyValue {
 	return all
 }
 
-var _ idempotent.Observer = (*Observer)(nil)
+var _ event.Observer = (*Observer)(nil)

@@ -21,6 +21,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/otel"
@@ -222,9 +223,9 @@ func TestEveryFact(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	for _, m := range telemetry.Metrics() {
-		l.observer.Observe(t.Context(), idempotent.Event{Kind: m.Kind, Operation: "charge", Step: "ship"})
+		l.observer.Observe(t.Context(), event.Event{Kind: m.Kind, Operation: "charge", Step: "ship"})
 	}
-	l.observer.Observe(t.Context(), idempotent.Event{Kind: "of a later version", Operation: "charge"})
+	l.observer.Observe(t.Context(), event.Event{Kind: "of a later version", Operation: "charge"})
 	counts, _ := l.counts()
 	if len(counts) != len(telemetry.Metrics()) {
 		t.Errorf("%d counters, want %d", len(counts), len(telemetry.Metrics()))
@@ -244,7 +245,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 200 {
-				l.observer.Observe(context.Background(), idempotent.Event{Kind: idempotent.EventReserved, Operation: fmt.Sprint(i)})
+				l.observer.Observe(context.Background(), event.Event{Kind: event.Reserved, Operation: fmt.Sprint(i)})
 			}
 		})
 	}
@@ -279,7 +280,7 @@ func TestWithoutAProvider(t *testing.T) {
 	}
 	o.Reconciled(t.Context(), idempotent.Report{})
 	h := otel.Handler(o, "charge", func(ctx context.Context, id int) (int, error) {
-		o.Observe(ctx, idempotent.Event{Kind: idempotent.EventReserved})
+		o.Observe(ctx, event.Event{Kind: event.Reserved})
 		return id, nil
 	})
 	if got, err := h(t.Context(), 7); got != 7 || err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
@@ -158,7 +159,7 @@ func letter(i int) string { return string(rune('A' + i)) }
 func (w *world) guard(s driver.Store) *idempotent.Guard {
 	g, err := idempotent.New(s, func(o *idempotent.Options) {
 		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
-		o.Observer = idempotent.ObserverFunc(func(_ context.Context, e idempotent.Event) {
+		o.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
 			w.seen.Add("event "+string(e.Kind), 1)
 		})
 	})

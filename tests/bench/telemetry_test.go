@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
@@ -23,23 +24,23 @@ func newMetrics(tb testing.TB) *emf.Observer {
 }
 
 // usual are the facts of an invocation; all is every kind there is.
-var usual = []idempotent.EventKind{idempotent.EventReserved, idempotent.EventStepDone, idempotent.EventCompleted}
+var usual = []event.Kind{event.Reserved, event.StepDone, event.Completed}
 
-func all() (kinds []idempotent.EventKind) {
+func all() (kinds []event.Kind) {
 	for _, m := range telemetry.Metrics() {
 		kinds = append(kinds, m.Kind)
 	}
 	return kinds
 }
 
-func tell(o idempotent.Observer, kinds []idempotent.EventKind) {
+func tell(o event.Observer, kinds []event.Kind) {
 	for _, kind := range kinds {
-		o.Observe(context.Background(), idempotent.Event{Kind: kind, Operation: "charge"})
+		o.Observe(context.Background(), event.Event{Kind: kind, Operation: "charge"})
 	}
 }
 
 // flush is the facts of an invocation and the flush at its end.
-func flush(o *emf.Observer, kinds []idempotent.EventKind) {
+func flush(o *emf.Observer, kinds []event.Kind) {
 	tell(o, kinds)
 	if err := o.Flush(); err != nil {
 		panic(err)
@@ -48,7 +49,7 @@ func flush(o *emf.Observer, kinds []idempotent.EventKind) {
 
 // replayer returns a call that brings a stored outcome back, with this observer:
 // one fact.
-func replayer(tb testing.TB, observer idempotent.Observer) func() {
+func replayer(tb testing.TB, observer event.Observer) func() {
 	tb.Helper()
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = observer })
 	if err != nil {
@@ -63,14 +64,14 @@ func replayer(tb testing.TB, observer idempotent.Observer) func() {
 	}
 }
 
-func nobody(context.Context, idempotent.Event) {}
+func nobody(context.Context, event.Event) {}
 
 func BenchmarkObserver(b *testing.B) {
 	o := newMetrics(b)
 	kinds := all()
 	for name, op := range map[string]func(){
 		"replay/unobserved": replayer(b, nil),
-		"replay/observed":   replayer(b, idempotent.ObserverFunc(nobody)),
+		"replay/observed":   replayer(b, event.ObserverFunc(nobody)),
 		"emf/fact":          func() { tell(o, usual[:1]) },
 		"emf/usual":         func() { flush(o, usual) },
 		"emf/all":           func() { flush(o, kinds) },

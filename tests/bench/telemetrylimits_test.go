@@ -5,7 +5,7 @@ package bench
 import (
 	"testing"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // The limits of telemetry, in parts of what a replay takes on the store in
@@ -20,7 +20,7 @@ const (
 // A fact costs a small part of a replay: for the guard to tell it to an observer
 // that does nothing, and for the metrics to count it.
 func TestObserverOverhead(t *testing.T) {
-	replay, observed := replayer(t, nil), replayer(t, idempotent.ObserverFunc(nobody))
+	replay, observed := replayer(t, nil), replayer(t, event.ObserverFunc(nobody))
 	o := newMetrics(t)
 	within(t, "telling a fact", tellLimit, func() float64 {
 		took := each(observed, replay)

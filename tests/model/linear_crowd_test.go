@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -52,7 +53,7 @@ func newCrowd(t testing.TB, store driver.Store, l load, cached int, seen *tally.
 		o.Retention = span(crowdPolicy.Retention)
 		o.ReconcileAfter = span(crowdPolicy.ReconcileAfter)
 		o.CacheEntries = cached
-		o.Observer, o.Logger = idempotent.ObserverFunc(observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(observe), discard
 		o.Now = func() time.Time { return time.UnixMilli(c.clock.now.Load()) }
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -79,16 +80,16 @@ func (m *member) request() {
 }
 
 // watch is told what the observer is told, and when.
-func (m *member) watch(e idempotent.Event) {
+func (m *member) watch(e event.Event) {
 	m.seen.Add("event "+string(e.Kind), 1)
 	switch e.Kind {
-	case idempotent.EventReserved, idempotent.EventTakenOver:
+	case event.Reserved, event.TakenOver:
 		now := m.instant()
 		m.entered = &now
 		m.note(m.claim, m.from, m.reply(model.Answer{Verdict: model.Entered, Attempt: e.Attempt}), now)
-	case idempotent.EventMarkedUnknown:
+	case event.MarkedUnknown:
 		m.marked = true
-	case idempotent.EventCompletionFailed:
+	case event.CompletionFailed:
 		m.gaveUp = true
 	}
 }

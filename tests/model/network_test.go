@@ -8,16 +8,17 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/tests/model"
 )
 
 // caller is a request, or evidence, as the network and the observer see it: it
 // rides in the context of every call that is made for it.
 type caller struct {
-	dead   bool                   // its process died: nothing that it sends arrives
-	delays func() bool            // decides of each call whether others come first; nil: none
-	loses  func() bool            // decides of each write whether its reply gets lost; nil: none
-	watch  func(idempotent.Event) // is told what the observer is told
+	dead   bool              // its process died: nothing that it sends arrives
+	delays func() bool       // decides of each call whether others come first; nil: none
+	loses  func() bool       // decides of each write whether its reply gets lost; nil: none
+	watch  func(event.Event) // is told what the observer is told
 
 	trace
 	lost      int     // how many replies got lost
@@ -61,7 +62,7 @@ type invocation struct {
 func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
 
 // observe is the observer of all guards here.
-func observe(ctx context.Context, e idempotent.Event) { callerOf(ctx).watch(e) }
+func observe(ctx context.Context, e event.Event) { callerOf(ctx).watch(e) }
 
 func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/tests/model"
 	"github.com/once-lambda/once/tests/tally"
 )
@@ -265,7 +266,7 @@ func (m *machine) sweep(rt *rapid.T) {
 	ctx := p.invocation(m.now.Add(requestTimeout))
 	g, err := idempotent.New(&dueStore{network{m.store}, m.subjects}, func(o *idempotent.Options) {
 		o.ReconcileAfter = span(m.policy.ReconcileAfter)
-		o.Observer, o.Logger = idempotent.ObserverFunc(observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(observe), discard
 		o.Now = func() time.Time { return m.now }
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/tests/model"
 )
 
@@ -41,7 +42,7 @@ func newWorld(store driver.Store, seenAs over, p model.Policy, cached int) (*wor
 		o.UnresolvedRetention = span(p.UnresolvedRetention)
 		o.ReconcileAfter = span(p.ReconcileAfter)
 		o.CacheEntries = cached
-		o.Observer, o.Logger = idempotent.ObserverFunc(observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(observe), discard
 		o.Now = func() time.Time { return w.now }
 	})
 	w.guard = g
@@ -61,7 +62,7 @@ type process struct {
 func newProcess(deaf bool) *process {
 	p := &process{}
 	p.loses = func() bool { return deaf }
-	p.watch = func(e idempotent.Event) { p.kinds = append(p.kinds, string(e.Kind)) }
+	p.watch = func(e event.Event) { p.kinds = append(p.kinds, string(e.Kind)) }
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -114,8 +115,8 @@ func TestEMFIsValid(t *testing.T) {
 			}
 		}
 	}
-	observe := func(o *emf.Observer, kind idempotent.EventKind, operation string) {
-		o.Observe(context.Background(), idempotent.Event{Kind: kind, Operation: operation})
+	observe := func(o *emf.Observer, kind event.Kind, operation string) {
+		o.Observe(context.Background(), event.Event{Kind: kind, Operation: operation})
 	}
 	for _, m := range telemetry.Metrics() {
 		check(m.Name, func(o *emf.Observer) { observe(o, m.Kind, "charge") })

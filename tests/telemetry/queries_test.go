@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/telemetry/audit"
@@ -42,7 +43,7 @@ func logged(t *testing.T) (fields map[string]bool, text string) {
 	logger := slog.New(slog.NewJSONHandler(&w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
 		o.Logger, o.RequestID = logger, func(context.Context) string { return "r-1" }
-		o.Observer = idempotent.Observers(audit.New(&w), idempotent.LogObserver(logger))
+		o.Observer = event.Observers(audit.New(&w), event.LogObserver(logger))
 	})
 	if err != nil {
 		t.Fatal(err)

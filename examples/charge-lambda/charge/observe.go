@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // LogEvents returns an observer that writes every fact to logger: what
 // happened to which record, and never a key, a payload or an error's text,
 // which may hold what must not be logged.
-func LogEvents(logger *slog.Logger) idempotent.Observer {
-	return idempotent.ObserverFunc(func(ctx context.Context, e idempotent.Event) {
+func LogEvents(logger *slog.Logger) event.Observer {
+	return event.ObserverFunc(func(ctx context.Context, e event.Event) {
 		attrs := []slog.Attr{slog.String("operation", e.Operation)}
 		if e.KeyHash != "" {
 			attrs = append(attrs, slog.String("key_hash", e.KeyHash), slog.Int("attempt", e.Attempt))

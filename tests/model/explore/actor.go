@@ -7,6 +7,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // role is what an actor does.
@@ -189,7 +190,7 @@ func (a *actor) guard() *idempotent.Guard {
 			o.Steps = []string{stepName}
 		}
 		o.LeaseMargin, o.Retention = margin, a.retention()
-		o.Observer, o.Logger = idempotent.ObserverFunc(a.observe), discard
+		o.Observer, o.Logger = event.ObserverFunc(a.observe), discard
 		o.Now = func() time.Time { return a.w.now }
 	})
 	if err != nil {
@@ -285,7 +286,7 @@ func (a *actor) reap() {
 	})
 }
 
-func (a *actor) observe(_ context.Context, e idempotent.Event) {
+func (a *actor) observe(_ context.Context, e event.Event) {
 	if a.phase != dead {
 		a.w.observe(e)
 	}

@@ -3,7 +3,7 @@ package explore
 import (
 	"math/bits"
 
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Facts are what a schedule has shown, one bit each. They say that a search
@@ -75,21 +75,21 @@ var factNames = [factCount]string{
 // String returns the fact's name.
 func (f facts) String() string { return factNames[bits.TrailingZeros64(uint64(f))] }
 
-var factOf = map[idempotent.EventKind]facts{
-	idempotent.EventReserved:         factReserved,
-	idempotent.EventTakenOver:        factTakenOver,
-	idempotent.EventReplayed:         factReplayed,
-	idempotent.EventInProgress:       factInProgress,
-	idempotent.EventMismatch:         factMismatch,
-	idempotent.EventUnresolved:       factUnresolved,
-	idempotent.EventMarkedUnknown:    factMarkedUnknown,
-	idempotent.EventCompleted:        factCompleted,
-	idempotent.EventCompletionFailed: factNotStored,
-	idempotent.EventLateCompletion:   factLate,
-	idempotent.EventContradicted:     factContradicted,
-	idempotent.EventLeaseLost:        factLeaseLost,
-	idempotent.EventRetryable:        factRetryable,
-	idempotent.EventResolved:         factResolved,
-	idempotent.EventStepDone:         factStepDone,
-	idempotent.EventStepReplayed:     factStepReplayed,
+var factOf = map[event.Kind]facts{
+	event.Reserved:         factReserved,
+	event.TakenOver:        factTakenOver,
+	event.Replayed:         factReplayed,
+	event.InProgress:       factInProgress,
+	event.Mismatch:         factMismatch,
+	event.Unresolved:       factUnresolved,
+	event.MarkedUnknown:    factMarkedUnknown,
+	event.Completed:        factCompleted,
+	event.CompletionFailed: factNotStored,
+	event.LateCompletion:   factLate,
+	event.Contradicted:     factContradicted,
+	event.LeaseLost:        factLeaseLost,
+	event.Retryable:        factRetryable,
+	event.Resolved:         factResolved,
+	event.StepDone:         factStepDone,
+	event.StepReplayed:     factStepReplayed,
 }

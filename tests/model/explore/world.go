@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -230,7 +231,7 @@ func (w *world) forget() {
 	})
 }
 
-func (w *world) observe(e idempotent.Event) {
+func (w *world) observe(e event.Event) {
 	w.facts |= factOf[e.Kind]
 	if e.Reason == driver.ReasonKeysForgotten {
 		w.facts |= factKeysForgotten

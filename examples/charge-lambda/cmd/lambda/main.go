@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry/emf"
 )
 
@@ -71,7 +72,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
-		o.Observer = idempotent.Observers(metrics, charge.LogEvents(logger))
+		o.Observer = event.Observers(metrics, charge.LogEvents(logger))
 	})
 	if err != nil {
 		return nil, err

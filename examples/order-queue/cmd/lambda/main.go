@@ -20,6 +20,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/order-queue/orders"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry/audit"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -60,7 +61,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
-		o.Observer = idempotent.Observers(metrics, audit.New(stdout), idempotent.LogObserver(logger))
+		o.Observer = event.Observers(metrics, audit.New(stdout), event.LogObserver(logger))
 		o.RequestID = requestID
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package idempotent
+package event
 
 import (
 	"context"
@@ -55,12 +55,12 @@ func Observers(all ...Observer) Observer {
 }
 
 // levelOf says how much a fact concerns people.
-func levelOf(kind EventKind) slog.Level {
+func levelOf(kind Kind) slog.Level {
 	switch kind {
-	case EventStoreError, EventCompletionFailed, EventContradicted, EventReconcileExhausted:
+	case StoreError, CompletionFailed, Contradicted, ReconcileExhausted:
 		return slog.LevelError
-	case EventMismatch, EventMarkedUnknown, EventUnresolved, EventLateCompletion, EventLeaseLost,
-		EventReplayFailed, EventKeyMissing, EventReconcileFailed:
+	case Mismatch, MarkedUnknown, Unresolved, LateCompletion, LeaseLost,
+		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
 	default:
 		return slog.LevelDebug
