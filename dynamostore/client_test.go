@@ -156,8 +156,8 @@ func TestFM24_ThrottledForLongerThanTheBudget(t *testing.T) {
 				t.Error("the handler was entered")
 				return "", nil
 			})
-			if !errors.Is(err, idempotent.ErrStore) || ctx.Err() != nil {
-				t.Errorf("got %v with context %v; want ErrStore while there is time to answer", err, ctx.Err())
+			if !errors.As(err, new(*idempotent.StoreError)) || ctx.Err() != nil {
+				t.Errorf("got %v with context %v; want StoreError while there is time to answer", err, ctx.Err())
 			}
 		})
 	})

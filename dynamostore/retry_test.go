@@ -141,8 +141,8 @@ func testConflict(t *testing.T, conflict error) {
 				t.Error("the handler was entered")
 				return "", nil
 			})
-			if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, conflict) {
-				t.Errorf("got %v, want ErrStore for the conflict", err)
+			if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, conflict) {
+				t.Errorf("got %v, want StoreError for the conflict", err)
 			}
 		})
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // commits runs one guarded handler over fake.
@@ -91,7 +92,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 			t.Errorf("it is not %v", want)
 		}
 	}
-	if _, ok := errors.AsType[*types.TransactionCanceledException](err); !ok || !strings.Contains(err.Error(), `item 1 of the transaction (table "orders")`) || errors.Is(err, idempotent.ErrStore) {
+	if _, ok := errors.AsType[*types.TransactionCanceledException](err); !ok || !strings.Contains(err.Error(), `item 1 of the transaction (table "orders")`) || errors.As(err, new(*idempotent.StoreError)) {
 		t.Errorf("it says %q", err)
 	}
 	if fake.items["o-1"] != nil {
@@ -112,7 +113,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 			}
 			return "", err
 		})
-		if want := map[bool]error{true: idempotent.ErrLeaseLost, false: idempotent.ErrNotApplied}[name != "not to be read"]; !errors.Is(err, want) {
+		if want := map[bool]error{true: new(idempotent.LeaseLostError), false: idempotent.ErrNotApplied}[name != "not to be read"]; !errtype.Matches(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
@@ -337,7 +338,7 @@ func TestTransact_NoRecordIsVerified(t *testing.T) {
 	_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
 		fake.items[string(key.RecordID())]["wid"], fake.items[string(key.RecordID())]["own"] = aVersion(), aVersion()
 		err := dynamostore.Commit(ctx, "done", order("o-1"))
-		if fake.count("GetItem") != 1 || !errors.Is(err, idempotent.ErrLeaseLost) {
+		if fake.count("GetItem") != 1 || !errors.As(err, new(*idempotent.LeaseLostError)) {
 			t.Errorf("got %v after %d reads", err, fake.count("GetItem"))
 		}
 		return "", err
@@ -379,7 +380,7 @@ func TestTransact_Limits(t *testing.T) {
 		switch {
 		case c.fits && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case !c.fits && (!errors.Is(err, idempotent.ErrNotApplied) || errors.Is(err, idempotent.ErrStore) || len(fake.transactions) != 0):
+		case !c.fits && (!errors.Is(err, idempotent.ErrNotApplied) || errors.As(err, new(*idempotent.StoreError)) || len(fake.transactions) != 0):
 			t.Errorf("%s: got %v after %d requests", name, err, len(fake.transactions))
 		}
 	}

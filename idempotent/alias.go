@@ -12,7 +12,7 @@ type RecordID = driver.RecordID
 
 // Fingerprint stands for the content of a request: a version byte and a
 // SHA-256 sum. A key that comes again with another fingerprint is refused with
-// [ErrMismatch], in every state of its record. The zero value is no
+// [*MismatchError], in every state of its record. The zero value is no
 // fingerprint.
 //
 // Build one with [FingerprintOf], [FingerprintJSON] or [FingerprintBytes]; to

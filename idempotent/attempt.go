@@ -155,7 +155,7 @@ func (a *attempt) get(ctx context.Context) (*driver.Record, error) {
 
 // storeError wraps what a store returned, once.
 func storeError(id RecordID, op driver.Op, err error) error {
-	if errors.Is(err, ErrStore) {
+	if errors.As(err, new(*StoreError)) {
 		return err
 	}
 	return &StoreError{RecordID: id, Op: op, Err: err}

@@ -79,7 +79,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	w := &e.work
 	switch {
 	case e.sealed || w.committed != nil:
-		return nil, ErrSealed
+		return nil, ErrExecutionEnded
 	case e.runs[s.name] != nil:
 		return nil, &StepError{Step: s.name, Problem: "was used twice in one run; give every effect a name of its own, for example with a number behind a slash"}
 	}
@@ -138,7 +138,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 	defer cancel()
 	recorded, err := e.record(ctx, done, nil)
 	switch {
-	case errors.Is(err, ErrStore):
+	case errors.As(err, new(*StoreError)):
 		// The effect has happened and its result is known. Stopping here would only
 		// bring the moment nearer in which both are lost. The next write takes the
 		// result along.
@@ -219,7 +219,7 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
-		return ErrSealed
+		return ErrExecutionEnded
 	}
 	if err := checkKept(e.work.steps, &done); err != nil {
 		return err

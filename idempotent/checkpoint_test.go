@@ -90,7 +90,7 @@ func TestStepNamesAreUsedOnce(t *testing.T) {
 			}
 			return idempotent.Step(ctx, "a", never[string])
 		})
-		if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "twice in one run") {
+		if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "twice in one run") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestStepWithoutItsMark(t *testing.T) {
 		}
 		return "", idempotent.NotExecuted(errDown)
 	})
-	if !errors.Is(failed, idempotent.ErrStore) || !errors.Is(err, errDown) {
+	if !errors.As(failed, new(*idempotent.StoreError)) || !errors.Is(err, errDown) {
 		t.Errorf("the step: %v; the handler: %v", failed, err)
 	}
 
@@ -161,7 +161,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 		return nil, errDown
 	}
 	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
-		if _, err := idempotent.Step(ctx, "a", never[string], atMostOnce); !errors.Is(err, idempotent.ErrStore) {
+		if _, err := idempotent.Step(ctx, "a", never[string], atMostOnce); !errors.As(err, new(*idempotent.StoreError)) {
 			t.Errorf("the step: %v", err)
 		}
 		if len(s.record(t, key).Steps) != 1 {
@@ -256,11 +256,11 @@ func TestStepWhoseRecordIsNotThere(t *testing.T) {
 	}
 	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
 		_, err := idempotent.Step(ctx, "a", value("x"))
-		if !errors.Is(err, idempotent.ErrLeaseLost) {
+		if !errors.As(err, new(*idempotent.LeaseLostError)) {
 			t.Errorf("the step: %v", err)
 		}
 		return "", err
-	}); !errors.Is(err, idempotent.ErrLeaseLost) {
+	}); !errors.As(err, new(*idempotent.LeaseLostError)) {
 		t.Error(err)
 	}
 
@@ -274,7 +274,7 @@ func TestStepWhoseRecordIsNotThere(t *testing.T) {
 	}
 	if _, err := s.do(t, key, func(ctx context.Context) (string, error) {
 		_, err := idempotent.Step(ctx, "a", never[string], atMostOnce)
-		if !errors.Is(err, idempotent.ErrStore) || rounds > 10 || rounds < 2 {
+		if !errors.As(err, new(*idempotent.StoreError)) || rounds > 10 || rounds < 2 {
 			t.Errorf("the step: %v after %d rounds", err, rounds)
 		}
 		s.replace = nil
@@ -295,7 +295,7 @@ func TestStepTooLargeForTheStore(t *testing.T) {
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)
 	}
 	_, err := s.do(t, key, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "a", value("x")) })
-	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "more than the store can hold") {
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "more than the store can hold") {
 		t.Errorf("got %v", err)
 	}
 	if r := s.record(t, key); r.State != driver.StateRetryable || len(r.Steps) != 1 || r.Steps[0].Finished {
@@ -315,7 +315,7 @@ func TestStepThatDoesNotEncode(t *testing.T) {
 		_, err := idempotent.Step(ctx, "a", value(math.NaN()))
 		return "", err
 	})
-	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "cannot be recorded") {
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "cannot be recorded") {
 		t.Errorf("got %v", err)
 	}
 	if r := s.record(t, key); len(r.Steps) != 1 || r.Steps[0].Finished {
@@ -331,7 +331,7 @@ func TestStepAfterCommit(t *testing.T) {
 		_, err := idempotent.Step(ctx, "a", func(ctx context.Context) (string, error) {
 			return "x", commit(ctx, "done", s.Store.Replace)
 		})
-		if err != idempotent.ErrSealed {
+		if err != idempotent.ErrExecutionEnded {
 			t.Errorf("the step: %v", err)
 		}
 		return "done", nil
@@ -446,7 +446,7 @@ func TestStepLimits(t *testing.T) {
 				return "", err
 			}
 		}
-		if _, err := idempotent.Step(ctx, "a/3", value("")); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "262144") {
+		if _, err := idempotent.Step(ctx, "a/3", value("")); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "262144") {
 			t.Errorf("beyond all that may be kept: %v", err)
 		}
 		return "", errDown
@@ -459,11 +459,11 @@ func TestStepLimits(t *testing.T) {
 	}
 	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
 		return idempotent.Step(ctx, "a", never[string], func(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce + 1 })
-	}); !errors.Is(err, idempotent.ErrStep) {
+	}); !errors.As(err, new(*idempotent.StepError)) {
 		t.Errorf("a mode that does not exist: %v", err)
 	}
 	for _, name := range []string{"x/a", "/a"} {
-		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.Is(err, idempotent.ErrStep) {
+		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.As(err, new(*idempotent.StepError)) {
 			t.Errorf("%s, which was not declared: %v", name, err)
 		}
 	}
@@ -491,7 +491,7 @@ func TestStepRecordDecode(t *testing.T) {
 		"has not finished": {Name: "a", Encoding: "json", Result: []byte(`"x"`)},
 		"does not decode":  {Name: "a", Finished: true, Encoding: "protobuf", Result: []byte(`"x"`)},
 	} {
-		if err := idempotent.DecodeStep(s, &v); !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), says) || v != "" {
+		if err := idempotent.DecodeStep(s, &v); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), says) || v != "" {
 			t.Errorf("got %q, %v; want %q", v, err, says)
 		}
 	}

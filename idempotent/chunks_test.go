@@ -22,8 +22,8 @@ func TestChunksWithoutAChunkStore(t *testing.T) {
 	})
 	g, _ := newGuardOver(t, s)
 	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", nil })
-	if !errors.Is(err, idempotent.ErrReplayUnavailable) {
-		t.Errorf("got error %v, want ErrReplayUnavailable", err)
+	if !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		t.Errorf("got error %v, want ReplayUnavailableError", err)
 	}
 }
 
@@ -47,8 +47,8 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 		t.Fatal("the error was swallowed")
 	}
 	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
-	if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errFullDisk) {
-		t.Errorf("got error %v, want ErrStore for the full disk", err)
+	if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, errFullDisk) {
+		t.Errorf("got error %v, want StoreError for the full disk", err)
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
 		t.Errorf("the record is %+v (%v), want it unknown still", r, err)

@@ -35,7 +35,7 @@ func TestTheLastMillisecond(t *testing.T) {
 				ran = true
 				return "", nil
 			})
-			if ran != row.runs || ran != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNoTime) {
+			if ran != row.runs || ran != (err == nil) || err != nil && !errors.As(err, new(*idempotent.NoTimeError)) {
 				t.Errorf("%s: ran %v, error %v", row.left, ran, err)
 			}
 			if claimed := events.Count(event.Reserved) == 1; claimed != row.claimed || claimed != (len(s.calls) > 0) {
@@ -64,7 +64,7 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 			}
 			g, events := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
 			_, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
-			if took := events.Count(event.TakenOver) == 1; !errors.Is(err, idempotent.ErrNoTime) || took != (len(want) > 1) {
+			if took := events.Count(event.TakenOver) == 1; !errors.As(err, new(*idempotent.NoTimeError)) || took != (len(want) > 1) {
 				t.Errorf("%s left: got error %v and events %v", left, err, events.Kinds())
 			}
 			wantCalls(t, s, want...)
@@ -100,8 +100,8 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	s, key := watch(), newKey()
 	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(-time.Second)})
 	g, events := newGuardOver(t, s)
-	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrUnresolved) {
-		t.Errorf("got error %v, want ErrUnresolved", err)
+	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) {
+		t.Errorf("got error %v, want UnresolvedError", err)
 	}
 	wantCalls(t, s, "insert", "replace")
 	want := []event.Kind{event.MarkedUnknown, event.Unresolved}
@@ -207,8 +207,8 @@ func TestMissingIsNotInvalid(t *testing.T) {
 	for _, allow := range []bool{false, true} {
 		g, events := newGuard(t, func(o *idempotent.Options) { o.AllowMissingKey = allow })
 		_, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, forbidden(t))
-		if !errors.Is(err, idempotent.ErrInvalidKey) || len(events.Kinds()) != 0 {
-			t.Errorf("allow %v: got error %v and events %v, want ErrInvalidKey", allow, err, events.Kinds())
+		if !errors.As(err, new(*idempotent.InvalidKeyError)) || len(events.Kinds()) != 0 {
+			t.Errorf("allow %v: got error %v and events %v, want InvalidKeyError", allow, err, events.Kinds())
 		}
 		got, err := idempotent.Do(t.Context(), g, idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, charged)
 		if (err == nil) != allow || (got == "ch_1") != allow {

@@ -17,8 +17,8 @@ import (
 //
 // An error that matches [ErrNotApplied] says that nothing was written. It speaks
 // of the transaction only, not of what the handler did before it, so it declares
-// nothing: the record follows the operation's [Recovery]. [ErrSettled] says that
-// the record is completed with another outcome, and [ErrLeaseLost] that another
+// nothing: the record follows the operation's [Recovery]. [*SettledError] says that
+// the record is completed with another outcome, and [*LeaseLostError] that another
 // request owns it; nothing was written. Any other error is a [*StoreError] and
 // leaves open whether the transaction was applied. The handler may call Commit
 // again or return. If it returns a result without a Commit known to be applied,
@@ -62,7 +62,7 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 		a.observe(ctx, event.StoreError, r.record, err)
 		return err
 	default:
-		if errors.Is(r.err, ErrStore) { // the chunks of the result were not kept
+		if errors.As(r.err, new(*StoreError)) { // the chunks of the result were not kept
 			a.observe(ctx, event.StoreError, r.record, r.err)
 			return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, r.err)
 		}
@@ -75,7 +75,7 @@ func (e *Execution) mayCommit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
-		return ErrSealed
+		return ErrExecutionEnded
 	}
 	if err := e.work.doubtedStep(); err != nil {
 		return fmt.Errorf("%w: a step's transaction is in doubt: %w", ErrNotApplied, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // ledger is a store whose transactions also book an entry, all or nothing, and
@@ -127,7 +128,7 @@ func TestCommit(t *testing.T) {
 			name: "in doubt, applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{lose: true},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
-				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
+				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
 					return "", errDown
 				}
 				return "ok", commit(ctx, "ok", l.book("a"))
@@ -136,7 +137,7 @@ func TestCommit(t *testing.T) {
 			name: "in doubt, not applied, tried again", value: "ok", state: driver.StateCompleted, booked: 1,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
-				if err := commit(ctx, "ok", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
+				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
 					return "", errDown
 				}
 				return "ok", commit(ctx, "ok", l.book("a"))
@@ -154,21 +155,21 @@ func TestCommit(t *testing.T) {
 			}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				err := commit(ctx, "ok", l.book("a"))
-				if !errors.Is(err, idempotent.ErrSettled) {
+				if !errors.As(err, new(*idempotent.SettledError)) {
 					return "", errDown
 				}
 				return "", err
 			},
 		}, {
-			name: "a second one", err: idempotent.ErrSealed, state: driver.StateCompleted, booked: 1, value: "ok",
+			name: "a second one", err: idempotent.ErrExecutionEnded, state: driver.StateCompleted, booked: 1, value: "ok",
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				if err := commit(ctx, "ok", l.book("a")); err != nil {
 					return "", err
 				}
-				if err := commit(ctx, "ok", l.book("b")); err != idempotent.ErrSealed {
+				if err := commit(ctx, "ok", l.book("b")); err != idempotent.ErrExecutionEnded {
 					return "", errDown
 				}
-				if _, err := idempotent.Step(ctx, "late", never[int]); err != idempotent.ErrSealed {
+				if _, err := idempotent.Step(ctx, "late", never[int]); err != idempotent.ErrExecutionEnded {
 					return "", errDown
 				}
 				return "ok", nil
@@ -215,7 +216,7 @@ func TestFM60_LateCommit(t *testing.T) {
 		kind     event.Kind
 	}{
 		{"marked unknown", idempotent.Reconcile, nil, 1, event.LateCompletion},
-		{"taken over", idempotent.Rerun, idempotent.ErrLeaseLost, 0, event.LeaseLost},
+		{"taken over", idempotent.Rerun, new(idempotent.LeaseLostError), 0, event.LeaseLost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -227,11 +228,11 @@ func TestFM60_LateCommit(t *testing.T) {
 			_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
 				clock.Advance(time.Hour)
 				other, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), g, key, func(context.Context) (string, error) { return "other", nil })
-				if test.recovery == idempotent.Rerun && (other != "other" || err != nil) || test.recovery == idempotent.Reconcile && !errors.Is(err, idempotent.ErrUnresolved) {
+				if test.recovery == idempotent.Rerun && (other != "other" || err != nil) || test.recovery == idempotent.Reconcile && !errors.As(err, new(*idempotent.UnresolvedError)) {
 					t.Errorf("the second request gets %q, %v", other, err)
 				}
 				err = commit(ctx, "late", l.book("a"))
-				if test.want == nil && err != nil || test.want != nil && !errors.Is(err, idempotent.ErrSettled) {
+				if test.want == nil && err != nil || test.want != nil && !errors.As(err, new(*idempotent.SettledError)) {
 					t.Errorf("Commit returned %v", err)
 				}
 				return "late", err
@@ -283,7 +284,7 @@ func TestCommitStep(t *testing.T) {
 				}
 				return id, last
 			}
-			if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.Is(err, test.err) {
+			if _, err := idempotent.Do(t.Context(), g, key, handler); !errtype.Matches(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
 			if len(l.booked) != test.booked {
@@ -329,7 +330,7 @@ func TestCommitStepInDoubtIsNotDone(t *testing.T) {
 
 func TestCommitStepWithoutExecution(t *testing.T) {
 	t.Parallel()
-	if _, err := idempotent.CommitStep(t.Context(), "order", 1, nil); !errors.Is(err, idempotent.ErrStep) {
+	if _, err := idempotent.CommitStep(t.Context(), "order", 1, nil); !errors.As(err, new(*idempotent.StepError)) {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // What can go wrong with a transaction, and what its caller, the observer and
@@ -51,7 +52,7 @@ func TestCommitErrors(t *testing.T) {
 	}
 	// The record is gone.
 	_, events, said = committing(t, fails(idempotent.ErrNoRecord))
-	if !errors.Is(said, idempotent.ErrLeaseLost) || !slices.Contains(events, event.LeaseLost) {
+	if !errors.As(said, new(*idempotent.LeaseLostError)) || !slices.Contains(events, event.LeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
 	// The transaction's own earlier try is met: it was applied.
@@ -91,13 +92,13 @@ func TestCommitIsNotSent(t *testing.T) {
 	l := &ledger{Store: memstore.New(), lose: true}
 	g, events := newGuardOver(t, l.Store)
 	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		if err := commit(ctx, "x", l.book("a")); !errors.Is(err, idempotent.ErrStore) {
+		if err := commit(ctx, "x", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
 			t.Errorf("the lost reply: %v", err)
 		}
 		if err := commit(ctx, "x", l.book("a")); err != nil {
 			t.Errorf("the next try: %v", err)
 		}
-		if err := commit(ctx, "x", sent); err != idempotent.ErrSealed {
+		if err := commit(ctx, "x", sent); err != idempotent.ErrExecutionEnded {
 			t.Errorf("a second Commit: %v", err)
 		}
 		return "x", nil
@@ -121,9 +122,9 @@ func TestCommitMeets(t *testing.T) {
 		{"a resolver that found nothing", func(r *driver.Record) { r.State = driver.StateRetryable }, nil, []event.Kind{"reserved", "contradicted", "late_completion"}},
 		{"a webhook", func(r *driver.Record) {
 			r.State, r.Encoding, r.Result = driver.StateCompleted, "json", []byte(`"w"`)
-		}, idempotent.ErrSettled,
+		}, new(idempotent.SettledError),
 			[]event.Kind{"reserved", "contradicted", "contradicted", "replayed"}},
-		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, idempotent.ErrLeaseLost, []event.Kind{"reserved", "lease_lost", "lease_lost"}},
+		{"another owner", func(r *driver.Record) { r.Owner[0]++ }, new(idempotent.LeaseLostError), []event.Kind{"reserved", "lease_lost", "lease_lost"}},
 	} {
 		r, kinds, said := committing(t, func(s *memstore.Store, key idempotent.Key) idempotent.Transaction {
 			met := false
@@ -140,7 +141,7 @@ func TestCommitMeets(t *testing.T) {
 				return s.Replace(ctx, next, was)
 			}
 		})
-		if !errors.Is(said, c.want) || c.want == nil && (said != nil || r.State != driver.StateCompleted) {
+		if !errtype.Matches(said, c.want) || c.want == nil && (said != nil || r.State != driver.StateCompleted) {
 			t.Errorf("%s: %v, the record is %s", c.name, said, r.State)
 		}
 		if fmt.Sprint(kinds) != fmt.Sprint(c.kinds) {
@@ -226,7 +227,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 				} else {
 					_, err = idempotent.CommitStep(ctx, "order", c.value.(float64), s.Replace)
 				}
-				if err == nil || errors.Is(err, idempotent.ErrStore) {
+				if err == nil || errors.As(err, new(*idempotent.StoreError)) {
 					t.Errorf("%s: the step: %v", name, err)
 				}
 				if again {
@@ -250,7 +251,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 			t.Error("it was sent")
 			return nil, nil
 		})
-	}); !errors.Is(err, idempotent.ErrStep) {
+	}); !errors.As(err, new(*idempotent.StepError)) {
 		t.Error(err)
 	}
 }
@@ -277,7 +278,7 @@ func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 	l := &ledger{Store: memstore.New(), lose: true}
 	g, events = newGuardOver(t, l.Store, resume("order"))
 	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		if _, err := idempotent.CommitStep(ctx, "order", map[int]string{1: "x"}, l.book("a")); !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, errLost) {
+		if _, err := idempotent.CommitStep(ctx, "order", map[int]string{1: "x"}, l.book("a")); !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, errLost) {
 			t.Errorf("the lost reply: %v", err)
 		}
 		got, err := idempotent.CommitStep(ctx, "order", map[int]string{2: "x"}, l.book("b"))
@@ -313,12 +314,12 @@ func TestCommitStepMeets(t *testing.T) {
 			next.Owner, next.Version = driver.Owner{9}, driver.Version{9}
 			return &next, nil
 		})
-		if !errors.Is(err, idempotent.ErrLeaseLost) || errors.Is(err, idempotent.ErrStore) {
+		if !errors.As(err, new(*idempotent.LeaseLostError)) || errors.As(err, new(*idempotent.StoreError)) {
 			t.Errorf("somebody else's: %v", err)
 		}
 		return v, err
 	})
-	if !errors.Is(err, idempotent.ErrLeaseLost) {
+	if !errors.As(err, new(*idempotent.LeaseLostError)) {
 		t.Error(err)
 	}
 }

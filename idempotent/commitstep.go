@@ -44,7 +44,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		value.SetZero()
 		e.observeStep(ctx, event.StepDone, name)
 		return DecodeStep(*recorded, v)
-	case !errors.Is(err, ErrStore):
+	case !errors.As(err, new(*StoreError)):
 		e.leave(s)
 		return err
 	}

@@ -60,7 +60,7 @@ func TestInnerErrorsCanBeExamined(t *testing.T) {
 		key.Fingerprint = idempotent.FingerprintBytes([]byte("first"))
 		_, _ = idempotent.Do(ctx, g, key, charged)
 		key.Fingerprint = idempotent.FingerprintBytes([]byte("second"))
-		if _, err := idempotent.Do(ctx, g, key, charged); !errors.Is(err, idempotent.ErrMismatch) {
+		if _, err := idempotent.Do(ctx, g, key, charged); !errors.As(err, new(*idempotent.MismatchError)) {
 			t.Errorf("the guard's own error: %v", err)
 		}
 		return "", nil

@@ -167,7 +167,7 @@ func TestEvidenceIsReplayable(t *testing.T) {
 			if err := w.guard(t).Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedWithoutResult()); err != nil {
 				t.Errorf("%s: without a result: %v", name, err)
 			}
-			if _, err := w.do(t, w.guard(t, row.declare...), forbidden(t)); !errors.Is(err, idempotent.ErrReplayUnavailable) {
+			if _, err := w.do(t, w.guard(t, row.declare...), forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("%s: a retry got error %v", name, err)
 			}
 			continue

@@ -73,7 +73,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return unguarded(ctx, fn)
 	}
 	if err := key.validate(); err != nil {
-		if !errors.Is(err, ErrNoKey) {
+		if !errors.As(err, new(*NoKeyError)) {
 			return out, err
 		}
 		o.observe(ctx, event.KeyMissing, key.Operation, nil, err)

@@ -81,8 +81,8 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("the retry got %+v and error %v, want it to run", out, err)
 				}
 			case "unresolved":
-				if ran || !errors.Is(err, idempotent.ErrUnresolved) {
-					t.Errorf("the retry got %+v and error %v, want ErrUnresolved", out, err)
+				if ran || !errors.As(err, new(*idempotent.UnresolvedError)) {
+					t.Errorf("the retry got %+v and error %v, want UnresolvedError", out, err)
 				}
 			case "replay":
 				if ran || !out.Replayed || !out.Stored {
@@ -187,8 +187,8 @@ func TestCancelledWhileClaiming(t *testing.T) {
 		t.Error("the handler was entered")
 		return 0, nil
 	})
-	if !errors.Is(err, idempotent.ErrNoTime) || !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want ErrNoTime for the cancelled context", err)
+	if !errors.As(err, new(*idempotent.NoTimeError)) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want NoTimeError for the cancelled context", err)
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateRetryable || r.Reason != driver.ReasonNoTime {
 		t.Errorf("the record is %+v (%v), want it retryable", r, err)
@@ -216,8 +216,8 @@ func TestSetRef(t *testing.T) {
 	}
 	// FM64's rule holds for what an execution offers today: a goroutine that the
 	// handler left behind changes nothing.
-	if err := leaked.SetRef("orders/8"); !errors.Is(err, idempotent.ErrSealed) {
-		t.Errorf("after the outcome: got error %v, want ErrSealed", err)
+	if err := leaked.SetRef("orders/8"); !errors.Is(err, idempotent.ErrExecutionEnded) {
+		t.Errorf("after the outcome: got error %v, want ErrExecutionEnded", err)
 	}
 	_, err = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 0, nil })
 	var unresolved *idempotent.UnresolvedError
@@ -339,8 +339,8 @@ func TestResultOmitted(t *testing.T) {
 			t.Errorf("%s: the caller got %+v and error %v, want its value", name, out, err)
 		}
 		var unavailable *idempotent.ReplayUnavailableError
-		if _, err = do(); !errors.As(err, &unavailable) || !errors.Is(err, idempotent.ErrReplayUnavailable) || runs != 1 {
-			t.Errorf("%s: the retry got error %v after %d runs, want ErrReplayUnavailable", name, err, runs)
+		if _, err = do(); !errors.As(err, &unavailable) || !errors.As(err, new(*idempotent.ReplayUnavailableError)) || runs != 1 {
+			t.Errorf("%s: the retry got error %v after %d runs, want ReplayUnavailableError", name, err, runs)
 		}
 		r, err := row.store.Get(t.Context(), key.RecordID())
 		if err != nil || r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted || r.Reason != driver.ReasonOmitted || r.Result != nil {
@@ -396,8 +396,8 @@ func TestReplayUnavailable(t *testing.T) {
 			t.Fatal(met, err)
 		}
 		got, err := do()
-		if !errors.Is(err, idempotent.ErrReplayUnavailable) || got.ID != "" {
-			t.Errorf("%s: got %+v and error %v, want ErrReplayUnavailable and no value", name, got, err)
+		if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || got.ID != "" {
+			t.Errorf("%s: got %+v and error %v, want ReplayUnavailableError and no value", name, got, err)
 		}
 		if events.Count(event.ReplayFailed) != 1 {
 			t.Errorf("%s: got events %v", name, events.Kinds())
@@ -419,8 +419,8 @@ func TestUnreadableState(t *testing.T) {
 		t.Error("the handler was entered")
 		return 0, nil
 	})
-	if !errors.Is(err, idempotent.ErrStore) || !strings.Contains(err.Error(), "State(9)") {
-		t.Errorf("got error %v, want ErrStore about State(9)", err)
+	if !errors.As(err, new(*idempotent.StoreError)) || !strings.Contains(err.Error(), "State(9)") {
+		t.Errorf("got error %v, want StoreError about State(9)", err)
 	}
 }
 
@@ -495,8 +495,8 @@ func TestContention(t *testing.T) {
 			t.Error("the handler was entered")
 			return 0, nil
 		})
-		if !errors.Is(err, idempotent.ErrStore) || s.writes != row.writes || events.Count(event.StoreError) != 1 {
-			t.Errorf("%s: got error %v after %d writes, want ErrStore after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
+		if !errors.As(err, new(*idempotent.StoreError)) || s.writes != row.writes || events.Count(event.StoreError) != 1 {
+			t.Errorf("%s: got error %v after %d writes, want StoreError after %d; events %v", name, err, s.writes, row.writes, events.Kinds())
 		}
 	}
 }
@@ -560,7 +560,7 @@ func TestStoreErrors(t *testing.T) {
 		if row.script.insertErr != nil && errors.Is(row.script.insertErr, idempotent.ErrTooLarge) && s.writes != 1 {
 			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
 		}
-		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.Is(err, idempotent.ErrStore) || events.Count(event.StoreError) == 0 {
+		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
 		}
 	}

@@ -14,14 +14,14 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 // answers says what a request gets by each verdict.
 var answers = map[verdict]string{
 	verdictReplay:       "the stored outcome; nothing runs",
-	verdictInProgress:   "`ErrInProgress`, with the time until the lease ends; or it waits (`WaitFor`)",
-	verdictMismatch:     "`ErrMismatch`",
-	verdictIncomparable: "`ErrReplayUnavailable`: nobody can tell whether it is the same request",
+	verdictInProgress:   "`*InProgressError`, with the time until the lease ends; or it waits (`WaitFor`)",
+	verdictMismatch:     "`*MismatchError`",
+	verdictIncomparable: "`*ReplayUnavailableError`: nobody can tell whether it is the same request",
 	verdictReinsert:     "the record counts as absent: it claims the key and runs",
 	verdictTakeOver:     "it takes the record over and runs",
-	verdictMarkUnknown:  "the record becomes unknown; `ErrUnresolved`",
-	verdictUnresolved:   "`ErrUnresolved`, with the time of the next reconciliation",
-	verdictUnreadable:   "`ErrStore`; nothing runs",
+	verdictMarkUnknown:  "the record becomes unknown; `*UnresolvedError`",
+	verdictUnresolved:   "`*UnresolvedError`, with the time of the next reconciliation",
+	verdictUnreadable:   "`*StoreError`; nothing runs",
 }
 
 // The decision table of docs/concepts.md is the table of the tests.

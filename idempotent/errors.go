@@ -9,48 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Every error of the guard matches one of these with errors.Is, and is a
-// pointer to a struct of the same name with the facts. Lambda reports that
-// struct's name as errorType, which is what a Step Functions retrier matches.
-//
-// All of them are safe to retry with the same key: where they come before the
-// handler nothing was executed, and where one comes after it (ErrLeaseLost, or
-// ErrReplayUnavailable for an outcome that somebody else stored) the retry
-// meets the record that stands.
-var (
-	// ErrInProgress: another request with this key is running. [*InProgressError]
-	ErrInProgress = errors.New("idempotent: another request with this key is in progress")
-	// ErrMismatch: the key was used for another request. [*MismatchError]
-	ErrMismatch = errors.New("idempotent: this key was used for another request")
-	// ErrUnresolved: nobody knows yet whether an earlier request had its
-	// effect. [*UnresolvedError]
-	ErrUnresolved = errors.New("idempotent: the outcome of an earlier request is unknown")
-	// ErrNoKey: the request has no idempotency key. [*NoKeyError]
-	ErrNoKey = errors.New("idempotent: the request has no idempotency key")
-	// ErrInvalidKey: a part of the key cannot be used. [*InvalidKeyError]
-	ErrInvalidKey = errors.New("idempotent: invalid key")
-	// ErrLeaseLost: the handler ran, but another request owns its record now.
-	// [*LeaseLostError]
-	ErrLeaseLost = errors.New("idempotent: another request took the record over")
-	// ErrReplayUnavailable: the work was done, but its result cannot be
-	// returned again. [*ReplayUnavailableError]
-	ErrReplayUnavailable = errors.New("idempotent: the stored result cannot be replayed")
-	// ErrNoTime: too little time is left to run the handler and store its
-	// outcome. [*NoTimeError]
-	ErrNoTime = errors.New("idempotent: too little time left")
-	// ErrStore: the store failed. [*StoreError]
-	ErrStore = errors.New("idempotent: the store failed")
-	// ErrSettled: a resolution came after the record was settled otherwise.
-	// [*SettledError]
-	ErrSettled = errors.New("idempotent: the record is settled already")
-	// ErrStaleEvidence: another attempt began after the one that the evidence is
-	// about. [*StaleEvidenceError]
-	ErrStaleEvidence = errors.New("idempotent: the evidence is about an earlier attempt")
-	// ErrSealed: an [Execution] was used after its outcome was decided.
-	ErrSealed = errors.New("idempotent: the execution has ended")
-	// ErrStep: a step cannot run or be replayed as the code asks. [*StepError]
-	ErrStep = errors.New("idempotent: a step was refused")
-)
+// ErrExecutionEnded is returned by the methods of an [Execution], and by [Step],
+// once the outcome of the handler has been decided.
+var ErrExecutionEnded = errors.New("idempotent: the execution has ended")
 
 // short names a record in an error text: its operation and the first
 // characters of its hash, never its key.
@@ -66,7 +27,6 @@ type InProgressError struct {
 func (e *InProgressError) Error() string {
 	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
 }
-func (e *InProgressError) Is(target error) bool { return target == ErrInProgress }
 
 // MismatchError says that the key belongs to a request of other content.
 type MismatchError struct{ RecordID RecordID }
@@ -74,7 +34,6 @@ type MismatchError struct{ RecordID RecordID }
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("idempotent: %s: this key was used for another request; send a new key, or the first request unchanged", short(e.RecordID))
 }
-func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
 
 // UnresolvedError says that an earlier request may have had its effect. The
 // key is not run again before [Guard.Resolve] brings evidence.
@@ -91,8 +50,7 @@ func (e *UnresolvedError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; it is not run again before it is resolved", short(e.RecordID))
 }
-func (e *UnresolvedError) Is(target error) bool { return target == ErrUnresolved }
-func (e *UnresolvedError) Unwrap() error        { return e.Err }
+func (e *UnresolvedError) Unwrap() error { return e.Err }
 
 // NoKeyError says that the request names no key.
 type NoKeyError struct{ Operation string }
@@ -100,7 +58,6 @@ type NoKeyError struct{ Operation string }
 func (e *NoKeyError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded", e.Operation)
 }
-func (e *NoKeyError) Is(target error) bool { return target == ErrNoKey }
 
 // InvalidKeyError says which part of the key cannot be used.
 type InvalidKeyError struct {
@@ -115,8 +72,7 @@ func (e *InvalidKeyError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: the key's %s %s", e.Field, e.Problem)
 }
-func (e *InvalidKeyError) Is(target error) bool { return target == ErrInvalidKey }
-func (e *InvalidKeyError) Unwrap() error        { return e.Err }
+func (e *InvalidKeyError) Unwrap() error { return e.Err }
 
 // LeaseLostError says that this handler ran past its lease and another request
 // took its record over. Its result is not the stored one.
@@ -128,8 +84,7 @@ type LeaseLostError struct {
 func (e *LeaseLostError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the handler outlived its lease and another request took the record over; its outcome is not stored", short(e.RecordID))
 }
-func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
-func (e *LeaseLostError) Unwrap() error        { return e.Err }
+func (e *LeaseLostError) Unwrap() error { return e.Err }
 
 // ReplayUnavailableError says why a completed request has no result to return.
 type ReplayUnavailableError struct {
@@ -144,7 +99,6 @@ type ReplayUnavailableError struct {
 func (e *ReplayUnavailableError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the work was done, but its result cannot be replayed: %s", short(e.RecordID), e.Reason)
 }
-func (e *ReplayUnavailableError) Is(target error) bool { return target == ErrReplayUnavailable }
 
 // NoTimeError says that nothing was executed because the deadline is too near,
 // has passed, or the context was cancelled. It is safe to retry.
@@ -156,8 +110,7 @@ type NoTimeError struct {
 func (e *NoTimeError) Error() string {
 	return fmt.Sprintf("idempotent: the handler was not entered: %s left before the deadline (%v); retrying is safe", e.Remaining.Round(time.Millisecond), e.Err)
 }
-func (e *NoTimeError) Is(target error) bool { return target == ErrNoTime }
-func (e *NoTimeError) Unwrap() error        { return e.Err }
+func (e *NoTimeError) Unwrap() error { return e.Err }
 
 // StoreError reports a call of the store that failed. Retrying with the same key
 // is safe.
@@ -177,8 +130,7 @@ func (e *StoreError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: %s: store: %s failed: %v; %s", short(e.RecordID), e.Op, e.Err, then)
 }
-func (e *StoreError) Is(target error) bool { return target == ErrStore }
-func (e *StoreError) Unwrap() error        { return e.Err }
+func (e *StoreError) Unwrap() error { return e.Err }
 
 // SettledError reports that the record holds another outcome already, or the step
 // another result. Nothing was written.
@@ -194,7 +146,6 @@ func (e *SettledError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome, which stays", short(e.RecordID), e.State)
 }
-func (e *SettledError) Is(target error) bool { return target == ErrSettled }
 
 // StaleEvidenceError reports evidence about an attempt that is not the record's
 // current one. Nothing was written.
@@ -206,7 +157,6 @@ type StaleEvidenceError struct {
 func (e *StaleEvidenceError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the evidence names another attempt than the current one (attempt %d); read the record again before you ask the provider", short(e.RecordID), e.Attempt)
 }
-func (e *StaleEvidenceError) Is(target error) bool { return target == ErrStaleEvidence }
 
 // StepError says which step the code asked for in a way that cannot be.
 type StepError struct {
@@ -217,7 +167,6 @@ type StepError struct {
 func (e *StepError) Error() string {
 	return fmt.Sprintf("idempotent: the step %q %s", e.Step, e.Problem)
 }
-func (e *StepError) Is(target error) bool { return target == ErrStep }
 
 // noTime returns the error for a request that is not begun.
 func noTime(ctx context.Context, remaining time.Duration) error {

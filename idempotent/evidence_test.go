@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // A webhook about the first attempt, delivered late, must not release the second
@@ -31,10 +32,10 @@ func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
 		return "", errDown // the charge went through, and its reply was lost
 	})
 	w.clock.Advance(time.Hour)
-	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); !errors.Is(err, idempotent.ErrStaleEvidence) {
-		t.Errorf("evidence about the first attempt: got error %v, want ErrStaleEvidence", err)
+	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); !errors.As(err, new(*idempotent.StaleEvidenceError)) {
+		t.Errorf("evidence about the first attempt: got error %v, want StaleEvidenceError", err)
 	}
-	if _, err := w.do(t, g, forbidden(t)); !errors.Is(err, idempotent.ErrUnresolved) || charges != 1 {
+	if _, err := w.do(t, g, forbidden(t)); !errors.As(err, new(*idempotent.UnresolvedError)) || charges != 1 {
 		t.Errorf("a retry got error %v after %d charges", err, charges)
 	}
 	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(second)); err != nil || second == first {
@@ -169,7 +170,7 @@ func TestCommitStepMeetsEvidence(t *testing.T) {
 		})
 		return "", err
 	})
-	if !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, idempotent.ErrStep) || booked != 0 {
+	if !errors.Is(err, idempotent.ErrNotApplied) || !errors.As(err, new(*idempotent.StepError)) || booked != 0 {
 		t.Errorf("got error %v with %d bookings, want the transaction refused", err, booked)
 	}
 }
@@ -184,7 +185,7 @@ func TestStepEvidenceRefused(t *testing.T) {
 		_, _ = idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
 	})
 	resolve := func(r idempotent.Resolution) error { return g.Resolve(t.Context(), id, r) }
-	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); !errors.Is(err, idempotent.ErrInProgress) {
+	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.InProgressError)) {
 		t.Errorf("a correction while the handler may be at work: %v", err)
 	}
 	w.clock.Advance(time.Hour)
@@ -192,14 +193,14 @@ func TestStepEvidenceRefused(t *testing.T) {
 		evidence idempotent.Resolution
 		want     error
 	}{
-		"a step that is not declared": {idempotent.ResolvedStep("refund", "re_1"), idempotent.ErrStep},
-		"a name that is invalid":      {idempotent.ResolvedStep("a b", "x"), idempotent.ErrStep},
-		"another result":              {idempotent.ResolvedStep("charge", "ch_2"), idempotent.ErrSettled},
-		"a result that is too large":  {idempotent.ResolvedStep("ship", noise(100_000)), idempotent.ErrStep},
-		"a result that JSON cannot":   {idempotent.ResolvedStep("ship", func() {}), idempotent.ErrStep},
+		"a step that is not declared": {idempotent.ResolvedStep("refund", "re_1"), new(idempotent.StepError)},
+		"a name that is invalid":      {idempotent.ResolvedStep("a b", "x"), new(idempotent.StepError)},
+		"another result":              {idempotent.ResolvedStep("charge", "ch_2"), new(idempotent.SettledError)},
+		"a result that is too large":  {idempotent.ResolvedStep("ship", noise(100_000)), new(idempotent.StepError)},
+		"a result that JSON cannot":   {idempotent.ResolvedStep("ship", func() {}), new(idempotent.StepError)},
 	} {
 		before := w.record(t).Version
-		if err := resolve(row.evidence); !errors.Is(err, row.want) || w.record(t).Version != before {
+		if err := resolve(row.evidence); !errtype.Matches(err, row.want) || w.record(t).Version != before {
 			t.Errorf("%s: got error %v, want %v and nothing written", name, err, row.want)
 		}
 	}
@@ -213,7 +214,7 @@ func TestStepEvidenceRefused(t *testing.T) {
 	if err != nil || out.Value != "ch_2" {
 		t.Errorf("got %q, %v", out.Value, err)
 	}
-	if err := resolve(idempotent.ResolvedStep("charge", "ch_2")); !errors.Is(err, idempotent.ErrSettled) {
+	if err := resolve(idempotent.ResolvedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.SettledError)) {
 		t.Errorf("once the record is completed: %v", err)
 	}
 }
@@ -304,7 +305,7 @@ func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
 			cancel()
 			return met, err
 		}
-		if _, err := idempotent.Do(ctx, late, w.key, forbidden(t)); !errors.Is(err, idempotent.ErrNoTime) {
+		if _, err := idempotent.Do(ctx, late, w.key, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
 			t.Fatalf("got error %v", err)
 		}
 		if r := w.record(t); r.State != driver.StateRetryable || r.OpenSince.IsZero() == before || r.Due.IsZero() == before {
@@ -352,7 +353,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 				t.Errorf("%s: the finished step gives %q, %v", name, v, err)
 			}
 			v, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) { ran = true; return "ch_1", nil })
-			if !row.runs && (!errors.Is(err, idempotent.ErrStep) || !idempotent.IsUnknown(err)) {
+			if !row.runs && (!errors.As(err, new(*idempotent.StepError)) || !idempotent.IsUnknown(err)) {
 				t.Errorf("%s: the step returned %v", name, err)
 			}
 			return v, row.handler(err)
@@ -367,7 +368,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		if row.runs {
 			continue
 		}
-		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.Is(err, idempotent.ErrUnresolved) {
+		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.As(err, new(*idempotent.UnresolvedError)) {
 			t.Errorf("%s: a retry gets %v", name, err)
 		}
 		// Evidence that nothing is open lets it run with its key anew.

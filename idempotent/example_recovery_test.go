@@ -82,7 +82,7 @@ func ExampleReconciler() {
 	_, err = charge(ctx, order)
 	fmt.Println(err)
 	_, err = charge(ctx, order)
-	fmt.Println(errors.Is(err, idempotent.ErrUnresolved))
+	fmt.Println(errors.As(err, new(*idempotent.UnresolvedError)))
 
 	clock.Advance(time.Hour)
 	reconcile := idempotent.Reconciler(guard, resolvers) // for lambda.Start
@@ -109,10 +109,10 @@ func ExampleGuard_Resolve_webhook() {
 			return err // not one of ours
 		}
 		err = guard.Resolve(ctx, id, idempotent.Resolved(Resp{ChargeID: charge}))
-		if errors.Is(err, idempotent.ErrSettled) || errors.Is(err, idempotent.ErrNoRecord) {
+		if errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, idempotent.ErrNoRecord) {
 			return nil // the outcome is stored already, or the record has expired
 		}
-		return err // for example ErrInProgress: the provider sends the webhook again
+		return err // for example InProgressError: the provider sends the webhook again
 	}
 
 	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
@@ -121,7 +121,7 @@ func ExampleGuard_Resolve_webhook() {
 		execution, _ := idempotent.FromContext(ctx)
 		metadata["once_record"] = string(execution.RecordID())
 		err := webhook(ctx, metadata, "ch_1") // the webhook is faster than the provider's reply
-		fmt.Println("while the handler runs:", errors.Is(err, idempotent.ErrInProgress))
+		fmt.Println("while the handler runs:", errors.As(err, new(*idempotent.InProgressError)))
 		return Resp{}, errors.New("the reply was lost")
 	})
 	ctx, order := context.Background(), Req{"acme", "order-1", 4200}

@@ -58,7 +58,7 @@ func Example() {
 		resp, err := handler(ctx, r)
 		var final *idempotent.FinalError
 		switch {
-		case errors.Is(err, idempotent.ErrMismatch):
+		case errors.As(err, new(*idempotent.MismatchError)):
 			fmt.Println("refused: the key was used for another request")
 		case errors.As(err, &final):
 			fmt.Println("final:", final.Code)
@@ -136,7 +136,7 @@ func ExampleGuard_Resolve() {
 		id, err := idempotent.Do(context.Background(), guard, key, func(context.Context) (string, error) {
 			return "", errors.New("no reply from the provider")
 		})
-		fmt.Println(id, errors.Is(err, idempotent.ErrUnresolved), err != nil)
+		fmt.Println(id, errors.As(err, new(*idempotent.UnresolvedError)), err != nil)
 	}
 	charge() // the call may or may not have reached the provider
 	charge() // refused

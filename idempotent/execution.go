@@ -151,7 +151,7 @@ func (e *Execution) Store() driver.Store { return e.attempt.guard.store }
 // SetRef names the resource this run is about, in the caller's own terms and
 // without secrets: an order number, a URL path. It is stored with the outcome,
 // or with a step before, and shown to requests that are refused and to the
-// resolver of an unknown outcome. It returns [ErrSealed] once the outcome is
+// resolver of an unknown outcome. It returns [ErrExecutionEnded] once the outcome is
 // decided, and an error for more than 1,024 bytes and for text that is not
 // UTF-8.
 func (e *Execution) SetRef(ref string) error {
@@ -161,7 +161,7 @@ func (e *Execution) SetRef(ref string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed {
-		return ErrSealed
+		return ErrExecutionEnded
 	}
 	e.work.ref = ref
 	return nil

@@ -78,8 +78,8 @@ func TestFM53_Fingerprints(t *testing.T) {
 		}
 	}
 	for _, doc := range []string{`{"a":1,"a":2}`, "\"\xff\"", `{`, `{} {}`, ``, `1e99999999999999999999`} {
-		if _, err := idempotent.FingerprintJSON([]byte(doc)); !errors.Is(err, idempotent.ErrInvalidKey) {
-			t.Errorf("%q: got error %v, want ErrInvalidKey", doc, err)
+		if _, err := idempotent.FingerprintJSON([]byte(doc)); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+			t.Errorf("%q: got error %v, want InvalidKeyError", doc, err)
 		}
 	}
 
@@ -129,8 +129,8 @@ func TestFingerprintOf(t *testing.T) {
 		"not a number":    math.NaN(),
 		"broken raw JSON": json.RawMessage(`{"a":1,"a":1}`),
 	} {
-		if _, err := idempotent.FingerprintOf(v); !errors.Is(err, idempotent.ErrInvalidKey) || !strings.Contains(err.Error(), "Fingerprint") {
-			t.Errorf("%s: got error %v, want ErrInvalidKey about the Fingerprint", name, err)
+		if _, err := idempotent.FingerprintOf(v); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "Fingerprint") {
+			t.Errorf("%s: got error %v, want InvalidKeyError about the Fingerprint", name, err)
 		}
 	}
 }
@@ -150,8 +150,8 @@ func TestLastByteOfALargeRequestCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := h(t.Context(), document("2")); !errors.Is(err, idempotent.ErrMismatch) {
-		t.Errorf("another last byte: got error %v, want ErrMismatch", err)
+	if _, err := h(t.Context(), document("2")); !errors.As(err, new(*idempotent.MismatchError)) {
+		t.Errorf("another last byte: got error %v, want MismatchError", err)
 	}
 	a, b := bytes.Repeat([]byte("x"), 1<<20), bytes.Repeat([]byte("x"), 1<<20)
 	b[len(b)-1] = 'y'

@@ -46,7 +46,7 @@ func FuzzDecodeResult(f *testing.F) {
 		}
 		var unavailable *ReplayUnavailableError
 		if !errors.As(err, &unavailable) {
-			t.Fatalf("got error %v, want ErrReplayUnavailable", err)
+			t.Fatalf("got error %v, want a *ReplayUnavailableError", err)
 		}
 		codec, _ := strings.CutSuffix(encoding, encodingCompressed)
 		if !slices.Contains([]string{

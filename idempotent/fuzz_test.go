@@ -24,8 +24,8 @@ func FuzzFingerprintJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		fp, err := idempotent.FingerprintJSON(doc)
 		if err != nil {
-			if !errors.Is(err, idempotent.ErrInvalidKey) || fp != (idempotent.Fingerprint{}) {
-				t.Errorf("got %x and error %v, want none and ErrInvalidKey", fp, err)
+			if !errors.As(err, new(*idempotent.InvalidKeyError)) || fp != (idempotent.Fingerprint{}) {
+				t.Errorf("got %x and error %v, want none and InvalidKeyError", fp, err)
 			}
 			return
 		}
@@ -96,8 +96,8 @@ func FuzzParseRecordID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		id, err := idempotent.ParseRecordID(s)
 		if err != nil {
-			if !errors.Is(err, idempotent.ErrInvalidKey) || id != "" {
-				t.Errorf("%q: got %q and error %v, want none and ErrInvalidKey", s, id, err)
+			if !errors.As(err, new(*idempotent.InvalidKeyError)) || id != "" {
+				t.Errorf("%q: got %q and error %v, want none and InvalidKeyError", s, id, err)
 			}
 			return
 		}

@@ -115,7 +115,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	}()
 	c.direct()
 
-	if ownErr != nil && !(client && errors.Is(ownErr, idempotent.ErrLeaseLost)) {
+	if ownErr != nil && !(client && errors.As(ownErr, new(*idempotent.LeaseLostError))) {
 		t.Errorf("the owner got %v", ownErr)
 	}
 	r := record(t, s, key)

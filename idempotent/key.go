@@ -33,7 +33,7 @@ type Key struct {
 	// [Global] says that there is none.
 	Scope string
 	// ID is the client's idempotency key, or the business key of a message. An
-	// empty ID is [ErrNoKey]. It is hashed: neither the store nor a log sees it.
+	// empty ID is [*NoKeyError]. It is hashed: neither the store nor a log sees it.
 	ID string
 	// Fingerprint binds the request's content to the key. The zero value lets
 	// [Wrap] compute it from the request; [Do] refuses it.

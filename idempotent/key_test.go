@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // F11: golden ids: a change here loses every record that was written before it.
@@ -93,8 +94,8 @@ func TestParseRecordIDRefuses(t *testing.T) {
 		strings.Replace(good, "charge", "char\nge", 1), strings.Repeat("x", 300) + good,
 		"charge#" + strings.Repeat("*", 43), "charge#" + strings.Repeat("B", 43),
 	} {
-		if id, err := idempotent.ParseRecordID(s); !errors.Is(err, idempotent.ErrInvalidKey) || id != "" {
-			t.Errorf("%q: got %q and error %v, want ErrInvalidKey", s, id, err)
+		if id, err := idempotent.ParseRecordID(s); !errors.As(err, new(*idempotent.InvalidKeyError)) || id != "" {
+			t.Errorf("%q: got %q and error %v, want InvalidKeyError", s, id, err)
 		}
 	}
 }
@@ -110,19 +111,19 @@ func TestInvalidKeys(t *testing.T) {
 		want error
 		says string
 	}{
-		{"no operation", idempotent.Key{Scope: "s", ID: "i", Fingerprint: fp}, idempotent.ErrInvalidKey, "Operation"},
-		{"a control character", idempotent.Key{Operation: "a\nb", Scope: "s", ID: "i", Fingerprint: fp}, idempotent.ErrInvalidKey, "printable"},
-		{"broken UTF-8", idempotent.Key{Operation: "a\xff", Scope: "s", ID: "i", Fingerprint: fp}, idempotent.ErrInvalidKey, "printable"},
-		{"a long operation", idempotent.Key{Operation: strings.Repeat("o", 257), Scope: "s", ID: "i", Fingerprint: fp}, idempotent.ErrInvalidKey, "256 bytes"},
-		{"no scope", idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, idempotent.ErrInvalidKey, "idempotent.Global"},
-		{"no id", idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, idempotent.ErrNoKey, "AllowMissingKey"},
-		{"no fingerprint", idempotent.Key{Operation: "o", Scope: "s", ID: "secret"}, idempotent.ErrInvalidKey, "FingerprintOf"},
+		{"no operation", idempotent.Key{Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "Operation"},
+		{"a control character", idempotent.Key{Operation: "a\nb", Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "printable"},
+		{"broken UTF-8", idempotent.Key{Operation: "a\xff", Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "printable"},
+		{"a long operation", idempotent.Key{Operation: strings.Repeat("o", 257), Scope: "s", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "256 bytes"},
+		{"no scope", idempotent.Key{Operation: "o", ID: "i", Fingerprint: fp}, new(idempotent.InvalidKeyError), "idempotent.Global"},
+		{"no id", idempotent.Key{Operation: "o", Scope: "s", Fingerprint: fp}, new(idempotent.NoKeyError), "AllowMissingKey"},
+		{"no fingerprint", idempotent.Key{Operation: "o", Scope: "s", ID: "secret"}, new(idempotent.InvalidKeyError), "FingerprintOf"},
 	} {
 		_, err := idempotent.Do(t.Context(), g, row.key, func(context.Context) (int, error) {
 			t.Errorf("%s: the handler was entered", row.name)
 			return 0, nil
 		})
-		if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) {
+		if !errtype.Matches(err, row.want) || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: got error %v, want %v that says %q", row.name, err, row.want, row.says)
 		}
 		if strings.Contains(err.Error(), "secret") {

@@ -46,7 +46,7 @@ type Options struct {
 	// WaitFor lets a request that finds another one running wait for its
 	// outcome, for at most this long, and never past its own deadline. It looks
 	// again after 50 ms, then ever less often; each look is one Get. Default:
-	// ErrInProgress at once.
+	// InProgressError at once.
 	WaitFor time.Duration
 
 	// LeaseMargin is added to the context's deadline to give the end of the
@@ -71,7 +71,7 @@ type Options struct {
 	ReconcileAfter time.Duration
 
 	// AllowMissingKey runs a request without a key unguarded instead of
-	// refusing it with ErrNoKey. Default: refuse.
+	// refusing it with NoKeyError. Default: refuse.
 	AllowMissingKey bool
 
 	// Disabled runs every request unguarded, for example in a test of the

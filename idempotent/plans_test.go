@@ -415,7 +415,7 @@ var variants = map[string]func(try func() error) error{
 	"tries again": func(try func() error) error {
 		err := try()
 		for range 2 {
-			if err == nil || errors.Is(err, idempotent.ErrSealed) {
+			if err == nil || errors.Is(err, idempotent.ErrExecutionEnded) {
 				break
 			}
 			err = try()

@@ -97,7 +97,7 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 	provider := map[string]string{} // by downstream key
 	key := s.leave(t, func(ctx context.Context, died func()) { provider[idempotent.DownstreamKey(ctx)] = "ch_1" })
 	s.clock.Advance(time.Minute)
-	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.Is(err, idempotent.ErrUnresolved) {
+	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Fatalf("got error %v", err)
 	}
 	s.clock.Advance(time.Minute)
@@ -272,7 +272,7 @@ func TestExhausted(t *testing.T) {
 		t.Errorf("%d records in the list of the exhausted", exhausted)
 	}
 	// It stays unknown for clients, and evidence still settles it.
-	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.Is(err, idempotent.ErrUnresolved) {
+	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Errorf("a retry gets error %v", err)
 	}
 	if err := s.guard.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("found")); err != nil {

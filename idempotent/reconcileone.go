@@ -144,10 +144,10 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 		if !settled.Due.IsZero() {
 			r.unresolved(settled)
 		}
-	case errors.Is(err, ErrSettled), errors.Is(err, ErrInProgress), errors.Is(err, ErrNoRecord),
-		errors.Is(err, ErrStaleEvidence) && answer.token == record.Token():
+	case errors.As(err, new(*SettledError)), errors.As(err, new(*InProgressError)), errors.Is(err, ErrNoRecord),
+		errors.As(err, new(*StaleEvidenceError)) && answer.token == record.Token():
 		r.count(func(p *Report) { p.Stale++ })
-	case errors.Is(err, ErrStore): // the observer knows; the record is still due
+	case errors.As(err, new(*StoreError)): // the observer knows; the record is still due
 		r.count(func(p *Report) { p.Failed++ })
 	default:
 		return nil, err

@@ -22,8 +22,8 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	reconcile, events := newGuardOver(t, store)
 	_, err := idempotent.Do(t.Context(), rerun, key, func(ctx context.Context) (string, error) {
 		_, err := idempotent.Do(ctx, reconcile, key, forbidden(t))
-		if !errors.Is(err, idempotent.ErrInProgress) {
-			t.Errorf("the second request: got error %v, want ErrInProgress", err)
+		if !errors.As(err, new(*idempotent.InProgressError)) {
+			t.Errorf("the second request: got error %v, want InProgressError", err)
 		}
 		return "ch_1", nil
 	})

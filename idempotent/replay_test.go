@@ -30,7 +30,7 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 		s.holds(t, key, row.record)
 		g, _ := newGuardOver(t, row.store)
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		if !errors.Is(err, idempotent.ErrReplayUnavailable) || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want one that says %q", err, want)
 		}
 	}
@@ -55,8 +55,8 @@ func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
 	altered[len(altered)-1] ^= 1
 	s.chunks[last] = altered
 	got, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-	if !errors.Is(err, idempotent.ErrReplayUnavailable) || !strings.Contains(err.Error(), "altered") || got != "" {
-		t.Errorf("got %d bytes and error %v, want ErrReplayUnavailable", len(got), err)
+	if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), "altered") || got != "" {
+		t.Errorf("got %d bytes and error %v, want ReplayUnavailableError", len(got), err)
 	}
 }
 
@@ -115,8 +115,8 @@ func TestPanickingDecoder(t *testing.T) {
 	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrReplayUnavailable) {
-		t.Errorf("got error %v, want ErrReplayUnavailable", err)
+	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		t.Errorf("got error %v, want ReplayUnavailableError", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func ResolvedFinal(code, message string) Resolution {
 }
 
 // ResolvedWithoutResult says that the work was done, and that its result is not
-// known. The key is never run again; a retry gets [ErrReplayUnavailable].
+// known. The key is never run again; a retry gets [*ReplayUnavailableError].
 func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome, none: true} }
 
 // ResolvedStep says that one step was done and what its result is: the value that
@@ -88,13 +88,13 @@ func Later(d time.Duration) Resolution { return Resolution{later: d} }
 // Options.Codec or Options.ResultVersion itself declares them anew, so that a
 // record is not stuck behind a new version of the result.
 //
-// The error is [ErrInProgress] while the owner's lease is live, for everything
-// but a [ResolvedStep]: send the webhook again later. It is [ErrStaleEvidence] if
-// a [ProvenNotExecuted] names another attempt than the current one, [ErrSettled] if
+// The error is [*InProgressError] while the owner's lease is live, for everything
+// but a [ResolvedStep]: send the webhook again later. It is [*StaleEvidenceError] if
+// a [ProvenNotExecuted] names another attempt than the current one, [*SettledError] if
 // the record is completed with another outcome or the step with another result,
-// [ErrStep] for a step that the operation did not declare, and [ErrNoRecord]
+// [*StepError] for a step that the operation did not declare, and [ErrNoRecord]
 // without a record of that id or with an expired one. Any other failure of the
-// store is [ErrStore]; it is safe to try again.
+// store is [*StoreError]; it is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	g.mustExist("Resolve")
 	if _, err := ParseRecordID(string(id)); err != nil {
@@ -132,7 +132,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 		return nil, r.err
 	case endRefused:
 		switch {
-		case errors.Is(r.err, ErrStore):
+		case errors.As(r.err, new(*StoreError)):
 			return nil, g.resolveFailed(ctx, current.ID, driver.OpPutChunks, r.err)
 		case errors.Is(r.err, ErrTooLarge):
 			return nil, fmt.Errorf("idempotent: %s: the evidence cannot be stored: %w", short(current.ID), r.err)

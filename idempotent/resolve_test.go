@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 func TestResolveRefusals(t *testing.T) {
@@ -29,25 +30,25 @@ func TestResolveRefusals(t *testing.T) {
 		says       string
 	}{
 		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
-		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), idempotent.ErrInvalidKey, "RecordID"},
+		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), new(idempotent.InvalidKeyError), "RecordID"},
 		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "has no evidence"},
 		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
-		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), idempotent.ErrStore, "get"},
+		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},
 		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
 		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), idempotent.ErrTooLarge, "evidence"},
-		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), idempotent.ErrStore, "quicker"},
+		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), new(idempotent.StoreError), "quicker"},
 		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
 		g, events := newGuardOver(t, row.store)
 		err := g.Resolve(t.Context(), row.id, row.resolution)
-		if err == nil || row.want != nil && !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.says) {
+		if err == nil || row.want != nil && !errtype.Matches(err, row.want) || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: got error %v, want %v that says %q", name, err, row.want, row.says)
 		}
-		// What is wrong with the store, and nothing else, is an ErrStore and an event.
+		// What is wrong with the store, and nothing else, is an StoreError and an event.
 		var failed, twice *idempotent.StoreError
 		isStore := errors.As(err, &failed)
-		if want := row.want == idempotent.ErrStore || row.want == down; isStore != want || (events.Count(event.StoreError) == 1) != want {
+		if want := errors.As(row.want, new(*idempotent.StoreError)) || row.want == down; isStore != want || (events.Count(event.StoreError) == 1) != want {
 			t.Errorf("%s: got error %v and events %v", name, err, events.Kinds())
 		}
 		if isStore && errors.As(failed.Err, &twice) {
@@ -211,8 +212,8 @@ func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 			if !errors.As(err, &busy) || busy.RetryAfter != row.wait {
 				t.Errorf("%s: got error %#v, want to wait %s", name, err, row.wait)
 			}
-		case !errors.Is(err, idempotent.ErrStaleEvidence) || !errors.As(err, &stale) || stale.Attempt != 2:
-			t.Errorf("%s: got error %#v, want ErrStaleEvidence of attempt 2", name, err)
+		case !errors.As(err, new(*idempotent.StaleEvidenceError)) || !errors.As(err, &stale) || stale.Attempt != 2:
+			t.Errorf("%s: got error %#v, want StaleEvidenceError of attempt 2", name, err)
 		}
 		if got := s.record(t, key); got.State != driver.StateInProgress {
 			t.Errorf("%s: the record is %s", name, got.State)

@@ -44,10 +44,10 @@ const (
 //
 // An error of fn is returned and not recorded. [Final] and [Unknown] pass through
 // a step and declare for the handler; [NotExecuted] undoes the step and declares
-// nothing more. Step itself returns [ErrStep] for an invalid name or type, for a
+// nothing more. Step itself returns [*StepError] for an invalid name or type, for a
 // recorded result of another type, or for a result that is too large;
-// [ErrLeaseLost] if another request owns the record; [ErrSealed] after the handler
-// has returned; and [ErrStore] if the mark of an AtMostOnce step could not be
+// [*LeaseLostError] if another request owns the record; [ErrExecutionEnded] after the handler
+// has returned; and [*StoreError] if the mark of an AtMostOnce step could not be
 // written, so that fn was not called. Under [Resume] it refuses to run a step that
 // an earlier run may have begun longer than Options.DownstreamRetention ago, and
 // the record becomes unknown. If the result of a step cannot be written the

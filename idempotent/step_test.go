@@ -199,8 +199,8 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 			}
 			clock.Advance(time.Hour)
 			for range 2 {
-				if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.Is(err, idempotent.ErrUnresolved) {
-					t.Fatalf("got error %v, want %v", err, idempotent.ErrUnresolved)
+				if _, err := idempotent.Do(t.Context(), g, key, handler); !errors.As(err, new(*idempotent.UnresolvedError)) {
+					t.Fatalf("got error %v, want %v", err, new(idempotent.UnresolvedError))
 				}
 			}
 			if ran != 1 {
@@ -240,7 +240,7 @@ func TestFM30_UnknownRecoveryPoint(t *testing.T) {
 			return 0, nil
 		})
 		var unresolved *idempotent.UnresolvedError
-		if !errors.As(err, &unresolved) || !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), `"pay"`) {
+		if !errors.As(err, &unresolved) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), `"pay"`) {
 			t.Errorf("%s: got error %v, want one that names the step", name, err)
 		}
 		if events.Count(event.Unresolved) != 1 {
@@ -284,22 +284,22 @@ func TestFM64_LeakedGoroutine(t *testing.T) {
 	}
 	before := record(t, store, key)
 	close(goOn)
-	if err := <-ended; err != idempotent.ErrSealed {
-		t.Errorf("the running step: got error %v, want %v", err, idempotent.ErrSealed)
+	if err := <-ended; err != idempotent.ErrExecutionEnded {
+		t.Errorf("the running step: got error %v, want %v", err, idempotent.ErrExecutionEnded)
 	}
 	leaked = context.WithoutCancel(leaked)
 	if _, err := idempotent.Step(leaked, "b", func(context.Context) (int, error) {
 		t.Error("a step ran after the outcome")
 		return 0, nil
-	}); err != idempotent.ErrSealed {
-		t.Errorf("a new step: got error %v, want %v", err, idempotent.ErrSealed)
+	}); err != idempotent.ErrExecutionEnded {
+		t.Errorf("a new step: got error %v, want %v", err, idempotent.ErrExecutionEnded)
 	}
 	e, _ := idempotent.FromContext(leaked)
 	if err := e.Commit(leaked, 9, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
 		t.Error("a transaction was sent after the outcome")
 		return nil, nil
-	}); err != idempotent.ErrSealed {
-		t.Errorf("Commit: got error %v, want %v", err, idempotent.ErrSealed)
+	}); err != idempotent.ErrExecutionEnded {
+		t.Errorf("Commit: got error %v, want %v", err, idempotent.ErrExecutionEnded)
 	}
 	if after := record(t, store, key); after.Version != before.Version || string(after.Result) != "7" {
 		t.Errorf("the record was changed: %s", after.Result)
@@ -388,7 +388,7 @@ func TestStepRefusals(t *testing.T) {
 			g, _ := newGuard(t, resume("a"))
 			_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) { return 0, test.ask(ctx) })
 			var refused *idempotent.StepError
-			if !errors.As(err, &refused) || !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), test.says) {
+			if !errors.As(err, &refused) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got error %v, want one that says %q", err, test.says)
 			}
 		})
@@ -431,7 +431,7 @@ func TestStepSize(t *testing.T) {
 			}
 			return 0, nil
 		})
-		if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), test.says) {
+		if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got error %v, want one that says %q", test.name, err, test.says)
 		}
 		if r := record(t, store, key); r.State != driver.StateRetryable || len(r.Steps) != len(test.sizes) {
@@ -452,7 +452,7 @@ func TestStepChangedType(t *testing.T) {
 	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 		return idempotent.Step(ctx, "s", never[int])
 	})
-	if !errors.Is(err, idempotent.ErrStep) || !strings.Contains(err.Error(), "of another shape than *int") {
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "of another shape than *int") {
 		t.Errorf("got error %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestStored(t *testing.T) {
 		if name == "large" {
 			altered := *r
 			altered.Chunks.Sum[0]++
-			if _, data, err := g.Stored(t.Context(), altered); data != nil || !errors.Is(err, idempotent.ErrReplayUnavailable) {
+			if _, data, err := g.Stored(t.Context(), altered); data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("altered chunks: %d bytes, %v", len(data), err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestStored_Unavailable(t *testing.T) {
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()
-		if encoding, data, err := g.Stored(t.Context(), r); encoding != "" || data != nil || !errors.Is(err, idempotent.ErrReplayUnavailable) {
+		if encoding, data, err := g.Stored(t.Context(), r); encoding != "" || data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 			t.Errorf("%s: got %q, %q, %v", name, encoding, data, err)
 		}
 	}

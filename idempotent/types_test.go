@@ -339,8 +339,8 @@ func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
 		if _, stored, err := do(g, key); stored || err != nil {
 			t.Errorf("%s: stored %v, error %v; want the value, and not stored", name, stored, err)
 		}
-		if _, _, err := do(g, key); !errors.Is(err, idempotent.ErrReplayUnavailable) {
-			t.Errorf("%s: a retry gets error %v, want ErrReplayUnavailable", name, err)
+		if _, _, err := do(g, key); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+			t.Errorf("%s: a retry gets error %v, want ReplayUnavailableError", name, err)
 		}
 	}
 }
@@ -372,8 +372,8 @@ func TestFingerprintOfDistinguishesValues(t *testing.T) {
 		t.Error("the sum is not the number 1")
 	}
 	for _, v := range []any{lossy{1, 2}, &lossy{}, []shadowed{}, map[string]big.Int{}} {
-		if _, err := idempotent.FingerprintOf(v); !errors.Is(err, idempotent.ErrInvalidKey) {
-			t.Errorf("%T: got error %v, want ErrInvalidKey", v, err)
+		if _, err := idempotent.FingerprintOf(v); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+			t.Errorf("%T: got error %v, want InvalidKeyError", v, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // waits sends a request that finds another one running, and returns when it
@@ -42,8 +43,8 @@ func TestWaitingLooksEverLessOften(t *testing.T) {
 		const patience = 20 * time.Second
 		s := watch()
 		looks, took, err := waits(t, s, time.Hour, waitFor(patience))
-		if !errors.Is(err, idempotent.ErrInProgress) || took > patience || took < patience-1500*time.Millisecond {
-			t.Errorf("got error %v after %s, want ErrInProgress after about %s", err, took, patience)
+		if !errors.As(err, new(*idempotent.InProgressError)) || took > patience || took < patience-1500*time.Millisecond {
+			t.Errorf("got error %v after %s, want InProgressError after about %s", err, took, patience)
 		}
 		pause, before := 50*time.Millisecond, time.Duration(0)
 		for i, at := range looks {
@@ -62,8 +63,8 @@ func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const left = 10 * time.Second // of which half a second is reserved
 		_, took, err := waits(t, watch(), left, waitFor(time.Hour))
-		if !errors.Is(err, idempotent.ErrInProgress) || took > left-500*time.Millisecond || took < left-2*time.Second {
-			t.Errorf("got error %v after %s, want ErrInProgress shortly before %s", err, took, left)
+		if !errors.As(err, new(*idempotent.InProgressError)) || took > left-500*time.Millisecond || took < left-2*time.Second {
+			t.Errorf("got error %v after %s, want InProgressError shortly before %s", err, took, left)
 		}
 	})
 }
@@ -77,8 +78,8 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 		s.get = func() (*driver.Record, error) { return nil, down }
 		g, events := newGuardOver(t, s, waitFor(time.Minute))
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
-		if !errors.Is(err, idempotent.ErrStore) || !errors.Is(err, down) {
-			t.Errorf("got error %v, want ErrStore", err)
+		if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, down) {
+			t.Errorf("got error %v, want StoreError", err)
 		}
 		if got := events.Kinds(); !slices.Equal(got, []event.Kind{event.StoreError}) {
 			t.Errorf("got events %v, want store_error", got)
@@ -93,9 +94,9 @@ func TestWaitedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for state, want := range map[driver.State]error{
 			driver.StateCompleted:  nil,
-			driver.StateInProgress: idempotent.ErrInProgress,
-			driver.StateRetryable:  idempotent.ErrNoTime,
-			driver.StateUnknown:    idempotent.ErrNoTime,
+			driver.StateInProgress: new(idempotent.InProgressError),
+			driver.StateRetryable:  new(idempotent.NoTimeError),
+			driver.StateUnknown:    new(idempotent.NoTimeError),
 		} {
 			const whole = 10 * time.Second
 			s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
@@ -108,7 +109,7 @@ func TestWaitedUntilTheEnd(t *testing.T) {
 			}
 			g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
 			out, err := idempotent.DoOutcome(clock.Invocation(t.Context(), whole), g, key, forbidden(t))
-			if !errors.Is(err, want) || out.Replayed != (want == nil) {
+			if !errtype.Matches(err, want) || out.Replayed != (want == nil) {
 				t.Errorf("%s: got %+v and %v, want %v", state, out, err, want)
 			}
 		}
@@ -127,7 +128,7 @@ func TestWaitedForNothing(t *testing.T) {
 			return nil, idempotent.ErrNoRecord
 		}
 		g, _ := newGuardOver(t, s, waitFor(time.Hour), func(o *idempotent.Options) { o.Now = clock.Now })
-		if _, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t)); !errors.Is(err, idempotent.ErrNoTime) {
+		if _, err := idempotent.Do(clock.Invocation(t.Context(), whole), g, key, forbidden(t)); !errors.As(err, new(*idempotent.NoTimeError)) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -143,8 +144,8 @@ func TestTooLateForTheCache(t *testing.T) {
 		for _, want := range []struct {
 			left time.Duration
 			err  error
-		}{{time.Minute, nil}, {time.Minute, nil}, {0, idempotent.ErrNoTime}} {
-			if _, err := idempotent.Do(clock.Invocation(t.Context(), want.left), g, key, charged); !errors.Is(err, want.err) {
+		}{{time.Minute, nil}, {time.Minute, nil}, {0, new(idempotent.NoTimeError)}} {
+			if _, err := idempotent.Do(clock.Invocation(t.Context(), want.left), g, key, charged); !errtype.Matches(err, want.err) {
 				t.Errorf("%s left: got %v, want %v", want.left, err, want.err)
 			}
 		}

@@ -76,7 +76,7 @@ func TestTimeToEnter(t *testing.T) {
 				defer cancel()
 				entered := false
 				_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) { entered = true; return "", nil })
-				if entered != row.enters || !row.enters && !errors.Is(err, idempotent.ErrNoTime) {
+				if entered != row.enters || !row.enters && !errors.As(err, new(*idempotent.NoTimeError)) {
 					t.Errorf("entered %t, %v; want %t", entered, err, row.enters)
 				}
 				if state := s.record(t, key).State; !row.enters && state != driver.StateRetryable {
@@ -175,7 +175,7 @@ func TestStoreMayLookAtTheExecution(t *testing.T) {
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		if e, ok := idempotent.FromContext(ctx); ok {
 			looks += e.Attempt()
-			if err := e.SetRef("order 7"); err != nil && !errors.Is(err, idempotent.ErrSealed) {
+			if err := e.SetRef("order 7"); err != nil && !errors.Is(err, idempotent.ErrExecutionEnded) {
 				t.Error(err)
 			}
 		}

@@ -35,7 +35,7 @@ import (
 // Of Resp also: a type that encodes itself has to decode itself, and an embedded
 // pointer must not point to an unexported struct. If a result decodes and then
 // encodes to other bytes, or holds text that is not UTF-8, it is not stored: the
-// caller gets it, and a retry gets [ErrReplayUnavailable].
+// caller gets it, and a retry gets [*ReplayUnavailableError].
 //
 // A nil and an empty slice or map are one value under omitempty, and so is under
 // omitzero whatever its IsZero method calls zero.

@@ -60,8 +60,8 @@ func TestWrap(t *testing.T) {
 		t.Errorf("an untyped number was replayed as %T %v", n, n)
 	}
 	request.Amount = 9000
-	if _, err := h(t.Context(), request); !errors.Is(err, idempotent.ErrMismatch) {
-		t.Errorf("another amount: got error %v, want ErrMismatch", err)
+	if _, err := h(t.Context(), request); !errors.As(err, new(*idempotent.MismatchError)) {
+		t.Errorf("another amount: got error %v, want MismatchError", err)
 	}
 	other := chargeRequest{"other-merchant", "order-1", 4200}
 	if _, err := h(t.Context(), other); err != nil || runs != 2 {
@@ -204,11 +204,11 @@ func TestWrapKeyErrors(t *testing.T) {
 		t.Errorf("got error %v, want the KeyFunc's own", err)
 	}
 	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "i" }), handler)
-	if _, err := h(t.Context(), make(chan int)); !errors.Is(err, idempotent.ErrInvalidKey) {
-		t.Errorf("a request without a fingerprint: got error %v, want ErrInvalidKey", err)
+	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+		t.Errorf("a request without a fingerprint: got error %v, want InvalidKeyError", err)
 	}
-	if _, err := h(t.Context(), "\xff"); !errors.Is(err, idempotent.ErrInvalidKey) {
-		t.Errorf("a request that is not UTF-8: got error %v, want ErrInvalidKey", err)
+	if _, err := h(t.Context(), "\xff"); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+		t.Errorf("a request that is not UTF-8: got error %v, want InvalidKeyError", err)
 	}
 }
 

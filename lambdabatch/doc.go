@@ -12,8 +12,8 @@
 //
 //	completed, replayed, Final     acknowledged, if that is recorded
 //	a transaction in doubt         comes again, also if the handler ignores it
-//	in progress, failed, ErrStore  comes again
-//	unknown (ErrUnresolved)        comes again, or acknowledged once handed over
+//	in progress, failed, StoreError  comes again
+//	unknown (UnresolvedError)        comes again, or acknowledged once handed over
 //	not reached, out of time       comes again, not executed
 //
 // A source redelivers a whole batch if the function fails, and only what is

@@ -33,7 +33,7 @@ type Record struct {
 }
 
 // IDFunc returns the id of the unit of work that a message stands for. An empty
-// id is [idempotent.ErrNoKey] and fails the message, as an error does.
+// id is [idempotent.NoKeyError] and fails the message, as an error does.
 type IDFunc func(ctx context.Context, r *Record) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON

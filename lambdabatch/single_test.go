@@ -2,7 +2,6 @@ package lambdabatch_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -51,7 +51,7 @@ func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want 
 		return 0, nil
 	})
 	for _, req := range reqs {
-		if _, err := h(w.invocation(), req); err == nil || want != nil && !errors.Is(err, want) {
+		if _, err := h(w.invocation(), req); err == nil || want != nil && !errtype.Matches(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -67,10 +67,10 @@ func TestEventBridge(t *testing.T) {
 	twice(t, w, lambdabatch.EventBridge("fulfil"), e, another)
 	nameless := e
 	nameless.ID = ""
-	refused(t, w, lambdabatch.EventBridge("fulfil"), idempotent.ErrNoKey, nameless)
+	refused(t, w, lambdabatch.EventBridge("fulfil"), new(idempotent.NoKeyError), nameless)
 	forged := e
 	forged.Detail = []byte(`{"order_id":"o-2"}`)
-	refused(t, w, lambdabatch.EventBridge("fulfil"), idempotent.ErrMismatch, forged)
+	refused(t, w, lambdabatch.EventBridge("fulfil"), new(idempotent.MismatchError), forged)
 }
 
 func TestSNS(t *testing.T) {
@@ -80,7 +80,7 @@ func TestSNS(t *testing.T) {
 	another.Records[0].SNS.TopicArn += "-returns"
 	twice(t, w, lambdabatch.SNS("fulfil"), e, another)
 	nameless.Records[0].SNS.MessageID = ""
-	refused(t, w, lambdabatch.SNS("fulfil"), idempotent.ErrNoKey, nameless)
+	refused(t, w, lambdabatch.SNS("fulfil"), new(idempotent.NoKeyError), nameless)
 	refused(t, w, lambdabatch.SNS("fulfil"), nil, events.SNSEvent{}, events.SNSEvent{Records: append(e.Records, e.Records...)})
 }
 
@@ -102,7 +102,7 @@ func TestS3(t *testing.T) {
 	} {
 		twice(t, w, lambdabatch.S3("fulfil "+name), e, object(change))
 	}
-	refused(t, w, lambdabatch.S3("fulfil"), idempotent.ErrNoKey,
+	refused(t, w, lambdabatch.S3("fulfil"), new(idempotent.NoKeyError),
 		object(func(r *events.S3EventRecord) { r.S3.Object.Key = "" }),
 		object(func(r *events.S3EventRecord) { r.S3.Object.Sequencer, r.S3.Object.VersionID = "", "" }))
 	refused(t, w, lambdabatch.S3("fulfil"), nil, events.S3Event{}, events.S3Event{Records: append(e.Records, e.Records...)})
@@ -128,7 +128,7 @@ func TestStepFunctions(t *testing.T) {
 	execution.Execution += "2"
 	twice(t, w, lambdabatch.StepFunctions("fulfil", names), in, state)
 	twice(t, w, lambdabatch.StepFunctions("fulfil again", names), in, execution)
-	refused(t, w, lambdabatch.StepFunctions("fulfil", names), idempotent.ErrNoKey, task{State: "Ship"}, task{Execution: in.Execution})
+	refused(t, w, lambdabatch.StepFunctions("fulfil", names), new(idempotent.NoKeyError), task{State: "Ship"}, task{Execution: in.Execution})
 }
 
 // When a source tries again its envelope may be another one; what the sender
@@ -159,11 +159,11 @@ func TestEnvelopesMayDiffer(t *testing.T) {
 	}))
 	again(t, w, lambdabatch.EventBridge("eb"), event(func(*events.EventBridgeEvent) {}), event(func(e *events.EventBridgeEvent) { e.Time = e.Time.Add(1) }))
 
-	refused(t, w, lambdabatch.SNS("sns"), idempotent.ErrMismatch,
+	refused(t, w, lambdabatch.SNS("sns"), new(idempotent.MismatchError),
 		topic(func(m *events.SNSEntity) { m.Message = "another" }), topic(func(m *events.SNSEntity) { m.Subject = "another" }), topic(func(m *events.SNSEntity) { m.MessageAttributes = nil }))
-	refused(t, w, lambdabatch.S3("s3"), idempotent.ErrMismatch,
+	refused(t, w, lambdabatch.S3("s3"), new(idempotent.MismatchError),
 		object(func(r *events.S3EventRecord) { r.S3.Object.ETag = "another" }), object(func(r *events.S3EventRecord) { r.S3.Object.Size++ }))
-	refused(t, w, lambdabatch.EventBridge("eb"), idempotent.ErrMismatch,
+	refused(t, w, lambdabatch.EventBridge("eb"), new(idempotent.MismatchError),
 		event(func(e *events.EventBridgeEvent) { e.DetailType = "another" }))
 }
 

@@ -165,8 +165,8 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 		}
 		w = newWorld(t, on, func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "" } })
 		for _, mod := range []func(*request){withKey(`"` + keyA + `"`), without("idempotency-key")} {
-			if _, err := w.send(t.Context(), charge(mod)); !errors.Is(err, idempotent.ErrInvalidKey) || w.runs != 0 {
-				t.Errorf("got %v after %d runs, want ErrInvalidKey", err, w.runs)
+			if _, err := w.send(t.Context(), charge(mod)); !errors.As(err, new(*idempotent.InvalidKeyError)) || w.runs != 0 {
+				t.Errorf("got %v after %d runs, want InvalidKeyError", err, w.runs)
 			}
 		}
 	})

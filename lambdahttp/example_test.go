@@ -100,10 +100,10 @@ func ExampleResolved() {
 			Header: http.Header{"Location": {"/charges/ch_1"}},
 			Body:   []byte(`{"id":"ch_1"}`),
 		}))
-		if errors.Is(err, idempotent.ErrInProgress) { // the provider sends it again
+		if errors.As(err, new(*idempotent.InProgressError)) { // the provider sends it again
 			return events.APIGatewayV2HTTPResponse{StatusCode: 503}, nil
 		}
-		if errors.Is(err, idempotent.ErrSettled) { // the handler's own response stands
+		if errors.As(err, new(*idempotent.SettledError)) { // the handler's own response stands
 			return events.APIGatewayV2HTTPResponse{StatusCode: 204}, nil
 		}
 		return events.APIGatewayV2HTTPResponse{StatusCode: 204}, err

@@ -30,15 +30,15 @@ func (e *engine) refused(r *Request, err error) (answer, error) {
 		return e.unavailable(g.Ref, ""), nil
 	}
 	switch {
-	case errors.Is(err, idempotent.ErrNoKey):
+	case errors.As(err, new(*idempotent.NoKeyError)):
 		return e.render(e.problem(MissingKey)), nil
-	case errors.Is(err, idempotent.ErrMismatch):
+	case errors.As(err, new(*idempotent.MismatchError)):
 		return e.render(e.problem(KeyReused)), nil
-	case errors.Is(err, idempotent.ErrNoTime):
+	case errors.As(err, new(*idempotent.NoTimeError)):
 		return e.renderLater(e.problem(NoTimeLeft), soon), nil
 	case inDoubt(err):
 		return e.outcomeUnknown("", soon), nil
-	case errors.Is(err, idempotent.ErrStore):
+	case errors.As(err, new(*idempotent.StoreError)):
 		return e.renderLater(e.problem(StoreUnavailable), soon), nil
 	}
 	return answer{}, err // an Operation that cannot be one: a mistake in the program

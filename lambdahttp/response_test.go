@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -131,7 +132,7 @@ func TestResolved(t *testing.T) {
 		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, "replay-unavailable") {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
-		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.Is(err, idempotent.ErrSettled) {
+		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.As(err, new(*idempotent.SettledError)) {
 			t.Errorf("a second resolution: %v", err)
 		}
 	})
@@ -148,7 +149,7 @@ func TestWebhookDuringTheRun(t *testing.T) {
 			later error
 			body  string
 		}{
-			201: {idempotent.ErrSettled, `{"id":"ch_1"}`},
+			201: {new(idempotent.SettledError), `{"id":"ch_1"}`},
 			504: {nil, "from the webhook"},
 		} {
 			w := newWorld(t, on)
@@ -156,14 +157,14 @@ func TestWebhookDuringTheRun(t *testing.T) {
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
 				var running *idempotent.InProgressError
 				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
-					t.Errorf("during the run the webhook got %v, want ErrInProgress and when to come again", err)
+					t.Errorf("during the run the webhook got %v, want InProgressError and when to come again", err)
 				}
 				return answers(status, nil)(ctx, r)
 			})
 			if a := w.post(charge()); a.status != status {
 				t.Errorf("the caller got %d, want the handler's %d", a.status, status)
 			}
-			if err := webhook(); !errors.Is(err, c.later) {
+			if err := webhook(); !errtype.Matches(err, c.later) {
 				t.Errorf("after %d the webhook got %v, want %v", status, err, c.later)
 			}
 			if a := w.post(charge()); a.status != 201 || a.body != c.body || w.runs != 1 {

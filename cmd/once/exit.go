@@ -60,8 +60,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, idempotent.ErrNoRecord):
 		return exitNotFound
-	case errors.Is(err, errRefused), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrInProgress),
-		errors.Is(err, idempotent.ErrStaleEvidence), errors.Is(err, idempotent.ErrStep):
+	case errors.Is(err, errRefused), errors.As(err, new(*idempotent.SettledError)), errors.As(err, new(*idempotent.InProgressError)),
+		errors.As(err, new(*idempotent.StaleEvidenceError)), errors.As(err, new(*idempotent.StepError)):
 		return exitRefused
 	}
 	return exitFailure

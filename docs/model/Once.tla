@@ -300,7 +300,7 @@ Refuse(a) ==
   /\ GoOn(a, want[a]) /\ net' = Prune(net \ {want[a]}, rec, epoch)
   /\ UNCHANGED <<rec, call, ended, epoch, rs>>
 GiveUp(a) ==       \* no reply in time
-  /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* ErrStore; giveUp in claim.go may release
+  /\ \/ /\ pc[a] = "claim" /\ Say(a, "Error", None)               \* StoreError; giveUp in claim.go may release
         /\ net' \in {net, IF Mine(a).st # "I" THEN net
                           ELSE Prune(net \cup {Replace(a, Mine(a), Transition(Mine(a), "R", a, a))}, rec, epoch)}
      \/ pc[a] = "checkpoint" /\ GoOn(a, want[a]) /\ UNCHANGED net

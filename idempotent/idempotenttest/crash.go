@@ -91,7 +91,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 		return report(l.charge("ch_a"))(ctx)
 	})
 	before := l.record()
-	l.mustBe(err, idempotent.ErrLeaseLost)
+	l.mustBe(err, new(idempotent.LeaseLostError))
 	if own != nil {
 		l.mustBe(err, own)
 	}

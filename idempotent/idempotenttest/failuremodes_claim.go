@@ -36,7 +36,7 @@ var claimScenarios = []scenario{
 		a := l.worker()
 		a.inject(On(OpInsert, LostReply))
 		_, err := a.do(l.never())
-		l.mustBe(err, idempotent.ErrStore)
+		l.mustBe(err, new(idempotent.StoreError))
 		l.mustBe(err, ErrInjected)
 		l.wantState(driver.StateRetryable)
 		l.worker().wantRuns("ch_b")
@@ -46,10 +46,10 @@ var claimScenarios = []scenario{
 		a := l.worker()
 		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
 		_, err := a.do(l.never())
-		l.mustBe(err, idempotent.ErrStore)
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.mustBe(err, new(idempotent.StoreError))
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 	}},
 	{"FM03_RetryUnderTheSameRequestID", func(l *lab) {
@@ -59,9 +59,9 @@ var claimScenarios = []scenario{
 		a := l.worker(sameID)
 		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
 		_, err := a.do(l.never())
-		l.mustBe(err, idempotent.ErrStore)
+		l.mustBe(err, new(idempotent.StoreError))
 		// The retry carries the same request id and adopts nothing for it.
-		l.worker(sameID).wantRefused(idempotent.ErrInProgress)
+		l.worker(sameID).wantRefused(new(idempotent.InProgressError))
 	}},
 	{"FM04_OwnRecordBecameUnknownMeanwhile", func(l *lab) {
 		a := l.worker()
@@ -69,11 +69,11 @@ var claimScenarios = []scenario{
 			_, err := write()
 			l.must(err)
 			l.endLease()
-			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
 			return write()
 		}
 		_, err := a.do(l.never())
-		l.mustBe(err, idempotent.ErrUnresolved)
+		l.mustBe(err, new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 	}},
 	// F30: of many at once one executes.
@@ -86,7 +86,7 @@ var claimScenarios = []scenario{
 		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			_, err := l.worker().doKey(other, l.never())
-			l.mustBe(err, idempotent.ErrMismatch)
+			l.mustBe(err, new(idempotent.MismatchError))
 			return "ch_1", nil
 		})
 		l.must(err)
@@ -96,14 +96,14 @@ var claimScenarios = []scenario{
 		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
 		l.worker().wantRuns("ch_1")
 		_, err := l.worker().doKey(other, l.never())
-		l.mustBe(err, idempotent.ErrMismatch)
+		l.mustBe(err, new(idempotent.MismatchError))
 		l.worker().wantReplay("ch_1")
 	}},
 	{"FM11_CrashAfterTheClaim", func(l *lab) {
 		l.crash(func(context.Context) {})
 		l.endLease()
 		b := l.worker()
-		b.wantRefused(idempotent.ErrUnresolved)
+		b.wantRefused(new(idempotent.UnresolvedError))
 		// The reconciler asks the provider by the downstream key: it knows nothing.
 		l.must(b.notExecuted())
 		l.worker().wantRuns("ch_b")
@@ -164,7 +164,7 @@ var claimScenarios = []scenario{
 		}
 		// B's own deadline has passed with the clock: it claims nothing any more.
 		_, err := b.do(l.never())
-		l.mustBe(err, idempotent.ErrNoTime)
+		l.mustBe(err, new(idempotent.NoTimeError))
 		l.wantEffects(1)
 		l.worker().wantRuns("ch_new")
 		l.wantEffects(2)
@@ -212,7 +212,7 @@ func (l *lab) loops(w *worker) {
 					return l.charge("ch_loop")(ctx)
 				})
 				switch {
-				case errors.Is(err, idempotent.ErrInProgress):
+				case errors.As(err, new(*idempotent.InProgressError)):
 					refused[i].Store(true)
 					meet()
 				case err != nil || out.Value != "ch_loop":
@@ -279,7 +279,7 @@ func (l *lab) race(op Op) {
 	close(answered)
 	winner := <-answers
 	for _, err := range losers {
-		l.mustBe(err, idempotent.ErrInProgress)
+		l.mustBe(err, new(idempotent.InProgressError))
 	}
 	l.must(winner)
 	l.worker().wantReplay("ch_race")

@@ -19,14 +19,14 @@ var evidenceScenarios = []scenario{
 			l.must(first.found("ch_first"))
 			return write()
 		}
-		l.mustBe(second.found("ch_second"), idempotent.ErrSettled)
+		l.mustBe(second.found("ch_second"), new(idempotent.SettledError))
 		l.wantEvents(event.Resolved, event.Contradicted)
 		l.worker().wantReplay("ch_first")
 	}},
 	{"FM46_TwoReconcilers_ResultThenNothing", func(l *lab) {
 		l.unknown()
 		l.must(l.worker().resolve(idempotent.ResolvedFinal("declined", "The card was declined.")))
-		l.mustBe(l.worker().notExecuted(), idempotent.ErrSettled)
+		l.mustBe(l.worker().notExecuted(), new(idempotent.SettledError))
 		_, err := l.worker().do(l.never())
 		var final *idempotent.FinalError
 		if !errors.As(err, &final) || final.Code != "declined" {
@@ -57,7 +57,7 @@ var evidenceScenarios = []scenario{
 	// A webhook that arrives while the handler may be at work is sent again.
 	{"FM47_WebhookWhileTheHandlerRuns", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
-			l.mustBe(l.worker().found("ch_webhook"), idempotent.ErrInProgress)
+			l.mustBe(l.worker().found("ch_webhook"), new(idempotent.InProgressError))
 			l.wantState(driver.StateInProgress)
 			return l.charge("ch_a")(ctx)
 		})
@@ -72,7 +72,7 @@ var evidenceScenarios = []scenario{
 	{"FM48_NotExecutedNamesAnAttempt", func(l *lab) {
 		l.crash(func(context.Context) {})
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		first := l.record().Token()
 		l.must(l.worker().notExecuted())
 		b := l.worker()
@@ -81,9 +81,9 @@ var evidenceScenarios = []scenario{
 			b.inject(On(OpReplace, LostRequest))
 		})
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
-		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted(first)), idempotent.ErrStaleEvidence)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
+		l.mustBe(l.worker().resolve(idempotent.ProvenNotExecuted(first)), new(idempotent.StaleEvidenceError))
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.must(l.worker().found("ch_b"))
 		l.worker().wantReplay("ch_b")
 	}},
@@ -132,14 +132,14 @@ var evidenceScenarios = []scenario{
 	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
 		a := l.worker()
 		_, err := a.do(func(context.Context) (string, error) {
-			l.mustBe(l.worker().notExecuted(), idempotent.ErrInProgress)
+			l.mustBe(l.worker().notExecuted(), new(idempotent.InProgressError))
 			l.wantState(driver.StateInProgress)
 			return "", errNoReply
 		})
 		l.mustBe(err, errNoReply)
 		// Unknown now, and the lease is still live: a call may still be under way.
 		l.wantState(driver.StateUnknown)
-		l.mustBe(l.worker().notExecuted(), idempotent.ErrInProgress)
+		l.mustBe(l.worker().notExecuted(), new(idempotent.InProgressError))
 		l.wantState(driver.StateUnknown)
 		l.endLease()
 		l.must(l.worker().notExecuted())
@@ -170,7 +170,7 @@ var evidenceScenarios = []scenario{
 		l.mustBe(err, errNoReply)
 		l.wantEvents(event.Contradicted)
 		l.wantState(driver.StateUnknown)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 	}},
 }
 
@@ -179,5 +179,5 @@ func (l *lab) unknown() {
 	l.Helper()
 	l.crashAfterEffect("ch_a")
 	l.endLease()
-	l.worker().wantRefused(idempotent.ErrUnresolved)
+	l.worker().wantRefused(new(idempotent.UnresolvedError))
 }

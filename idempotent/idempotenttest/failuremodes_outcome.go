@@ -37,19 +37,19 @@ var outcomeScenarios = []scenario{
 			l.Fatalf("A got %+v, want its result, not stored", out)
 		}
 		l.wantEvents(event.CompletionFailed)
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
 	// F36: what nobody reported is not run again.
 	{"FM10_CrashBeforeCompletion", func(l *lab) {
 		l.crashAfterEffect("ch_a")
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		b := l.worker()
-		b.wantRefused(idempotent.ErrUnresolved)
+		b.wantRefused(new(idempotent.UnresolvedError))
 		// The reconciler asks the provider by the downstream key and finds it.
 		l.must(b.found("ch_a"))
 		l.worker().wantReplay("ch_a")
@@ -57,10 +57,10 @@ var outcomeScenarios = []scenario{
 	}},
 	{"FM12_CrashBetweenEffectAndReturn", func(l *lab) {
 		l.crash(func(context.Context) { l.effects.Add(1) })
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		b := l.worker()
-		b.wantRefused(idempotent.ErrUnresolved)
+		b.wantRefused(new(idempotent.UnresolvedError))
 		l.must(b.found("ch_a"))
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
@@ -94,7 +94,7 @@ var outcomeScenarios = []scenario{
 			l.Fatalf("the panic was raised again as %v, want %v itself", got, want)
 		}
 		l.wantState(driver.StateUnknown)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 	}},
 	{"FM31_PanicAfterTheEffect", func(l *lab) {
 		got := l.panics(func(context.Context) (string, error) {
@@ -105,7 +105,7 @@ var outcomeScenarios = []scenario{
 			l.Fatalf("the panic was raised again as %v, want its own value", got)
 		}
 		l.wantState(driver.StateUnknown)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
 	{"FM31_PanicWithAFinalError", func(l *lab) {
@@ -135,9 +135,9 @@ var outcomeScenarios = []scenario{
 		if out.Stored {
 			l.Fatal("A was told that its result is stored")
 		}
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
 	// G01: a late owner overwrites nobody.
@@ -198,14 +198,14 @@ var outcomeScenarios = []scenario{
 		})
 		l.mustBe(err, errNoReply)
 		l.wantState(driver.StateUnknown)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
 	{"FM14_LateOwnerCompletesUnknown", func(l *lab) {
 		a := l.worker()
 		out, err := a.do(func(ctx context.Context) (string, error) {
 			l.endLease()
-			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
 			l.wantState(driver.StateUnknown)
 			return l.charge("ch_a")(ctx)
 		})
@@ -223,7 +223,7 @@ var outcomeScenarios = []scenario{
 		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			if writes++; writes == 1 {
 				l.endLease()
-				l.worker().wantRefused(idempotent.ErrUnresolved)
+				l.worker().wantRefused(new(idempotent.UnresolvedError))
 			}
 			return write()
 		}
@@ -242,7 +242,7 @@ var outcomeScenarios = []scenario{
 		a.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			a.tap.onReplace = nil
 			l.endLease()
-			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
 			return write()
 		}
 		_, err := a.do(func(context.Context) (string, error) { return "", own })

@@ -47,7 +47,7 @@ var resultScenarios = []scenario{
 		}
 		l.wantEvents(event.CompletionFailed)
 		l.wantState(driver.StateCompleted)
-		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
 		l.wantEffects(1)
 	}},
 	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
@@ -55,10 +55,10 @@ var resultScenarios = []scenario{
 		a.inject(On(OpReplace, LostRequest))
 		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
 		l.must(err)
-		l.worker().wantRefused(idempotent.ErrInProgress)
+		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		b := l.worker()
-		b.wantRefused(idempotent.ErrUnresolved)
+		b.wantRefused(new(idempotent.UnresolvedError))
 		l.must(b.notExecuted())
 		b.wantRuns("ch_b") // what was left behind is in nobody's way
 		b.wantReplay("ch_b")
@@ -73,7 +73,7 @@ var resultScenarios = []scenario{
 			return // the result is part of the record: nothing to delete beside it
 		}
 		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, idempotent.ErrNoRecord }
-		b.wantRefused(idempotent.ErrReplayUnavailable)
+		b.wantRefused(new(idempotent.ReplayUnavailableError))
 		for _, alter := range []func([]byte) []byte{
 			func(d []byte) []byte { d[0] ^= 1; return d },
 			func(d []byte) []byte { d[len(d)-1] ^= 1; return d },
@@ -87,11 +87,11 @@ var resultScenarios = []scenario{
 				}
 				return alter(d), nil
 			}
-			b.wantRefused(idempotent.ErrReplayUnavailable)
+			b.wantRefused(new(idempotent.ReplayUnavailableError))
 		}
 		b.chunks.onGet = nil
 		b.inject(On(OpGetChunks, LostReply))
-		b.wantRefused(idempotent.ErrStore) // a retry may have better luck
+		b.wantRefused(new(idempotent.StoreError)) // a retry may have better luck
 		b.inject()
 		b.wantReplay(want)
 	}},
@@ -127,7 +127,7 @@ var resultScenarios = []scenario{
 		// The bytes are JSON; the codec that wrote them is another one all the same.
 		_, err := l.worker(raw).do(func(context.Context) (string, error) { return `"ch_1"`, nil })
 		l.must(err)
-		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
 		l.worker(raw).wantReplay(`"ch_1"`)
 	}},
 	// F62: a result has the version of its shape.
@@ -135,8 +135,8 @@ var resultScenarios = []scenario{
 		v1 := func(o *idempotent.Options) { o.ResultVersion = "1" }
 		v2 := func(o *idempotent.Options) { o.ResultVersion = "2" }
 		l.worker(v1).wantRuns("ch_1")
-		l.worker(v2).wantRefused(idempotent.ErrReplayUnavailable)
-		l.worker().wantRefused(idempotent.ErrReplayUnavailable)
+		l.worker(v2).wantRefused(new(idempotent.ReplayUnavailableError))
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
 		l.worker(v1).wantReplay("ch_1")
 	}},
 	{"FM36_FinalErrorsHaveNoVersion", func(l *lab) {
@@ -169,13 +169,13 @@ var resultScenarios = []scenario{
 		other := l.key
 		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
 		_, err := a.doKey(other, l.never())
-		l.mustBe(err, idempotent.ErrMismatch)
+		l.mustBe(err, new(idempotent.MismatchError))
 	}},
 	{"FM38_OnlyCompletedRecordsAreCached", func(l *lab) {
 		a := l.worker(cached)
 		_, err := a.do(func(context.Context) (string, error) { return "", errNoReply })
 		l.mustBe(err, errNoReply)
-		a.wantRefused(idempotent.ErrUnresolved)
+		a.wantRefused(new(idempotent.UnresolvedError))
 		l.endLease()
 		l.must(l.worker().found("ch_resolved"))
 		a.wantReplay("ch_resolved")
@@ -195,7 +195,7 @@ var resultScenarios = []scenario{
 		a := l.worker(raw)
 		out, err := a.do(func(context.Context) (string, error) {
 			l.endLease()
-			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
 			l.must(l.worker(raw).found(resolved))
 			return late, nil
 		})

@@ -53,7 +53,7 @@ var stepScenarios = []scenario{
 			}, atMostOnce)
 		})
 		l.endLease()
-		l.worker(resume).wantRefused(idempotent.ErrUnresolved)
+		l.worker(resume).wantRefused(new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 		l.must(l.worker(resume).found("ch_a"))
@@ -63,7 +63,7 @@ var stepScenarios = []scenario{
 		l.dies(func(ctx context.Context) { l.step(ctx, "reserve", "r_a") })
 		l.endLease()
 		version := l.record().Version
-		l.worker(resume, func(o *idempotent.Options) { o.Steps = []string{"charge", "book"} }).wantRefused(idempotent.ErrUnresolved)
+		l.worker(resume, func(o *idempotent.Options) { o.Steps = []string{"charge", "book"} }).wantRefused(new(idempotent.UnresolvedError))
 		if l.record().Version != version {
 			l.Fatal("code that does not know the step wrote the record")
 		}
@@ -81,7 +81,7 @@ var stepScenarios = []scenario{
 			l.worker(resume).wantRuns("ch_b")
 			version := l.record().Version
 			_, err := idempotent.Step(context.WithoutCancel(ctx), "charge", func(context.Context) (string, error) { return "ch_a", nil })
-			l.mustBe(err, idempotent.ErrLeaseLost)
+			l.mustBe(err, new(idempotent.LeaseLostError))
 			if l.record().Version != version {
 				l.Fatal("A's step wrote over B's record")
 			}
@@ -102,7 +102,7 @@ var stepScenarios = []scenario{
 		l.must(err)
 		version := l.record().Version
 		_, err = idempotent.Step(leaked, "charge", l.never())
-		l.mustBe(err, idempotent.ErrSealed)
+		l.mustBe(err, idempotent.ErrExecutionEnded)
 		if l.record().Version != version {
 			l.Fatal("the step of a leaked goroutine wrote the record")
 		}
@@ -131,7 +131,7 @@ func atMostOnce(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce }
 
 // step runs a step without an effect at the provider.
 func (l *lab) step(ctx context.Context, name, result string) {
-	if _, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return result, nil }); err != nil && !errors.Is(err, idempotent.ErrStore) {
+	if _, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return result, nil }); err != nil && !errors.As(err, new(*idempotent.StoreError)) {
 		l.Errorf("the step %s: %v", name, err)
 	}
 }

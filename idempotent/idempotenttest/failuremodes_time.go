@@ -18,9 +18,9 @@ var timeScenarios = []scenario{
 		invocation, deadline := l.invocation()
 		_, err := l.worker(rerun).doIn(invocation, l.key, func(context.Context) (string, error) {
 			l.clock.AdvanceTo(deadline)
-			l.worker(rerun).wantRefused(idempotent.ErrInProgress)
+			l.worker(rerun).wantRefused(new(idempotent.InProgressError))
 			l.clock.AdvanceTo(deadline.Add(margin - 500*time.Millisecond))
-			l.worker(rerun).wantRefused(idempotent.ErrInProgress)
+			l.worker(rerun).wantRefused(new(idempotent.InProgressError))
 			return "ch_1", nil
 		})
 		l.must(err)
@@ -31,13 +31,13 @@ var timeScenarios = []scenario{
 		for _, left := range []time.Duration{0, -time.Second, -time.Hour} {
 			ctx := l.clock.Invocation(context.Background(), left)
 			_, err := a.doIn(ctx, l.key, l.never())
-			l.mustBe(err, idempotent.ErrNoTime)
+			l.mustBe(err, new(idempotent.NoTimeError))
 			l.mustBe(err, context.DeadlineExceeded)
 		}
 		ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), timeout))
 		cancel()
 		_, err := a.doIn(ctx, l.key, l.never())
-		l.mustBe(err, idempotent.ErrNoTime)
+		l.mustBe(err, new(idempotent.NoTimeError))
 		l.mustBe(err, context.Canceled)
 		if n := a.tap.calls.Load(); n != 0 {
 			l.Fatalf("%d calls to the store, want none", n)
@@ -55,9 +55,9 @@ var timeScenarios = []scenario{
 				l.Errorf("the lease ends in %s, want DefaultLease", left)
 			}
 			l.clock.Advance(long - time.Minute)
-			l.worker().wantRefused(idempotent.ErrInProgress)
+			l.worker().wantRefused(new(idempotent.InProgressError))
 			l.clock.Advance(2 * time.Minute)
-			l.worker().wantRefused(idempotent.ErrUnresolved)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
 			return "ch_a", nil
 		})
 		l.must(err)
@@ -74,11 +74,11 @@ var timeScenarios = []scenario{
 				ahead := l.worker(wide, func(o *idempotent.Options) {
 					o.Now = func() time.Time { return l.clock.Now().Add(skew) }
 				})
-				ahead.wantRefused(idempotent.ErrInProgress)
+				ahead.wantRefused(new(idempotent.InProgressError))
 				behind := l.worker(wide, func(o *idempotent.Options) {
 					o.Now = func() time.Time { return l.clock.Now().Add(-skew) }
 				})
-				behind.wantRefused(idempotent.ErrInProgress)
+				behind.wantRefused(new(idempotent.InProgressError))
 			}
 			return "ch_a", nil
 		})
@@ -118,16 +118,16 @@ var timeScenarios = []scenario{
 	{"FM59_UnknownNeverExpires", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.endLease()
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
 	{"FM59_CrashedNeverExpires", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
-		l.worker().wantRefused(idempotent.ErrUnresolved)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEvents(event.MarkedUnknown)
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
@@ -137,7 +137,7 @@ var timeScenarios = []scenario{
 		_, err := l.worker(bounded).do(func(context.Context) (string, error) { return "", errNoReply })
 		l.mustBe(err, errNoReply)
 		l.clock.Advance(30*24*time.Hour - time.Minute)
-		l.worker(bounded).wantRefused(idempotent.ErrUnresolved)
+		l.worker(bounded).wantRefused(new(idempotent.UnresolvedError))
 		l.clock.Advance(2 * time.Minute)
 		l.worker(bounded).wantRuns("ch_b")
 	}},
@@ -147,7 +147,7 @@ var timeScenarios = []scenario{
 		})
 		l.mustBe(err, errNoReply)
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
-		l.worker(rerun).wantRefused(idempotent.ErrUnresolved)
+		l.worker(rerun).wantRefused(new(idempotent.UnresolvedError))
 	}},
 	{"FM65_ClaimTookLongerThanTheLease", func(l *lab) { l.slowClaim(lease + time.Second) }},
 	{"FM65_ClaimLeftLessThanTheReserve", func(l *lab) { l.slowClaim(timeout - 100*time.Millisecond) }},
@@ -171,7 +171,7 @@ func (l *lab) slowClaim(d time.Duration) {
 		return met, err
 	}
 	_, err := a.do(l.never())
-	l.mustBe(err, idempotent.ErrNoTime)
+	l.mustBe(err, new(idempotent.NoTimeError))
 	l.wantState(driver.StateRetryable)
 	l.worker().wantRuns("ch_b")
 	l.wantEffects(1)

@@ -59,7 +59,7 @@ var waitScenarios = []scenario{
 		}
 		// B's invocation is long enough to see the end of A's lease.
 		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
-		l.mustBe(err, idempotent.ErrUnresolved)
+		l.mustBe(err, new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
 	{"FM37_TwinLeavesNothing", func(l *lab) {
@@ -72,7 +72,7 @@ var waitScenarios = []scenario{
 			_, err := b.do(l.never())
 			return "", err
 		}) // B gives up when its patience ends
-		l.mustBe(err, idempotent.ErrInProgress)
+		l.mustBe(err, new(idempotent.InProgressError))
 	}},
 	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
@@ -81,7 +81,7 @@ var waitScenarios = []scenario{
 			_, err := b.do(l.never())
 			return "", err
 		})
-		l.mustBe(err, idempotent.ErrStore)
+		l.mustBe(err, new(idempotent.StoreError))
 	}},
 	// F52: and within its own time.
 	{"FM37_OwnDeadline", func(l *lab) {
@@ -90,7 +90,7 @@ var waitScenarios = []scenario{
 			const own = 3 * time.Second
 			began := time.Now()
 			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
-			l.mustBe(err, idempotent.ErrInProgress)
+			l.mustBe(err, new(idempotent.InProgressError))
 			if took := time.Since(began); took > own {
 				l.Errorf("B waited for %s of its %s", took, own)
 			}
@@ -109,7 +109,7 @@ var waitScenarios = []scenario{
 				return read()
 			}
 			_, err := b.doIn(ctx, l.key, l.never())
-			l.mustBe(err, idempotent.ErrInProgress)
+			l.mustBe(err, new(idempotent.InProgressError))
 			if looks != 1 {
 				l.Errorf("B looked %d times, and its caller went away at the first", looks)
 			}

@@ -208,7 +208,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		}},
 		{"INV-6", "the same request was taken for another", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)
-			t.told(b, nil, idempotent.Outcome[string]{}, idempotent.ErrMismatch)
+			t.told(b, nil, idempotent.Outcome[string]{}, new(idempotent.MismatchError))
 		}},
 		{"INV-8", "a request left unknown", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: errSilence})
@@ -244,10 +244,10 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.stand.Version = newVersion()
 		}},
 		{"a handler returned", "a result that did not reach its caller", func(t *tale, a, b *worker) {
-			t.told(a, t.runs(a, ending{value: "ch_1"}), idempotent.Outcome[string]{}, idempotent.ErrStore)
+			t.told(a, t.runs(a, ending{value: "ch_1"}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
 		}},
 		{"a handler returned", "an error that did not reach its caller", func(t *tale, a, b *worker) {
-			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, idempotent.ErrStore)
+			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
 		}},
 		{"an error of no kind", "a refusal that says nothing", func(t *tale, a, b *worker) {
 			t.told(a, nil, idempotent.Outcome[string]{}, errSilence)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // life is what happened between an insert and the next one: the writes that
@@ -148,12 +149,12 @@ func (h *history) judgeLife(l life) {
 
 // refusals are the errors for a request whose handler was not called.
 var refusals = []error{
-	idempotent.ErrStore, idempotent.ErrInProgress, idempotent.ErrUnresolved, idempotent.ErrMismatch,
-	idempotent.ErrReplayUnavailable, idempotent.ErrNoTime,
+	new(idempotent.StoreError), new(idempotent.InProgressError), new(idempotent.UnresolvedError), new(idempotent.MismatchError),
+	new(idempotent.ReplayUnavailableError), new(idempotent.NoTimeError),
 }
 
 func isAny(err error, of []error) bool {
-	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc(of, func(e error) bool { return errtype.Matches(err, e) })
 }
 
 // judgeAnswer judges what a request was told. stored collects the outcome of
@@ -183,7 +184,7 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	if !same && (a.run != nil || a.outcome.Replayed) {
 		h.breaks("INV-6: another request under the key was executed, or given the outcome: %s", brief([]byte(outcome)))
 	}
-	if same && errors.Is(a.err, idempotent.ErrMismatch) {
+	if same && errors.As(a.err, new(*idempotent.MismatchError)) {
 		h.breaks("INV-6: the same request was taken for another one")
 	}
 	if !a.outcome.Stored {
@@ -205,13 +206,13 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 // lost its lease.
 func (h *history) judgeReport(a *answer, lives []life) {
 	end := a.run.end
-	if a.outcome.Replayed || errors.Is(a.err, idempotent.ErrLeaseLost) {
+	if a.outcome.Replayed || errors.As(a.err, new(*idempotent.LeaseLostError)) {
 		return
 	}
-	if end.err == nil && a.err == nil && a.outcome.Value == end.value || end.err != nil && errors.Is(a.err, end.err) {
+	if end.err == nil && a.err == nil && a.outcome.Value == end.value || end.err != nil && errtype.Matches(a.err, end.err) {
 		return
 	}
-	if errors.Is(a.err, idempotent.ErrStore) || errors.Is(a.err, idempotent.ErrReplayUnavailable) {
+	if errors.As(a.err, new(*idempotent.StoreError)) || errors.As(a.err, new(*idempotent.ReplayUnavailableError)) {
 		for _, l := range lives {
 			if done := l.completion(); done != nil && done.by != a.by {
 				return // what stands is known to stand, but could not be fetched

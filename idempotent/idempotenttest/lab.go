@@ -11,6 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // invocation times of the scenarios: a deadline of 10 s and a margin of 2 s,
@@ -183,7 +184,7 @@ func (w *worker) wantReplay(want string) {
 // wantRefused sends another request and wants it refused.
 func (w *worker) wantRefused(want error) {
 	w.Helper()
-	if out, err := w.do(w.never()); !errors.Is(err, want) {
+	if out, err := w.do(w.never()); !errtype.Matches(err, want) {
 		w.Fatalf("a retry got %s, replayed: %t, and error %v; want %v", brief([]byte(out.Value)), out.Replayed, err, want)
 	}
 }
@@ -249,7 +250,7 @@ func (l *lab) must(err error) {
 // mustBe wants an error that matches.
 func (l *lab) mustBe(err, want error) {
 	l.Helper()
-	if !errors.Is(err, want) {
+	if !errtype.Matches(err, want) {
 		l.Fatalf("got error %v, want %v", err, want)
 	}
 }

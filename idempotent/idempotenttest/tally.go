@@ -52,7 +52,7 @@ func (n *tally) count(t *trial) {
 	for _, a := range t.history.answers {
 		n.replayed += one(a.outcome.Replayed)
 		n.refused += one(a.run == nil && !a.outcome.Replayed)
-		n.met += one(errors.Is(a.err, idempotent.ErrInProgress))
+		n.met += one(errors.As(a.err, new(*idempotent.InProgressError)))
 	}
 }
 

@@ -66,16 +66,16 @@ func (l *lab) getsOn() {
 		out, err := w.do(l.charge("ch_calm"))
 		_, final := errors.AsType[*idempotent.FinalError](err)
 		switch {
-		case err == nil, final, errors.Is(err, idempotent.ErrReplayUnavailable):
+		case err == nil, final, errors.As(err, new(*idempotent.ReplayUnavailableError)):
 			l.wantState(driver.StateCompleted)
 			again, errAgain := w.do(l.never())
 			if again.Value != out.Value || (err == nil) != (errAgain == nil) || err == nil && !again.Replayed {
 				l.Fatalf("a request got %+v and error %v, and the next one %+v and error %v", out, err, again, errAgain)
 			}
 			return
-		case errors.Is(err, idempotent.ErrInProgress):
+		case errors.As(err, new(*idempotent.InProgressError)):
 			l.endLease()
-		case errors.Is(err, idempotent.ErrUnresolved):
+		case errors.As(err, new(*idempotent.UnresolvedError)):
 			l.endLease()
 			if l.history.mayHaveRun(l.record().Owner) {
 				l.must(w.found("ch_found"))

@@ -22,6 +22,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/errtype"
 )
 
 // promise is what an operation of the storm declares.
@@ -324,15 +325,15 @@ func classOf(err error) string {
 		err   error
 		class string
 	}{
-		{idempotent.ErrInProgress, classInProgress},
-		{idempotent.ErrUnresolved, classUnresolved},
-		{idempotent.ErrNoTime, classNoTime},
-		{idempotent.ErrLeaseLost, classLost},
-		{idempotent.ErrReplayUnavailable, classUnavailable},
-		{idempotent.ErrMismatch, classMismatch},
-		{idempotent.ErrStore, classStore},
+		{new(idempotent.InProgressError), classInProgress},
+		{new(idempotent.UnresolvedError), classUnresolved},
+		{new(idempotent.NoTimeError), classNoTime},
+		{new(idempotent.LeaseLostError), classLost},
+		{new(idempotent.ReplayUnavailableError), classUnavailable},
+		{new(idempotent.MismatchError), classMismatch},
+		{new(idempotent.StoreError), classStore},
 	} {
-		if errors.Is(err, c.err) {
+		if errtype.Matches(err, c.err) {
 			return c.class
 		}
 	}

@@ -152,7 +152,7 @@ func (v *recovery) settle(ctx context.Context) error {
 			continue
 		}
 		switch err := guard.Resolve(ctx, r.ID, resolution(r, said)); {
-		case err == nil, errors.Is(err, idempotent.ErrInProgress), errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrNoRecord):
+		case err == nil, errors.As(err, new(*idempotent.InProgressError)), errors.As(err, new(*idempotent.SettledError)), errors.Is(err, idempotent.ErrNoRecord):
 		default:
 			return err
 		}

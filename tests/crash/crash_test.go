@@ -155,7 +155,7 @@ func (p policy) retry(ctx context.Context, g *idempotent.Guard, key idempotent.K
 			if err := pause(ctx, running.RetryAfter); err != nil {
 				return "", err
 			}
-		case errors.Is(err, idempotent.ErrUnresolved):
+		case errors.As(err, new(*idempotent.UnresolvedError)):
 			if _, err := idempotent.ReconcileDue(ctx, g, bank.resolve, func(o *idempotent.ReconcileOptions) {
 				o.Operations, o.Backoff, o.MaxBackoff = []string{key.Operation}, 10*time.Millisecond, 10*time.Millisecond
 				o.MaxAttempts = 1000
@@ -165,7 +165,7 @@ func (p policy) retry(ctx context.Context, g *idempotent.Guard, key idempotent.K
 			if err := pause(ctx, 20*time.Millisecond); err != nil {
 				return "", err
 			}
-		case errors.Is(err, idempotent.ErrStore), errors.Is(err, idempotent.ErrNoTime):
+		case errors.As(err, new(*idempotent.StoreError)), errors.As(err, new(*idempotent.NoTimeError)):
 			// Nothing was executed; a busy engine is a reason to come back.
 			if ctx.Err() != nil {
 				return "", err

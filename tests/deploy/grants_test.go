@@ -182,13 +182,13 @@ func walkHandler(t *testing.T, r *recorder) {
 		key := idempotent.Key{Operation: "grants", Scope: "test", ID: name + rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
 		for range 2 { // the second is a replay, a takeover or a refusal
 			_, err := idempotent.Do(t.Context(), g, key, work)
-			if errors.Is(err, idempotent.ErrStore) || errors.Is(err, idempotent.ErrReplayUnavailable) {
+			if errors.As(err, new(*idempotent.StoreError)) || errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
-		if _, err := idempotent.Do(t.Context(), g, key, work); !errors.Is(err, idempotent.ErrMismatch) {
-			t.Errorf("%s: got error %v, want ErrMismatch", name, err)
+		if _, err := idempotent.Do(t.Context(), g, key, work); !errors.As(err, new(*idempotent.MismatchError)) {
+			t.Errorf("%s: got error %v, want MismatchError", name, err)
 		}
 	}
 
@@ -197,8 +197,8 @@ func walkHandler(t *testing.T, r *recorder) {
 	key := idempotent.Key{Operation: "grants", Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
 	_, err := idempotent.Do(t.Context(), waits, key, func(ctx context.Context) (int, error) {
 		_, err := idempotent.Do(t.Context(), waits, key, func(context.Context) (int, error) { return 0, nil })
-		if !errors.Is(err, idempotent.ErrInProgress) {
-			t.Errorf("got error %v, want ErrInProgress", err)
+		if !errors.As(err, new(*idempotent.InProgressError)) {
+			t.Errorf("got error %v, want InProgressError", err)
 		}
 		return 1, nil
 	})
@@ -247,7 +247,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 		return len(settled) == len(unknown)
 	})
 	for id := range unknown { // as a webhook would
-		if err := g.Resolve(t.Context(), id, idempotent.Resolved("done")); errors.Is(err, idempotent.ErrStore) {
+		if err := g.Resolve(t.Context(), id, idempotent.Resolved("done")); errors.As(err, new(*idempotent.StoreError)) {
 			t.Error(err)
 		}
 	}

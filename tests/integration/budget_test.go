@@ -136,8 +136,8 @@ func TestBudgetInProgress(t *testing.T) {
 	}
 	_, err = idempotent.Do(t.Context(), outer, key, func(ctx context.Context) (int, error) {
 		_, err := idempotent.Do(ctx, inner, key, func(context.Context) (int, error) { return 0, nil })
-		if !errors.Is(err, idempotent.ErrInProgress) {
-			t.Errorf("got error %v, want ErrInProgress", err)
+		if !errors.As(err, new(*idempotent.InProgressError)) {
+			t.Errorf("got error %v, want InProgressError", err)
 		}
 		return 0, nil
 	})

@@ -167,7 +167,7 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 				}
 				// The domain's condition would fail as well: the lost lease counts.
 				err := dynamostore.Commit(ctx, "first", a.withdraw(1000))
-				if !errors.Is(err, idempotent.ErrSettled) || errors.Is(err, dynamostore.ErrCondition) {
+				if !errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, dynamostore.ErrCondition) {
 					t.Errorf("the late Commit returned %v", err)
 				}
 				return "", err

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/doctest"
+	"github.com/once-lambda/once/internal/errtype"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -119,7 +120,7 @@ func ran(c *customer) bool      { return c.err == nil && !c.out.Replayed && c.ou
 func replayed(c *customer) bool { return c.err == nil && c.out.Replayed && len(c.out.Value) > 0 }
 
 func endsWith(err error) func(*customer) bool {
-	return func(c *customer) bool { return errors.Is(c.err, err) }
+	return func(c *customer) bool { return errtype.Matches(c.err, err) }
 }
 
 var (
@@ -156,7 +157,7 @@ var prices = []struct {
 			return nil, nil
 		})
 		return took
-	}, endsWith(idempotent.ErrInProgress)},
+	}, endsWith(new(idempotent.InProgressError))},
 	{"each look of one that waits (`WaitFor`)", either, func(c *customer) (look cost) {
 		c.earlier(func(context.Context) ([]byte, error) {
 			c.through(c.guard(c.cashier, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
@@ -164,20 +165,20 @@ var prices = []struct {
 			return nil, nil
 		})
 		return look
-	}, endsWith(idempotent.ErrInProgress)},
+	}, endsWith(new(idempotent.InProgressError))},
 	{"refused: another request's key", either, func(c *customer) cost {
 		c.earlier(returns(small))
 		c.key.Fingerprint = idempotent.FingerprintBytes([]byte("another"))
 		return c.send(returns(small))
-	}, endsWith(idempotent.ErrMismatch)},
+	}, endsWith(new(idempotent.MismatchError))},
 	{"refused: outcome unknown", either, func(c *customer) cost {
 		c.earlier(fails(errSilent))
 		return c.send(returns(small))
-	}, endsWith(idempotent.ErrUnresolved)},
+	}, endsWith(new(idempotent.UnresolvedError))},
 	{"takeover of a retryable record", rerun, afterBusy, ran},
 	{"takeover of a retryable record", reconcile, afterBusy, ran},
 	{"takeover after an ended lease", rerun, afterCrash, ran},
-	{"ended lease marked unknown, and refused", reconcile, afterCrash, endsWith(idempotent.ErrUnresolved)},
+	{"ended lease marked unknown, and refused", reconcile, afterCrash, endsWith(new(idempotent.UnresolvedError))},
 	{"first request, result of 4 KB", rerun, func(c *customer) cost { return c.send(returns(inline)) }, ran},
 	{"replay of 4 KB", either, replayOf(inline), replayed},
 	{"first request, result of 300 KB", rerun, func(c *customer) cost { return c.send(returns(large)) }, ran},
@@ -220,7 +221,7 @@ var prices = []struct {
 	}, replayed},
 	{"and each that it asks about later", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
-	}, endsWith(idempotent.ErrUnresolved)},
+	}, endsWith(new(idempotent.UnresolvedError))},
 	{"and each whose lease has ended, resolved", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
 	}, replayed},

@@ -93,7 +93,7 @@ func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
 		w, k := newWorldwide(t, db, 2), newKey()
 		_, err := idempotent.Do(t.Context(), w.guards[0], k, func(context.Context) (string, error) {
 			w.replicate(0, 1)
-			if _, err := w.request(1, k); !errors.Is(err, idempotent.ErrInProgress) {
+			if _, err := w.request(1, k); !errors.As(err, new(*idempotent.InProgressError)) {
 				t.Errorf("while the first region runs it, the second says %v", err)
 			}
 			w.effects[k.ID]++

@@ -45,8 +45,8 @@ func TestMissingTable(t *testing.T) {
 				t.Errorf("got error %v, want one that names the table and CreateTable", err)
 			}
 		}
-		if !errors.Is(err, idempotent.ErrStore) {
-			t.Errorf("got error %v, want ErrStore", err)
+		if !errors.As(err, new(*idempotent.StoreError)) {
+			t.Errorf("got error %v, want StoreError", err)
 		}
 	})
 }

@@ -88,7 +88,7 @@ func TestFM02_EveryReplyLostOnTheWire(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		w := newWired(t, db, idempotenttest.On("", idempotenttest.LostReply))
 		_, err := w.faulty(2 * time.Second)
-		w.want(errors.Is(err, idempotent.ErrStore) && w.runs == 0, "A got error %v after %d runs, want ErrStore and none", err, w.runs)
+		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and none", err, w.runs)
 		// The release was applied, though its reply was lost as well.
 		out, err := w.retry()
 		w.want(err == nil && !out.Replayed && w.runs == 1, "B got %+v and error %v after %d runs, want it to run", out, err, w.runs)
@@ -117,10 +117,10 @@ func TestFM09_CompletionThrottled(t *testing.T) {
 		w.want(err == nil && out.Value == "ch_1" && !out.Stored, "A got %+v and error %v, want its result, not stored", out, err)
 		w.want(w.sent() >= 3, "%d requests: the completion was not tried again", w.sent())
 		_, err = w.retry()
-		w.want(errors.Is(err, idempotent.ErrInProgress), "B got error %v, want ErrInProgress", err)
+		w.want(errors.As(err, new(*idempotent.InProgressError)), "B got error %v, want InProgressError", err)
 		w.clock.Advance(time.Minute)
 		_, err = w.retry()
-		w.want(errors.Is(err, idempotent.ErrUnresolved) && w.runs == 1, "B got error %v after %d runs, want ErrUnresolved", err, w.runs)
+		w.want(errors.As(err, new(*idempotent.UnresolvedError)) && w.runs == 1, "B got error %v after %d runs, want UnresolvedError", err, w.runs)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestFM24_ThrottledForLongerThanTheTime(t *testing.T) {
 		start := time.Now()
 		_, err := w.faulty(timeout)
 		took := time.Since(start)
-		w.want(errors.Is(err, idempotent.ErrStore) && w.runs == 0, "A got error %v after %d runs, want ErrStore and none", err, w.runs)
+		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and none", err, w.runs)
 		w.want(w.sent() > 1, "the insert was not tried again")
 		w.want(took < timeout+500*time.Millisecond, "it took %s of %s", took, timeout)
 		out, err := w.retry()

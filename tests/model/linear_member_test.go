@@ -65,7 +65,7 @@ func (m *member) request() {
 	to := m.instant()
 
 	out := m.reply(reply.answer(e))
-	out.gaveUp = m.gaveUp || errors.Is(reply.err, idempotent.ErrStore)
+	out.gaveUp = m.gaveUp || errors.As(reply.err, new(*idempotent.StoreError))
 	if m.entered == nil {
 		out.marked = m.marked
 		m.note(m.claim, m.from, out, to)
@@ -131,7 +131,7 @@ func (m *member) giveEvidence() {
 	to := m.instant()
 	out := m.reply(resolved(err))
 	out.stale = m.stood.owner != about.Owner
-	out.gaveUp = errors.Is(err, idempotent.ErrStore)
+	out.gaveUp = errors.As(err, new(*idempotent.StoreError))
 	m.note(in, m.from, out, to)
 }
 

@@ -109,7 +109,7 @@ func (r reply) answer(e ending) model.Answer {
 		a.Outcome = model.Outcome{Kind: model.Result, Value: r.value.Value}
 	case r.err == e.raised:
 		a.Outcome = e.outcome()
-	case errors.Is(r.err, idempotent.ErrLeaseLost): // may hold the handler's error, so it comes first
+	case errors.As(r.err, new(*idempotent.LeaseLostError)): // may hold the handler's error, so it comes first
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):
 		a.Outcome = model.Outcome{Kind: model.Final, Value: final.Message}
@@ -117,11 +117,11 @@ func (r reply) answer(e ending) model.Answer {
 		a.Verdict, a.RetryAfter = model.Running, running.RetryAfter.Milliseconds()
 	case errors.As(r.err, &unresolved):
 		a.Verdict, a.RetryAfter = model.Unresolved, unresolved.RetryAfter.Milliseconds()
-	case errors.Is(r.err, idempotent.ErrMismatch):
+	case errors.As(r.err, new(*idempotent.MismatchError)):
 		a.Verdict = model.Mismatch
-	case errors.Is(r.err, idempotent.ErrNoTime):
+	case errors.As(r.err, new(*idempotent.NoTimeError)):
 		a.Verdict = model.NoTime
-	case errors.Is(r.err, idempotent.ErrStep) && idempotent.IsUnknown(r.err):
+	case errors.As(r.err, new(*idempotent.StepError)) && idempotent.IsUnknown(r.err):
 		a.Verdict = model.Forgotten
 	default:
 		a.Verdict = unforeseen(r.err)
@@ -160,9 +160,9 @@ func resolved(err error) model.Answer {
 		return model.Answer{Verdict: model.Done}
 	case errors.As(err, &running):
 		return model.Answer{Verdict: model.Running, RetryAfter: running.RetryAfter.Milliseconds()}
-	case errors.Is(err, idempotent.ErrSettled):
+	case errors.As(err, new(*idempotent.SettledError)):
 		return model.Answer{Verdict: model.Settled}
-	case errors.Is(err, idempotent.ErrStaleEvidence):
+	case errors.As(err, new(*idempotent.StaleEvidenceError)):
 		return model.Answer{Verdict: model.Stale}
 	case errors.Is(err, idempotent.ErrNoRecord):
 		return model.Answer{Verdict: model.Gone}

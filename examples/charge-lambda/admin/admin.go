@@ -90,11 +90,11 @@ func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err erro
 		problem(w, http.StatusNotFound, "No request with this Idempotency-Key is on record, or it has expired. Nothing was changed.", 0)
 	case errors.As(err, &running):
 		problem(w, http.StatusConflict, "The request may still be running. Nothing was changed. Repeat this later.", running.RetryAfter)
-	case errors.Is(err, idempotent.ErrStaleEvidence):
+	case errors.As(err, new(*idempotent.StaleEvidenceError)):
 		problem(w, http.StatusConflict, "Another attempt began while the provider was asked. Nothing was changed. Repeat this.", time.Second)
 	case errors.As(err, &settled):
 		problem(w, http.StatusConflict, fmt.Sprintf("The record is %s with another outcome than the provider's ledger speaks of. Nothing was changed, and clients get that outcome.", settled.State), 0)
-	case errors.Is(err, idempotent.ErrStore):
+	case errors.As(err, new(*idempotent.StoreError)):
 		h.log(id, err)
 		problem(w, http.StatusServiceUnavailable, "The store cannot be used at the moment. Repeat this later; doing it twice is harmless.", time.Second)
 	default:

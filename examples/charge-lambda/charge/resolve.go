@@ -33,11 +33,11 @@ func RecordIDOf(key string) idempotent.RecordID {
 // Resolve asks the provider what became of the record's call and settles the
 // record by the answer: it returns what it did. Doing it again is no error.
 //
-// The error is [idempotent.ErrNoRecord], [idempotent.ErrInProgress] while the
-// charge may still be under way, [idempotent.ErrStaleEvidence] if another attempt
-// began while the provider was asked, [idempotent.ErrSettled] where the record has
+// The error is [idempotent.ErrNoRecord], [idempotent.InProgressError] while the
+// charge may still be under way, [idempotent.StaleEvidenceError] if another attempt
+// began while the provider was asked, [idempotent.SettledError] where the record has
 // an outcome that the provider's ledger does not speak of, such as a declined
-// card, [idempotent.ErrStore], or the provider's. In all of them nothing was
+// card, [idempotent.StoreError], or the provider's. In all of them nothing was
 // changed that is known.
 func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolution string, err error) {
 	now := r.Now

@@ -68,8 +68,8 @@ func TestResolveWhileRunning(t *testing.T) {
 	first := make(chan reply)
 	go func() { first <- w.post(key, slow) }()
 	<-w.booked
-	if got, err := w.resolve(key); !errors.Is(err, idempotent.ErrInProgress) {
-		t.Fatalf("got %q, %v, want ErrInProgress", got, err)
+	if got, err := w.resolve(key); !errors.As(err, new(*idempotent.InProgressError)) {
+		t.Fatalf("got %q, %v, want InProgressError", got, err)
 	}
 	close(w.release)
 	answer := <-first
@@ -100,8 +100,8 @@ func TestResolveAnotherAttempt(t *testing.T) {
 			t.Error(met, err)
 		}
 	}
-	if got, err := w.resolve(key); !errors.Is(err, idempotent.ErrStaleEvidence) {
-		t.Errorf("got %q, %v, want ErrStaleEvidence", got, err)
+	if got, err := w.resolve(key); !errors.As(err, new(*idempotent.StaleEvidenceError)) {
+		t.Errorf("got %q, %v, want StaleEvidenceError", got, err)
 	}
 	if r, err := w.store.Get(t.Context(), charge.RecordIDOf(key)); err != nil || r.State != driver.StateInProgress {
 		t.Errorf("the record is %v, %v", r, err)
@@ -115,8 +115,8 @@ func TestResolveSettled(t *testing.T) {
 	first := w.post(key, declined)
 	w.want(first, http.StatusPaymentRequired)
 	w.clock.Advance(2 * time.Minute)
-	if _, err := w.resolve(key); !errors.Is(err, idempotent.ErrSettled) {
-		t.Errorf("got %v, want ErrSettled", err)
+	if _, err := w.resolve(key); !errors.As(err, new(*idempotent.SettledError)) {
+		t.Errorf("got %v, want SettledError", err)
 	}
 	w.clock.Advance(-2 * time.Minute) // where the gateway's deadlines are
 	w.wantReplay(w.post(key, declined), first)

@@ -64,7 +64,7 @@ func (h *Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err = h.Guard.Resolve(r.Context(), id, lambdahttp.Resolved(created(charge)))
 	running := (*idempotent.InProgressError)(nil)
 	switch {
-	case err == nil, errors.Is(err, idempotent.ErrSettled), errors.Is(err, idempotent.ErrNoRecord):
+	case err == nil, errors.As(err, new(*idempotent.SettledError)), errors.Is(err, idempotent.ErrNoRecord):
 		w.WriteHeader(http.StatusNoContent)
 	case errors.As(err, &running):
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(running.RetryAfter.Seconds()))))

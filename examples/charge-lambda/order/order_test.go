@@ -108,7 +108,7 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.bank.after = nil
-	if _, err := w.send(t, h); !errors.Is(err, idempotent.ErrUnresolved) {
+	if _, err := w.send(t, h); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Fatalf("a retry got %v", err)
 	}
 	w.clock.Advance(time.Minute)
@@ -230,7 +230,7 @@ func TestForeignOrder(t *testing.T) {
 	if _, err := w.send(t, h); !errors.As(err, &unknown) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := w.send(t, h); !errors.Is(err, idempotent.ErrUnresolved) {
+	if _, err := w.send(t, h); !errors.As(err, new(*idempotent.UnresolvedError)) {
 		t.Errorf("a retry got %v", err)
 	}
 }

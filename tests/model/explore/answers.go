@@ -24,7 +24,7 @@ func durableReplay(w *world) string {
 	}
 	// Who was refused before it ran may come again; everybody else is told what
 	// had been told when it came, and what it met at last.
-	if a.requests() && !errors.Is(a.err, idempotent.ErrStore) && !errors.Is(a.err, idempotent.ErrNoTime) {
+	if a.requests() && !errors.As(a.err, new(*idempotent.StoreError)) && !errors.As(a.err, new(*idempotent.NoTimeError)) {
 		stands := a.promised
 		if met := a.reply.record; met != nil && met.State == driver.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
@@ -63,7 +63,7 @@ func fingerprint(w *world) string {
 		return fmt.Sprintf("%s was told %q, the outcome of another request", a.name, a.value)
 	}
 	if met := a.reply.record; met != nil && met.Fingerprint != a.fingerprint() &&
-		(a.err == nil || errors.Is(a.err, idempotent.ErrInProgress) || errors.Is(a.err, idempotent.ErrUnresolved)) {
+		(a.err == nil || errors.As(a.err, new(*idempotent.InProgressError)) || errors.As(a.err, new(*idempotent.UnresolvedError))) {
 		return fmt.Sprintf("%s met the record of another request and was told %v", a.name, a.err)
 	}
 	return ""
@@ -85,15 +85,15 @@ func trueAnswers(w *world) string {
 		return fmt.Sprintf("%s was told %q as its own", a.name, a.value)
 	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
 		return fmt.Sprintf("%s was told %q as its own, and the record is another's", a.name, a.value)
-	case errors.Is(a.err, idempotent.ErrLeaseLost) && w.stepped():
+	case errors.As(a.err, new(*idempotent.LeaseLostError)) && w.stepped():
 		// Work in a record that somebody has judged does not go on: a step of it is
 		// refused, also if nobody took it over.
 		if r := w.record; r != nil && r.Owner == a.owner && r.State == driver.StateInProgress {
 			return fmt.Sprintf("%s lost its lease, and nobody has touched its record", a.name)
 		}
-	case errors.Is(a.err, idempotent.ErrLeaseLost) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
+	case errors.As(a.err, new(*idempotent.LeaseLostError)) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)
-	case errors.Is(a.err, idempotent.ErrInProgress) && w.record != nil && w.record.Owner == a.owner && w.names[w.record.Version].actor == a.index:
+	case errors.As(a.err, new(*idempotent.InProgressError)) && w.record != nil && w.record.Owner == a.owner && w.names[w.record.Version].actor == a.index:
 		return fmt.Sprintf("%s was refused because of its own record", a.name)
 	}
 	return ""

@@ -163,11 +163,11 @@ func (w *world) answer(a *actor) {
 	switch {
 	case a.role == neighbour && a.entered:
 		w.facts |= factNeighbour
-	case errors.Is(a.err, idempotent.ErrNoTime):
+	case errors.As(a.err, new(*idempotent.NoTimeError)):
 		w.facts |= factNoTime
-	case a.testifies() && errors.Is(a.err, idempotent.ErrInProgress):
+	case a.testifies() && errors.As(a.err, new(*idempotent.InProgressError)):
 		w.facts |= factTooEarly
-	case errors.Is(a.err, idempotent.ErrStaleEvidence):
+	case errors.As(a.err, new(*idempotent.StaleEvidenceError)):
 		w.facts |= factStale
 	case a.role == witness && a.err == nil:
 		w.facts |= factStepProven
@@ -176,7 +176,7 @@ func (w *world) answer(a *actor) {
 				w.facts |= factStepProvenAtWork
 			}
 		}
-	case errors.Is(a.err, idempotent.ErrSettled):
+	case errors.As(a.err, new(*idempotent.SettledError)):
 		w.facts |= factSettled
 	}
 }

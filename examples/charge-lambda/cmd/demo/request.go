@@ -73,9 +73,9 @@ func (r *reply) tell(err error) {
 	switch {
 	case errors.As(err, &running):
 		r.Again, r.RetryAfter = true, running.RetryAfter
-	case errors.Is(err, idempotent.ErrUnresolved):
+	case errors.As(err, new(*idempotent.UnresolvedError)):
 		r.Again, r.Unresolved = true, true
-	case errors.Is(err, idempotent.ErrStore), errors.Is(err, idempotent.ErrNoTime), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(*idempotent.StoreError)), errors.As(err, new(*idempotent.NoTimeError)), errors.Is(err, context.DeadlineExceeded):
 		r.Again = true // a busy machine
 	}
 }
