@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -80,7 +79,7 @@ func TestStepWithoutATime(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
 	r := record(1, time.Time{})
-	r.Steps = []driver.StepRecord{{Name: "a", Mode: idempotent.AtMostOnce, Attempt: 1}}
+	r.Steps = []driver.StepRecord{{Name: "a", Mode: driver.AtMostOnce, Attempt: 1}}
 	insert(t, s, r)
 	got, err := s.Get(t.Context(), r.ID)
 	if err != nil || len(got.Steps) != 1 || !got.Steps[0].At.IsZero() {

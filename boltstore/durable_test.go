@@ -12,7 +12,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/once-lambda/once/boltstore"
-	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // A new file is entered into its directory, durably, before anything is written
@@ -70,7 +70,7 @@ func TestTransactionErrors(t *testing.T) {
 	}
 	wantError(t, boltstore.Explain(s, berrors.ErrDatabaseNotOpen), path, "the store is closed")
 	wantError(t, boltstore.Explain(s, syscall.EIO), path, "input/output error")
-	if err := boltstore.Explain(s, berrors.ErrValueTooLarge); !errors.Is(err, idempotent.ErrTooLarge) {
+	if err := boltstore.Explain(s, berrors.ErrValueTooLarge); !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // bothWays runs f for the writing and for the reading of a result of 16 chunks.
@@ -164,7 +165,7 @@ func TestBatch_NothingDoneInTime(t *testing.T) {
 				if err == nil || ctx.Err() != nil || !strings.HasPrefix(err.Error(), "dynamostore: "+operation+" on table") {
 					t.Errorf("got %v with context %v, want an error before the deadline", err, ctx.Err())
 				}
-				if errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, idempotent.ErrTooLarge) {
+				if errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge) {
 					t.Errorf("%v claims to know", err)
 				}
 				if took >= budget || took < budget-500*time.Millisecond {

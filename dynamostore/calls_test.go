@@ -214,7 +214,7 @@ func TestErrors(t *testing.T) {
 					if !errors.Is(err, tt.err) {
 						t.Fatalf("%v does not wrap its cause", err)
 					}
-					if errors.Is(err, idempotent.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
+					if errors.Is(err, driver.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
 						t.Errorf("%v claims that nothing was written", err)
 					}
 					for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -247,10 +247,10 @@ func TestTooLarge_SaidByDynamoDB(t *testing.T) {
 		fake := newFake()
 		fake.refuse = func(string, int) error { return validation(message) }
 		s := newStore(t, fake)
-		if _, err := s.Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+		if _, err := s.Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, driver.ErrTooLarge) {
 			t.Errorf("%q became %v, want ErrTooLarge", message, err)
 		}
-		if _, err := s.PutChunks(t.Context(), "charge#key", newVersion(), []byte("result"), at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+		if _, err := s.PutChunks(t.Context(), "charge#key", newVersion(), []byte("result"), at(0)); !errors.Is(err, driver.ErrTooLarge) {
 			t.Errorf("%q became %v, want ErrTooLarge", message, err)
 		}
 	}
@@ -270,10 +270,10 @@ func TestTooLarge_AtTheBoundary(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	r.Result = append(r.Result, 0)
-	if _, err := s.Insert(t.Context(), r, at(0)); !errors.Is(err, idempotent.ErrTooLarge) {
+	if _, err := s.Insert(t.Context(), r, at(0)); !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("Insert: %v, want ErrTooLarge", err)
 	}
-	if _, err := s.Replace(t.Context(), r, r.Version); !errors.Is(err, idempotent.ErrTooLarge) {
+	if _, err := s.Replace(t.Context(), r, r.Version); !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("Replace: %v, want ErrTooLarge", err)
 	}
 	if n := fake.count("PutItem"); n != 1 {

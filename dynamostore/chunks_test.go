@@ -105,7 +105,7 @@ func TestChunks_TooLarge(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	count, err := newStore(t, fake).PutChunks(t.Context(), "charge#key", newVersion(), make([]byte, 64<<20+1), chunksExpire)
-	if count != 0 || !errors.Is(err, idempotent.ErrTooLarge) {
+	if count != 0 || !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("got %d, %v, want ErrTooLarge", count, err)
 	}
 	if fake.count("BatchWriteItem") != 0 {

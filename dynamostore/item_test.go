@@ -54,7 +54,7 @@ func TestItem_EveryAttribute(t *testing.T) {
 	}
 	r.Fingerprint = idempotent.Fingerprint{1, 0xff}
 	r.Steps = []driver.StepRecord{
-		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(500), By: driver.StepByTransaction, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(500), By: driver.StepByTransaction, Shape: "f00d", Encoding: "json", Result: []byte("1")},
 		{Name: "inform", Attempt: 3},
 	}
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -15,7 +14,7 @@ import (
 func stepped() driver.Record {
 	r := someRecord()
 	r.Steps = []driver.StepRecord{
-		{Name: "charge", Finished: true, Mode: idempotent.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
 		{Name: "inform", Attempt: 3},
 	}
 	return r
@@ -49,7 +48,7 @@ func TestSteps_Refused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*driver.StepRecord){
 		"no name":                      func(s *driver.StepRecord) { s.Name = "" },
-		"a mode that does not exist":   func(s *driver.StepRecord) { s.Mode = idempotent.AtMostOnce + 1 },
+		"a mode that does not exist":   func(s *driver.StepRecord) { s.Mode = driver.AtMostOnce + 1 },
 		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
 		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
 		"a source that does not exist": func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },

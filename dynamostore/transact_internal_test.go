@@ -40,7 +40,7 @@ func TestTransactInput_Size(t *testing.T) {
 	}
 	large := r
 	large.Ref = strings.Repeat("x", maxItem)
-	if _, err := s.transactInput(&large, driver.Version{}, nil); !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, idempotent.ErrTooLarge) {
+	if _, err := s.transactInput(&large, driver.Version{}, nil); !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, driver.ErrTooLarge) {
 		t.Errorf("a large record: %v", err)
 	}
 	odd := r

@@ -191,7 +191,7 @@ func TestTransact_Refusals(t *testing.T) {
 				if !errors.Is(got, idempotent.ErrNotApplied) || errors.Is(got, dynamostore.ErrCondition) || !errors.Is(got, c.err) {
 					t.Errorf("got %v, want ErrNotApplied, not ErrCondition, and the cause", got)
 				}
-				if tooLarge := name == "the record is too large"; errors.Is(got, idempotent.ErrTooLarge) != tooLarge {
+				if tooLarge := name == "the record is too large"; errors.Is(got, driver.ErrTooLarge) != tooLarge {
 					t.Errorf("it matches ErrTooLarge: %v", !tooLarge)
 				}
 				if !strings.Contains(got.Error(), c.says) || !strings.HasPrefix(got.Error(), "dynamostore: nothing was written: ") {

@@ -42,19 +42,6 @@ const (
 	Rerun = driver.Rerun
 )
 
-// StepMode says how often a step may run.
-type StepMode = driver.StepMode
-
-const (
-	// AtLeastOnce runs the step again after an interruption, with the same
-	// downstream key. One write, after the effect. The default.
-	AtLeastOnce = driver.AtLeastOnce
-	// AtMostOnce never runs the step again: interrupted, or ended by any error
-	// but [NotExecuted], it makes the record unknown. One write before the
-	// effect and one after it.
-	AtMostOnce = driver.AtMostOnce
-)
-
 // Transaction writes next in place of the record whose Version is was, and with
 // it, all or nothing, writes of the caller's. See [driver.Transaction].
 type Transaction = driver.Transaction
@@ -66,7 +53,4 @@ var (
 	// ErrNotApplied: a transaction was refused as a whole, so nothing was
 	// written. A [Transaction] returns an error that matches it.
 	ErrNotApplied = driver.ErrNotApplied
-	// ErrTooLarge: a store cannot hold a record of that size. Nothing was
-	// written. The guard then stores the outcome without its result.
-	ErrTooLarge = driver.ErrTooLarge
 )

@@ -191,14 +191,6 @@ func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 	}
 }
 
-// F70: retention is the sum of what it is for.
-func TestRetentionOf(t *testing.T) {
-	t.Parallel()
-	if got := idempotent.RetentionOf(24*time.Hour, 6*time.Hour, 18*time.Hour); got != 48*time.Hour {
-		t.Errorf("got %s, want 48h", got)
-	}
-}
-
 // noise returns bytes that do not compress.
 func noise(n int) string {
 	b := make([]byte, n)

@@ -134,11 +134,11 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		}
 		met, err := write(ctx, next, current.Version)
 		switch {
-		case errors.Is(err, ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
+		case errors.Is(err, driver.ErrTooLarge) && !c.whole && next.State == driver.StateCompleted && out.encoding != driver.EncodingOmitted:
 			c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), &next, err)
 			out = out.omitted(err)
 			continue
-		case errors.Is(err, ErrTooLarge), errors.Is(err, ErrNotApplied):
+		case errors.Is(err, driver.ErrTooLarge), errors.Is(err, ErrNotApplied):
 			return changed{end: endRefused, record: current, out: out, err: err}
 		case errors.Is(err, ErrNoRecord): // an outcome creates no record
 			return changed{end: endLost, record: &next, out: out, err: err}

@@ -16,7 +16,7 @@ import (
 type stepRun struct {
 	execution *Execution
 	name      string
-	mode      StepMode
+	mode      driver.StepMode
 	shape     string             // of the result's type
 	before    *driver.StepRecord // what an earlier run left
 	// foreign: the effect is at a provider, which knows the step by its downstream
@@ -34,11 +34,11 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, f
 	if err := e.checkStep(ctx, name, o, result); err != nil {
 		return nil, nil, err
 	}
-	s = &stepRun{execution: e, name: name, mode: o.Mode, shape: shapeOf(result), foreign: foreign}
+	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
 	if recorded, err = e.enterStep(s); err != nil || recorded != nil {
 		return nil, recorded, err
 	}
-	if o.Mode == AtMostOnce {
+	if o.AtMostOnce {
 		ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 		defer cancel()
 		e.writing.Lock()
@@ -61,9 +61,6 @@ func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, r
 	}
 	if !declares(e.attempt.opts.Steps, name) {
 		return &StepError{Step: name, Problem: "is not declared in Options.Steps"}
-	}
-	if o.Mode > driver.AtMostOnce {
-		return &StepError{Step: name, Problem: "has a mode that is neither AtLeastOnce nor AtMostOnce"}
 	}
 	if err := checkResult(result); err != nil {
 		return &StepError{Step: name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
@@ -106,7 +103,7 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
 		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("has a recorded result of another shape than %T; give the changed step a new name, or resolve the record", v)}
 	}
-	if err := DecodeStep(recorded, v); err != nil {
+	if err := decodeStep(recorded, v); err != nil {
 		return err
 	}
 	e.observeStep(ctx, event.StepReplayed, recorded.Name)
@@ -200,7 +197,7 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 		return nil, err
 	}
 	recorded, err = e.writeSteps(ctx, done.Name, transaction)
-	tooLarge := errors.Is(err, ErrTooLarge)
+	tooLarge := errors.Is(err, driver.ErrTooLarge)
 	if err != nil && (transaction != nil || tooLarge) {
 		e.mu.Lock()
 		defer e.mu.Unlock()

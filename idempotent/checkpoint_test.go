@@ -290,7 +290,7 @@ func TestStepTooLargeForTheStore(t *testing.T) {
 	s, key := watch(), newKey()
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		if len(finished(r.Steps)) > 0 {
-			return nil, idempotent.ErrTooLarge
+			return nil, driver.ErrTooLarge
 		}
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)
 	}
@@ -457,11 +457,6 @@ func TestStepLimits(t *testing.T) {
 	if v, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, value("x")) }, resume(name)); v != "x" || err != nil {
 		t.Errorf("a name of 64 characters: %q, %v", v, err)
 	}
-	if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) {
-		return idempotent.Step(ctx, "a", never[string], func(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce + 1 })
-	}); !errors.As(err, new(*idempotent.StepError)) {
-		t.Errorf("a mode that does not exist: %v", err)
-	}
 	for _, name := range []string{"x/a", "/a"} {
 		if _, err := s.do(t, newKey(), func(ctx context.Context) (string, error) { return idempotent.Step(ctx, name, never[string]) }); !errors.As(err, new(*idempotent.StepError)) {
 			t.Errorf("%s, which was not declared: %v", name, err)
@@ -471,29 +466,16 @@ func TestStepLimits(t *testing.T) {
 
 func TestStepModes(t *testing.T) {
 	t.Parallel()
-	for mode, code := range map[idempotent.StepMode]string{idempotent.AtLeastOnce: "L", idempotent.AtMostOnce: "M"} {
+	for mode, code := range map[driver.StepMode]string{driver.AtLeastOnce: "L", driver.AtMostOnce: "M"} {
 		if got, err := driver.ParseStepMode(code); mode.Code() != code || got != mode || err != nil {
 			t.Errorf("%d: code %q, and back %d, %v", mode, mode.Code(), got, err)
 		}
 	}
-	if got := (idempotent.AtMostOnce + 1).Code(); got != "?" {
+	if got := (driver.AtMostOnce + 1).Code(); got != "?" {
 		t.Errorf("an unknown mode has the code %q", got)
 	}
 	if _, err := driver.ParseStepMode("?"); err == nil {
 		t.Error("an unknown code is a mode")
-	}
-}
-
-func TestStepRecordDecode(t *testing.T) {
-	t.Parallel()
-	var v string
-	for says, s := range map[string]driver.StepRecord{
-		"has not finished": {Name: "a", Encoding: "json", Result: []byte(`"x"`)},
-		"does not decode":  {Name: "a", Finished: true, Encoding: "protobuf", Result: []byte(`"x"`)},
-	} {
-		if err := idempotent.DecodeStep(s, &v); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), says) || v != "" {
-			t.Errorf("got %q, %v; want %q", v, err, says)
-		}
 	}
 }
 

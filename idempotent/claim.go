@@ -142,7 +142,7 @@ func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Tim
 // released with one write; failing that the record ages.
 func (a *attempt) giveUp(ctx context.Context, err error) error {
 	a.observe(ctx, event.StoreError, &a.mine, err)
-	if !errors.Is(err, ErrTooLarge) {
+	if !errors.Is(err, driver.ErrTooLarge) {
 		a.release(ctx, driver.ReasonReleased, nil)
 	}
 	return err

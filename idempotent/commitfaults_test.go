@@ -46,8 +46,8 @@ func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transacti
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
-	r, events, said := committing(t, fails(idempotent.ErrTooLarge))
-	if said != idempotent.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, event.StoreError) {
+	r, events, said := committing(t, fails(driver.ErrTooLarge))
+	if said != driver.ErrTooLarge || r.State != driver.StateUnknown || slices.Contains(events, event.StoreError) {
 		t.Errorf("too large: %v, the record is %s, events %s", said, r.State, events)
 	}
 	// The record is gone.
@@ -211,7 +211,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 		err   error
 	}{
 		"refused":         {"x", errRefused},
-		"too large":       {"x", idempotent.ErrTooLarge},
+		"too large":       {"x", driver.ErrTooLarge},
 		"not to be sent":  {string(make([]byte, 10)), fmt.Errorf("%w: too many items", idempotent.ErrNotApplied)},
 		"does not encode": {math.NaN(), nil},
 	} {

@@ -43,7 +43,7 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		// recorded is the result.
 		value.SetZero()
 		e.observeStep(ctx, event.StepDone, name)
-		return DecodeStep(*recorded, v)
+		return decodeStep(*recorded, v)
 	case !errors.As(err, new(*StoreError)):
 		e.leave(s)
 		return err

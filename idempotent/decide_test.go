@@ -27,9 +27,9 @@ var (
 	ownerB     = driver.Owner{2}
 	allStates  = []driver.State{driver.StateInProgress, driver.StateCompleted, driver.StateRetryable, driver.StateUnknown}
 	recoveries = []Recovery{Reconcile, Resume, Rerun}
-	doneStep   = []driver.StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}}
-	begunStep  = []driver.StepRecord{{Name: "a", Mode: AtLeastOnce}}
-	cutStep    = []driver.StepRecord{{Name: "a", Finished: true, Mode: AtMostOnce}, {Name: "b", Mode: AtMostOnce}}
+	doneStep   = []driver.StepRecord{{Name: "a", Finished: true, Mode: driver.AtMostOnce}}
+	begunStep  = []driver.StepRecord{{Name: "a", Mode: driver.AtLeastOnce}}
+	cutStep    = []driver.StepRecord{{Name: "a", Finished: true, Mode: driver.AtMostOnce}, {Name: "b", Mode: driver.AtMostOnce}}
 )
 
 // decisions are the rows of the decision table: what a request meets, in
@@ -170,7 +170,7 @@ func TestDecideLate_AgreesAboutEverything(t *testing.T) {
 		}{
 			{"equal", func(*driver.Record) {}, lateAgreed},
 			{"a step more", func(r *driver.Record) {
-				r.Steps = append(slices.Clone(doneStep), driver.StepRecord{Name: "ship", Mode: AtMostOnce})
+				r.Steps = append(slices.Clone(doneStep), driver.StepRecord{Name: "ship", Mode: driver.AtMostOnce})
 			}, lateWrite},
 			{"a step less", func(r *driver.Record) { r.Steps = nil }, lateWrite},
 			{"a step not finished", func(r *driver.Record) { r.Steps = begunStep }, lateWrite},

@@ -145,7 +145,7 @@ func TestHandlerContext(t *testing.T) {
 		if !ok || e.RecordID() != key.RecordID() || e.Attempt() != 1 {
 			t.Errorf("got execution %+v, %v", e, ok)
 		}
-		if got := idempotent.DownstreamKey(ctx); got != idempotent.DownstreamKeyFor(key.RecordID()) || !strings.HasPrefix(got, "once-") || len(got) != 48 {
+		if got := idempotent.DownstreamKey(ctx); got != key.RecordID().DownstreamKey() || !strings.HasPrefix(got, "once-") || len(got) != 48 {
 			t.Errorf("got downstream key %q", got)
 		}
 		return 0, nil
@@ -156,7 +156,7 @@ func TestHandlerContext(t *testing.T) {
 	if one, two := idempotent.DownstreamKey(ctx), idempotent.DownstreamKey(ctx); one == two || one == "" {
 		t.Error("outside an execution two downstream keys are equal")
 	}
-	if idempotent.DownstreamKeyFor(key.RecordID()) == idempotent.DownstreamKeyFor(newKey().RecordID()) {
+	if key.RecordID().DownstreamKey() == newKey().RecordID().DownstreamKey() {
 		t.Error("two records share a downstream key")
 	}
 }
@@ -460,7 +460,7 @@ func (s *scripted) Replace(ctx context.Context, r driver.Record, was driver.Vers
 		return s.standing.Clone(), nil
 	}
 	if s.limit > 0 && len(r.Result) > s.limit {
-		return nil, fmt.Errorf("scripted: %w", idempotent.ErrTooLarge)
+		return nil, fmt.Errorf("scripted: %w", driver.ErrTooLarge)
 	}
 	return s.Store.Replace(ctx, r, was)
 }
@@ -537,7 +537,7 @@ func TestStoreErrors(t *testing.T) {
 		op       driver.Op
 	}{
 		"insert":           {scripted{insertErr: down}, nil, "insert"},
-		"insert too large": {scripted{insertErr: idempotent.ErrTooLarge}, nil, "insert"},
+		"insert too large": {scripted{insertErr: driver.ErrTooLarge}, nil, "insert"},
 		"takeover":         {scripted{replaceErr: down}, &retryable, "replace"},
 		"mark unknown":     {scripted{replaceErr: down}, &ended, "replace"},
 	} {
@@ -557,7 +557,7 @@ func TestStoreErrors(t *testing.T) {
 			return 0, nil
 		})
 		var failed *idempotent.StoreError
-		if row.script.insertErr != nil && errors.Is(row.script.insertErr, idempotent.ErrTooLarge) && s.writes != 1 {
+		if row.script.insertErr != nil && errors.Is(row.script.insertErr, driver.ErrTooLarge) && s.writes != 1 {
 			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
 		}
 		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 )
 
@@ -21,31 +20,13 @@ func DownstreamKey(ctx context.Context) string {
 	switch at := ctx.Value(executionKey{}).(type) {
 	case *Execution:
 		if at != nil {
-			return DownstreamKeyFor(at.id)
+			return at.id.DownstreamKey()
 		}
 	case *stepRun:
-		return StepKeyFor(at.execution.id, at.name)
+		return at.execution.id.StepKey(at.name)
 	}
 	warnOutside(ctx, "DownstreamKey")
 	return "once-" + rand.Text()
-}
-
-// DownstreamKeyFor returns the key that [DownstreamKey] gives the handler of
-// record id: with it a resolver asks the provider what became of the call.
-func DownstreamKeyFor(id RecordID) string {
-	return downstreamKey("downstream\x00" + string(id))
-}
-
-// StepKeyFor returns the key that [DownstreamKey] gives inside the step of that
-// name.
-func StepKeyFor(id RecordID, step string) string {
-	// Neither part holds a NUL.
-	return downstreamKey("step\x00" + string(id) + "\x00" + step)
-}
-
-func downstreamKey(of string) string {
-	sum := sha256.Sum256([]byte(of))
-	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // AsUUID returns the UUID that stands for a downstream key, for a provider that

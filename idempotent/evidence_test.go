@@ -254,9 +254,9 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	w.dies(t, declare, func(context.Context) {})
 	var token string
 	asked := 0
-	resolve := func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+	resolve := func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		asked++
-		token = r.Token()
+		token = r.Token
 		return idempotent.Later(0), nil
 	}
 	for range 3 { // for days

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -31,7 +30,7 @@ func ExampleStep() {
 		}
 		_, err = idempotent.Step(ctx, "label", func(ctx context.Context) (string, error) {
 			return printer.Print(r.OrderID)
-		}, func(o *idempotent.StepOptions) { o.Mode = idempotent.AtLeastOnce })
+		})
 		return Resp{ChargeID: charge}, err
 	}
 
@@ -55,12 +54,12 @@ func ExampleStep() {
 // whose handlers were never heard of again.
 func ExampleReconciler() {
 	provider := books{}
-	resolvers := idempotent.Resolvers{
-		"charge": func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-			id, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
+	resolvers := map[string]idempotent.ResolveFunc{
+		"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			id, err := provider.Find(ctx, r.ID.DownstreamKey())
 			switch {
 			case errors.Is(err, errNoSuchCharge): // and none can come any more: the worker is dead
-				return idempotent.ProvenNotExecuted(r.Token()), nil
+				return idempotent.ProvenNotExecuted(r.Token), nil
 			case err != nil:
 				return idempotent.Later(5 * time.Minute), nil
 			}
@@ -139,7 +138,7 @@ func ExampleGuard_Resolve_webhook() {
 // Some providers take a UUID and nothing else.
 func ExampleAsUUID() {
 	id := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID()
-	fmt.Println(idempotent.AsUUID(idempotent.StepKeyFor(id, "charge")))
+	fmt.Println(idempotent.AsUUID(id.StepKey("charge")))
 	// Output: 22fb0280-52be-4997-b846-1917f5d6ded3
 }
 

@@ -313,14 +313,14 @@ func (tr *trial) verdict() string {
 // modes are the ways in which a handler has its effect.
 var modes = map[string]func(*trial) func(context.Context) (string, error){
 	"no step":         func(tr *trial) func(context.Context) (string, error) { return tr.charge },
-	"at least once":   func(tr *trial) func(context.Context) (string, error) { return tr.step(idempotent.AtLeastOnce) },
-	"at most once":    func(tr *trial) func(context.Context) (string, error) { return tr.step(idempotent.AtMostOnce) },
+	"at least once":   func(tr *trial) func(context.Context) (string, error) { return tr.step(driver.AtLeastOnce) },
+	"at most once":    func(tr *trial) func(context.Context) (string, error) { return tr.step(driver.AtMostOnce) },
 	"in a CommitStep": func(tr *trial) func(context.Context) (string, error) { return tr.commitStep },
 }
 
-func (tr *trial) step(mode idempotent.StepMode) func(context.Context) (string, error) {
+func (tr *trial) step(mode driver.StepMode) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		return idempotent.Step(ctx, "charge", tr.charge, func(o *idempotent.StepOptions) { o.Mode = mode })
+		return idempotent.Step(ctx, "charge", tr.charge, func(o *idempotent.StepOptions) { o.AtMostOnce = mode == driver.AtMostOnce })
 	}
 }
 
@@ -332,22 +332,22 @@ func (tr *trial) commitStep(ctx context.Context) (string, error) {
 // provider's ledger when every process that could still have an effect is dead.
 var evidence = map[string]func(*trial) idempotent.ResolveFunc{
 	"about the whole": func(tr *trial) idempotent.ResolveFunc {
-		return func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+		return func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 			switch {
 			case tr.rows > 0:
 				return idempotent.Resolved("row"), nil
 			case tr.effects > 0:
 				return idempotent.Resolved("ch_1"), nil
 			}
-			return idempotent.ProvenNotExecuted(r.Token()), nil
+			return idempotent.ProvenNotExecuted(r.Token), nil
 		}
 	},
 	"about the step": func(tr *trial) idempotent.ResolveFunc {
-		return func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
-			if s, _ := r.Step("charge"); tr.effects > 0 && !s.Finished {
+		return func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if finished, _ := r.Step("charge", new(string)); tr.effects > 0 && !finished {
 				return idempotent.ResolvedStep("charge", "ch_1"), nil
 			}
-			return idempotent.ProvenNotExecuted(r.Token()), nil
+			return idempotent.ProvenNotExecuted(r.Token), nil
 		}
 	},
 }

@@ -12,15 +12,65 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
+// PendingRecord is what a [ResolveFunc] gets of a record that waits for evidence.
+// It shares no memory with the record.
+type PendingRecord struct {
+	// ID names the record. ID.DownstreamKey and ID.StepKey are the keys that the
+	// handler sent to the provider.
+	ID       RecordID
+	Token    string // names the current attempt, for [ProvenNotExecuted]
+	Attempt  int    // number of the current attempt, from 1
+	Recovery Recovery
+	// Released: the record is free to continue under [Resume], and no request has
+	// continued it yet. Otherwise its outcome is unknown.
+	Released bool
+	Ref      string    // what the handler set as resource reference, if anything
+	Created  time.Time // the first claim
+	Since    time.Time // when the outcome became unknown, or the record was released
+	LeaseEnd time.Time // end of the current attempt's lease
+	Asked    int       // how often a resolver has been asked before
+
+	record *driver.Record
+}
+
+// Pending returns the record r as a [ResolveFunc] gets it. It is for tools that show
+// records, and for tests of resolvers.
+func (*Guard) Pending(r driver.Record) PendingRecord {
+	return PendingRecord{
+		ID: r.ID, Token: r.Token(), Attempt: r.Attempt, Recovery: r.Recovery, Released: r.State == driver.StateRetryable,
+		Ref: r.Ref, Created: r.Created, Since: r.Settled, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
+		record: r.Clone(),
+	}
+}
+
+// Step decodes the result of the step of that name into the value that v points
+// to, and reports whether the step has a result. The error is a [*StepError].
+func (p PendingRecord) Step(name string, v any) (finished bool, err error) {
+	stored := p.Stored()
+	s, _ := stored.Step(name)
+	if !s.Finished {
+		return false, nil
+	}
+	return true, decodeStep(s, v)
+}
+
+// Stored returns the record as it is stored, for tools. It is the zero value in a
+// PendingRecord that a test has made.
+func (p PendingRecord) Stored() driver.Record {
+	if p.record == nil {
+		return driver.Record{}
+	}
+	return *p.record
+}
+
 // ResolveFunc finds out what became of a record, for example by asking the
-// provider with [DownstreamKeyFor] or [StepKeyFor]. It answers with [Resolved],
-// [ResolvedFinal], [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later,
-// and is told to the observer. It is called by several goroutines at once.
+// provider about its keys. It answers with [Resolved], [ResolvedFinal],
+// [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later, and is
+// reported to the observer. It is called by several goroutines at once.
 //
-// A record that it is asked about is unknown, or, under [Resume], retryable
-// with steps behind it and nobody to continue it: there it may do the rest
-// itself, or have the request sent again and answer Later.
-type ResolveFunc func(ctx context.Context, r driver.Record) (Resolution, error)
+// If the record was released, it may do the rest of the work itself, or have the
+// request sent again and answer Later.
+type ResolveFunc func(ctx context.Context, r PendingRecord) (Resolution, error)
 
 // ReconcileOptions are given to [ReconcileDue]. The zero value of each field is
 // its documented default.
@@ -56,7 +106,7 @@ type ReconcileOptions struct {
 	// OnExhausted hands a record over that is being given up, for example to a
 	// queue that people look at. If it fails the record stays due. It may see a
 	// record twice. Default: nothing; the record is in the list of the exhausted.
-	OnExhausted func(ctx context.Context, r driver.Record) error
+	OnExhausted func(ctx context.Context, r PendingRecord) error
 
 	// DryRun asks the resolver and writes nothing.
 	DryRun bool

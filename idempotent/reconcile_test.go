@@ -62,9 +62,9 @@ func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFn
 var notExecuted = idempotent.ProvenNotExecuted("of the record in question")
 
 func answer(r idempotent.Resolution) idempotent.ResolveFunc {
-	return func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
+	return func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
 		if reflect.DeepEqual(r, notExecuted) {
-			return idempotent.ProvenNotExecuted(record.Token()), nil
+			return idempotent.ProvenNotExecuted(record.Token), nil
 		}
 		return r, nil
 	}
@@ -101,11 +101,11 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 		t.Fatalf("got error %v", err)
 	}
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
-		if id, found := provider[idempotent.DownstreamKeyFor(r.ID)]; found {
+	report := s.reconcile(t, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+		if id, found := provider[r.ID.DownstreamKey()]; found {
 			return idempotent.Resolved(id), nil
 		}
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	})
 	if got := report.String(); got != "1 due, 1 completed" {
 		t.Errorf("the report: %s", got)
@@ -148,7 +148,7 @@ func TestFM28_ResumeAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := key.RecordID()
-	if booked[idempotent.StepKeyFor(id, "pay")] != 1 || booked[idempotent.StepKeyFor(id, "ship")] != 2 || len(booked) != 2 {
+	if booked[id.StepKey("pay")] != 1 || booked[id.StepKey("ship")] != 2 || len(booked) != 2 {
 		t.Errorf("the provider was called %v", booked)
 	}
 }
@@ -199,7 +199,7 @@ func TestFM46_TwoReconcilers(t *testing.T) {
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
-	s.reconcile(t, func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
+	s.reconcile(t, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		// The other one, meanwhile.
 		s.reconcile(t, answer(idempotent.Later(time.Millisecond)))
 		if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("first")); err != nil {
@@ -226,7 +226,7 @@ func TestExhausted(t *testing.T) {
 	refuse := true
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Backoff, o.MaxBackoff = 4, time.Minute, 3*time.Minute
-		o.OnExhausted = func(_ context.Context, r driver.Record) error {
+		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
 			if refuse {
 				return errDown
 			}
@@ -235,7 +235,7 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 	asked := 0
-	resolve := func(context.Context, driver.Record) (idempotent.Resolution, error) {
+	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		asked++
 		return idempotent.Later(0), nil
 	}
@@ -294,7 +294,7 @@ func TestReconcileFailures(t *testing.T) {
 		s.leave(t, atOnce).RecordID(): func() (idempotent.Resolution, error) { return idempotent.Resolved(make(chan int)), nil },
 	}
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		if fail := bad[r.ID]; fail != nil {
 			return fail()
 		}
@@ -383,11 +383,11 @@ func TestReconciler(t *testing.T) {
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
-	if _, err := idempotent.Reconciler(s.guard, idempotent.Resolvers{"refund": answer(idempotent.Resolved("x"))})(t.Context()); err == nil {
+	if _, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"refund": answer(idempotent.Resolved("x"))})(t.Context()); err == nil {
 		t.Error("every record failed and the handler says nothing")
 	}
 	s.clock.Advance(time.Hour)
-	report, err := idempotent.Reconciler(s.guard, idempotent.Resolvers{"charge": answer(idempotent.Resolved("x"))})(t.Context())
+	report, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})(t.Context())
 	if err != nil || report.Completed != 1 {
 		t.Errorf("the report: %s, %v", report, err)
 	}
@@ -395,7 +395,7 @@ func TestReconciler(t *testing.T) {
 		t.Errorf("a retry gets %q, %v", v, err)
 	}
 	for name, make := range map[string]func(){
-		"no function": func() { idempotent.Reconciler(s.guard, idempotent.Resolvers{"charge": nil}) },
+		"no function": func() { idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": nil}) },
 		"no guard":    func() { idempotent.Reconciler(nil, nil) },
 	} {
 		func() {

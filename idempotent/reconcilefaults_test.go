@@ -147,7 +147,7 @@ func down(driver.Record) (*driver.Record, error) { return nil, errDown }
 
 func tooLarge(r driver.Record) (*driver.Record, error) {
 	if r.State == driver.StateCompleted {
-		return nil, idempotent.ErrTooLarge
+		return nil, driver.ErrTooLarge
 	}
 	return nil, nil
 }
@@ -182,16 +182,17 @@ func TestReconcileReleased(t *testing.T) {
 	})
 	s.clock.Advance(time.Minute)
 	var asked []idempotent.RecordID
-	report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		asked = append(asked, r.ID)
-		v, found := r.Step("a")
+		stored := r.Stored()
+		v, found := stored.Step("a")
 		if stepped := r.ID == stepped.RecordID(); found != stepped || v.Finished != stepped {
-			t.Errorf("the resolver sees the steps %+v", r.Steps)
+			t.Errorf("the resolver sees the steps %+v", stored.Steps)
 		}
 		if found {
-			r.Steps[0].Result[0] ^= 0xff // it is the resolver's own
+			stored.Steps[0].Result[0] ^= 0xff // it is the resolver's own
 		}
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 	if len(asked) != 2 {
 		t.Errorf("asked about %v", asked)
@@ -232,7 +233,7 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	created := record(t, s, key).Created
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.ReleasedFor = 2, 8*time.Hour
-		o.OnExhausted = func(context.Context, driver.Record) error {
+		o.OnExhausted = func(context.Context, idempotent.PendingRecord) error {
 			t.Error("a released record was handed over")
 			return nil
 		}
@@ -272,7 +273,7 @@ func TestReconcileOldest(t *testing.T) {
 	}
 	for name, settled := range map[string]int{"the oldest is settled": 0, "the youngest": 3} {
 		_ = name
-		report := s.reconcile(t, func(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+		report := s.reconcile(t, func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 			if r.ID == keys[settled].RecordID() {
 				return idempotent.Resolved("x"), nil
 			}
@@ -294,15 +295,15 @@ func TestReconcileAttempts(t *testing.T) {
 	var handover error = errDown
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Backoff, o.MaxBackoff = 3, time.Minute, 4*time.Minute
-		o.OnExhausted = func(_ context.Context, r driver.Record) error {
+		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
 			handed++
-			if !r.Exhausted || r.ReconcileAttempts != 3 {
+			if !r.Stored().Exhausted || r.Asked != 3 {
 				t.Errorf("handed over: %+v", r)
 			}
 			return handover
 		}
 	}
-	failed := func(context.Context, driver.Record) (idempotent.Resolution, error) {
+	failed := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return idempotent.Later(time.Hour + time.Microsecond), errDown // an error is no answer; its pause is taken
 	}
 	version := record(t, s, key).Version
@@ -362,12 +363,12 @@ func TestReconcileTrustsNobody(t *testing.T) {
 		died()
 	})
 	s.clock.Advance(time.Minute)
-	report := s.reconcile(t, func(context.Context, driver.Record) (idempotent.Resolution, error) {
+	report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return idempotent.Resolved("x"), errDown
 	}, func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.Operations = 1, []string{"refund", "charge"}
-		o.OnExhausted = func(_ context.Context, r driver.Record) error {
-			r.Steps[0].Result[0] ^= 0xff
+		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
+			r.Stored().Steps[0].Result[0] ^= 0xff
 			return nil
 		}
 	})
@@ -487,7 +488,7 @@ func TestReconcileWorkers(t *testing.T) {
 	// Two at once meet each other.
 	s.unknowns(t, 2)
 	meeting := make(chan struct{})
-	report = s.reconcile(t, func(ctx context.Context, _ driver.Record) (idempotent.Resolution, error) {
+	report = s.reconcile(t, func(ctx context.Context, _ idempotent.PendingRecord) (idempotent.Resolution, error) {
 		select {
 		case meeting <- struct{}{}:
 		case <-meeting:
@@ -523,7 +524,7 @@ func TestReconcilerFails(t *testing.T) {
 	}
 	s.clock.Advance(time.Hour)
 	asked := 0
-	half := idempotent.Resolvers{"charge": func(context.Context, driver.Record) (idempotent.Resolution, error) {
+	half := map[string]idempotent.ResolveFunc{"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		if asked++; asked == 1 {
 			return idempotent.Resolution{}, errDown
 		}

@@ -106,7 +106,7 @@ func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	r.postpone(ctx, record, answer.later)
 }
 
-// callResolver calls the resolver, with a copy: the record is ours.
+// callResolver calls the resolver.
 func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (answer Resolution, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
@@ -115,7 +115,7 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 			err = fmt.Errorf("idempotent: the resolver panicked with a %T", p)
 		}
 	}()
-	return r.resolve(ctx, *record.Clone())
+	return r.resolve(ctx, r.guard.Pending(*record))
 }
 
 // settle writes evidence. It returns the record if it still waits for some, as
@@ -200,7 +200,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 		kind, handOver = event.ReleasedGivenUp, nil
 	}
 	if handOver != nil && !r.opts.DryRun {
-		if err := handOver(ctx, *given.Clone()); err != nil {
+		if err := handOver(ctx, r.guard.Pending(*given)); err != nil {
 			r.count(func(p *Report) { p.Failed++ })
 			r.observe(ctx, event.ReconcileFailed, record, err)
 			return false

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
@@ -90,7 +89,7 @@ func TestDefaultMaxAttempts(t *testing.T) {
 	asked := 0
 	for range 20 {
 		clock.Advance(24 * time.Hour)
-		if _, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, driver.Record) (idempotent.Resolution, error) {
+		if _, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 			asked++
 			return idempotent.Later(0), nil
 		}); err != nil {

@@ -134,7 +134,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 		switch {
 		case errors.As(r.err, new(*StoreError)):
 			return nil, g.resolveFailed(ctx, current.ID, driver.OpPutChunks, r.err)
-		case errors.Is(r.err, ErrTooLarge):
+		case errors.Is(r.err, driver.ErrTooLarge):
 			return nil, fmt.Errorf("idempotent: %s: the evidence cannot be stored: %w", short(current.ID), r.err)
 		}
 		return nil, r.err

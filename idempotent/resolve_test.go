@@ -36,7 +36,7 @@ func TestResolveRefusals(t *testing.T) {
 		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},
 		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
-		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), idempotent.ErrTooLarge, "evidence"},
+		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), driver.ErrTooLarge, "evidence"},
 		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), new(idempotent.StoreError), "quicker"},
 		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
@@ -226,7 +226,7 @@ func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 	t.Parallel()
 	finished := driver.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}
-	begun := driver.StepRecord{Name: "inform", Mode: idempotent.AtMostOnce}
+	begun := driver.StepRecord{Name: "inform", Mode: driver.AtMostOnce}
 	for _, row := range []struct{ before, after []driver.StepRecord }{
 		{[]driver.StepRecord{finished, begun}, []driver.StepRecord{finished}},
 		{[]driver.StepRecord{begun}, nil},

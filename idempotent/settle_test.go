@@ -135,7 +135,7 @@ func TestTooLargeWithoutItsResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
 	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
-		return nil, idempotent.ErrTooLarge
+		return nil, driver.ErrTooLarge
 	}
 	g, events := newGuardOver(t, s)
 	out, err := idempotent.DoOutcome(t.Context(), g, newKey(), charged)

@@ -12,8 +12,20 @@ import (
 // StepOptions are given to [Step]. The zero value of each field is its
 // documented default.
 type StepOptions struct {
-	// Mode says how often the step may run. Default: AtLeastOnce.
-	Mode StepMode
+	// AtMostOnce makes the step run once at most: if a run of it is interrupted, or
+	// ends with an error other than [NotExecuted], the record becomes unknown. The
+	// store is written once before the effect and once after it. Default: false. An
+	// interrupted step runs again, with the same downstream key, and the store is
+	// written once, after the effect.
+	AtMostOnce bool
+}
+
+// mode returns the mode as a record keeps it.
+func (o *StepOptions) mode() driver.StepMode {
+	if o.AtMostOnce {
+		return driver.AtMostOnce
+	}
+	return driver.AtLeastOnce
 }
 
 const (
@@ -39,7 +51,7 @@ const (
 // reference rather than a document.
 //
 // Hand [DownstreamKey] of the context that fn gets to the provider: it is what
-// makes an AtLeastOnce step safe, because a crash may fall between the effect
+// makes it safe to run a step again, because a crash may fall between the effect
 // and the record of it.
 //
 // An error of fn is returned and not recorded. [Final] and [Unknown] pass through
@@ -47,7 +59,7 @@ const (
 // nothing more. Step itself returns [*StepError] for an invalid name or type, for a
 // recorded result of another type, or for a result that is too large;
 // [*LeaseLostError] if another request owns the record; [ErrExecutionEnded] after the handler
-// has returned; and [*StoreError] if the mark of an AtMostOnce step could not be
+// has returned; and [*StoreError] if the mark of an at-most-once step could not be
 // written, so that fn was not called. Under [Resume] it refuses to run a step that
 // an earlier run may have begun longer than Options.DownstreamRetention ago, and
 // the record becomes unknown. If the result of a step cannot be written the

@@ -23,7 +23,7 @@ func resume(steps ...string) func(*idempotent.Options) {
 	return func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, steps }
 }
 
-func atMostOnce(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce }
+func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
 var errDown = errors.New("the provider is down")
 
@@ -91,8 +91,8 @@ func TestResume(t *testing.T) {
 		t.Errorf("the record is %s with steps %v, attempt %d", r.State, r.Steps, r.Attempt)
 	}
 	id := key.RecordID()
-	want := []string{idempotent.DownstreamKeyFor(id), idempotent.StepKeyFor(id, "authorise"), idempotent.StepKeyFor(id, "capture"),
-		idempotent.DownstreamKeyFor(id), idempotent.StepKeyFor(id, "capture")}
+	want := []string{id.DownstreamKey(), id.StepKey("authorise"), id.StepKey("capture"),
+		id.DownstreamKey(), id.StepKey("capture")}
 	if fmt.Sprint(keys) != fmt.Sprint(want) {
 		t.Errorf("downstream keys\n%q, want\n%q", keys, want)
 	}
@@ -365,10 +365,6 @@ func TestStepRefusals(t *testing.T) {
 		{"undeclared", "not declared", step[int]("other")},
 		{"prefix of a declared one", "not declared", step[int]("a-b")},
 		{"channel", "cannot be recorded", step[chan int]("a")},
-		{"mode", "has a mode", func(ctx context.Context) error {
-			_, err := idempotent.Step(ctx, "a", never[int], func(o *idempotent.StepOptions) { o.Mode = 9 })
-			return err
-		}},
 		{"twice", "twice in one run", func(ctx context.Context) error {
 			if _, err := idempotent.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil }); err != nil {
 				return err

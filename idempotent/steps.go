@@ -9,12 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// DecodeStep reads what the finished step s returned into the value that v points
+// decodeStep reads what the finished step s returned into the value that v points
 // to. The error is a [*StepError].
-func DecodeStep(s driver.StepRecord, v any) error {
-	if !s.Finished {
-		return &StepError{Step: s.Name, Problem: "has not finished, so it has no result"}
-	}
+func decodeStep(s driver.StepRecord, v any) error {
 	data, err := unpack(s.Encoding, stepCodec.Name(), s.Result)
 	if err == nil {
 		err = stepCodec.Decode(data, v)

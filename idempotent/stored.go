@@ -8,15 +8,15 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Stored returns what the completed record r keeps as its outcome: the name of
+// StoredOutcome returns what the completed record r keeps as its outcome: the name of
 // the encoding, which is that of a [Codec] or [driver.EncodingFinal], and the encoded
 // bytes, uncompressed. A large result is fetched from beside its record and
 // checked. It is for tools that show records; a handler's replay is decoded.
 //
 // A result that was omitted, is missing or was altered, and a record that is not
 // completed, are a [*ReplayUnavailableError].
-func (g *Guard) Stored(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
-	g.mustExist("Stored")
+func (g *Guard) StoredOutcome(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
+	g.mustExist("StoredOutcome")
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}

@@ -39,14 +39,14 @@ func TestStored(t *testing.T) {
 		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+gzip") {
 			t.Errorf("%s: it is kept as %q with %d chunks: the test shows nothing", name, r.Encoding, r.Chunks.Count)
 		}
-		encoding, data, err := g.Stored(t.Context(), *r)
+		encoding, data, err := g.StoredOutcome(t.Context(), *r)
 		if err != nil || encoding != row.encoding || string(data) != row.want {
 			t.Errorf("%s: got %q, %.60q, %v", name, encoding, data, err)
 		}
 		if name == "large" {
 			altered := *r
 			altered.Chunks.Sum[0]++
-			if _, data, err := g.Stored(t.Context(), altered); data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+			if _, data, err := g.StoredOutcome(t.Context(), altered); data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 				t.Errorf("altered chunks: %d bytes, %v", len(data), err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestStored_Unavailable(t *testing.T) {
 		"in chunks": {State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 1}},
 	} {
 		r.ID = newKey().RecordID()
-		if encoding, data, err := g.Stored(t.Context(), r); encoding != "" || data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		if encoding, data, err := g.StoredOutcome(t.Context(), r); encoding != "" || data != nil || !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 			t.Errorf("%s: got %q, %q, %v", name, encoding, data, err)
 		}
 	}

@@ -15,7 +15,7 @@ func TestDecodeStored(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newWorld(t, on)
 		w.post(charge())
-		encoding, data, err := w.guard.Stored(t.Context(), *w.store.record(t))
+		encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
 		if err != nil || encoding != lambdahttp.Encoding {
 			t.Fatalf("got %q, %v", encoding, err)
 		}

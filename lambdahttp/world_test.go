@@ -162,7 +162,7 @@ func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.V
 	s.calls++
 	err := s.replaceErr
 	if s.noResults && len(r.Result) > 0 {
-		err = idempotent.ErrTooLarge
+		err = driver.ErrTooLarge
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -262,7 +262,7 @@ func aNight(t testing.TB) []driver.Record {
 			r.Due = night.Add(9 * time.Minute)
 			r.Retention, r.StepNames = 72*time.Hour, []string{"reserve", "pay", "notify"}
 			r.Steps = []driver.StepRecord{
-				{Name: "pay", Mode: idempotent.AtMostOnce, Attempt: 2, At: before(39*time.Minute + 20*time.Second)},
+				{Name: "pay", Mode: driver.AtMostOnce, Attempt: 2, At: before(39*time.Minute + 20*time.Second)},
 				{Name: "reserve", Finished: true, By: driver.StepByRun, Attempt: 1, At: before(39*time.Minute + 58*time.Second), Encoding: "json", Result: []byte(`{"hold":"h_1"}`)},
 			}
 		}),

@@ -41,7 +41,7 @@ type response struct {
 
 // outcomeOf fetches and decodes what r keeps.
 func outcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*outcome, error) {
-	encoding, data, err := g.Stored(ctx, *r)
+	encoding, data, err := g.StoredOutcome(ctx, *r)
 	if err != nil {
 		return nil, err
 	}

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // program finds out what became of records by asking another program.
 type program struct {
 	command string
 	env     *env
+	guard   *idempotent.Guard
 	journal *journal
 }
 
@@ -30,14 +30,15 @@ const (
 )
 
 // resolve is an [idempotent.ResolveFunc].
-func (p *program) resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-	ev, later, err := p.evidence(ctx, &r)
+func (p *program) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	ev, later, err := p.evidence(ctx, r)
 	switch {
 	case err == nil && ev == nil:
 		p.journal.note(short(r.ID), "no answer yet", nil)
 		return idempotent.Later(later), nil
 	case err == nil:
-		p.journal.answered(&r, ev)
+		stored := r.Stored()
+		p.journal.answered(&stored, ev)
 		return ev.resolution, nil
 	case p.journal.dry: // the core observes nothing then
 		p.journal.note(short(r.ID), "no answer", err)
@@ -46,7 +47,7 @@ func (p *program) resolve(ctx context.Context, r driver.Record) (idempotent.Reso
 }
 
 // evidence asks the program about r. Without evidence it says when to ask again.
-func (p *program) evidence(ctx context.Context, r *driver.Record) (ev *evidence, later time.Duration, err error) {
+func (p *program) evidence(ctx context.Context, r idempotent.PendingRecord) (ev *evidence, later time.Duration, err error) {
 	said, err := p.ask(ctx, r)
 	if err != nil {
 		return nil, 0, err
@@ -54,16 +55,18 @@ func (p *program) evidence(ctx context.Context, r *driver.Record) (ev *evidence,
 	if ev, later, err = parseAnswer(said); ev == nil {
 		return nil, later, err
 	}
-	if ev.kind == kindNotExecuted && ev.token != r.Token() {
+	if ev.kind == kindNotExecuted && ev.token != r.Token {
 		return nil, 0, errors.New(`the program's answer "not_executed" has not the token of the record that it was asked about`)
 	}
-	return ev, 0, ev.fit(r)
+	stored := r.Stored()
+	return ev, 0, ev.fit(&stored)
 }
 
 // ask runs the program for one record and returns what it says.
-func (p *program) ask(ctx context.Context, r *driver.Record) ([]byte, error) {
-	v := viewOf(r)
-	if err := v.addStepResults(r); err != nil {
+func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, error) {
+	stored := r.Stored()
+	v := viewOf(&stored)
+	if err := v.addStepResults(p.guard, &stored); err != nil {
 		return nil, err
 	}
 	var question bytes.Buffer

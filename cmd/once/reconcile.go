@@ -65,7 +65,7 @@ func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
 	}
 	var resolve idempotent.ResolveFunc
 	if c.Exec != "" {
-		resolve = (&program{command: c.Exec, env: e, journal: j}).resolve
+		resolve = (&program{command: c.Exec, env: e, guard: g, journal: j}).resolve
 	}
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
 		opts.MaxAttempts, opts.Backoff, opts.MaxBackoff = c.MaxAttempts, c.Backoff, c.MaxBackoff

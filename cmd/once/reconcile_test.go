@@ -131,18 +131,18 @@ func TestReconcile_Asks(t *testing.T) {
 	id := transferKey.RecordID()
 	q := questions[0]
 	steps, _ := q["steps"].([]any)
-	if q["record"] != string(id) || q["downstream_key"] != idempotent.DownstreamKeyFor(id) || q["ref"] != "transfers/17" || len(steps) != 3 {
+	if q["record"] != string(id) || q["downstream_key"] != id.DownstreamKey() || q["ref"] != "transfers/17" || len(steps) != 3 {
 		t.Fatalf("asked %v", q)
 	}
 	// Of a step that left no mark the declaration gives the key.
-	if notify := steps[2].(map[string]any); notify["state"] != "not_recorded" || notify["downstream_key"] != idempotent.StepKeyFor(id, "notify") {
+	if notify := steps[2].(map[string]any); notify["state"] != "not_recorded" || notify["downstream_key"] != id.StepKey("notify") {
 		t.Errorf("asked about the step %v", notify)
 	}
 	if q["token"] != d.get(id).Token() {
 		t.Errorf("asked with the token %v", q["token"])
 	}
 	reserve := steps[1].(map[string]any)
-	if reserve["downstream_key"] != idempotent.StepKeyFor(id, "reserve") || fmt.Sprint(reserve["result"]) != "map[hold:h_1]" {
+	if reserve["downstream_key"] != id.StepKey("reserve") || fmt.Sprint(reserve["result"]) != "map[hold:h_1]" {
 		t.Errorf("asked about the step %v", reserve)
 	}
 }
@@ -258,7 +258,7 @@ func TestReconcile_Stale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
+	report, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		if err := webhook.Resolve(ctx, r.ID, idempotent.ResolvedFinal("by", "the webhook")); err != nil {
 			t.Error(err)
 		}

@@ -37,7 +37,7 @@ func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *driver.Re
 		}
 		if encoding = r.Encoding; r.State == driver.StateCompleted && encoding != driver.EncodingOmitted {
 			var b []byte
-			if encoding, b, err = g.Stored(d.t.Context(), *r); err != nil {
+			if encoding, b, err = g.StoredOutcome(d.t.Context(), *r); err != nil {
 				d.t.Fatal(err)
 			}
 			data = string(b)

@@ -48,14 +48,14 @@ func (c *showCmd) Run(ctx context.Context, e *env) error {
 
 // addResults fetches what the record and its steps keep.
 func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.Record, v *view) error {
-	if err := v.addStepResults(r); err != nil {
+	g, err := e.guard(o)
+	if err != nil {
 		return err
 	}
-	if r.State != driver.StateCompleted {
-		return nil
+	if err := v.addStepResults(g, r); err != nil {
+		return err
 	}
-	g, err := e.guard(o)
-	if err == nil {
+	if r.State == driver.StateCompleted {
 		v.outcome, err = outcomeOf(ctx, g, r)
 	}
 	return err

@@ -68,9 +68,9 @@ func TestShow_Keys(t *testing.T) {
 	d := newDesk(t, aNight(t)...)
 	id := transferKey.RecordID()
 	for key, uuid := range map[string]string{
-		idempotent.DownstreamKeyFor(id):     idempotent.AsUUID(idempotent.DownstreamKeyFor(id)),
-		idempotent.StepKeyFor(id, "pay"):    idempotent.AsUUID(idempotent.StepKeyFor(id, "pay")),
-		idempotent.StepKeyFor(id, "notify"): idempotent.AsUUID(idempotent.StepKeyFor(id, "notify")),
+		id.DownstreamKey():   idempotent.AsUUID(id.DownstreamKey()),
+		id.StepKey("pay"):    idempotent.AsUUID(id.StepKey("pay")),
+		id.StepKey("notify"): idempotent.AsUUID(id.StepKey("notify")),
 	} {
 		d.once("show", string(id), "--step", "notify").ok().says(key + "\n" + strings.Repeat(" ", 9) + uuid)
 		d.once("show", string(id), "--step", "notify", "--json").ok().says(`"`+key+`"`, `"`+uuid+`"`)

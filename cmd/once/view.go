@@ -119,7 +119,7 @@ func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 // viewOf returns the view of r. The steps are those that are recorded, those that
 // are declared while r is not completed, and the further ones that were asked for.
 func viewOf(r *driver.Record, further ...string) *view {
-	key := idempotent.DownstreamKeyFor(r.ID)
+	key := r.ID.DownstreamKey()
 	v := &view{
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
 		State: r.State.String(), Reason: r.Reason, Resumable: resumable(r), Attempt: r.Attempt, Token: r.Token(),
@@ -153,7 +153,7 @@ var sources = map[driver.StepSource]string{
 }
 
 func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
-	key := idempotent.StepKeyFor(id, s.Name)
+	key := id.StepKey(s.Name)
 	v := stepView{
 		Name: s.Name, State: "begun", Mode: "at_least_once", Attempt: s.Attempt, At: stamp{s.At},
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), ResultBytes: len(s.Result),
@@ -161,19 +161,18 @@ func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 	if s.Finished {
 		v.State, v.FinishedBy = "finished", sources[s.By]
 	}
-	if s.Mode == idempotent.AtMostOnce {
+	if s.Mode == driver.AtMostOnce {
 		v.Mode = "at_most_once"
 	}
 	return v
 }
 
 // addStepResults puts what the finished steps returned into the view.
-func (v *view) addStepResults(r *driver.Record) error {
+func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
+	record := g.Pending(*r)
 	for i := range v.Steps {
-		if s, recorded := r.Step(v.Steps[i].Name); recorded && s.Finished {
-			if err := idempotent.DecodeStep(s, &v.Steps[i].Result); err != nil {
-				return err
-			}
+		if _, err := record.Step(v.Steps[i].Name, &v.Steps[i].Result); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"strings"
 )
 
@@ -32,6 +33,22 @@ func (id RecordID) split() (operation, hash string) {
 		return "", ""
 	}
 	return string(id[:i]), string(id[i+1:])
+}
+
+// DownstreamKey returns the idempotency key that idempotent.DownstreamKey returns
+// in the handler of this record, outside steps. With it a resolver asks the
+// provider about the call.
+func (id RecordID) DownstreamKey() string { return downstreamKey("downstream\x00" + string(id)) }
+
+// StepKey returns the idempotency key that idempotent.DownstreamKey returns in the
+// step of that name.
+func (id RecordID) StepKey(step string) string {
+	return downstreamKey("step\x00" + string(id) + "\x00" + step) // neither part has a NUL
+}
+
+func downstreamKey(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // Fingerprint stands for the content of a request: a version byte and a

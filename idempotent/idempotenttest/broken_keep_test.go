@@ -167,7 +167,7 @@ var brokenKeeping = []broken{
 		s.admit = func(r driver.Record) error {
 			if len(r.Result) > 400<<10 {
 				s.records[s.name(r.ID)] = r.Clone()
-				return idempotent.ErrTooLarge
+				return driver.ErrTooLarge
 			}
 			return nil
 		}

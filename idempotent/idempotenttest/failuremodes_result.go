@@ -29,7 +29,7 @@ var resultScenarios = []scenario{
 		if a.chunks == nil {
 			a.tap.onReplace = func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 				if len(r.Result) > 0 {
-					return nil, idempotent.ErrTooLarge
+					return nil, driver.ErrTooLarge
 				}
 				return write()
 			}

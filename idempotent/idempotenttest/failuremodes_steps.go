@@ -127,7 +127,7 @@ func resume(o *idempotent.Options) {
 	o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"}
 }
 
-func atMostOnce(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce }
+func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
 // step runs a step without an effect at the provider.
 func (l *lab) step(ctx context.Context, name, result string) {

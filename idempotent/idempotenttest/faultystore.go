@@ -60,7 +60,7 @@ func call[T any](ctx context.Context, f *Faults, op Op, make func() (T, error)) 
 	return through(ctx, f, op, line[T]{
 		make: make,
 		heard: func(err error) bool {
-			return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, idempotent.ErrTooLarge)
+			return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
 		},
 		lose:   func(T) {},
 		refuse: func(fault Fault) (none T, err error) { return none, refused(fault) },

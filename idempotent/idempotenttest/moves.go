@@ -99,7 +99,7 @@ func (r *run) reports(as *driver.Record) bool {
 // runsAgain reports whether a request may take r over once its lease has ended.
 func runsAgain(r *driver.Record) bool {
 	for _, s := range r.Steps {
-		if !s.Finished && s.Mode == idempotent.AtMostOnce {
+		if !s.Finished && s.Mode == driver.AtMostOnce {
 			return false
 		}
 	}

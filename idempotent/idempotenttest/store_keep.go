@@ -163,7 +163,7 @@ var keepRequirements = []requirement{
 			large.ID = old.ID
 			large.Result = bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
 			_, err := s.Replace(ctx, large, old.Version)
-			if errors.Is(err, idempotent.ErrTooLarge) {
+			if errors.Is(err, driver.ErrTooLarge) {
 				return stands(ctx, s, old)
 			}
 			if err != nil {

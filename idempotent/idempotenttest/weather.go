@@ -50,7 +50,7 @@ func delay(seed uint64, c Call) time.Duration {
 // was the weather. Where the faults are below a client, it has its own words for
 // what it met; otherwise only the fault itself excuses.
 func (w *weather) feel(err error) error {
-	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, idempotent.ErrTooLarge)
+	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
 	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
 		w.felt.Store(true)
 	}

@@ -46,7 +46,7 @@ func stepping(tb testing.TB, steps int, optFns ...func(*idempotent.StepOptions))
 	}
 }
 
-func atMostOnce(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce }
+func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
 func BenchmarkSteps(b *testing.B) {
 	for name, op := range map[string]side{

@@ -234,12 +234,13 @@ func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
 }
 
 // resolve finds out what became of a record.
-func (w *world) resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-	said, err := w.evidence(ctx, r)
+func (w *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	stored := r.Stored()
+	said, err := w.evidence(ctx, stored)
 	if err != nil {
 		return idempotent.Resolution{}, err
 	}
-	return resolution(r, said), nil
+	return resolution(stored, said), nil
 }
 
 // evidence asks the harness what became of a record. Under Resume the next

@@ -26,11 +26,11 @@ import (
 type policy struct {
 	name     string
 	recovery idempotent.Recovery
-	mode     *idempotent.StepMode // nil: without a step
-	dedupes  bool                 // the provider honours the downstream key
-	commit   commit               // the effect is a write to the store's database
-	large    bool                 // the result is kept beside the record
-	writes   int                  // of the record, after the claim
+	mode     *driver.StepMode // nil: without a step
+	dedupes  bool             // the provider honours the downstream key
+	commit   commit           // the effect is a write to the store's database
+	large    bool             // the result is kept beside the record
+	writes   int              // of the record, after the claim
 }
 
 // commit is how a handler writes its effect and its record in one transaction.
@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	atLeastOnce, atMostOnce = idempotent.AtLeastOnce, idempotent.AtMostOnce
+	atLeastOnce, atMostOnce = driver.AtLeastOnce, driver.AtMostOnce
 
 	policies = []policy{
 		{name: "Reconcile", recovery: idempotent.Reconcile, writes: 1},
@@ -131,7 +131,7 @@ func (p policy) request(ctx context.Context, g *idempotent.Guard, key idempotent
 		if p.mode == nil || p.commit == withStep {
 			return charge(ctx)
 		}
-		return idempotent.Step(ctx, "charge", charge, func(o *idempotent.StepOptions) { o.Mode = *p.mode })
+		return idempotent.Step(ctx, "charge", charge, func(o *idempotent.StepOptions) { o.AtMostOnce = *p.mode == driver.AtMostOnce })
 	})
 }
 

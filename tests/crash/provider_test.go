@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // bank is the provider: it lives in the test's process, so that it survives.
@@ -57,7 +56,7 @@ func (p *provider) count(key idempotent.Key) (calls, effects int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := key.RecordID()
-	for _, k := range []string{idempotent.DownstreamKeyFor(id), idempotent.StepKeyFor(id, "charge")} {
+	for _, k := range []string{id.DownstreamKey(), id.StepKey("charge")} {
 		calls += p.calls[k]
 		effects += p.effects[k]
 	}
@@ -65,18 +64,18 @@ func (p *provider) count(key idempotent.Key) (calls, effects int) {
 }
 
 // resolve looks into the provider's books.
-func (p *provider) resolve(_ context.Context, r driver.Record) (idempotent.Resolution, error) {
+func (p *provider) resolve(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range []string{idempotent.DownstreamKeyFor(r.ID), idempotent.StepKeyFor(r.ID, "charge")} {
+	for _, k := range []string{r.ID.DownstreamKey(), r.ID.StepKey("charge")} {
 		if p.effects[k] > 0 {
 			return idempotent.Resolved(result(k)), nil
 		}
 	}
-	if r.State == driver.StateRetryable {
+	if r.Released {
 		return idempotent.Later(0), nil // its client will be back
 	}
-	return idempotent.ProvenNotExecuted(r.Token()), nil
+	return idempotent.ProvenNotExecuted(r.Token), nil
 }
 
 // pay makes the effect happen.

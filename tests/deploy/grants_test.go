@@ -19,7 +19,6 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // Each role of the stack may do what the store does with the table, and nothing
@@ -209,7 +208,7 @@ func walkHandler(t *testing.T, r *recorder) {
 
 // always answers the same of every record.
 func always(r idempotent.Resolution) idempotent.ResolveFunc {
-	return func(context.Context, driver.Record) (idempotent.Resolution, error) { return r, nil }
+	return func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return r, nil }
 }
 
 // walkReconciler goes the ways of a record that is due.
@@ -220,8 +219,8 @@ func walkReconciler(t *testing.T, r *recorder) {
 	unknown := map[idempotent.RecordID]idempotent.ResolveFunc{}
 	for _, resolve := range []idempotent.ResolveFunc{
 		always(idempotent.Resolved("done")), always(idempotent.Resolved(large())), always(idempotent.ResolvedFinal("declined", "No.")),
-		func(_ context.Context, record driver.Record) (idempotent.Resolution, error) {
-			return idempotent.ProvenNotExecuted(record.Token()), nil
+		func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.ProvenNotExecuted(record.Token), nil
 		},
 		always(idempotent.Later(time.Hour)),
 	} {
@@ -237,7 +236,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 	}
 	settled := map[idempotent.RecordID]bool{}
 	eventually(t, 30*time.Second, "the records were due", func() bool {
-		_, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, record driver.Record) (idempotent.Resolution, error) {
+		_, err := idempotent.ReconcileDue(t.Context(), g, func(ctx context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
 			settled[record.ID] = true
 			return unknown[record.ID](ctx, record)
 		}, func(o *idempotent.ReconcileOptions) { o.Operations, o.Concurrency = []string{operation}, 1 })

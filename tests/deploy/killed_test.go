@@ -206,7 +206,7 @@ func TestINV09_TheReconcilerGivesUp(t *testing.T) {
 	customer := newCustomer()
 	key := aKilledCharge(t, kill, customer)
 	id := charge.RecordIDOf(key)
-	pay.hush(idempotent.DownstreamKeyFor(id))
+	pay.hush(id.DownstreamKey())
 	queue := stack.configuration(t, stack.reconciler).Environment.Variables["ONCE_EXHAUSTED_QUEUE_URL"]
 	var handed struct {
 		Record string `json:"record_id"`
@@ -227,7 +227,7 @@ func TestINV09_TheReconcilerGivesUp(t *testing.T) {
 		}
 		return true
 	})
-	if handed.Record != string(id) || handed.Key != idempotent.DownstreamKeyFor(id) {
+	if handed.Record != string(id) || handed.Key != id.DownstreamKey() {
 		t.Errorf("got %+v, want the record %s", handed, id)
 	}
 	wantProblem(t, byFunctionURL().post(t, key, aCharge(customer)), http.StatusConflict, "outcome-unknown")

@@ -77,7 +77,7 @@ func TestOperatorsGuide(t *testing.T) {
 	insert(t, store, guideOrder, func(r *driver.Record) {
 		r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
 		r.Recovery, r.StepNames = idempotent.Resume, []string{"charge", "ship"}
-		r.Steps = []driver.StepRecord{{Name: "charge", Mode: idempotent.AtMostOnce, Attempt: 1, At: r.Created}}
+		r.Steps = []driver.StepRecord{{Name: "charge", Mode: driver.AtMostOnce, Attempt: 1, At: r.Created}}
 	})
 	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
 	next("--state unknown", short(guideCharge), short(guideNoCharge), short(guideTransfer), short(guideRefund))
@@ -86,7 +86,7 @@ func TestOperatorsGuide(t *testing.T) {
 	if n := strings.Count(shown, string(guideCharge.RecordID())+"\n"); n != 3 {
 		t.Errorf("the record is shown %d times of 3:\n%s", n, shown)
 	}
-	next("--step capture", "capture: no mark of it", idempotent.StepKeyFor(guideCharge.RecordID(), "capture"))
+	next("--step capture", "capture: no mark of it", guideCharge.RecordID().StepKey("capture"))
 
 	next("--status 201", short(guideCharge)+" was unknown and is completed", `"reason":"charge ch_5 is in the ledger of the provider"`)
 	next("once resolve transfer", short(guideTransfer)+" was unknown and is completed")
@@ -110,7 +110,7 @@ func TestOperatorsGuide(t *testing.T) {
 	booked := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000007"}
 	never := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000008"}
 	strand(t, store, booked, never)
-	p.book(idempotent.DownstreamKeyFor(booked.RecordID()))
+	p.book(booked.RecordID().DownstreamKey())
 	next("ask-provider", short(booked)+"  completed, with the HTTP response 201", short(never)+"  not executed",
 		"2 due, 1 completed, 1 not executed; nothing was written\n", "2 due, 1 completed, 1 not executed\n")
 	states(t, store, map[idempotent.Key]driver.State{booked: driver.StateCompleted, never: driver.StateRetryable})

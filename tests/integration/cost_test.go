@@ -16,7 +16,6 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/internal/errtype"
@@ -203,7 +202,7 @@ var prices = []struct {
 		})(c)
 	}, ran},
 	{"each `Step`, `AtMostOnce`", resume, within(func(ctx context.Context, _ *customer) error {
-		_, err := idempotent.Step(ctx, "step", returns(small), func(o *idempotent.StepOptions) { o.Mode = idempotent.AtMostOnce })
+		_, err := idempotent.Step(ctx, "step", returns(small), func(o *idempotent.StepOptions) { o.AtMostOnce = true })
 		return err
 	}), ran},
 	{"each `CommitStep` with one item", resume, within(func(ctx context.Context, c *customer) error {
@@ -214,7 +213,9 @@ var prices = []struct {
 	{"first request, `Commit` with one item", reconcile, committing, ran},
 	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
 		c.db = ownTable(c.t)
-		return c.reconciles(func(context.Context, driver.Record) (idempotent.Resolution, error) { panic("nothing is due") }, 0)
+		return c.reconciles(func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			panic("nothing is due")
+		}, 0)
 	}, func(*customer) bool { return true }},
 	{"and each unknown record that it resolves", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) { c.earlier(fails(errSilent)) })
@@ -270,7 +271,7 @@ func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 // what it takes for nothing.
 func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
 	c.db = ownTable(c.t)
-	resolve := func(context.Context, driver.Record) (idempotent.Resolution, error) { return answer, nil }
+	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return answer, nil }
 	nothing := c.reconciles(resolve, 0)
 	leave(c)
 	took := c.reconciles(resolve, 1).minus(nothing)

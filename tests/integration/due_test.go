@@ -197,7 +197,7 @@ func TestDueDamaged(t *testing.T) {
 				t.Errorf("%s: %d records and %d errors were listed, want 3 and 1", name, good, bad)
 			}
 			g := guardOver(t, list.(driver.Store))
-			report, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, driver.Record) (idempotent.Resolution, error) {
+			report, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 				return idempotent.Later(0), nil
 			}, func(o *idempotent.ReconcileOptions) { o.DryRun = true })
 			if err != nil || report.Postponed != 3 || report.Failed != 1 {

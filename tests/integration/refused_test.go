@@ -17,6 +17,7 @@ import (
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type attributes = map[string]types.AttributeValue
@@ -130,7 +131,7 @@ func TestRefusedTransactions(t *testing.T) {
 			if err == nil || got == nil {
 				t.Fatalf("Do returned %v, Commit %v", err, got)
 			}
-			for claim, want := range map[error]bool{idempotent.ErrNotApplied: !c.doubt, dynamostore.ErrCondition: c.condition, idempotent.ErrTooLarge: false} {
+			for claim, want := range map[error]bool{idempotent.ErrNotApplied: !c.doubt, dynamostore.ErrCondition: c.condition, driver.ErrTooLarge: false} {
 				if errors.Is(got, claim) != want {
 					t.Errorf("%v matches %v: %v, want %v", got, claim, !want, want)
 				}
@@ -282,7 +283,7 @@ func TestRefusalAfterAnAppliedTry(t *testing.T) {
 				if name != "cancelled for the record" && err == nil { // there the record is read, and is this write's
 					t.Error("Commit succeeded")
 				}
-				for _, claim := range []error{idempotent.ErrNotApplied, dynamostore.ErrCondition, idempotent.ErrTooLarge} {
+				for _, claim := range []error{idempotent.ErrNotApplied, dynamostore.ErrCondition, driver.ErrTooLarge} {
 					if errors.Is(err, claim) {
 						t.Errorf("%v matches %v", err, claim)
 					}

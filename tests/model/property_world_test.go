@@ -141,7 +141,7 @@ func (r *run) does(ctx context.Context) {
 		return call.Value, nil
 	}, func(o *idempotent.StepOptions) {
 		if call.Once {
-			o.Mode = idempotent.AtMostOnce
+			o.AtMostOnce = true
 		}
 	})
 }

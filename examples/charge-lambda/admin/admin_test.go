@@ -46,7 +46,7 @@ func newWorld(t *testing.T, finds string) *world {
 	t.Helper()
 	w := &world{store: memstore.New(), clock: &idempotenttest.Clock{}}
 	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if want := idempotent.DownstreamKeyFor(charge.RecordIDOf(key)); r.URL.Query().Get("idempotency_key") != want {
+		if want := charge.RecordIDOf(key).DownstreamKey(); r.URL.Query().Get("idempotency_key") != want {
 			t.Errorf("the provider is asked for %s", r.URL.RawQuery)
 		}
 		if w.asked != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -19,8 +18,8 @@ const afterthought = 30 * time.Second
 // record's downstream key. If there is none, its evidence names the attempt that
 // the record showed before it asked.
 func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
-	return func(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-		charge, err := provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
+	return func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+		charge, err := provider.Find(ctx, r.ID.DownstreamKey())
 		switch {
 		case err == nil:
 			return lambdahttp.Resolved(created(charge)), nil
@@ -30,6 +29,6 @@ func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 		if left := r.LeaseEnd.Add(afterthought).Sub(now()); left > 0 {
 			return idempotent.Later(left), nil
 		}
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	}
 }

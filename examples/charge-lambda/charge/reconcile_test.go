@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -17,7 +16,7 @@ func TestReconcile(t *testing.T) {
 	t.Parallel()
 	reply := "[]"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got, want := r.FormValue("idempotency_key"), idempotent.DownstreamKeyFor(RecordIDOf("k")); got != want {
+		if got, want := r.FormValue("idempotency_key"), RecordIDOf("k").DownstreamKey(); got != want {
 			t.Errorf("asked for %q, want %q", got, want)
 		}
 		w.Write([]byte(reply))
@@ -28,7 +27,7 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	record := driver.Record{ID: RecordIDOf("k"), Owner: driver.Owner{1}, LeaseEnd: now.Add(-afterthought)}
+	record := idempotent.PendingRecord{ID: RecordIDOf("k"), Token: "1.2", LeaseEnd: now.Add(-afterthought)}
 	resolve := Reconcile(provider, func() time.Time { return now })
 	want := func(what string, want idempotent.Resolution) {
 		t.Helper()
@@ -36,7 +35,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", what, got, err)
 		}
 	}
-	want("nothing was charged", idempotent.ProvenNotExecuted(record.Token()))
+	want("nothing was charged", idempotent.ProvenNotExecuted(record.Token))
 	record.LeaseEnd = record.LeaseEnd.Add(time.Second)
 	want("it may still be booked", idempotent.Later(time.Second))
 	reply = `[{"id":"ch_1","amount":1,"currency":"usd","customer":"cus_1","status":"succeeded"}]`

@@ -56,7 +56,7 @@ func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolut
 	if running := record.LeaseEnd.Sub(now()); record.State == driver.StateInProgress && running > 0 {
 		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}
 	}
-	charge, err := r.Provider.Find(ctx, idempotent.DownstreamKeyFor(id))
+	charge, err := r.Provider.Find(ctx, id.DownstreamKey())
 	switch {
 	case err == nil:
 		return Completed, r.Guard.Resolve(ctx, id, lambdahttp.Resolved(created(charge)))

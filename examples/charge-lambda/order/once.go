@@ -11,7 +11,6 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // AtOnce returns the handler that pays, and then writes everything else at once.
@@ -37,11 +36,11 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 // Resolve is an [idempotent.ResolveFunc] for AtOnce. Where the provider was paid
 // it writes what the handler did not come to write. It may be asked twice, and
 // while a late handler writes the same: only one of them can write the order.
-func (s *Shop) Resolve(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-	paid, err := s.Provider.Find(ctx, idempotent.DownstreamKeyFor(r.ID))
+func (s *Shop) Resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	paid, err := s.Provider.Find(ctx, r.ID.DownstreamKey())
 	switch {
 	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // asked again later
 	}

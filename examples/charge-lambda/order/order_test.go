@@ -191,7 +191,7 @@ func TestResolveStepsLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := w.ResolveSteps(t.Context(), *r); err != nil || answer != idempotent.Later(0) {
+	if answer, err := w.ResolveSteps(t.Context(), w.Guard.Pending(*r)); err != nil || answer != idempotent.Later(0) {
 		t.Errorf("got %+v, %v", answer, err)
 	}
 	w.bank.mail = nil

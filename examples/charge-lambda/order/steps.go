@@ -58,21 +58,22 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 // paid without a trace in the record, and its client may come again only after the
 // provider has forgotten the key. So it asks, and records the payment: evidence
 // about one step. The rest of the order is the next request's.
-func (s *Shop) ResolveSteps(ctx context.Context, r driver.Record) (idempotent.Resolution, error) {
-	authorised, _ := r.Step(stepAuthorise)
-	_, further := r.Step(stepOrder)
+func (s *Shop) ResolveSteps(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	stored := r.Stored()
+	authorised, _ := stored.Step(stepAuthorise)
+	_, further := stored.Step(stepOrder)
 	switch {
 	case authorised.By == driver.StepByEvidence && !further:
 		// The write that records a step records those before it, too. So the dead
 		// attempt began nothing after the payment.
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	case authorised.Finished:
 		return idempotent.Later(0), nil
 	}
-	paid, err := s.Provider.Find(ctx, idempotent.StepKeyFor(r.ID, stepAuthorise))
+	paid, err := s.Provider.Find(ctx, r.ID.StepKey(stepAuthorise))
 	switch {
 	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
-		return idempotent.ProvenNotExecuted(r.Token()), nil
+		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
 		return idempotent.Resolution{}, err // asked again later
 	}

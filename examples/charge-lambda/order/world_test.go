@@ -181,7 +181,7 @@ func (w *world) resolve(t *testing.T, operation string, resolver idempotent.Reso
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := resolver(t.Context(), *r)
+	answer, err := resolver(t.Context(), w.Guard.Pending(*r))
 	if err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 	a.w.enter(a)
 	switch mode := a.w.scenario.Step; {
 	case mode != nil:
-		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.Mode = *mode })
+		value, err = idempotent.Step(ctx, stepName, a.provide, func(o *idempotent.StepOptions) { o.AtMostOnce = *mode == driver.AtMostOnce })
 	case a.w.scenario.Commit:
 		value, err = a.commit(ctx)
 	case a.w.scenario.CommitStep:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 var moreFaults = flag.Int("faults", 0, "how many more faults to allow than the scenarios say; one makes a search ten times longer")
@@ -22,7 +23,7 @@ const (
 
 type clock = []time.Duration
 
-var leastOnce, mostOnce = idempotent.AtLeastOnce, idempotent.AtMostOnce
+var leastOnce, mostOnce = driver.AtLeastOnce, driver.AtMostOnce
 
 // scenarios are the searches, and what each has to show.
 var scenarios = []struct {

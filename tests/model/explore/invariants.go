@@ -157,7 +157,7 @@ func claims(c *change) bool {
 // runsAgain reports whether the record may run again without evidence.
 func runsAgain(r *driver.Record) bool {
 	s, begun := r.Step(stepName)
-	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == idempotent.AtMostOnce)
+	return r.Recovery != idempotent.Reconcile && !(begun && !s.Finished && s.Mode == driver.AtMostOnce)
 }
 
 // hadEffect reports whether the effect of the actor of that name has happened,

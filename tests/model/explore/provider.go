@@ -44,7 +44,7 @@ func (w *world) order(a *actor) {
 
 // dedupes reports whether the provider knows a downstream key again.
 func (w *world) dedupes() bool {
-	return w.scenario.CommitStep || w.scenario.Step != nil && *w.scenario.Step == idempotent.AtLeastOnce
+	return w.scenario.CommitStep || w.scenario.Step != nil && *w.scenario.Step == driver.AtLeastOnce
 }
 
 // stepped reports whether the handlers have a step.

@@ -22,7 +22,7 @@ type Scenario struct {
 
 	// Step puts the effect of every handler into a step of this mode. The provider
 	// honours the downstream key of one that runs AtLeastOnce.
-	Step *idempotent.StepMode
+	Step *driver.StepMode
 
 	// Commit puts the effect of every handler into the transaction that completes
 	// its record.

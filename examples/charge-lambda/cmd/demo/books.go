@@ -33,7 +33,7 @@ func (d *demo) look(ctx context.Context, id idempotent.RecordID, told order.Conf
 	if b.record, err = d.store.Get(ctx, id); err != nil {
 		return b, err
 	}
-	_, data, err := d.shop.Guard.Stored(ctx, *b.record)
+	_, data, err := d.shop.Guard.StoredOutcome(ctx, *b.record)
 	if err == nil {
 		err = json.Unmarshal(data, &b.stored)
 	}

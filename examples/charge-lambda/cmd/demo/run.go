@@ -94,7 +94,7 @@ func newDemo(ctx context.Context, engine string) (d *demo, stop func(), err erro
 		stop()
 		return nil, nil, err
 	}
-	d.reconcile = idempotent.Reconciler(d.shop.Guard, idempotent.Resolvers{order.AtOnce: d.shop.Resolve}, func(o *idempotent.ReconcileOptions) {
+	d.reconcile = idempotent.Reconciler(d.shop.Guard, map[string]idempotent.ResolveFunc{order.AtOnce: d.shop.Resolve}, func(o *idempotent.ReconcileOptions) {
 		o.Operations = []string{order.AtOnce}
 		o.Backoff, o.MaxAttempts = reconcileAfter, 1000 // a busy machine is no reason to give up
 	})

@@ -24,7 +24,6 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -72,7 +71,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 		return nil, err
 	}
 	queue := exhausted{sqs.NewFromConfig(cfg), getenv("ONCE_EXHAUSTED_QUEUE_URL")}
-	reconcile := idempotent.Reconciler(guard, idempotent.Resolvers{charge.Operation: charge.Reconcile(provider, time.Now)},
+	reconcile := idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(provider, time.Now)},
 		func(o *idempotent.ReconcileOptions) {
 			o.Operations = []string{charge.Operation}
 			o.OnExhausted = queue.put
@@ -92,10 +91,10 @@ type exhausted struct {
 
 // put sends what a person needs to find the record: nothing of the request or
 // its result.
-func (q exhausted) put(ctx context.Context, r driver.Record) error {
+func (q exhausted) put(ctx context.Context, r idempotent.PendingRecord) error {
 	body, err := json.Marshal(map[string]any{
-		"record_id": r.ID, "operation": r.ID.Operation(), "created": r.Created, "attempts": r.ReconcileAttempts, "ref": r.Ref,
-		"downstream_key": idempotent.DownstreamKeyFor(r.ID),
+		"record_id": r.ID, "operation": r.ID.Operation(), "created": r.Created, "attempts": r.Asked, "ref": r.Ref,
+		"downstream_key": r.ID.DownstreamKey(),
 	})
 	if err != nil {
 		return err
