@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 // meanings returns what package idempotent says of each kind of fact.
 func meanings(t *testing.T) map[event.Kind]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)
+	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,13 +15,13 @@ import (
 // kinds returns every kind of fact, as package idempotent declares them.
 func kinds(t *testing.T) (all []event.Kind) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event.go", nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {
-			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "EventKind" {
+			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Kind" {
 				name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 				if err != nil {
 					t.Fatal(err)

@@ -52,7 +52,7 @@ func TestArrowsPointInward(t *testing.T) {
 	}{
 		{".", root + "/idempotent", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/idempotent/memstore", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
-		{".", root + "/idempotent/idempotenttest", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
+		{".", root + "/idempotent/idempotenttest", []string{root + "/idempotent", root + "/internal/canonical", root + "/internal/errtype", jsonExp}},
 		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
 		{".", root + "/lambdabatch", []string{root + "/lambdabatch", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
 		{".", root + "/telemetry/emf", []string{root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp}},
@@ -101,7 +101,7 @@ func TestCoreReachesLittle(t *testing.T) {
 		if within(pkg, jsonExp) && !within(pkg, jsonExp+"/jsontext") && !within(pkg, jsonExp+"/internal") {
 			t.Errorf("the core reaches %s, not jsontext alone", pkg)
 		}
-		if within(pkg, root) && pkg != root+"/idempotent" && pkg != root+"/idempotent/driver" && pkg != root+"/internal/canonical" {
+		if within(pkg, root) && pkg != root+"/idempotent" && pkg != root+"/idempotent/driver" && pkg != root+"/idempotent/event" && pkg != root+"/internal/canonical" {
 			t.Errorf("the core reaches outward: %s", pkg)
 		}
 		if pkg == "testing" {

@@ -20,13 +20,13 @@ var equivalents = map[string]string{
 
 	"idempotent.Guard.remember: g.cache == nil is never true": "a nil cache keeps nothing",
 
-	"idempotent.Execution.leave: !e.sealed is always true":                                      "only a race gets there: sealed between the step's write and this",
-	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":           "every record has an id",
+	"idempotent.Execution.leave: !e.sealed is always true":                                     "only a race gets there: sealed between the step's write and this",
+	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":          "every record has an id",
 	"idempotent.reconciler.unresolved: record.Created.Before(*oldest) includes the equal time": "sets the value that it has",
-	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                         "one at a time also on another goroutine, which only the explorer's coroutines notice",
-	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                             "the bound is the bound either way",
-	"idempotent.DecodeStep: err == nil is always true":                                          "what was not unpacked does not decode",
-	"idempotent.withoutStep: !found is never true":                                              "a step that is forgotten was begun",
+	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                        "one at a time also on another goroutine, which only the explorer's coroutines notice",
+	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                            "the bound is the bound either way",
+	"idempotent.decodeStep: err == nil is always true":                                         "what was not unpacked does not decode",
+	"idempotent.withoutStep: !found is never true":                                             "a step that is forgotten was begun",
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
