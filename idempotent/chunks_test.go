@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // A store that keeps no chunks cannot replay a record that has some: it was
@@ -52,6 +53,27 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
 		t.Errorf("the record is %+v (%v), want it unknown still", r, err)
+	}
+}
+
+// A large result whose chunks cannot be kept is omitted: the work was done, and
+// the record says so.
+func TestResultWithoutRoomForChunks(t *testing.T) {
+	t.Parallel()
+	s := fullDisk{newChunked()}
+	g, events := newGuardOver(t, s)
+	key, want := newKey(), letters(20_000)
+	if got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return want, nil }); err != nil || got != want {
+		t.Errorf("the caller got %d bytes, error %v", len(got), err)
+	}
+	if r := record(t, s, key); r.State != driver.StateCompleted || r.Encoding != driver.EncodingOmitted {
+		t.Errorf("the record is %s with encoding %q, want it completed without its result", r.State, r.Encoding)
+	}
+	if n := events.Count(event.CompletionFailed); n != 1 {
+		t.Errorf("%d events of a result that could not be stored, want 1", n)
+	}
+	if _, err := idempotent.Do(t.Context(), g, key, forbidden(t)); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		t.Errorf("a retry gets error %v, want ReplayUnavailableError", err)
 	}
 }
 

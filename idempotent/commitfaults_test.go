@@ -150,6 +150,33 @@ func TestCommitMeets(t *testing.T) {
 	}
 }
 
+// A transaction that met another write is sent again as another request: under
+// another version, with the chunks of the result under that version.
+func TestCommitAgainIsAnotherRequest(t *testing.T) {
+	t.Parallel()
+	s, key, want := newChunked(), newKey(), noise(50_000)
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
+	var versions []driver.Version
+	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		return want, commit(ctx, want, func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+			if versions = append(versions, next.Version); len(versions) == 1 {
+				other := record(t, s, key)
+				other.Version = driver.Version{9}
+				if met, err := s.Replace(ctx, *other, was); met != nil || err != nil {
+					t.Fatal(met, err)
+				}
+			}
+			return s.Replace(ctx, next, was)
+		})
+	})
+	if err != nil || len(versions) != 2 || versions[0] == versions[1] {
+		t.Errorf("error %v; the transaction was sent with the versions %x", err, versions)
+	}
+	if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); got != want || err != nil {
+		t.Errorf("a retry gets %d bytes, error %v", len(got), err)
+	}
+}
+
 // brittle keeps no chunks.
 type brittle struct{ *chunked }
 

@@ -134,9 +134,7 @@ func decideResolution(r *driver.Record, what claims, token string, now time.Time
 		return resolveContradict
 	case what == claimsNotExecuted && r.State == driver.StateRetryable && !open(r):
 		return resolveAgreed
-	case leaseEnded(r, now) || r.State == driver.StateRetryable && what != claimsNotExecuted:
-		return resolveWrite
-	case r.State == driver.StateInProgress || what == claimsNotExecuted:
+	case !leaseEnded(r, now) && (r.State == driver.StateInProgress || what == claimsNotExecuted):
 		return resolveTooEarly
 	default:
 		return resolveWrite

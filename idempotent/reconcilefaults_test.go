@@ -96,6 +96,111 @@ func (s *stranded) unknowns(t *testing.T, n int) (key idempotent.Key) {
 	return key
 }
 
+// Evidence about a step is counted as such, and the record waits on: released
+// under Resume, unknown under Reconcile. A settled one does not.
+func TestReconcileStepEvidence(t *testing.T) {
+	t.Parallel()
+	steps := func(o *idempotent.Options) { o.Steps = []string{"a"} }
+	for name, c := range map[string]struct {
+		declare  func(*idempotent.Options)
+		evidence []idempotent.Resolution
+		reports  []string
+		waits    bool
+		released bool
+	}{
+		"a step, released": {resume("a"), []idempotent.Resolution{idempotent.ResolvedStep("a", "x"), idempotent.CorrectedStep("a", "y")},
+			[]string{"1 due, 1 released, 1 with a step recorded", "1 due, 1 with a step recorded"}, true, true},
+		"a step, unknown": {steps, []idempotent.Resolution{idempotent.ResolvedStep("a", "x"), idempotent.ResolvedStep("a", "x")},
+			[]string{"1 due, 1 marked unknown, 1 with a step recorded", "1 due, 1 postponed"}, true, false},
+		"the outcome": {steps, []idempotent.Resolution{idempotent.Resolved("x")}, []string{"1 due, 1 marked unknown, 1 completed"}, false, false},
+	} {
+		s := newStranded(t, c.declare)
+		created := record(t, s, s.leave(t, atOnce)).Created
+		var unknown, released time.Time
+		if c.waits && c.released {
+			released = created
+		} else if c.waits {
+			unknown = created
+		}
+		for i, evidence := range c.evidence {
+			s.clock.Advance(2 * time.Hour)
+			report := s.reconcile(t, answer(evidence))
+			if got := report.String(); got != c.reports[i] || !report.Oldest.Equal(unknown) || !report.OldestReleased.Equal(released) {
+				t.Errorf("%s, run %d: %s; oldest %s, oldest released %s", name, i, got, report.Oldest, report.OldestReleased)
+			}
+		}
+	}
+}
+
+// A released record that waits for nobody is not asked about.
+func TestReconcileReleasedForNobody(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, resume("a"))
+	key := s.leave(t, atOnce)
+	r := record(t, s, key)
+	was := r.Version
+	r.Version, r.OpenSince = driver.Version{7}, time.Time{}
+	if met, err := s.Replace(t.Context(), *r, was); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	s.clock.Advance(time.Minute)
+	report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		t.Error("the resolver was asked")
+		return idempotent.Later(0), nil
+	})
+	if got := report.String(); got != "1 due, 1 released" || !report.OldestReleased.IsZero() {
+		t.Errorf("the report: %s, oldest released %s", got, report.OldestReleased)
+	}
+}
+
+// Evidence that cannot be encoded fails in a dry run, too.
+func TestReconcileDryRunOfBadEvidence(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	s.unknowns(t, 1)
+	report := s.reconcile(t, answer(idempotent.Resolved(make(chan int))), func(o *idempotent.ReconcileOptions) { o.DryRun = true })
+	if got := report.String(); got != "1 due, 1 postponed, 1 failed" {
+		t.Errorf("the report: %s", got)
+	}
+}
+
+// While the resolver asked, another attempt began: its evidence is late and counts
+// as stale, whether that attempt still runs or has ended. A token that was never
+// the record's is the resolver's mistake, and fails.
+func TestReconcileWhileAnotherAttemptBegins(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state  driver.State
+		answer func(idempotent.PendingRecord) idempotent.Resolution
+		want   string
+	}{
+		"it runs": {driver.StateInProgress, func(idempotent.PendingRecord) idempotent.Resolution { return idempotent.Resolved("x") },
+			"1 due, 1 stale"},
+		"it has ended": {driver.StateUnknown, func(r idempotent.PendingRecord) idempotent.Resolution { return idempotent.ProvenNotExecuted(r.Token) },
+			"1 due, 1 stale"},
+		"a token of no attempt": {0, func(idempotent.PendingRecord) idempotent.Resolution { return idempotent.ProvenNotExecuted("1.x") },
+			"1 due, 1 postponed, 1 failed"},
+	} {
+		s := newStranded(t)
+		key := s.unknowns(t, 1)
+		report := s.reconcile(t, func(ctx context.Context, asked idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if c.state != 0 {
+				r := record(t, s, key)
+				was := r.Version
+				r.Version, r.Owner, r.Attempt, r.State = driver.Version{7}, driver.Owner{7}, r.Attempt+1, c.state
+				r.LeaseEnd = s.clock.Now().Add(time.Minute)
+				if met, err := s.Replace(ctx, *r, was); met != nil || err != nil {
+					t.Error(met, err)
+				}
+			}
+			return c.answer(asked), nil
+		})
+		if got := report.String(); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // What becomes of a write is counted: by whom it was forestalled, or that the
 // store failed.
 func TestReconcileWrites(t *testing.T) {

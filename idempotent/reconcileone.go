@@ -90,12 +90,9 @@ func (r *reconciler) write(ctx context.Context, next, record *driver.Record) boo
 func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	answer, err := r.callResolver(ctx, record)
 	if err == nil && answer.what != 0 {
-		var waiting *driver.Record
-		if waiting, err = r.settle(ctx, record, answer); err == nil && waiting == nil {
+		var waits bool
+		if waits, err = r.settle(ctx, record, answer); err == nil && !waits {
 			return
-		}
-		if waiting != nil {
-			record = waiting
 		}
 	}
 	if err != nil {
@@ -118,9 +115,9 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 	return r.resolve(ctx, r.guard.Pending(*record))
 }
 
-// settle writes evidence. It returns the record if it still waits for some, as
-// after a step. An error means that the evidence cannot be used.
-func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waiting *driver.Record, err error) {
+// settle writes evidence. It reports whether the record said so already and waits
+// for more. An error means that the evidence cannot be used.
+func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waits bool, err error) {
 	done := func(p *Report) { p.Completed++ }
 	switch answer.what {
 	case claimsNotExecuted:
@@ -130,15 +127,15 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	}
 	if r.opts.DryRun {
 		if _, err := r.guard.encodeEvidence(record, answer); err != nil {
-			return nil, err
+			return false, err
 		}
 		r.count(done)
-		return nil, nil
+		return false, nil
 	}
 	settled, err := r.guard.settleByEvidence(ctx, record, answer)
 	switch {
 	case err == nil && settled.Version == record.Version:
-		return record, nil // it said so already, and waits for more
+		return true, nil
 	case err == nil:
 		r.count(done)
 		if !settled.Due.IsZero() {
@@ -150,9 +147,9 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	case errors.As(err, new(*StoreError)): // the observer knows; the record is still due
 		r.count(func(p *Report) { p.Failed++ })
 	default:
-		return nil, err
+		return false, err
 	}
-	return nil, nil
+	return false, nil
 }
 
 // postpone writes when the record is due again, or that it is not any more.
