@@ -76,7 +76,7 @@ func (w *walk) value(t reflect.Type, at place) error {
 		return nil
 	}
 	w.seen[visit{t, at}] = true
-	if own, err := w.ownEncoding(t, at); own || err != nil {
+	if own, err := w.ownEncoding(t, at); own {
 		return err
 	}
 	switch t.Kind() {
@@ -165,10 +165,7 @@ var exact = map[reflect.Type]bool{
 // ownEncoding reports whether t encodes itself, and what is wrong with how it
 // does.
 func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
-	if t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer {
-		return false, nil // what is in it decides
-	}
-	m := encodingsOf(t)
+	m := encodingsOf(t) // an interface or a pointer has none: what is in it decides
 	encodes, decodes := m.marshalJSON || m.marshalText, m.unmarshalJSON || m.unmarshalText
 	if !encodes && (!decodes || !w.stored) {
 		return false, nil
@@ -180,7 +177,7 @@ func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
 		switch {
 		case m.marshalJSON && !m.unmarshalJSON:
 			return true, fmt.Errorf("%s has MarshalJSON but no UnmarshalJSON, so a replay would return something else", t)
-		case m.marshalText && !decodes:
+		case !decodes:
 			return true, fmt.Errorf("%s has MarshalText but no UnmarshalText, so a replay would return something else", t)
 		case !encodes && m.unmarshalJSON:
 			return true, fmt.Errorf("%s has UnmarshalJSON but no MarshalJSON, so a replay would return something else", t)

@@ -103,7 +103,7 @@ func isTagName(s string) bool {
 
 // isQuotable reports whether ",string" has an effect on a value of that kind.
 func isQuotable(k reflect.Kind) bool {
-	return k == reflect.String || reflect.Bool <= k && k <= reflect.Float64
+	return k == reflect.String || k <= reflect.Float64
 }
 
 // shapeOf returns a short hash of how values of type t are encoded: kinds,
@@ -131,7 +131,7 @@ func writeShape(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 		b.WriteString(open)
 		writeShape(b, of, around)
 	}
-	if k := t.Kind(); k != reflect.Interface && k != reflect.Pointer && encodingsOf(t) != (methods{}) {
+	if encodingsOf(t) != (methods{}) {
 		fmt.Fprintf(b, "own %q", t)
 		return
 	}

@@ -36,10 +36,11 @@ type PendingRecord struct {
 // Pending returns the record r as a [ResolveFunc] gets it. It is for tools that show
 // records, and for tests of resolvers.
 func (*Guard) Pending(r driver.Record) PendingRecord {
+	stored := &r
 	return PendingRecord{
 		ID: r.ID, Token: r.Token(), Attempt: r.Attempt, Recovery: r.Recovery, Released: r.State == driver.StateRetryable,
 		Ref: r.Ref, Created: r.Created, Since: r.Settled, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
-		record: r.Clone(),
+		record: stored.Clone(),
 	}
 }
 

@@ -208,6 +208,9 @@ func (b *breaker) statement(s ast.Stmt) {
 	case *ast.DeferStmt:
 		if !slices.Contains(harmless, name(s.Call.Fun)) {
 			text := "_ = " + b.text(s.Call.Fun)
+			if builtin := []string{"delete", "close", "clear"}; slices.Contains(builtin, b.text(s.Call.Fun)) {
+				text = "" // is no value
+			}
 			if len(s.Call.Args) > 0 {
 				text += "; func(...any) {}(" + b.list(s.Call.Args) + ")"
 			}

@@ -1,0 +1,165 @@
+package idempotent
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+type (
+	intPointer *int
+	octet      byte
+	chain      struct{ Next *chain }
+)
+
+// The shape of a type spells how its values are encoded.
+func TestShapeIsSpelled(t *testing.T) {
+	t.Parallel()
+	want := map[string][]reflect.Type{
+		"int": {reflect.TypeFor[int](), reflect.TypeFor[int8](), reflect.TypeFor[int16](), reflect.TypeFor[int32](), reflect.TypeFor[int64](), reflect.TypeFor[uint](),
+			reflect.TypeFor[uint8](), reflect.TypeFor[uint16](), reflect.TypeFor[uint32](), reflect.TypeFor[uint64](), reflect.TypeFor[uintptr](), reflect.TypeFor[time.Duration]()},
+		"float":            {reflect.TypeFor[float32](), reflect.TypeFor[float64]()},
+		"string":           {reflect.TypeFor[string]()},
+		"number":           {reflect.TypeFor[json.Number]()},
+		"bool":             {reflect.TypeFor[bool]()},
+		"interface":        {reflect.TypeFor[any](), reflect.TypeFor[json.Marshaler]()},
+		"bytes":            {reflect.TypeFor[[]byte](), reflect.TypeFor[[]octet]()},
+		"[]bytes":          {reflect.TypeFor[[][]byte]()},
+		"[]string":         {reflect.TypeFor[[]string]()},
+		"[2]int":           {reflect.TypeFor[[2]byte]()},
+		"*int":             {reflect.TypeFor[*int](), reflect.TypeFor[intPointer]()},
+		"map[string]float": {reflect.TypeFor[map[string]float32]()},
+		`own "time.Time"`:  {reflect.TypeFor[time.Time]()},
+		`*own "time.Time"`: {reflect.TypeFor[*time.Time]()},
+		`{"Next":*^2;}`:    {reflect.TypeFor[chain]()},
+		`*{"Next":^2;}`:    {reflect.TypeFor[*chain]()},
+		`{}`:               {reflect.TypeFor[struct{}]()},
+		`{"B":string;"a":int;"q":quoted int;}`: {reflect.TypeFor[struct {
+			Q int `json:"q,string"`
+			A int `json:"a"`
+			B string
+		}]()},
+	}
+	for shape, types := range want {
+		for _, typ := range types {
+			var b strings.Builder
+			if writeShape(&b, typ, nil); b.String() != shape {
+				t.Errorf("%s: got %s, want %s", typ, &b, shape)
+			}
+		}
+	}
+}
+
+// Names and options of tags count as encoding/json takes them.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]string{
+		`json:"a-b"`: "a-b", `json:"1"`: "1", `json:"é"`: "é", `json:"a b"`: "a b", `json:"b'"`: "F", `json:""`: "F", ``: "F",
+	} {
+		value := reflect.New(reflect.StructOf([]reflect.StructField{{Name: "F", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(tag)}}))
+		fields, err := fieldsOf(value.Elem().Type())
+		if err != nil || len(fields) != 1 || fields[0].name != want {
+			t.Errorf("%s: got %+v, %v; want the name %s", tag, fields, err, want)
+		}
+		if text, err := json.Marshal(value.Interface()); err != nil || string(text) != fmt.Sprintf("{%q:0}", want) {
+			t.Errorf("%s: encoding/json says %s, %v", tag, text, err)
+		}
+	}
+	for _, row := range []struct {
+		value  any
+		quoted bool
+	}{
+		{true, true}, {1, true}, {int8(1), true}, {uintptr(1), true}, {float32(1), true}, {1.5, true}, {new(int), true},
+		{intPointer(new(int)), false}, {[]int{1}, false}, {map[string]int{}, false}, {[1]int{}, false},
+	} {
+		typ := reflect.StructOf([]reflect.StructField{{Name: "F", Type: reflect.TypeOf(row.value), Tag: `json:",string"`}})
+		fields, err := fieldsOf(typ)
+		if err != nil || fields[0].quoted != row.quoted {
+			t.Errorf("%T: quoted %v, %v", row.value, fields, err)
+		}
+		value := reflect.New(typ)
+		value.Elem().Field(0).Set(reflect.ValueOf(row.value))
+		if text, err := json.Marshal(value.Interface()); err != nil || strings.Contains(string(text), `:"`) != row.quoted {
+			t.Errorf("%T: encoding/json says %s, %v", row.value, text, err)
+		}
+	}
+}
+
+type (
+	onlyDecodes struct{ N int }
+	decodesChan struct{ C chan int }
+	fixed       struct{ N int }
+	ownMarshal  struct{ fixed }
+	halfOwn     struct {
+		time.Time
+		N int
+	}
+	wrapped struct{ time.Time }
+	blank   struct {
+		time.Time
+		_    int
+		Mark struct{}
+		Skip int `json:"-"`
+	}
+	address struct {
+		netip.Addr
+		N int
+	}
+)
+
+func (*onlyDecodes) UnmarshalJSON([]byte) error { return nil }
+func (*decodesChan) UnmarshalJSON([]byte) error { return nil }
+func (ownMarshal) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+func (halfOwn) MarshalJSON() ([]byte, error)    { return []byte("1"), nil }
+func (wrapped) String() string                  { return "wrapped" }
+func (o onlyDecodes) String() string            { return fmt.Sprint(o.N) }
+func keyed[K comparable]() reflect.Type         { return reflect.TypeFor[map[K]int]() }
+func quotedNumber() reflect.Type {
+	return reflect.TypeFor[struct {
+		N json.Number `json:",string"`
+	}]()
+}
+
+// What is refused as a stored result, and as a request.
+func TestRefusedTypes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		typ             reflect.Type
+		result, request string // part of the error; empty: accepted
+	}{
+		{reflect.TypeFor[complex64](), "cannot be encoded", "cannot be encoded"},
+		{reflect.TypeFor[complex128](), "cannot be encoded", "cannot be encoded"},
+		{reflect.TypeFor[unsafe.Pointer](), "cannot be encoded", "cannot be encoded"},
+		{quotedNumber(), "", ""},
+		{reflect.TypeFor[onlyDecodes](), "no MarshalJSON", ""},
+		{reflect.TypeFor[map[string]onlyDecodes](), "no MarshalJSON", ""},
+		{reflect.TypeFor[decodesChan](), "no MarshalJSON", "cannot be encoded"},
+		{reflect.TypeFor[ownMarshal](), "no UnmarshalJSON", ""},
+		{reflect.TypeFor[halfOwn](), "has the UnmarshalJSON of an embedded field", "has the UnmarshalJSON of an embedded field"},
+		{reflect.TypeFor[wrapped](), "", ""},
+		{reflect.TypeFor[blank](), "", ""},
+		{reflect.TypeFor[address](), "has the MarshalText of an embedded field", "has the MarshalText of an embedded field"},
+		{keyed[encoding.TextMarshaler](), "cannot be encoded", "cannot be encoded"},
+		{keyed[any](), "cannot be encoded", "cannot be encoded"},
+		{keyed[*netip.Addr](), "cannot be encoded", "cannot be encoded"},
+		{keyed[float64](), "cannot be encoded", "cannot be encoded"},
+		{keyed[netip.Addr](), "", ""},
+		{keyed[int](), "", ""}, {keyed[int8](), "", ""}, {keyed[int16](), "", ""}, {keyed[int32](), "", ""}, {keyed[int64](), "", ""},
+		{keyed[uint](), "", ""}, {keyed[uint8](), "", ""}, {keyed[uint16](), "", ""}, {keyed[uint32](), "", ""}, {keyed[uint64](), "", ""}, {keyed[uintptr](), "", ""},
+	} {
+		for what, c := range map[string]struct {
+			err  error
+			want string
+		}{"result": {checkResult(row.typ), row.result}, "request": {checkRequest(row.typ), row.request}} {
+			if c.want == "" && c.err != nil || c.want != "" && (c.err == nil || !strings.Contains(c.err.Error(), c.want)) {
+				t.Errorf("%s as a %s: got error %v, want %q", row.typ, what, c.err, c.want)
+			}
+		}
+	}
+}
