@@ -178,7 +178,7 @@ func TestOpenRefuses(t *testing.T) {
 		want      []string
 		notAsRoot bool
 	}{
-		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"empty string"}},
+		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"missing path"}},
 		{name: "no directory", want: []string{"does not exist", "mkdir -p"}, path: func(_ *testing.T, dir string) string {
 			return filepath.Join(dir, "missing", "once.db")
 		}},

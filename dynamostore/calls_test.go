@@ -228,7 +228,7 @@ func TestErrors(t *testing.T) {
 						}
 						for _, secret := range []string{string(r.ID), r.ID.KeyHash(), r.Ref, "ch_1"} {
 							if strings.Contains(line, secret) {
-								t.Errorf("%q tells %q", line, secret)
+								t.Errorf("%q contains %q", line, secret)
 							}
 						}
 					}

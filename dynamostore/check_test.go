@@ -29,7 +29,7 @@ func goodTable() *fakeDynamoDB {
 		},
 		KeySchema: []types.KeySchemaElement{hash("pk")},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndexDescription{
-			{IndexName: aws.String("of-somebody-else"), KeySchema: []types.KeySchemaElement{hash("rat")}, IndexStatus: "CREATING"},
+			{IndexName: aws.String("another-index"), KeySchema: []types.KeySchemaElement{hash("rat")}, IndexStatus: "CREATING"},
 			{
 				IndexName:   aws.String("recovery"),
 				KeySchema:   []types.KeySchemaElement{hash("rk"), sorted("rat")},
@@ -93,7 +93,7 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		change func(*fakeDynamoDB)
 		want   []string // one string per problem, in order, with parts separated by "…"
 	}{
-		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"no such table…region…CreateTable"}},
+		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"does not exist…region…CreateTable"}},
 		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
 		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
 		{"another key", func(f *fakeDynamoDB) {

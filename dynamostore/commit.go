@@ -32,7 +32,7 @@ import (
 // repeats the request with the same token: as long as another writer conflicts,
 // and otherwise at most six times.
 //
-// A transaction may have 99 items besides the record, and 4 MB with the record.
+// A transaction may have 99 items in addition to the record, and 4 MB with it.
 // DynamoDB bills two write units for each KB of each item; repeating the same
 // request has no further effect for ten minutes. The items may belong to any table
 // in the same account and region. The role needs dynamodb:PutItem, UpdateItem,

@@ -146,7 +146,7 @@ func TestScan(t *testing.T) {
 			told = nil
 			wantIDs(t, fmt.Sprintf("%s in %d segments", name, segments), l.list, l.want...)
 			if len(told) < items/maxPage || !slices.IsSortedFunc(told, func(a, b dynamostore.ScanProgress) int { return a.Items - b.Items }) {
-				t.Fatalf("%s: told %v", name, told)
+				t.Fatalf("%s: got %v", name, told)
 			}
 			if last := told[len(told)-1]; last.Items != items || last.ReadUnits != items/2. {
 				t.Errorf("%s: in the end %+v, want %d items", name, last, items)
@@ -198,9 +198,9 @@ func TestLists_Errors(t *testing.T) {
 		}
 		fake.refuse = nil
 		plain := newStore(t, struct{ dynamostore.Client }{fake})
-		can := map[string]string{"Query": "can Query", "Scan": "can Scan", "BatchGetItem": "can Query"}[operation]
+		can := map[string]string{"Query": "client with Query", "Scan": "client with Scan", "BatchGetItem": "client with Query"}[operation]
 		if _, err := idsOf(list(t.Context(), plain)); err == nil || !strings.Contains(err.Error(), can) {
-			t.Errorf("a client that cannot %s: %v", operation, err)
+			t.Errorf("a client without %s: %v", operation, err)
 		}
 	}
 	for _, n := range []int{-1, 1_000_001} {

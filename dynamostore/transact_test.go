@@ -100,9 +100,9 @@ func TestFM27_WhoRefused(t *testing.T) {
 	}
 
 	for name, take := range map[string]func(pk string){
-		"gone":       func(pk string) { delete(fake.items, pk) },
-		"somebody's": func(pk string) { fake.items[pk]["wid"], fake.items[pk]["own"] = aVersion(), aVersion() },
-		"unreadable": func(pk string) { fake.items[pk]["wid"] = &types.AttributeValueMemberS{Value: "?"} },
+		"gone":           func(pk string) { delete(fake.items, pk) },
+		"another writer": func(pk string) { fake.items[pk]["wid"], fake.items[pk]["own"] = aVersion(), aVersion() },
+		"unreadable":     func(pk string) { fake.items[pk]["wid"] = &types.AttributeValueMemberS{Value: "?"} },
 	} {
 		key := aKey()
 		_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
