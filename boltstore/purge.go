@@ -11,7 +11,7 @@ import (
 
 const (
 	// grace is how long an expired record stays, as in the other stores: a worker
-	// whose clock is late still finds it.
+	// whose clock is slow still finds it.
 	grace = time.Hour
 	// purgeBatch limits how many records one transaction reads. A long transaction
 	// would prevent bbolt from reusing pages, and make writers wait.

@@ -65,7 +65,7 @@ func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]ite
 		if err != nil {
 			return 0, err
 		}
-		for _, items := range out.Responses { // one table, whose name may differ from ours
+		for _, items := range out.Responses { // one table, which the reply may name differently
 			for _, it := range items {
 				found[keyOf(it)] = it
 			}

@@ -55,7 +55,7 @@ func (s *Store) batchWrite(ctx context.Context, writes []types.WriteRequest) err
 			return 0, err
 		}
 		writes = nil
-		for _, unprocessed := range out.UnprocessedItems { // one table, whose name may differ from ours
+		for _, unprocessed := range out.UnprocessedItems { // one table, which the reply may name differently
 			writes = append(writes, unprocessed...)
 		}
 		return len(writes), nil

@@ -78,7 +78,7 @@ func known(name string) bool {
 
 // ttlGrace is how long after the record's expiry DynamoDB may delete the item. The
 // record counts as missing from its expiry on. The item stays for callers whose
-// clock is late and for operators who look at it.
+// clock is slow and for operators who look at it.
 const ttlGrace = time.Hour
 
 // encode returns r as an item. It refuses what decode would refuse, so that an

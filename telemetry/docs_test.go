@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// meanings returns the documentation in package idempotent of each kind of fact.
+// meanings returns the documentation in package event of each kind of fact.
 func meanings(t *testing.T) map[event.Kind]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)

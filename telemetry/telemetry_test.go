@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// kinds returns every kind of fact that package idempotent declares.
+// kinds returns every kind of fact that package event declares.
 func kinds(t *testing.T) (all []event.Kind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution)

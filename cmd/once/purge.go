@@ -27,7 +27,7 @@ func (*purgeCmd) Help() string {
 
 const (
 	// purgeGrace is how long an expired record stays, as in the stores: a worker
-	// whose clock is late still finds it.
+	// whose clock is slow still finds it.
 	purgeGrace = time.Hour
 	// purgeParallel is how many records are removed in parallel.
 	purgeParallel = 8
