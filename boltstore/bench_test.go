@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// One fsync each.
+// Each write costs one fsync.
 func BenchmarkInsert(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "once.db"))
 	n := 0
@@ -16,7 +16,7 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// No fsync: what a duplicate costs.
+// The cost of a duplicate: no fsync.
 func BenchmarkInsertRefused(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "once.db"))
 	r := record(1, time.Time{})

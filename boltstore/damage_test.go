@@ -19,8 +19,8 @@ import (
 
 const records = 200
 
-// wholeFile returns a store's file of many pages: small records, one large
-// one, and pages that were freed again.
+// wholeFile returns a store's file with many pages: small records, a large one,
+// and pages that were freed again.
 func wholeFile(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -100,17 +100,17 @@ func TestTruncatedFile(t *testing.T) {
 	t.Parallel()
 	data := wholeFile(t)
 	page := os.Getpagesize()
-	// The file is grown ahead of need: only what lies before its last used page
-	// is damage.
+	// The file grows ahead of need, so only the part before its last used page
+	// counts.
 	used := bytes.LastIndexFunc(data, func(r rune) bool { return r != 0 })
 	for size := page / 2; size < used; size += page * 3 / 2 {
 		s, path, err := openBytes(t, data[:size])
 		if s != nil {
-			t.Fatalf("a file cut off at %d of %d bytes was opened", size, len(data))
+			t.Fatalf("a file truncated to %d of %d bytes was opened", size, len(data))
 		}
 		wantError(t, err, path)
-		if msg := err.Error(); !strings.Contains(msg, "is damaged") && !strings.Contains(msg, "is not a bbolt file") {
-			t.Errorf("cut off at %d: the error is %q", size, msg)
+		if msg := err.Error(); !strings.Contains(msg, "is damaged") && !strings.Contains(msg, "not a bbolt file") {
+			t.Errorf("truncated to %d: the error is %q", size, msg)
 		}
 	}
 }
@@ -139,13 +139,13 @@ func TestDamagedFile(t *testing.T) {
 		data []byte
 		want []string
 	}{
-		"no beginning":       {zero(0, 2*page), []string{"is not a bbolt file, or its beginning is damaged"}},
-		"both metas changed": {append(append(bytes.Clone(flip(40)[:page]), flip(page + 40)[page:2*page]...), data[2*page:]...), []string{"is damaged", "checksum"}},
-		"another format":     {append(append(bytes.Clone(flip(20)[:page]), flip(page + 20)[page:2*page]...), data[2*page:]...), []string{"another format version", "has not been changed"}},
-		"no pages":           {zero(2*page, len(data)), []string{"is damaged", "Restore it from a copy", "may then run again"}},
-		"a record changed":   {bytes.ReplaceAll(data, []byte(`"why":"result"`), []byte(`"why":"result!`)), []string{"is damaged", "a record's checksum is wrong"}},
-		"the keys' order":    {bytes.ReplaceAll(data, []byte("charge#"), []byte("chance#")), []string{"is damaged", "a record's checksum is wrong"}},
-		"no bucket":          {noBucket, []string{"is damaged", "its records are gone"}},
+		"no beginning":            {zero(0, 2*page), []string{"not a bbolt file, or its beginning is damaged"}},
+		"both meta pages changed": {append(append(bytes.Clone(flip(40)[:page]), flip(page + 40)[page:2*page]...), data[2*page:]...), []string{"is damaged", "checksum"}},
+		"another format":          {append(append(bytes.Clone(flip(20)[:page]), flip(page + 20)[page:2*page]...), data[2*page:]...), []string{"another format version", "was not changed"}},
+		"no pages":                {zero(2*page, len(data)), []string{"is damaged", "restore it from a copy", "may then run again"}},
+		"a record changed":        {bytes.ReplaceAll(data, []byte(`"why":"result"`), []byte(`"why":"result!`)), []string{"is damaged", "a record's checksum is wrong"}},
+		"the keys' order":         {bytes.ReplaceAll(data, []byte("charge#"), []byte("chance#")), []string{"is damaged", "a record's checksum is wrong"}},
+		"no bucket":               {noBucket, []string{"is damaged", "its records are missing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,8 +161,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestRandomDamage: whatever happens to the file, nothing crashes, nothing
-// hangs, and no altered record is ever returned.
+// TestRandomDamage: after any damage to the file, nothing crashes or hangs, and no
+// altered record is returned.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	data := wholeFile(t)
@@ -171,7 +171,7 @@ func TestRandomDamage(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		d := bytes.Clone(data)
-		if seed%3 == 0 { // the headers of pages are hit seldom by chance
+		if seed%3 == 0 { // random positions rarely hit the headers of pages
 			page := random.IntN(used / os.Getpagesize())
 			d[page*os.Getpagesize()+random.IntN(64)] ^= 1 << random.IntN(8)
 		} else {
@@ -193,10 +193,10 @@ func TestRandomDamage(t *testing.T) {
 				t.Fatalf("seed %d: an altered record was returned", seed)
 			}
 			if errors.Is(err, idempotent.ErrNoRecord) {
-				t.Errorf("seed %d: record %d is gone without a word", seed, n)
+				t.Errorf("seed %d: record %d is gone without an error", seed, n)
 			}
 		}
-		for n := range 3 { // writing may meet damage that reading does not
+		for n := range 3 { // a write may find damage that a read does not
 			s.Insert(t.Context(), record(records+n, time.Time{}), at)
 		}
 		if err := s.Close(); err != nil && !strings.Contains(err.Error(), "damaged") {
@@ -209,8 +209,8 @@ func TestRandomDamage(t *testing.T) {
 	}
 }
 
-// TestDamageWhileOpen: the file is cut off behind the store's back. Every call
-// fails from then on; the process lives.
+// TestDamageWhileOpen: the file is truncated while the store is open. Every later
+// call fails, and the process survives.
 func TestDamageWhileOpen(t *testing.T) {
 	t.Parallel()
 	s, path, err := openBytes(t, wholeFile(t))

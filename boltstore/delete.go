@@ -9,13 +9,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Delete removes the record id if its Version is was and it is completed or
-// retryable; otherwise it removes nothing and returns the record that stands, or
+// Delete removes the record id if it has the version was and is completed or
+// retryable. Otherwise it removes nothing and returns the current record, or
 // [idempotent.ErrNoRecord].
 //
-// The key of a deleted record counts as new. So Delete is for records past
-// their Expires alone: it is the caller who looks, and the version ties the
-// deletion to what was seen. [Store.Purge] drops all of those at once.
+// The key of a deleted record counts as new. So use Delete only for records past
+// their Expires. Delete does not check Expires: the caller does, and the version
+// ensures that the deleted record is the one that the caller read. [Store.Purge]
+// removes all expired records.
 func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Version) (current *driver.Record, err error) {
 	err = s.update(ctx, func(tx *bbolt.Tx) (err error) {
 		current, err = read(tx, id)

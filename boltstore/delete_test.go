@@ -11,7 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Only what is settled goes, and only as it was seen; the file stays whole.
+// Delete removes only completed and retryable records, and only in the given
+// version; the file stays valid.
 func TestDelete(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -51,7 +52,7 @@ func TestDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, err := range open(t, path).All(t.Context()) { // and opening compared the number of records
+	for _, err := range open(t, path).All(t.Context()) { // opening compared the number of records
 		if err != nil {
 			t.Error(err)
 		}
@@ -62,7 +63,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// A tool that looks changes nothing.
+// With KeepExpired a tool that only reads changes nothing.
 func TestKeepExpired(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")

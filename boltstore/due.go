@@ -13,8 +13,8 @@ import (
 
 var _ driver.DueLister = (*Store)(nil)
 
-// Due lists the records that are due not later than before, the earliest first.
-// Like all lists it reads the whole file, in one transaction.
+// Due lists the records that are due no later than before, the earliest first.
+// Like all lists it reads the whole file in one transaction.
 func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, func(r *driver.Record) bool {
 		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
@@ -27,20 +27,19 @@ func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
-// All lists every record, expired ones included, those first that were created
-// first.
+// All lists every record, including expired ones, in the order of their creation.
 func (s *Store) All(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, func(*driver.Record) bool { return true })
 }
 
-// found is a record in a list, or, with its id alone, why it cannot be read.
+// found is a record in a list, or the id of an unreadable record and the error.
 type found struct {
 	record driver.Record
 	err    error
 }
 
-// list yields what matches in one view of the file: the consumer may write
-// meanwhile.
+// list yields the matching records of one snapshot of the file. The consumer may
+// write during the iteration.
 func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		all, err := s.collect(ctx, match)

@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// order returns which records a list has, in its order.
+// order returns the numbers of the records in a list, in its order.
 func order(t *testing.T, list iter.Seq2[driver.Record, error]) (s string) {
 	t.Helper()
 	for r, err := range list {
@@ -24,7 +24,7 @@ func order(t *testing.T, list iter.Seq2[driver.Record, error]) (s string) {
 	return s
 }
 
-// What is due first comes first, and of the same moment what was created first.
+// Lists are in the order of due times, and of creation times if those are equal.
 func TestListOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
@@ -49,7 +49,7 @@ func TestListOrder(t *testing.T) {
 	}
 }
 
-// A list whose context ends while it is read says so.
+// A list yields an error if its context ends during the iteration.
 func TestListEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
@@ -74,7 +74,7 @@ func TestListEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A step without a time has none afterwards.
+// A step without a time is read without a time.
 func TestStepWithoutATime(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))

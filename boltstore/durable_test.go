@@ -15,8 +15,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// A new file is entered into its directory, durably, before anything is written
-// to it. So is one whose creator died before that.
+// Open syncs the directory of a new file before it writes to the file. It does so
+// too if the creator of the file died before that.
 func TestOpenSyncsTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func TestOpenSyncsTheDirectory(t *testing.T) {
 	count := boltstore.SyncDir(func(d string) error {
 		db, err := os.ReadFile(path)
 		if d != dir || err != nil || strings.Contains(string(db), string(boltstore.Bucket)) {
-			t.Errorf("synced %s, and the file is of %d bytes, %v", d, len(db), err)
+			t.Errorf("synced %s, and the file has %d bytes, %v", d, len(db), err)
 		}
 		synced++
 		return nil
@@ -41,8 +41,8 @@ func TestOpenSyncsTheDirectory(t *testing.T) {
 	}
 }
 
-// TestLockTimeout: Open waits for another process as long as it was told to, and
-// by default for a second.
+// TestLockTimeout: Open waits for another process for LockTimeout, by default for
+// a second.
 func TestLockTimeout(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -51,20 +51,20 @@ func TestLockTimeout(t *testing.T) {
 		began := time.Now()
 		_, err := boltstore.Open(path, func(o *boltstore.Options) { o.LockTimeout = timeout })
 		took := time.Since(began)
-		wantError(t, err, "was not let go within "+want.String())
+		wantError(t, err, "was not released within "+want.String())
 		if took < want-100*time.Millisecond || took > want+5*time.Second {
 			t.Errorf("it waited for %s, want %s", took, want)
 		}
 	}
 }
 
-// Errors of the disk and the file say what to do, and name the file.
+// Errors of the disk and the file name the file and what to do.
 func TestTransactionErrors(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
 	s := open(t, path)
 	full := boltstore.Explain(s, &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
-	wantError(t, full, path, "the disk is full", "make room", "no space left on device")
+	wantError(t, full, path, "the disk is full", "free some space", "no space left on device")
 	if !errors.Is(full, syscall.ENOSPC) {
 		t.Errorf("%v does not match its cause", full)
 	}

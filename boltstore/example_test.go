@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The second process finds what the first one did.
+// The second process replays the stored response of the first.
 func Example() {
 	dir, err := os.MkdirTemp("", "once")
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// HoldWriter keeps every writer of s waiting until release is called.
+// HoldWriter makes every writer of s wait until release is called.
 func HoldWriter(s *Store) (release func()) {
 	s.write <- struct{}{}
 	return func() { <-s.write }
 }
 
-// Encode and Decode are the encoding of records.
+// Encode and Decode encode and decode records.
 func Encode(r *driver.Record) ([]byte, error) { return encode(r) }
 
 func Decode(id idempotent.RecordID, data []byte) (*driver.Record, error) {
 	return decode(id, data)
 }
 
-// Seal returns body as a stored record of id, with a header that is right.
+// Seal returns body as a stored record of id, with a valid header.
 func Seal(id idempotent.RecordID, body string) []byte {
 	return seal(id, formatVersion, []byte(body))
 }
@@ -42,18 +42,18 @@ func Drop(s *Store, keys [][]byte, now time.Time) (int, error) {
 	return s.drop(context.Background(), keys, now)
 }
 
-// OpenError is what Open says about bbolt's error.
+// OpenError returns Open's error for an error of bbolt.
 func OpenError(path string, err error) error { return openError(path, time.Second, err) }
 
-// SyncDir makes Open call f in place of syncing the file's directory.
+// SyncDir makes Open call f instead of syncing the file's directory.
 func SyncDir(f func(dir string) error) func(*Options) { return func(o *Options) { o.syncDir = f } }
 
-// Explain is what s says about the error of a bbolt transaction.
+// Explain returns the store's error for an error of a bbolt transaction.
 func Explain(s *Store, err error) error {
 	return s.transaction(func(func(*bbolt.Tx) error) error { return err }, nil)
 }
 
-// Remove deletes a record behind the store's back.
+// Remove deletes a record without using the store's methods.
 func Remove(ctx context.Context, s *Store, id idempotent.RecordID) error {
 	return s.update(ctx, func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
@@ -64,8 +64,8 @@ func Remove(ctx context.Context, s *Store, id idempotent.RecordID) error {
 	})
 }
 
-// Put writes records behind the store's back, and past whoever holds its
-// writer.
+// Put writes records without using the store's methods, even while HoldWriter is
+// active.
 func Put(s *Store, values map[idempotent.RecordID][]byte) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
@@ -83,7 +83,7 @@ func Put(s *Store, values map[idempotent.RecordID][]byte) error {
 	})
 }
 
-// Fail makes a write fail with err, as the file system does.
+// Fail makes a write fail with err, like an error of the file system.
 func Fail(s *Store, err error) error {
 	return s.update(context.Background(), func(*bbolt.Tx) error { return err })
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Get returns the record, expired or not, or [idempotent.ErrNoRecord]. The
-// context is looked at before the transaction.
+// Get returns the record, expired or not, or [idempotent.ErrNoRecord]. It checks
+// the context before the transaction.
 func (s *Store) Get(ctx context.Context, id driver.RecordID) (r *driver.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (r *driver.Record, 
 	return r, nil
 }
 
-// read returns the record id as tx sees it.
+// read returns the record id in the view of tx.
 func read(tx *bbolt.Tx, id driver.RecordID) (*driver.Record, error) {
 	value := tx.Bucket(bucket).Get([]byte(id))
 	if value == nil {

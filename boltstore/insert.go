@@ -10,16 +10,16 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// errRefused ends a write transaction that has nothing to write, so that it
-// costs no fsync.
+// errRefused rolls back a write transaction without a write, so that it makes no
+// fsync.
 var errRefused = errors.New("boltstore: refused")
 
-// Insert writes r unless a record stands that has not expired at now, and
-// returns that one. The context is looked at before the transaction and while
-// waiting for another writer; a transaction that began is finished.
+// Insert writes r unless there is a record that has not expired at now; it then
+// returns that record. It checks the context before the transaction and while it
+// waits for another writer. A transaction that has begun is finished.
 func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (existing *driver.Record, err error) {
-	// Most requests that meet a live record meet it here, without an fsync and
-	// without waiting for a writer.
+	// Most requests with a live record end here, without an fsync and without
+	// waiting for a writer.
 	existing, err = s.Get(ctx, r.ID)
 	switch {
 	case err == nil && live(existing, now):
@@ -32,7 +32,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (exi
 		return nil, err
 	}
 	err = s.update(ctx, func(tx *bbolt.Tx) (err error) {
-		// Somebody may have been quicker since.
+		// Another writer may have inserted a record since.
 		existing, err = read(tx, r.ID)
 		switch {
 		case err == nil && live(existing, now):
@@ -55,7 +55,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (exi
 	return existing, nil
 }
 
-// live reports whether r stands in the way of an insert at now.
+// live reports whether r prevents an insert at now.
 func live(r *driver.Record, now time.Time) bool {
 	return r.Expires.IsZero() || r.Expires.After(now)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// TestInsertRace: the record that another writer puts in between the look and
-// the write is the one that is returned.
+// TestInsertRace: an insert returns the record that another writer inserted
+// between its read and its write.
 func TestInsertRace(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
@@ -22,7 +22,7 @@ func TestInsertRace(t *testing.T) {
 	r := record(1, time.Time{})
 	won := make(chan byte, racers)
 	var wg sync.WaitGroup
-	release := boltstore.HoldWriter(s) // all of them look, and find nothing
+	release := boltstore.HoldWriter(s) // all of them read, and find no record
 	for n := range byte(racers) {
 		wg.Go(func() {
 			mine := r
@@ -42,13 +42,12 @@ func TestInsertRace(t *testing.T) {
 		t.Fatalf("%d inserts won, want 1", len(won))
 	}
 	if got, err := s.Get(t.Context(), r.ID); err != nil || got.Version != version(<-won) {
-		t.Errorf("another record than the winner's stands: %v, %v", got, err)
+		t.Errorf("the current record is not the winner's: %v, %v", got, err)
 	}
 }
 
-// TestInsertMeetsWhatCameMeanwhile: while an insert waits for its turn, somebody
-// else writes the record, in a form that can be read or not. Neither is
-// replaced.
+// TestInsertMeetsWhatCameMeanwhile: while an insert waits, another writer inserts
+// a record, readable or not. The insert replaces neither.
 func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	theirs := record(1, time.Time{})
@@ -66,7 +65,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 				var met *driver.Record
 				var err error
 				go func() { met, err = s.Insert(t.Context(), record(1, time.Time{}), at) }()
-				synctest.Wait() // it has found nothing, and waits
+				synctest.Wait() // it has found no record, and waits
 				if err := boltstore.Put(s, map[idempotent.RecordID][]byte{theirs.ID: value}); err != nil {
 					t.Fatal(err)
 				}
@@ -74,7 +73,7 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 				synctest.Wait()
 				if name == "readable" {
 					if err != nil || met == nil || met.Ref != theirs.Ref {
-						t.Errorf("got %+v, %v; want their record", met, err)
+						t.Errorf("got %+v, %v; want the other writer's record", met, err)
 					}
 					return
 				}
@@ -87,8 +86,8 @@ func TestInsertMeetsWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRefusalNeedsNoTurn: a record that stands is found without waiting for a
-// writer, and so is one that cannot be read.
+// TestRefusalNeedsNoTurn: an insert finds a live record without waiting for a
+// writer, and also an unreadable record.
 func TestRefusalNeedsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +117,8 @@ func TestRefusalNeedsNoTurn(t *testing.T) {
 	})
 }
 
-// TestReplacedByInsertIsOneRecord: the count of records, by which the loss of
-// one is noticed, does not change where an insert replaces an expired one.
+// TestReplacedByInsertIsOneRecord: an insert that replaces an expired record does
+// not change the number of records, by which a lost record is detected.
 func TestReplacedByInsertIsOneRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")

@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/boltstore"
 )
 
-// childPath, if set in the environment, makes the test binary write records
-// into that file for ever instead of running tests.
+// childPath, if set in the environment, makes the test binary write records into
+// that file for ever instead of running tests.
 const childPath = "BOLTSTORE_TEST_CHILD_PATH"
 
 func TestMain(m *testing.M) {
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver inserts and replaces records from where an earlier process was
-// killed, and prints a line for each write that was acknowledged.
+// writeForEver inserts and replaces records, starting where an earlier process was
+// killed, and prints a line for each acknowledged write.
 func writeForEver(path string) error {
 	ctx := context.Background()
 	s, err := boltstore.Open(path)
@@ -53,8 +53,8 @@ func writeForEver(path string) error {
 	}
 }
 
-// TestKill: a write that was acknowledged outlives a kill -9 at any moment,
-// and the file opens without repair.
+// TestKill: an acknowledged write survives a kill -9 at any moment, and the file
+// opens without repair.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -62,7 +62,7 @@ func TestKill(t *testing.T) {
 	for round := range 5 {
 		killed := runAndKill(t, path, 20+15*round, acknowledged)
 		if killed == 0 {
-			t.Fatal("the child was killed before it wrote anything; the test shows nothing")
+			t.Fatal("the child was killed before it wrote anything: the test is void")
 		}
 		s := open(t, path)
 		for n, v := range acknowledged {
@@ -70,7 +70,7 @@ func TestKill(t *testing.T) {
 			if err != nil {
 				t.Fatalf("round %d: record %d was acknowledged and is gone: %v", round, n, err)
 			}
-			// What was written after the last line that we read may be there.
+			// A write after the last printed line may exist.
 			if got.Version != version(v) && got.Version != version(2) {
 				t.Errorf("round %d: record %d has version %x, acknowledged was %d", round, n, got.Version, v)
 			}
@@ -83,7 +83,7 @@ func TestKill(t *testing.T) {
 }
 
 // runAndKill runs the child, kills it after a number of acknowledgements, and
-// notes all that it printed.
+// records all that it printed.
 func runAndKill(t *testing.T, path string, after int, acknowledged map[int]byte) (lines int) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -105,7 +105,7 @@ func runAndKill(t *testing.T, path string, after int, acknowledged map[int]byte)
 		}
 		acknowledged[n] = map[string]byte{"inserted": 1, "replaced": 2}[did]
 		if lines++; lines == after {
-			child.Process.Kill() // SIGKILL, by its pid; what it printed before is read on
+			child.Process.Kill() // SIGKILL, by its pid; the loop reads what it printed before
 		}
 	}
 	child.Wait()

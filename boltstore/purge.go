@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// grace is how long an expired record stays, as in the other stores: a
-	// worker whose clock is behind still finds it.
+	// grace is how long an expired record stays, as in the other stores: a worker
+	// whose clock is slow still finds it.
 	grace = time.Hour
-	// purgeBatch bounds how many records one transaction looks at: a long one
-	// would keep bbolt from reusing pages, and writers waiting.
+	// purgeBatch limits how many records one transaction reads. A long transaction
+	// would prevent bbolt from reusing pages, and make writers wait.
 	purgeBatch = 1000
 )
 
-// Purge drops the records that expired more than an hour before now and
-// returns how many. A record of a later version stays; a damaged one ends it
-// with an error. Open calls it once; a process that runs for long calls it from
-// time to time, or the file keeps growing. The context is looked at between
+// Purge removes the records that expired more than an hour before now and returns
+// how many. A record of a later version stays; a damaged one ends the purge with
+// an error. Open calls Purge once. A long-running process should call it from time
+// to time, because otherwise the file grows. Purge checks the context between
 // transactions of 1,000 records.
 func (s *Store) Purge(ctx context.Context, now time.Time) (int, error) {
 	dropped := 0
-	after := []byte(nil) // the last key looked at
+	after := []byte(nil) // the last key read
 	for {
 		if err := ctx.Err(); err != nil {
 			return dropped, err
@@ -49,8 +49,8 @@ func (s *Store) Purge(ctx context.Context, now time.Time) (int, error) {
 	}
 }
 
-// scan looks at the next batch of records behind the key after and collects
-// the keys of those to drop. It returns the last key looked at, nil at the end.
+// scan reads the next batch of records after the key after and collects the keys
+// of those to remove. It returns the last key read, or nil at the end.
 func (s *Store) scan(after []byte, now time.Time, expired *[][]byte) (last []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucket).Cursor()
@@ -78,7 +78,7 @@ func (s *Store) scan(after []byte, now time.Time, expired *[][]byte) (last []byt
 	return last, err
 }
 
-// drop deletes the records keys, unless somebody replaced them meanwhile.
+// drop deletes the records keys, except those that were replaced since.
 func (s *Store) drop(ctx context.Context, keys [][]byte, now time.Time) (n int, err error) {
 	err = s.update(ctx, func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
@@ -107,8 +107,9 @@ func (s *Store) drop(ctx context.Context, keys [][]byte, now time.Time) (n int, 
 	return n, nil
 }
 
-// outlived reports whether the record expired long enough ago. One that a later
-// version wrote has not: nobody here knows what it keeps from running twice.
+// outlived reports whether the record expired long enough ago. A record of a later
+// version never counts as such, because this version does not know what it
+// protects.
 func outlived(key, value []byte, now time.Time) (bool, error) {
 	r, err := decode(driver.RecordID(key), value)
 	if isDamage(err) {

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// F34, F90: what has expired goes, and nothing else.
+// F34, F90: Purge removes expired records and nothing else.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -58,8 +58,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestPurgeManyAtOpen: more records than one transaction looks at, and Open
-// drops them.
+// TestPurgeManyAtOpen: Open removes more records than one transaction reads.
 func TestPurgeManyAtOpen(t *testing.T) {
 	t.Parallel()
 	const many = 2500
@@ -73,7 +72,7 @@ func TestPurgeManyAtOpen(t *testing.T) {
 	})
 	s.Close()
 
-	for range 2 { // the second time shows that the file is whole after the purge
+	for range 2 { // the second time shows that the file is valid after the purge
 		s := open(t, path)
 		left := 0
 		for n := range many {
@@ -91,8 +90,8 @@ func TestPurgeManyAtOpen(t *testing.T) {
 	}
 }
 
-// TestPurgeOfWholeBatches: where every record goes, none is passed over between
-// two transactions.
+// TestPurgeOfWholeBatches: if every record is removed, none is skipped between two
+// transactions.
 func TestPurgeOfWholeBatches(t *testing.T) {
 	t.Parallel()
 	const many = 2500
@@ -103,8 +102,8 @@ func TestPurgeOfWholeBatches(t *testing.T) {
 	}
 }
 
-// TestPurgeOfDamage: a damaged record may be one that keeps a request from
-// running. It ends the purge with a word, whoever comes upon it.
+// TestPurgeOfDamage: a damaged record may protect a request from running again. It
+// ends the purge with an error, in both of its phases.
 func TestPurgeOfDamage(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
@@ -122,7 +121,7 @@ func TestPurgeOfDamage(t *testing.T) {
 	}
 }
 
-// TestPurgeEndsWithItsContext: also where it waits for a writer.
+// TestPurgeEndsWithItsContext: the context also ends the wait for a writer.
 func TestPurgeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,8 +136,7 @@ func TestPurgeEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestPurgeRace: a record that is replaced between the look and the delete
-// stays.
+// TestPurgeRace: a record that is replaced between the read and the delete stays.
 func TestPurgeRace(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))

@@ -19,9 +19,9 @@ import (
 //
 //	CRC-32C of id and what follows (4 bytes), format version (1 byte), document
 //
-// where the document is a JSON object with the member names of the DynamoDB
-// table, times in milliseconds and bytes in base64. The id is the key. Every
-// version begins so: damage must not be taken for a version of the future.
+// where the document is a JSON object with the member names of the DynamoDB table,
+// times in milliseconds and bytes in base64. The id is the key. Every format
+// version has this header, so that damage is not mistaken for a later version.
 
 const (
 	formatVersion = 1
@@ -30,19 +30,19 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// document is a JSON object, member by member.
+// document is a decoded JSON object.
 type document map[string]json.RawMessage
 
-// extra holds the members that a later version wrote and this one does not
-// know. It travels in [driver.Record.Extra] and is written back. Records share
-// it, so it is never changed.
+// extra holds the members that a later version wrote and this one does not know.
+// It is in [driver.Record.Extra] and is written back. Records share it, so it is
+// never modified.
 type extra struct {
 	record document            // of the record
-	steps  map[string]document // of its steps, by their names
+	steps  map[string]document // of its steps, by name
 }
 
-// encode returns r as it is stored. It refuses what decode would refuse, so that
-// a mistake shows before it is stored.
+// encode returns r in its stored form. It refuses what decode would refuse, so
+// that an invalid record is not stored.
 func encode(r *driver.Record) ([]byte, error) {
 	rest, _ := r.Extra.(extra)
 	doc, err := encodeFields(fields(r, &rest), rest.record)
@@ -56,8 +56,8 @@ func encode(r *driver.Record) ([]byte, error) {
 	return seal(r.ID, formatVersion, body), nil
 }
 
-// encodeFields returns the fields as a document, together with the members that
-// a later version wrote.
+// encodeFields returns the fields as a document, together with the members that a
+// later version wrote.
 func encodeFields(fields []field, rest document) (document, error) {
 	doc := document{}
 	maps.Copy(doc, rest)
@@ -77,8 +77,8 @@ func encodeFields(fields []field, rest document) (document, error) {
 	return doc, nil
 }
 
-// decodeFields reads the fields from doc and returns the members that are left,
-// or nil. The problem names the field that cannot be read.
+// decodeFields reads the fields from doc and returns the remaining members, or
+// nil. If a field is invalid, it returns its name and the problem.
 func decodeFields(doc document, fields []field) (rest document, name, problem string) {
 	for _, f := range fields {
 		raw, ok := doc[f.name]
@@ -105,11 +105,12 @@ func seal(id driver.RecordID, version byte, body []byte) []byte {
 	return out
 }
 
-// intact reports damage to the stored record id, whatever its version.
+// intact returns an error if the stored record id is damaged. It works for every
+// format version.
 func intact(id driver.RecordID, data []byte) error {
 	switch {
 	case len(data) < headerSize:
-		return &damagedError{what: "a record is cut off"}
+		return &damagedError{what: "a record is truncated"}
 	case binary.BigEndian.Uint32(data) != checksum(id, data[crc32.Size:]):
 		return &damagedError{what: "a record's checksum is wrong"}
 	}
@@ -122,7 +123,7 @@ func decode(id driver.RecordID, data []byte) (*driver.Record, error) {
 		return nil, err
 	}
 	if v := data[crc32.Size]; v != formatVersion {
-		return nil, fmt.Errorf("a record cannot be read: it has format version %d, and this version of boltstore reads %d; run the version that wrote it, or a later one", v, formatVersion)
+		return nil, fmt.Errorf("unknown format version %d of a record: this version of boltstore reads %d; run the version that wrote it, or a later one", v, formatVersion)
 	}
 	var doc document
 	if json.Unmarshal(data[headerSize:], &doc) != nil || doc == nil {
@@ -143,24 +144,24 @@ func checksum(id driver.RecordID, rest []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, rest)
 }
 
-// malformed names the part of a whole record that cannot be read, and never
-// what it holds: that may be a result.
+// malformed returns the error for an undamaged record with an invalid part. It
+// names the part and not its value, which may be a result.
 func malformed(field, problem string) error {
-	return fmt.Errorf("a record cannot be read: its %s %s; run the version that wrote it, or a later one", field, problem)
+	return fmt.Errorf("invalid record: its %s %s; run the version that wrote it, or a later one", field, problem)
 }
 
-// field is one member of a document and one field of a record or a step.
+// field maps one member of a document to one field of a record or a step.
 type field struct {
 	name     string
-	kind     string // for people: what a valid value is
+	kind     string // for error texts: what a valid value is
 	required bool
 	absent   func() bool
 	value    func() (any, error)
 	read     func(json.RawMessage) bool
 }
 
-// fields is the one table of what is stored of a record, bound to r and to what
-// a later version wrote into its steps.
+// fields is the only list of the stored fields of a record. They are bound to r
+// and to the members that a later version wrote into its steps.
 func fields(r *driver.Record, rest *extra) []field {
 	return []field{
 		coded("st", "a state", &r.State, driver.State.Code, driver.ParseState),
@@ -181,7 +182,7 @@ func fields(r *driver.Record, rest *extra) []field {
 		duration("uret", &r.UnresolvedRetention),
 		text("cdc", &r.Codec),
 		names("sn", &r.StepNames),
-		number("cn", &r.Chunks.Count), // another store's: here every result is in its record
+		number("cn", &r.Chunks.Count), // used by other stores: here every result is in its record
 		number("cl", &r.Chunks.Length),
 		sum("ch", r.Chunks.Sum[:]),
 		text("ref", &r.Ref),
@@ -196,8 +197,8 @@ func fields(r *driver.Record, rest *extra) []field {
 
 func never() bool { return false }
 
-// unmarshal reads raw into v. JSON's null, which encoding/json would take for
-// "leave it as it is", is nothing we write.
+// unmarshal reads raw into v. It refuses null, which is never written and which
+// encoding/json would ignore.
 func unmarshal(raw json.RawMessage, v any) bool {
 	return string(raw) != "null" && json.Unmarshal(raw, v) == nil
 }
@@ -239,14 +240,14 @@ func millis(name string, p *time.Time) field {
 	}
 }
 
-// duration is a length of time in milliseconds. A shorter one counts as one
-// millisecond: zero would mean the default.
+// duration is a duration in milliseconds. A shorter one is stored as one
+// millisecond, because zero would mean the default.
 func duration(name string, p *time.Duration) field {
-	return field{name: name, kind: "a length of time in milliseconds",
+	return field{name: name, kind: "a duration in milliseconds",
 		absent: func() bool { return *p == 0 },
 		value: func() (any, error) {
 			if *p < 0 {
-				return nil, errors.New("a length of time below zero")
+				return nil, errors.New("a negative duration")
 			}
 			return max(1, p.Milliseconds()), nil
 		},
@@ -259,8 +260,8 @@ func duration(name string, p *time.Duration) field {
 	}
 }
 
-// names is a list of names. An empty list of declared steps would allow every
-// step, so it counts as damage.
+// names is a list of names. An empty list is invalid, because an empty list of
+// declared steps would allow every step.
 func names(name string, p *[]string) field {
 	valid := func() bool { return len(*p) > 0 && !slices.Contains(*p, "") }
 	return field{name: name, kind: "a list of names",
@@ -275,7 +276,7 @@ func names(name string, p *[]string) field {
 	}
 }
 
-// coded is a value that is stored by a code word.
+// coded is a value that is stored as a code word.
 func coded[T any](name, kind string, p *T, format func(T) string, parse func(string) (T, error)) field {
 	return field{name: name, kind: kind, required: true, absent: never,
 		value: func() (any, error) {
@@ -306,21 +307,21 @@ func fixed(name string, p []byte) field {
 	}
 }
 
-// optional makes a field absent where p is zero.
+// optional omits a field if p is zero.
 func optional[T comparable](f field, p *T) field {
 	var zero T
 	f.required, f.absent = false, func() bool { return *p == zero }
 	return f
 }
 
-// sum is an array of bytes that is absent where all of them are zero.
+// sum is an array of bytes that is omitted if all bytes are zero.
 func sum(name string, p []byte) field {
 	f := fixed(name, p)
 	f.required, f.absent = false, func() bool { return len(bytes.Trim(p, "\x00")) == 0 }
 	return f
 }
 
-// result tells no result from an empty one.
+// result is optional bytes. An empty result is not the same as no result.
 func result(name string, p *[]byte) field {
 	return field{name: name, kind: "bytes in base64",
 		absent: func() bool { return *p == nil },

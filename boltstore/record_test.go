@@ -19,8 +19,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// document is the stored form of a whole record, as a later version might
-// write it: "new" is a member that this version does not know.
+// document is the stored form of a complete record, as a later version might write
+// it: this version does not know the member "new".
 func document() map[string]any {
 	return map[string]any{
 		"st": "C", "why": "result", "rec": "rerun",
@@ -53,7 +53,7 @@ func TestRecordFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A field that is added to a record or to a step and not stored shows up here.
+	// This loop finds a new field of a record or a step that is not stored.
 	for _, stored := range []any{*r, r.Steps[0]} {
 		v := reflect.ValueOf(stored)
 		for _, f := range reflect.VisibleFields(v.Type()) {
@@ -105,15 +105,15 @@ func TestMalformedRecord(t *testing.T) {
 		"ref":   {nil, 1},
 		"rid":   {nil, 1},
 		"x":     {nil, secret, false, 1},
-		"steps": {nil, secret, 1, []any{}, map[string]any{}, // none are not written
+		"steps": {nil, secret, 1, []any{}, map[string]any{}, // an empty list is not written
 			map[string]any{"a": secret},
-			map[string]any{"a": map[string]any{"a": secret, "m": "L"}},           // no number
-			map[string]any{"a": map[string]any{"a": 1}},                          // no mode
+			map[string]any{"a": map[string]any{"a": secret, "m": "L"}},           // invalid attempt
+			map[string]any{"a": map[string]any{"a": 1}},                          // missing mode
 			map[string]any{"a": map[string]any{"a": 1, "m": secret}},             // of a later version
-			map[string]any{"": map[string]any{"a": 1, "m": "L"}},                 // no name
-			map[string]any{"a": map[string]any{"a": 1, "m": "L", "e": "json"}},   // no result
-			map[string]any{"a": map[string]any{"a": 1, "m": "L", "r": []byte{}}}, // no encoding
-			map[string]any{"a": map[string]any{"m": "L"}},                        // no attempt
+			map[string]any{"": map[string]any{"a": 1, "m": "L"}},                 // missing name
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "e": "json"}},   // missing result
+			map[string]any{"a": map[string]any{"a": 1, "m": "L", "r": []byte{}}}, // missing encoding
+			map[string]any{"a": map[string]any{"m": "L"}},                        // missing attempt
 			map[string]any{"a": map[string]any{"a": 1, "m": "L", "b": "R"}},      // a source without a result
 			map[string]any{"a": map[string]any{"a": 1, "m": "L", "b": secret, "e": "json", "r": []byte{}}},
 			map[string]any{"a": map[string]any{"a": 1, "m": "L", "s": 1}},
@@ -126,7 +126,7 @@ func TestMalformedRecord(t *testing.T) {
 			_, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", doc(t, m)))
 			wantError(t, err, "its "+name+" is not ", "run the version that wrote it")
 			if strings.Contains(err.Error(), "4242") {
-				t.Errorf("the error %q holds a value", err)
+				t.Errorf("the error %q contains a value", err)
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func TestMalformedRecord(t *testing.T) {
 	good := boltstore.Seal("charge#1", doc(t, document()))
 	for n := range 5 {
 		_, err := boltstore.Decode("charge#1", good[:n])
-		wantError(t, err, "a record is cut off")
+		wantError(t, err, "a record is truncated")
 	}
 	_, err := boltstore.Decode("charge#2", good)
 	wantError(t, err, "a record's checksum is wrong")
@@ -158,7 +158,7 @@ func TestMalformedRecord(t *testing.T) {
 	wantError(t, err, "format version 2", "reads 1", "run the version that wrote it")
 }
 
-// put writes value behind the store's back.
+// put writes value without using the store's methods.
 func put(t testing.TB, path string, id idempotent.RecordID, value []byte) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
@@ -173,8 +173,8 @@ func put(t testing.TB, path string, id idempotent.RecordID, value []byte) {
 	}
 }
 
-// TestUnreadableRecord: a record that cannot be read is nobody's permission to
-// run. It is not replaced, not dropped, and keeps no other key from working.
+// TestUnreadableRecord: an unreadable record does not let its handler run. It is
+// neither replaced nor removed, and all other keys work.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -194,7 +194,7 @@ func TestUnreadableRecord(t *testing.T) {
 	insert(t, s, record(2, time.Time{}))
 }
 
-// TestLaterVersionsMembers: what a later version wrote survives a Replace.
+// TestLaterVersionsMembers: members of a later version survive a Replace.
 func TestLaterVersionsMembers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -244,12 +244,13 @@ func TestLaterVersionsMembers(t *testing.T) {
 	}
 	for _, name := range []string{"ref", "cn", "cl", "ch"} {
 		if _, ok := m[name]; ok {
-			t.Errorf("%s was emptied and is still there", name)
+			t.Errorf("%s was emptied and is still present", name)
 		}
 	}
 }
 
-// setAll sets every field that v points to to a value of its own, inner ones too.
+// setAll sets every field that v points to to a distinct value, nested ones
+// included.
 func setAll(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {
@@ -284,8 +285,8 @@ func setAll(v reflect.Value, n *int64) {
 	}
 }
 
-// A record in which every field is set is read as it was written. A field that
-// is added and not stored fails this test.
+// A record in which every field is set is read as it was written. A new field that
+// is not stored fails this test.
 func TestEveryFieldSet(t *testing.T) {
 	t.Parallel()
 	var want driver.Record
@@ -301,12 +302,12 @@ func TestEveryFieldSet(t *testing.T) {
 	}
 }
 
-// What could not be read again is not written, and a length of time that would
-// become zero, which means the default, is kept as one millisecond.
+// A record that could not be read again is not written. A duration that would
+// round to zero, which means the default, is stored as one millisecond.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*driver.Record){
-		"a retention below zero":         func(r *driver.Record) { r.Retention = -1 },
+		"a negative retention":           func(r *driver.Record) { r.Retention = -1 },
 		"a declared step without a name": func(r *driver.Record) { r.StepNames = []string{"pay", ""} },
 		"an unknown state":               func(r *driver.Record) { r.State = 99 },
 		"an unknown mode":                func(r *driver.Record) { r.Steps[0].Mode = 99 },
@@ -328,7 +329,7 @@ func TestDeclarations(t *testing.T) {
 	}
 	r := record(1, at)
 	r.Retention, r.UnresolvedRetention = time.Microsecond, math.MaxInt64
-	r.Steps = []driver.StepRecord{{Name: "pay", Finished: true, Encoding: "empty"}, {Name: "ship", Result: []byte("of an earlier run")}}
+	r.Steps = []driver.StepRecord{{Name: "pay", Finished: true, Encoding: "empty"}, {Name: "ship", Result: []byte("of an earlier attempt")}}
 	data, err := boltstore.Encode(&r)
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +360,7 @@ func TestEmptyResult(t *testing.T) {
 	}
 }
 
-// TestForeignExtra: what another store left in Extra is not ours to write.
+// TestForeignExtra: Extra of another store is not written.
 func TestForeignExtra(t *testing.T) {
 	t.Parallel()
 	r := record(1, time.Time{})
@@ -373,8 +374,8 @@ func TestForeignExtra(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the file holds, decoding returns a record that encodes
-// to itself, or an error that holds nothing of it.
+// FuzzDecode: for every content of the file, decode returns either a record that
+// encodes to the same bytes, or an error that contains no value.
 func FuzzDecode(f *testing.F) {
 	full := document()
 	empty := maps.Clone(full)
@@ -387,11 +388,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add(`{"st":"C","ST":"I"}`)
 	f.Add(`{"st":"C","st":null}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		boltstore.Decode("charge#1", []byte(body)) // it must not panic on a header either
+		boltstore.Decode("charge#1", []byte(body)) // an invalid header must not cause a panic either
 		r, err := boltstore.Decode("charge#1", boltstore.Seal("charge#1", body))
 		if err != nil {
 			if len(err.Error()) > 120 {
-				t.Errorf("the error is long enough to hold a value: %q", err)
+				t.Errorf("the error is long enough to contain a value: %q", err)
 			}
 			return
 		}

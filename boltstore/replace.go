@@ -9,10 +9,10 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Replace writes r in place of the version was; otherwise it writes nothing
-// and returns the record that stands, or [idempotent.ErrNoRecord]. The context
-// is looked at before the transaction and while waiting for another writer; a
-// transaction that began is finished.
+// Replace writes r if the record has the version was. Otherwise it writes nothing
+// and returns the current record, or [idempotent.ErrNoRecord]. It checks the
+// context before the transaction and while it waits for another writer. A
+// transaction that has begun is finished.
 func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (current *driver.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// stepFields is the one table of what is stored of a step, under its name, bound
-// to s. The members are those of the DynamoDB table.
+// stepFields is the only list of the stored fields of a step, bound to s. The
+// members have the names of the DynamoDB table.
 func stepFields(s *driver.StepRecord) []field {
 	return []field{
 		coded("m", "a mode", &s.Mode, driver.StepMode.Code, driver.ParseStepMode),
@@ -23,14 +23,14 @@ func stepFields(s *driver.StepRecord) []field {
 	}
 }
 
-// required makes a field present where it is zero, too.
+// required makes a field present even if it is zero.
 func required(f field) field {
 	f.required, f.absent = true, never
 	return f
 }
 
-// steps is the steps of a record, as an object by their names. What a later
-// version wrote into a step is in rest.
+// steps stores the steps of a record as an object with their names as keys. rest
+// has the members that a later version wrote into a step.
 func steps(name string, p *[]driver.StepRecord, rest *map[string]document) field {
 	return field{name: name, kind: "an object of steps",
 		absent: func() bool { return len(*p) == 0 },
@@ -44,7 +44,7 @@ func steps(name string, p *[]driver.StepRecord, rest *map[string]document) field
 					s.Result = []byte{}
 				}
 				if !consistent(&s) || s.Finished != (s.Encoding != "") {
-					return nil, errors.New("a step has no name, or a result or a source without an encoding")
+					return nil, errors.New("invalid step: no name, or a result or a source without an encoding")
 				}
 				var err error
 				if stored[s.Name], err = encodeFields(stepFields(&s), (*rest)[s.Name]); err != nil {
@@ -79,8 +79,8 @@ func steps(name string, p *[]driver.StepRecord, rest *map[string]document) field
 	}
 }
 
-// consistent reports whether s has a name, and has a result if and only if it
-// has finished; without one it has no source.
+// consistent reports whether s has a name, and has a result if and only if it has
+// finished. A step without a result has no source.
 func consistent(s *driver.StepRecord) bool {
 	return s.Name != "" && s.Finished == (s.Result != nil) && (s.Finished || s.By == 0)
 }

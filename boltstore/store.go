@@ -19,33 +19,32 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Options are given to [Open]. The zero value of each field is its default.
+// Options are the options of [Open]. The zero value of each field is its default.
 type Options struct {
-	// LockTimeout is how long Open waits for another process to let go of the
-	// file. Default: 1 s.
+	// LockTimeout is how long Open waits for another process to release the file.
+	// Default: 1 s.
 	LockTimeout time.Duration
 
-	// KeepExpired makes Open leave expired records where they are: a tool that
-	// looks changes nothing. Default: Open drops them.
+	// KeepExpired makes Open keep expired records, so that a tool that only reads
+	// changes nothing. Default: Open removes them.
 	KeepExpired bool
 
-	// syncDir makes the entry of a new file durable; tests replace it.
+	// syncDir makes the directory entry of a new file durable; tests replace it.
 	syncDir func(dir string) error
 }
 
-// Store is an [driver.Store] in one file. Make one with [Open]; it is safe
-// for concurrent use.
+// Store is a [driver.Store] in one file. Make one with [Open]. It is safe for
+// concurrent use.
 type Store struct {
 	path string
 	db   *bbolt.DB
 
-	// write holds one token: bbolt lets one writer in at a time and waits for
-	// it without a look at the context, so the waiting is done here.
+	// write holds one token. bbolt admits one writer at a time and ignores the
+	// context while a writer waits, so writers wait here.
 	write chan struct{}
 
-	// broken is set once bbolt panicked. Its locks may be held for ever then,
-	// and what it has in memory is not what the file says: nobody calls it
-	// again.
+	// broken is set once bbolt panicked. Then bbolt may hold its locks for ever,
+	// and its memory may differ from the file, so it is not called again.
 	broken atomic.Pointer[damagedError]
 
 	close    sync.Once
@@ -54,19 +53,20 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// bucket holds all records: record id -> encoded record.
+// bucket holds all records, from record id to encoded record.
 var bucket = []byte("once.records")
 
 const (
-	// fileMode keeps results, which may be private, to their owner.
+	// fileMode gives only the owner access: results may be private.
 	fileMode = 0o600
-	// closeTimeout bounds the closing of a store that bbolt panicked in.
+	// closeTimeout limits the closing of a store after a panic of bbolt.
 	closeTimeout = time.Second
 )
 
-// Open opens the store in the file path, and makes the file if there is none;
-// its directory must exist. It reads the whole file once, finds what is damaged,
-// and drops the records that expired more than an hour ago. The error says what is wrong with the file and what to do about it.
+// Open opens the store in the file path, and creates the file if it does not
+// exist; its directory must exist. Open reads the whole file once to detect
+// damage, and removes the records that expired more than an hour ago. Its errors
+// name the file, the problem and what to do.
 func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	o := Options{syncDir: syncDir}
 	for _, f := range optFns {
@@ -74,7 +74,7 @@ func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	}
 	switch {
 	case path == "":
-		return nil, errors.New("boltstore: Open wants the path of a file, got an empty string")
+		return nil, errors.New("boltstore: Open: missing path of the file")
 	case o.LockTimeout < 0:
 		return nil, fmt.Errorf("boltstore: Options.LockTimeout is %s; it must be positive (or zero for the default)", o.LockTimeout)
 	case o.LockTimeout == 0:
@@ -96,12 +96,13 @@ func Open(path string, optFns ...func(*Options)) (*Store, error) {
 	return s, nil
 }
 
-// openDB is bbolt.Open, with the panics that damaged pages cause as errors.
+// openDB calls bbolt.Open and turns the panics that damaged pages cause into
+// errors.
 func openDB(path string, lockTimeout time.Duration) (db *bbolt.DB, err error) {
 	var file *os.File
 	defer recoverDamage(func(e *damagedError) {
-		// bbolt has lost its handle of the mapping, and with it the file's lock
-		// stays until the process ends. The descriptor need not.
+		// bbolt has lost its handle of the mapping, so the file's lock stays until
+		// the process ends. The descriptor can be closed.
 		file.Close()
 		db, err = nil, e
 	})()
@@ -116,8 +117,8 @@ func openDB(path string, lockTimeout time.Duration) (db *bbolt.DB, err error) {
 	})
 }
 
-// prepare makes the bucket in a new file, after the file's entry in its directory
-// is durable. A file without a bucket is new, or its creator died in between.
+// prepare creates the bucket in a new file, after the file's directory entry is
+// durable. A file without a bucket is new, or its creator died before creating it.
 func (s *Store) prepare(syncDir func(dir string) error) error {
 	found, err := s.check()
 	if err != nil || found {
@@ -132,13 +133,13 @@ func (s *Store) prepare(syncDir func(dir string) error) error {
 	})
 }
 
-// Close waits for the calls that are running and closes the file. Later calls
-// return an error; closing again returns the first Close's answer.
+// Close waits for running calls and closes the file. Later calls return an error;
+// a second Close returns the result of the first.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		done := make(chan error, 1)
 		go func() { done <- s.db.Close() }()
-		var late <-chan time.Time // never, unless bbolt may be holding its own locks
+		var late <-chan time.Time // nil channel, unless bbolt may hold its own locks
 		if s.broken.Load() != nil {
 			late = time.After(closeTimeout)
 		}
@@ -154,13 +155,13 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// view runs fn in a transaction that reads.
+// view runs fn in a read transaction.
 func (s *Store) view(fn func(*bbolt.Tx) error) error {
 	return s.transaction(s.db.View, fn)
 }
 
-// update runs fn in the one transaction that may write, and commits it. It
-// waits for its turn no longer than ctx.
+// update runs fn in a write transaction and commits it. It waits for other writers
+// until ctx ends.
 func (s *Store) update(ctx context.Context, fn func(*bbolt.Tx) error) error {
 	select {
 	case s.write <- struct{}{}:
@@ -174,8 +175,8 @@ func (s *Store) update(ctx context.Context, fn func(*bbolt.Tx) error) error {
 	return s.transaction(s.db.Update, fn)
 }
 
-// transaction runs fn in begin. It turns the panics and the memory faults that
-// damaged pages cause into an error, and then lets nobody in again.
+// transaction runs fn in begin. It turns the panics and memory faults that damaged
+// pages cause into an error, and then rejects all later transactions.
 func (s *Store) transaction(begin func(func(*bbolt.Tx) error) error, fn func(*bbolt.Tx) error) (err error) {
 	if e := s.broken.Load(); e != nil {
 		return e
@@ -197,26 +198,27 @@ func (s *Store) transaction(begin func(func(*bbolt.Tx) error) error, fn func(*bb
 	case errors.Is(err, berrors.ErrValueTooLarge):
 		return driver.ErrTooLarge
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("boltstore: %s: the disk is full; make room for it: %w", s.path, err)
+		return fmt.Errorf("boltstore: %s: the disk is full; free some space: %w", s.path, err)
 	}
 	return fmt.Errorf("boltstore: %s: %w", s.path, err)
 }
 
-// recoverDamage makes this goroutine panic, not crash, when it reads beyond
-// the end of a file that was cut off. The function it returns is deferred: it
-// recovers and hands the damage to report.
+// recoverDamage turns a memory fault of this goroutine into a panic: reading
+// beyond the end of a truncated file would otherwise crash the process. Defer the
+// returned function: it recovers and passes the damage to report.
 func recoverDamage(report func(*damagedError)) func() {
 	before := debug.SetPanicOnFault(true)
 	return func() {
 		debug.SetPanicOnFault(before)
 		if p := recover(); p != nil {
-			// Some of bbolt's texts list every free page.
+			// Some of bbolt's texts list every free page, so the text is
+			// shortened.
 			report(&damagedError{what: fmt.Sprintf("%.120s", fmt.Sprint(p))})
 		}
 	}
 }
 
-// openError says what to do about a file that bbolt.Open refused.
+// openError adds to an error of bbolt.Open what to do about the file.
 func openError(path string, lockTimeout time.Duration, err error) error {
 	var damaged *damagedError
 	switch {
@@ -224,38 +226,37 @@ func openError(path string, lockTimeout time.Duration, err error) error {
 		damaged.path = path
 		return damaged
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("boltstore: %s is held by another process (or another Store of this one) and was not let go within %s; stop that process or name another path", path, lockTimeout)
+		return fmt.Errorf("boltstore: %s is held by another process (or another Store of this one) and was not released within %s; stop that process or choose another path", path, lockTimeout)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("boltstore: the directory of %s does not exist; make it first (mkdir -p %s)", path, filepath.Dir(path))
+		return fmt.Errorf("boltstore: the directory of %s does not exist; create it first (mkdir -p %s)", path, filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("boltstore: no permission to read and write %s; change the permissions of the file and its directory, or name another path: %w", path, err)
+		return fmt.Errorf("boltstore: no permission to read and write %s; change the permissions of the file and its directory, or choose another path: %w", path, err)
 	case errors.Is(err, syscall.EISDIR):
 		return fmt.Errorf("boltstore: %s is a directory; name a file in it", path)
 	case errors.Is(err, berrors.ErrInvalid):
-		return fmt.Errorf("boltstore: %s is not a bbolt file, or its beginning is damaged; it has not been changed. Name another path, or restore it from a copy", path)
+		return fmt.Errorf("boltstore: %s is not a bbolt file, or its beginning is damaged: it was not changed; choose another path, or restore it from a copy", path)
 	case errors.Is(err, berrors.ErrVersionMismatch):
-		return fmt.Errorf("boltstore: %s is a bbolt file of another format version; it has not been changed. Open it with the program that wrote it, or name another path", path)
+		return fmt.Errorf("boltstore: %s is a bbolt file of another format version: it was not changed; open it with the program that wrote it, or choose another path", path)
 	case errors.Is(err, berrors.ErrChecksum):
 		return &damagedError{path: path, what: "the checksum of its first pages is wrong"}
 	}
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return fmt.Errorf("boltstore: cannot open %s: %w", path, err)
 	}
-	// What is left are bbolt's own findings, such as a file shorter than its
-	// first pages.
+	// The remaining errors are bbolt's own, such as a file shorter than its first
+	// pages.
 	return &damagedError{path: path, what: err.Error()}
 }
 
-// syncDir makes the entry of a new file durable: without it a power cut could
-// take the file away, and every acknowledged record with it.
+// syncDir makes the directory entry of a new file durable. Without it a power
+// failure could remove the file with every acknowledged record.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("boltstore: %w", err)
 	}
 	defer d.Close()
-	// Some systems, Windows among them, cannot sync a directory: they have no
-	// need to.
+	// Some systems, such as Windows, cannot sync a directory and do not need to.
 	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("boltstore: %s: %w", dir, err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// paths remembers which file a store of the suite is in.
+// paths maps a store of the suite to its file.
 type paths struct{ of sync.Map }
 
 func (p *paths) open(t testing.TB) driver.Store {
@@ -66,7 +66,7 @@ func fixture() idempotenttest.Fixture {
 
 func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture()) }
 
-// G13: a store in one file keeps what a guard over it promises.
+// G13: a store in one file keeps the guarantees of a guard.
 func TestFailureModes(t *testing.T) { idempotenttest.RunFailureModes(t, fixture()) }
 
 func TestFailureModesUnderFaults(t *testing.T) {
@@ -106,8 +106,8 @@ func insert(t testing.TB, s *boltstore.Store, r driver.Record) {
 	}
 }
 
-// TestRefusalDoesNotSync shows that a request which meets a live record writes
-// nothing: every commit gives the file a new transaction id.
+// TestRefusalDoesNotSync: a request that finds a live record writes nothing. Every
+// commit would give the file a new transaction id.
 func TestRefusalDoesNotSync(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -135,7 +135,7 @@ func TestRefusalDoesNotSync(t *testing.T) {
 	}
 }
 
-// Open waits for another process to let go of the file, for a second by default.
+// Open waits for another process to release the file, for a second by default.
 func TestHeldFileIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -152,7 +152,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
 	err := boltstore.Fail(open(t, path), &os.PathError{Op: "write", Path: path, Err: syscall.ENOSPC})
-	wantError(t, err, path, "the disk is full", "make room for it")
+	wantError(t, err, path, "the disk is full", "free some space")
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got error %v, want one that matches ENOSPC", err)
 	}
@@ -178,7 +178,7 @@ func TestOpenRefuses(t *testing.T) {
 		want      []string
 		notAsRoot bool
 	}{
-		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"empty string"}},
+		{name: "no path", path: func(*testing.T, string) string { return "" }, want: []string{"missing path"}},
 		{name: "no directory", want: []string{"does not exist", "mkdir -p"}, path: func(_ *testing.T, dir string) string {
 			return filepath.Join(dir, "missing", "once.db")
 		}},
@@ -186,13 +186,13 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "below a file", want: []string{"cannot open"}, path: func(t *testing.T, dir string) string {
 			return filepath.Join(write(t, dir, "x"), "once.db")
 		}},
-		{name: "a text", want: []string{"is not a bbolt file", "has not been changed"}, path: func(t *testing.T, dir string) string {
+		{name: "a text", want: []string{"is not a bbolt file", "was not changed"}, path: func(t *testing.T, dir string) string {
 			return write(t, dir, "dear diary\n")
 		}},
 		{name: "a long text", want: []string{"is not a bbolt file"}, path: func(t *testing.T, dir string) string {
 			return write(t, dir, strings.Repeat("dear diary\n", 10_000))
 		}},
-		{name: "another program's", want: []string{"another program", "Name another path"}, path: func(t *testing.T, dir string) string {
+		{name: "another program's", want: []string{"another program", "choose another path"}, path: func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "once.db")
 			db, err := bbolt.Open(path, 0o600, nil)
 			if err != nil {
@@ -217,7 +217,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if tt.notAsRoot && os.Getuid() == 0 {
-			continue // root has every permission; TestOpenErrors has the text
+			continue // root has every permission; TestOpenErrors checks the text
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -294,8 +294,7 @@ func TestClosed(t *testing.T) {
 	wantError(t, err, "the store is closed")
 }
 
-// TestContextEndsWhileWaiting: a writer that waits for its turn waits no
-// longer than its context.
+// TestContextEndsWhileWaiting: a waiting writer waits only until its context ends.
 func TestContextEndsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "once.db"))
@@ -322,7 +321,7 @@ func TestEmptyID(t *testing.T) {
 	}
 }
 
-// TestOpenErrors: what root cannot provoke in a test, and what bbolt adds.
+// TestOpenErrors: errors that root cannot cause in a test, and errors of bbolt.
 func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{

@@ -12,9 +12,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// A write whose sync fails is not acknowledged: the descriptor of the open file
-// is replaced by that of /dev/null, which takes every write and refuses to sync.
-// Without a sync in each commit the writes would succeed.
+// A write whose sync fails is not acknowledged. The test replaces the descriptor
+// of the open file by that of /dev/null, which accepts every write and refuses to
+// sync. Without a sync in each commit the writes would succeed.
 func TestFailedSyncIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "once.db")
@@ -43,16 +43,16 @@ func TestFailedSyncIsNotAcknowledged(t *testing.T) {
 	if n, err := s.Purge(t.Context(), at); n != 0 || !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("Purge: %d, %v, want the error of the sync", n, err)
 	}
-	// What was not acknowledged is not there.
+	// A write that was not acknowledged is not stored.
 	if got, err := s.Get(t.Context(), kept.ID); err != nil || got.Version != kept.Version {
 		t.Errorf("Get: %v, %v", got, err)
 	}
 	if _, err := s.Get(t.Context(), record(3, time.Time{}).ID); !errors.Is(err, idempotent.ErrNoRecord) {
-		t.Errorf("Get of what was refused: %v", err)
+		t.Errorf("Get of a refused insert: %v", err)
 	}
 }
 
-// blackHole makes the descriptor of the open file path one of /dev/null.
+// blackHole replaces the descriptor of the open file path by one of /dev/null.
 func blackHole(t *testing.T, path string) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

@@ -8,15 +8,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 )
 
-// errUndone is what DynamoDB does not call an error.
-var errUndone = errors.New("the table, or a partition of it, takes no more for now; see its throttling metrics")
+// errUndone is the cause of a batch of which DynamoDB did nothing: it reports that
+// without an error.
+var errUndone = errors.New("the table or one of its partitions is throttled; see its throttling metrics")
 
-// drain sends a batch of that size, and what is left of it, until nothing is.
-// DynamoDB does what it can of a batch and hands the rest back; it recommends
-// pauses that grow (developer guide, "Batch operations and error handling").
-// Only if it can do nothing at all is the throttling an error, which is one and
-// the same to us. The pauses begin anew whenever something got through, and end
-// as those of persist, which sees to conflicts here too.
+// drain sends a batch of size items, and what is left of it, until nothing is
+// left. DynamoDB returns the part of a batch that it did not process and
+// recommends growing pauses (developer guide, "Batch operations and error
+// handling"). It returns a throttling error only if it processed nothing; drain
+// handles both in the same way. The pauses start again from the shortest after any
+// progress. The number of attempts is limited as in persist, which also retries
+// conflicts here.
 func (s *Store) drain(ctx context.Context, size int, send func() (left int, err error)) error {
 	for attempt := 1; ; attempt++ {
 		left, cause := 0, errUndone
@@ -34,15 +36,15 @@ func (s *Store) drain(ctx context.Context, size int, send func() (left int, err 
 		case err != nil:
 			return err
 		}
-		if err := s.pause(ctx, attempt, "not all of the batch was done", cause); err != nil {
+		if err := s.pause(ctx, attempt, "not all of the batch was processed", cause); err != nil {
 			return err
 		}
 	}
 }
 
-// isThrottling reports whether err is one of the errors by which AWS asks for
-// less. The client has retried it, but no longer than suits a record, and here
-// the alternative is a result that nobody can replay.
+// isThrottling reports whether err is a throttling error of AWS. The client has
+// already retried it, with the few retries that suit a record. A batch is retried
+// for longer, because otherwise its result is lost for replays.
 func isThrottling(err error) bool {
 	return retry.IsErrorThrottles(retry.DefaultThrottles).IsErrorThrottle(err) == aws.TrueTernary
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// bothWays runs f for the writing and for the reading of a result of 16 chunks.
-// The faults that f orders are for that operation; call returns what it made of
-// them.
+// bothWays runs f for writing and for reading a result of 16 chunks. The faults
+// that f injects are for that operation; call makes the operation and returns its
+// error.
 func bothWays(t *testing.T, f func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error)) {
 	data := noise(6 << 20)
 	newCall := func(t *testing.T, fake *fakeDynamoDB, put bool, optFns ...func(*dynamostore.Options)) func(context.Context) error {
@@ -29,7 +29,7 @@ func bothWays(t *testing.T, f func(t *testing.T, operation string, fake *fakeDyn
 		check := func() error {
 			got, err := newStore(t, fake).GetChunks(context.Background(), id, v, 16)
 			if err == nil && !bytes.Equal(got, data) {
-				t.Errorf("got %d bytes, want %d others", len(got), len(data))
+				t.Errorf("got %d bytes that differ from the %d written", len(got), len(data))
 			}
 			return err
 		}
@@ -49,7 +49,7 @@ func bothWays(t *testing.T, f func(t *testing.T, operation string, fake *fakeDyn
 		return func(ctx context.Context) error {
 			got, err := s.GetChunks(ctx, id, v, 16)
 			if err == nil && !bytes.Equal(got, data) {
-				t.Errorf("got %d bytes, want %d others", len(got), len(data))
+				t.Errorf("got %d bytes that differ from the %d written", len(got), len(data))
 			}
 			return err
 		}
@@ -65,7 +65,7 @@ func bothWays(t *testing.T, f func(t *testing.T, operation string, fake *fakeDyn
 	}
 }
 
-// A part of each batch is left undone, until there is none.
+// DynamoDB leaves a part of each batch unprocessed, until nothing is left.
 func TestBatch_PartsLeft(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
@@ -82,18 +82,18 @@ func TestBatch_PartsLeft(t *testing.T) {
 		}
 		for i, size := range sizes {
 			if size != 16-i {
-				t.Fatalf("batches of %d, want 16 and each time only what was left", sizes)
+				t.Fatalf("batches of %d, want 16 and then only the items that were left", sizes)
 			}
 		}
-		// Something got through each time, so each of the 15 pauses is the first.
+		// Every call makes progress, so each of the 15 pauses is the shortest one.
 		if took := time.Since(began); len(sizes) != 16 || took < 75*time.Millisecond || took > 150*time.Millisecond {
 			t.Errorf("%d calls within %s, want 16 with a pause of up to 10ms before each but the first", len(sizes), took)
 		}
 	})
 }
 
-// Nothing of a batch is done for a while, and DynamoDB says so in one way or
-// the other.
+// DynamoDB processes nothing of a batch for a while, and reports it in each
+// possible way.
 func TestBatch_NothingDoneForAWhile(t *testing.T) {
 	t.Parallel()
 	for name, order := range nothingDone() {
@@ -106,8 +106,8 @@ func TestBatch_NothingDoneForAWhile(t *testing.T) {
 				if err := call(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				// Pauses of 10, 20, 40, 80 and 160 ms, of which up to a half is
-				// taken off.
+				// Pauses of 10, 20, 40, 80 and 160 ms, each shortened by up to a
+				// half.
 				if took := time.Since(began); took < 155*time.Millisecond || took > 310*time.Millisecond {
 					t.Errorf("it took %s", took)
 				}
@@ -116,8 +116,8 @@ func TestBatch_NothingDoneForAWhile(t *testing.T) {
 	}
 }
 
-// nothingDone returns the ways in which DynamoDB does nothing of a batch: each
-// orders it for the calls that during says.
+// nothingDone returns the ways in which DynamoDB processes nothing of a batch.
+// Each injects the fault for the calls that during selects.
 func nothingDone() map[string]func(fake *fakeDynamoDB, during func(n int) bool) {
 	refuse := func(err error) func(*fakeDynamoDB, func(int) bool) {
 		return func(fake *fakeDynamoDB, during func(int) bool) {
@@ -146,8 +146,8 @@ func nothingDone() map[string]func(fake *fakeDynamoDB, during func(n int) bool) 
 	}
 }
 
-// Nothing of a batch is done for longer than there is time: an error while
-// there is some left.
+// DynamoDB processes nothing of a batch before the deadline: the call fails while
+// some time is left.
 func TestBatch_NothingDoneInTime(t *testing.T) {
 	t.Parallel()
 	for name, order := range nothingDone() {
@@ -166,7 +166,7 @@ func TestBatch_NothingDoneInTime(t *testing.T) {
 					t.Errorf("got %v with context %v, want an error before the deadline", err, ctx.Err())
 				}
 				if errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge) {
-					t.Errorf("%v claims to know", err)
+					t.Errorf("%v is definite", err)
 				}
 				if took >= budget || took < budget-500*time.Millisecond {
 					t.Errorf("it took %s of %s", took, budget)
@@ -179,13 +179,14 @@ func TestBatch_NothingDoneInTime(t *testing.T) {
 	}
 }
 
-// Without a deadline it ends after twenty attempts in vain, and says of what.
+// Without a deadline the call fails after twenty attempts without progress, with
+// the cause.
 func TestBatch_NothingDoneEver(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
 		first := fake.count(operation)
 		fake.leave = func(_ string, n, size int) int {
-			if n-first <= 10 { // one item gets through now and then
+			if n-first <= 10 { // one item is processed now and then
 				return size - n%2
 			}
 			return size
@@ -194,9 +195,9 @@ func TestBatch_NothingDoneEver(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "at each of 20 attempts") || !strings.Contains(err.Error(), "throttling metrics") {
 			t.Errorf("got %v", err)
 		}
-		// The last thing that got through did so in the ninth or tenth call.
+		// The last progress was in the ninth or tenth call.
 		if n := fake.count(operation) - first; n < 28 || n > 29 {
-			t.Errorf("%d calls, want 20 from the last one that did something", n)
+			t.Errorf("%d calls, want 20 from the last one with progress", n)
 		}
 	})
 }
@@ -213,13 +214,13 @@ func TestBatch_CancelledMeanwhile(t *testing.T) {
 			t.Errorf("got %v, want both causes", err)
 		}
 		if took := time.Since(began); took != 100*time.Millisecond {
-			t.Errorf("it ended after %s, want with the context at 100ms", took)
+			t.Errorf("it ended after %s, want the end of the context at 100ms", took)
 		}
 	})
 }
 
-// What is neither throttling nor a conflict ends it at once, also in the midst
-// of a batch and between two.
+// An error that is neither throttling nor a conflict ends the call at once, also
+// within a batch and between two batches.
 func TestBatch_OtherErrors(t *testing.T) {
 	t.Parallel()
 	reset := errors.New("connection reset")

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// instant answers every PutItem and every batch at once.
+// instant answers every PutItem and every batch immediately.
 type instant struct {
 	*fakeDynamoDB
 	err    error
@@ -28,7 +28,7 @@ func (i instant) BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...f
 	return i.chunks, nil
 }
 
-// What a first request spends in this package.
+// The time of a first request in this package.
 func BenchmarkInsert(b *testing.B) {
 	s := newStore(b, instant{})
 	r, now := someRecord(), at(0)
@@ -40,7 +40,7 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// What a duplicate spends in this package.
+// The time of a duplicate in this package.
 func BenchmarkInsert_Refused(b *testing.B) {
 	fake := newFake()
 	r := fullRecord()
@@ -56,7 +56,7 @@ func BenchmarkInsert_Refused(b *testing.B) {
 	}
 }
 
-// What a first request with a large result spends in this package besides.
+// The additional time of a first request with a large result in this package.
 func BenchmarkPutChunks(b *testing.B) {
 	for _, size := range []int{300 << 10, 6 << 20} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
@@ -72,7 +72,7 @@ func BenchmarkPutChunks(b *testing.B) {
 	}
 }
 
-// What the replay of a large result spends in this package besides.
+// The additional time of the replay of a large result in this package.
 func BenchmarkGetChunks(b *testing.B) {
 	for _, size := range []int{300 << 10, 6 << 20} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {

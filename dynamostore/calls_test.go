@@ -18,8 +18,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// F30, F90: one conditional write claims a key: whoever comes second is refused
-// by the table.
+// F30, F90: one conditional write claims a key: the table refuses the second
+// claim.
 func TestInsert_SendsTheCondition(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -30,7 +30,7 @@ func TestInsert_SendsTheCondition(t *testing.T) {
 	wantPut(t, fake, "attribute_not_exists(pk) OR exp <= :now", item{":now": &types.AttributeValueMemberN{Value: "1700000000123"}})
 }
 
-// G01: nothing is written but over the version that was read.
+// G01: a write replaces only the version that was read.
 func TestReplace_SendsTheCondition(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -77,13 +77,13 @@ func TestInsert_ReturnsTheRecordThatStands(t *testing.T) {
 		t.Fatalf("got %+v, %v, want %+v", met, err, old)
 	}
 	if len(fake.puts) != 2 || len(fake.gets) != 0 {
-		t.Errorf("%d PutItem and %d GetItem, want 2 and none", len(fake.puts), len(fake.gets))
+		t.Errorf("%d PutItem and %d GetItem, want 2 and 0", len(fake.puts), len(fake.gets))
 	}
-	// Our own write, met again by a retry, is a record like any other.
+	// The store's own write, found by a retry, is returned like any other record.
 	if met, err = s.Insert(t.Context(), old, at(0)); err != nil || met == nil || met.Version != old.Version {
 		t.Fatalf("got %+v, %v, want our own record", met, err)
 	}
-	// At the millisecond of its expiry the record counts as absent.
+	// At the millisecond of its expiry the record counts as missing.
 	if met, err = s.Insert(t.Context(), r, old.Expires); err != nil || met != nil {
 		t.Fatalf("got %+v, %v, want the expired record replaced", met, err)
 	}
@@ -100,7 +100,7 @@ func TestInsert_NothingReturned(t *testing.T) {
 	}
 	met, err := s.Insert(t.Context(), r, at(0))
 	if met != nil || err == nil || !strings.Contains(err.Error(), "ReturnValuesOnConditionCheckFailure") || errors.Is(err, idempotent.ErrNoRecord) {
-		t.Fatalf("got %+v, %v; want an error that says what is missing and is not ErrNoRecord", met, err)
+		t.Fatalf("got %+v, %v; want an error that names the missing feature and is not ErrNoRecord", met, err)
 	}
 }
 
@@ -118,11 +118,11 @@ func TestReplace(t *testing.T) {
 		t.Fatalf("another version: got %+v, %v, want %+v", met, err, old)
 	}
 	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met != nil {
-		t.Fatalf("the version that stands: got %+v, %v", met, err)
+		t.Fatalf("the current version: got %+v, %v", met, err)
 	}
 	got, err := s.Get(t.Context(), old.ID)
 	if err != nil || !reflect.DeepEqual(*got, next) {
-		t.Fatalf("got %+v, %v, want %+v and nothing of the old one", got, err, next)
+		t.Fatalf("got %+v, %v, want %+v without attributes of the old one", got, err, next)
 	}
 	if met, err = s.Replace(t.Context(), next, old.Version); err != nil || met == nil || met.Version != next.Version {
 		t.Fatalf("again: got %+v, %v, want our own record", met, err)
@@ -197,7 +197,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // a batch that is throttled takes its time
+			synctest.Test(t, func(t *testing.T) { // retries of a throttled batch take time
 				fake := newFake()
 				fake.refuse = func(string, int) error { return tt.err }
 				s := newStore(t, fake)
@@ -215,20 +215,20 @@ func TestErrors(t *testing.T) {
 						t.Fatalf("%v does not wrap its cause", err)
 					}
 					if errors.Is(err, driver.ErrTooLarge) || errors.Is(err, idempotent.ErrNoRecord) {
-						t.Errorf("%v claims that nothing was written", err)
+						t.Errorf("%v reports that nothing was written", err)
 					}
 					for line := range strings.SplitSeq(err.Error(), "\n") {
 						if !strings.HasPrefix(line, "dynamostore: "+operation+" on table") {
-							t.Errorf("%q has another beginning", line)
+							t.Errorf("%q does not begin with the package name", line)
 						}
 						for _, want := range tt.want {
 							if want = strings.ReplaceAll(want, "OPERATION", operation); !strings.Contains(line, want) {
-								t.Errorf("%q does not say %q", line, want)
+								t.Errorf("%q does not contain %q", line, want)
 							}
 						}
 						for _, secret := range []string{string(r.ID), r.ID.KeyHash(), r.Ref, "ch_1"} {
 							if strings.Contains(line, secret) {
-								t.Errorf("%q tells %q", line, secret)
+								t.Errorf("%q contains %q", line, secret)
 							}
 						}
 					}
@@ -256,7 +256,7 @@ func TestTooLarge_SaidByDynamoDB(t *testing.T) {
 	}
 }
 
-// The item of exactly 409,600 bytes is sent, one byte more is refused here.
+// An item of exactly 409,600 bytes is sent; one more byte is refused by the store.
 func TestTooLarge_AtTheBoundary(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -309,9 +309,9 @@ func TestNew(t *testing.T) {
 		}
 	}
 	if _, err := dynamostore.New(nil, "once"); err == nil {
-		t.Error("New took no client")
+		t.Error("New accepted a nil client")
 	}
 	if _, err := dynamostore.New(newFake(), "once", func(o *dynamostore.Options) { o.ConflictAttempts = -1 }); err == nil {
-		t.Error("New took -1 attempts")
+		t.Error("New accepted -1 attempts")
 	}
 }

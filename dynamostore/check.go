@@ -12,16 +12,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// SchemaError lists what is wrong with a table. It matches each of its problems
-// with errors.Is and errors.As.
+// SchemaError lists the problems of a table. errors.Is and errors.As find each of
+// them.
 type SchemaError struct {
 	Table    string
-	Problems []error // each says what was found and what to do
+	Problems []error // what was found and what to do
 }
 
 func (e *SchemaError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "dynamostore: table %q cannot serve as a store:", e.Table)
+	fmt.Fprintf(&b, "dynamostore: table %q cannot be used as a store:", e.Table)
 	for _, p := range e.Problems {
 		fmt.Fprintf(&b, "\n  - %v", p)
 	}
@@ -31,23 +31,24 @@ func (e *SchemaError) Error() string {
 // Unwrap returns the problems.
 func (e *SchemaError) Unwrap() []error { return e.Problems }
 
-// Check returns nil if the table can serve as a store, and otherwise a
-// [*SchemaError] with every problem it found: keys, time to live, the index of
-// due records, replicas in other regions. It makes two calls, for which it
-// needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive, and is meant
-// for deploy time, tests and the command line: not for every start of a
-// function. The client given to [New] has to be a [TableDescriber].
+// Check returns nil if the table can be used as a store, and otherwise a
+// [*SchemaError] with every problem found: keys, time to live, the index of due
+// records, replicas in other regions. Use it at deploy time, in tests and on the
+// command line, not at every start of a function: it makes two calls.
+//
+// It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. The client
+// given to [New] has to be a [TableDescriber].
 func (s *Store) Check(ctx context.Context) error {
 	client, ok := s.client.(TableDescriber)
 	if !ok {
-		return fmt.Errorf("dynamostore: Check wants a client that can DescribeTable and DescribeTimeToLive; %T cannot", s.client)
+		return fmt.Errorf("dynamostore: Check needs a client with DescribeTable and DescribeTimeToLive; %T lacks them", s.client)
 	}
 	table, err := s.describe(ctx, client)
 	if err != nil {
 		return s.schemaError([]error{advise("DescribeTable", err)})
 	}
 	problems := tableProblems(table)
-	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // which knows no time to live
+	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
 		ttl, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
 		if err != nil {
 			problems = append(problems, advise("DescribeTimeToLive", err))
@@ -65,44 +66,44 @@ func (s *Store) schemaError(problems []error) error {
 	return &SchemaError{Table: s.table, Problems: problems}
 }
 
-// describe returns the table's description, or what the SDK said.
+// describe returns the table's description, or the SDK's error.
 func (s *Store) describe(ctx context.Context, client TableDescriber) (*types.TableDescription, error) {
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(s.table)})
 	if err != nil {
 		return nil, err
 	}
 	if out.Table == nil {
-		return nil, errors.New("the reply describes no table")
+		return nil, errors.New("the reply contains no table description")
 	}
 	return out.Table, nil
 }
 
-// tableProblems judges everything but the time to live.
+// tableProblems checks everything but the time to live.
 func tableProblems(t *types.TableDescription) (problems []error) {
 	switch t.TableStatus {
 	case types.TableStatusActive, types.TableStatusUpdating:
 	default:
-		problems = append(problems, fmt.Errorf("it is %s; wait until it is ACTIVE, or see why it does not become so", t.TableStatus))
+		problems = append(problems, fmt.Errorf("it is %s; wait until it is ACTIVE, or find out why it stays in this state", t.TableStatus))
 	}
 	want := []key{{PartitionKey, types.KeyTypeHash, types.ScalarAttributeTypeS}}
 	if got := keysOf(t.KeySchema, t.AttributeDefinitions); !slices.Equal(got, want) {
-		problems = append(problems, fmt.Errorf("its key is %s and has to be %s; keys cannot be changed: create another table", describeKeys(got), describeKeys(want)))
+		problems = append(problems, fmt.Errorf("its key is %s and must be %s; keys cannot be changed: create another table", describeKeys(got), describeKeys(want)))
 	}
 	problems = append(problems, indexProblems(t)...)
 	return append(problems, replicaProblems(t)...)
 }
 
-// indexProblems judges the index that reconciliation lists due records from.
+// indexProblems checks the index from which reconciliation lists due records.
 func indexProblems(t *types.TableDescription) (problems []error) {
 	index := findIndex(t)
 	if index == nil {
 		return []error{fmt.Errorf("it has no index %q, so reconciliation finds no records; add it, with key %s and projection KEYS_ONLY", IndexName, describeKeys(indexKeys()))}
 	}
 	if got := keysOf(index.KeySchema, t.AttributeDefinitions); !slices.Equal(got, indexKeys()) {
-		problems = append(problems, fmt.Errorf("the key of its index %q is %s and has to be %s; delete the index and create it again", IndexName, describeKeys(got), describeKeys(indexKeys())))
+		problems = append(problems, fmt.Errorf("the key of its index %q is %s and must be %s; delete the index and create it again", IndexName, describeKeys(got), describeKeys(indexKeys())))
 	}
 	if p := index.Projection; p == nil || p.ProjectionType != types.ProjectionTypeKeysOnly {
-		problems = append(problems, fmt.Errorf("its index %q projects more than keys, so every write is paid for twice and stored results are copied; delete the index and create it again with projection KEYS_ONLY", IndexName))
+		problems = append(problems, fmt.Errorf("its index %q projects more than keys, so every write costs twice and stored results are copied; delete the index and create it again with projection KEYS_ONLY", IndexName))
 	}
 	switch index.IndexStatus {
 	case types.IndexStatusActive, types.IndexStatusUpdating:
@@ -121,8 +122,8 @@ func findIndex(t *types.TableDescription) *types.GlobalSecondaryIndexDescription
 	return nil
 }
 
-// errTTLOff is the one problem that passes while another process creates the
-// table.
+// errTTLOff is a problem that goes away by itself if another process is creating
+// the table.
 var errTTLOff = errors.New("its time to live is off")
 
 func ttlProblems(d *types.TimeToLiveDescription) []error {
@@ -132,11 +133,11 @@ func ttlProblems(d *types.TimeToLiveDescription) []error {
 	switch d.TimeToLiveStatus {
 	case types.TimeToLiveStatusEnabled, types.TimeToLiveStatusEnabling:
 		if got := aws.ToString(d.AttributeName); got != TTLAttribute {
-			return []error{fmt.Errorf("its time to live is on attribute %q and has to be on %q; switch it off and, an hour later, on again (DynamoDB takes one change per hour)", got, TTLAttribute)}
+			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, TTLAttribute)}
 		}
 		return nil
 	default: // off, or being switched off
-		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records are kept and paid for ever", errTTLOff, TTLAttribute)}
+		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed for ever", errTTLOff, TTLAttribute)}
 	}
 }
 
@@ -154,7 +155,7 @@ func indexKeys() []key {
 	}
 }
 
-// keysOf brings a key schema together with the types of its attributes.
+// keysOf returns the attributes of a key schema with their types.
 func keysOf(schema []types.KeySchemaElement, definitions []types.AttributeDefinition) []key {
 	keys := make([]key, len(schema))
 	for i, e := range schema {
@@ -168,7 +169,8 @@ func keysOf(schema []types.KeySchemaElement, definitions []types.AttributeDefini
 	return keys
 }
 
-// describeKeys returns for example "pk (HASH, S), sk (RANGE, N)".
+// describeKeys returns the keys as text, for example "pk (HASH, S), sk (RANGE,
+// N)".
 func describeKeys(keys []key) string {
 	var b strings.Builder
 	for i, k := range keys {

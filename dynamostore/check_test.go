@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// goodTable returns a fake with a table as infrastructure code would make it,
-// written down here independently of the package.
+// goodTable returns a fake with a table as infrastructure code would create it,
+// written here independently of the package.
 func goodTable() *fakeDynamoDB {
 	fake := newFake()
 	fake.table = &types.TableDescription{
@@ -29,7 +29,7 @@ func goodTable() *fakeDynamoDB {
 		},
 		KeySchema: []types.KeySchemaElement{hash("pk")},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndexDescription{
-			{IndexName: aws.String("of-somebody-else"), KeySchema: []types.KeySchemaElement{hash("rat")}, IndexStatus: "CREATING"},
+			{IndexName: aws.String("another-index"), KeySchema: []types.KeySchemaElement{hash("rat")}, IndexStatus: "CREATING"},
 			{
 				IndexName:   aws.String("recovery"),
 				KeySchema:   []types.KeySchemaElement{hash("rk"), sorted("rat")},
@@ -85,38 +85,38 @@ func global(f *fakeDynamoDB, consistency types.MultiRegionConsistency, regions .
 	}
 }
 
-// FM49: among what is wrong are tables that are replicated to other regions.
+// FM49: one of the problems is replication to other regions.
 func TestCheck_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		change func(*fakeDynamoDB)
-		want   []string // of each problem, in their order, with parts separated by "…"
+		want   []string // one string per problem, in order, with parts separated by "…"
 	}{
-		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"no such table…region…CreateTable"}},
+		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"does not exist…region…CreateTable"}},
 		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
 		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
 		{"another key", func(f *fakeDynamoDB) {
 			f.table.KeySchema = []types.KeySchemaElement{hash("id")}
 			f.table.AttributeDefinitions = append(f.table.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String("id"), AttributeType: "S"})
-		}, []string{"key is id (HASH, S) and has to be pk (HASH, S)…another table"}},
-		{"a key of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and has to be pk (HASH, S)"}},
+		}, []string{"key is id (HASH, S) and must be pk (HASH, S)…another table"}},
+		{"a key of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[1].AttributeType = "B" }, []string{"key is pk (HASH, B) and must be pk (HASH, S)"}},
 		{"a sort key", func(f *fakeDynamoDB) {
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rat"))
-		}, []string{"key is pk (HASH, S), rat (RANGE, N) and has to be pk (HASH, S)"}},
+		}, []string{"key is pk (HASH, S), rat (RANGE, N) and must be pk (HASH, S)"}},
 		{"TTL off", func(f *fakeDynamoDB) { f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: "DISABLED"} }, []string{`time to live is off…switch it on for attribute "ttl"`}},
-		{"TTL never heard of", func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
+		{"TTL never switched on", func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
 		{"TTL being switched off", func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
-		{"TTL elsewhere", func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and has to be on "ttl"`}},
+		{"TTL on another attribute", func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and must be on "ttl"`}},
 		{"no index", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…KEYS_ONLY`}},
-		{"index of other keys", func(f *fakeDynamoDB) {
+		{"index with other keys", func(f *fakeDynamoDB) {
 			f.table.GlobalSecondaryIndexes[1].KeySchema = []types.KeySchemaElement{hash("rk")}
-		}, []string{`index "recovery" is rk (HASH, S) and has to be rk (HASH, S), rat (RANGE, N)`}},
-		{"index keys of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and has to be rk (HASH, S), rat (RANGE, N)"}},
-		{"index of everything", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"projects more than keys…KEYS_ONLY"}},
-		{"index of something", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"projects more than keys"}},
+		}, []string{`index "recovery" is rk (HASH, S) and must be rk (HASH, S), rat (RANGE, N)`}},
+		{"index keys of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and must be rk (HASH, S), rat (RANGE, N)"}},
+		{"index with projection ALL", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"projects more than keys…KEYS_ONLY"}},
+		{"index with projection INCLUDE", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"projects more than keys"}},
 		{"index not ready", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
-		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…two regions can both win…use a table in one region"}},
+		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region"}},
 		{"MREC by default", func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
 		{"MREC, own region unknown", func(f *fakeDynamoDB) { global(f, "", "us-east-1"); f.table.TableArn = nil }, []string{"MREC"}},
 		{"MREC of 2017", func(f *fakeDynamoDB) { f.table.GlobalTableVersion = aws.String("2017.11.29") }, []string{"MREC…other regions"}},
@@ -154,11 +154,11 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 					t.Errorf("problem %q; want %q", problem, tt.want[i])
 				}
 				if !strings.Contains(err.Error(), "\n  - "+problem.Error()) {
-					t.Errorf("%q leaves out %q", err, problem)
+					t.Errorf("%q does not contain %q", err, problem)
 				}
 			}
-			if !strings.HasPrefix(err.Error(), `dynamostore: table "once" cannot serve as a store:`) {
-				t.Errorf("%q has another beginning", err)
+			if !strings.HasPrefix(err.Error(), `dynamostore: table "once" cannot be used as a store:`) {
+				t.Errorf("%q begins differently", err)
 			}
 		})
 	}
@@ -192,20 +192,20 @@ func TestCheck_KeepsTheCause(t *testing.T) {
 	}
 }
 
-// recordsOnly hides what a client can do besides.
+// recordsOnly hides the additional methods of a client.
 type recordsOnly struct{ dynamostore.Client }
 
 func TestCheckAndCreateTable_NeedTheirClient(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, recordsOnly{newFake()})
 	for name, err := range map[string]error{"Check": s.Check(t.Context()), "CreateTable": s.CreateTable(t.Context())} {
-		if err == nil || !strings.Contains(err.Error(), name+" wants a client") {
+		if err == nil || !strings.Contains(err.Error(), name+" needs a client") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// emptyReplies answers without describing anything.
+// emptyReplies answers without a description.
 type emptyReplies struct{ *fakeDynamoDB }
 
 func (emptyReplies) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {

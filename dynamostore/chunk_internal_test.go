@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Whatever the key, a full chunk is an item that DynamoDB stores: with the
-// longest record id there is, and with the longest key that DynamoDB takes.
+// A full chunk fits into an item of DynamoDB with every key: with the longest
+// record id, and with the longest key that DynamoDB accepts.
 func TestChunkItem_Fits(t *testing.T) {
 	t.Parallel()
 	for _, key := range []int{300 + 1 + 32 + 1 + 3, 2048} {
 		it := chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
 		size := itemSize(it)
 		if size > maxItem {
-			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB takes %d", key, size, maxItem)
+			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB accepts %d", key, size, maxItem)
 		}
 		if spare := maxItem - size; spare > maxItem/100 {
 			t.Errorf("with a key of %d bytes, %d bytes are left unused", key, spare)
@@ -22,7 +22,7 @@ func TestChunkItem_Fits(t *testing.T) {
 	}
 }
 
-// The limits that are computed, spelled out.
+// The computed limits, as numbers.
 func TestChunkLimits(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string][2]int{

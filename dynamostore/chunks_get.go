@@ -16,14 +16,14 @@ import (
 // items and 16 MB).
 const readBatch = 16 << 20 / maxItem
 
-// GetChunks returns what [Store.PutChunks] kept in count items, or
-// [idempotent.ErrNoRecord] if one of them is missing. 40 items, which are
-// 15.4 MB, cost one call, and each 4 KB a read unit: the read is consistent.
-// DynamoDB hands out no more than 1 MB per partition at once, so several calls
-// are normal where few partitions hold many chunks. See [driver.ChunkStore].
+// GetChunks returns the data that [Store.PutChunks] stored in count items, or
+// [idempotent.ErrNoRecord] if one of the items is missing. The reads are
+// consistent: each 4 KB costs one read unit. One call reads up to 40 items (15.4
+// MB). DynamoDB returns at most 1 MB per partition and call, so several calls are
+// normal if few partitions hold many chunks. See [driver.ChunkStore].
 func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Version, count int) ([]byte, error) {
 	if count < 1 || count > maxChunks {
-		return nil, fmt.Errorf("dynamostore: a record says that its result is in %d chunks, and this version reads 1 to %d; if a newer version wrote it, deploy that here too", count, maxChunks)
+		return nil, fmt.Errorf("dynamostore: invalid number of chunks %d in a record: this version reads 1 to %d; if a newer version wrote the record, deploy that version here too", count, maxChunks)
 	}
 	keys := make([]item, count)
 	for i := range keys {
@@ -54,8 +54,8 @@ func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 	return data, nil
 }
 
-// getBatch returns the items that there are of keys, which fit into one call,
-// by their keys: they come in any order.
+// getBatch returns the existing items of keys, indexed by key because DynamoDB
+// returns them in any order. The keys must fit into one call.
 func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]item, err error) {
 	found = make(map[string]item, len(keys))
 	err = s.drain(ctx, len(keys), func() (left int, err error) {
@@ -65,7 +65,7 @@ func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]ite
 		if err != nil {
 			return 0, err
 		}
-		for _, items := range out.Responses { // of the one table, by whatever name
+		for _, items := range out.Responses { // one table, which the reply may name differently
 			for _, it := range items {
 				found[keyOf(it)] = it
 			}
@@ -79,7 +79,7 @@ func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]ite
 	return found, s.explain("BatchGetItem", err)
 }
 
-// keyOf returns the key of an item, or "" where it is not the one of ours.
+// keyOf returns the key of an item, or "" if it has no string key.
 func keyOf(it item) string {
 	key, _ := it[PartitionKey].(*types.AttributeValueMemberS)
 	if key == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// chunkSize is how much of a result is in one item.
+// chunkSize is how many bytes of a result are in one item.
 const chunkSize = 405_504
 
 var chunksExpire = at(1_700_086_400_001)
@@ -56,7 +56,7 @@ func TestChunks_RoundTrip(t *testing.T) {
 		{399 << 10, 2, 1, 1},
 		{401 << 10, 2, 1, 1},
 		{2*chunkSize + 1, 3, 1, 1},
-		{6 << 20, 16, 1, 1}, // what Lambda returns at most: one call each
+		{6 << 20, 16, 1, 1}, // Lambda's limit: one call each
 		{25 * chunkSize, 25, 1, 1},
 		{25*chunkSize + 1, 26, 2, 1},
 		{40 * chunkSize, 40, 2, 1},
@@ -80,13 +80,13 @@ func TestChunks_RoundTrip(t *testing.T) {
 				t.Errorf("%d calls to read them, want %d", n, tt.gets)
 			}
 			if n := fake.count("PutItem") + fake.count("GetItem"); n != 0 {
-				t.Errorf("%d calls besides", n)
+				t.Errorf("%d other calls", n)
 			}
 		})
 	}
 }
 
-// What is returned is the caller's own: changing it does not change a chunk.
+// The caller owns the returned bytes: changing them does not change a chunk.
 func TestChunks_ShareNoMemory(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
@@ -140,8 +140,7 @@ func TestChunks_EveryAttribute(t *testing.T) {
 	}
 }
 
-// Another record, another write, another result: nothing of the one is the
-// other's.
+// The chunks of another record, write or result are separate.
 func TestChunks_BelongToOneWrite(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -160,7 +159,7 @@ func TestChunks_BelongToOneWrite(t *testing.T) {
 	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %x, %v, want %x", got, err, want)
 	}
-	// A lost reply: the same again.
+	// A lost reply: the same write again.
 	if n, err := s.PutChunks(t.Context(), id, v, want, chunksExpire); err != nil || n != count {
 		t.Errorf("again: %d, %v", n, err)
 	}
@@ -169,7 +168,7 @@ func TestChunks_BelongToOneWrite(t *testing.T) {
 	}
 }
 
-// FM35: any chunk missing is a result missing, never a shorter one.
+// FM35: a missing chunk makes the result missing, never shorter.
 func TestFM35_ChunkMissing(t *testing.T) {
 	t.Parallel()
 	data := noise(45 * chunkSize)
@@ -179,14 +178,14 @@ func TestFM35_ChunkMissing(t *testing.T) {
 		id, v, count := putChunks(t, s, data)
 		delete(fake.items, fmt.Sprintf("%s#%x#%d", id, v, missing))
 		if len(fake.items) != count-1 {
-			t.Fatal("nothing was deleted: the test shows nothing")
+			t.Fatal("nothing was deleted: the test is void")
 		}
 		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("without chunk %d: %d bytes, %v, want ErrNoRecord", missing, len(got), err)
 		}
 	}
 	if got, err := newStore(t, newFake()).GetChunks(t.Context(), "charge#key", newVersion(), 1); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
-		t.Errorf("without any: %d bytes, %v, want ErrNoRecord", len(got), err)
+		t.Errorf("without all chunks: %d bytes, %v, want ErrNoRecord", len(got), err)
 	}
 }
 
@@ -196,7 +195,7 @@ func TestChunks_CountOutOfBounds(t *testing.T) {
 	for _, count := range []int{math.MinInt, -1, 0, 167, math.MaxInt} {
 		got, err := newStore(t, fake).GetChunks(t.Context(), "charge#key", newVersion(), count)
 		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) || !strings.Contains(err.Error(), "1 to 166") {
-			t.Errorf("%d chunks: %d bytes, %v; want an error that says what is read", count, len(got), err)
+			t.Errorf("%d chunks: %d bytes, %v; want an error with the readable range", count, len(got), err)
 		}
 	}
 	if fake.count("BatchGetItem") != 0 {
@@ -233,17 +232,16 @@ func TestChunks_Damaged(t *testing.T) {
 			continue
 		}
 		text := err.Error()
-		if !strings.HasPrefix(text, "dynamostore: a chunk is ") || !strings.Contains(text, "attribute "+tt.attribute) || !strings.Contains(text, tt.problem) {
-			t.Errorf("%v; want it to name %s and say %q", err, tt.attribute, tt.problem)
+		if !strings.HasPrefix(text, "dynamostore: ") || !strings.Contains(text, "attribute "+tt.attribute) || !strings.Contains(text, tt.problem) {
+			t.Errorf("%v; want it to contain %s and %q", err, tt.attribute, tt.problem)
 		}
 		if strings.Contains(text, secret) || strings.Contains(text, string(id)) {
-			t.Errorf("it tells a value: %v", err)
+			t.Errorf("the error contains a value: %v", err)
 		}
 	}
 }
 
-// No record's key is a chunk's key, whatever the operation is called and
-// however much it tries.
+// No chunk's key is a record id, for every operation name and number of attempts.
 func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 	t.Parallel()
 	v, data := newVersion(), make([]byte, 64<<20)
@@ -256,7 +254,7 @@ func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 	} {
 		record := idempotent.Key{Operation: operation, Scope: "tenant", ID: "1"}.RecordID()
 		if _, err := idempotent.ParseRecordID(string(record)); err != nil {
-			t.Fatalf("%s is no record id: the test shows nothing", record)
+			t.Fatalf("%s is not a record id: the test is void", record)
 		}
 		fake := newFake()
 		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data, chunksExpire); err != nil {
@@ -270,13 +268,13 @@ func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 				t.Errorf("the chunk %s could be a record", key)
 			}
 			if last := key[strings.LastIndexByte(key, '#')+1:]; len(last) > 3 {
-				t.Errorf("the chunk %s has %d characters behind its last #, want at most 3", key, len(last))
+				t.Errorf("the chunk %s has %d characters after its last #, want at most 3", key, len(last))
 			}
 		}
 	}
 }
 
-// Even so: a chunk that is asked for as a record is none, and stays.
+// Reading a chunk as a record fails and does not change the chunk.
 func TestChunks_AreNoRecords(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -286,7 +284,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	r.ID = idempotent.RecordID(fmt.Sprintf("%s#%x#0", id, v))
 	before := maps.Clone(fake.items[string(r.ID)])
 	if before == nil {
-		t.Fatal("there is no such chunk: the test shows nothing")
+		t.Fatal("the chunk does not exist: the test is void")
 	}
 	longAfter := chunksExpire.AddDate(1, 0, 0)
 	_, getErr := s.Get(t.Context(), r.ID)
@@ -302,7 +300,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 		t.Error("the chunk was changed")
 	}
 
-	// The other way round: a record is no chunk.
+	// The reverse: a record cannot be read as a chunk.
 	r = fullRecord()
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
@@ -314,7 +312,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	}
 }
 
-// The answers of the service to a store that was made with an ARN.
+// DynamoDB's replies to a store that was created with an ARN.
 func TestChunks_ReplyNamesTheTableOtherwise(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -332,11 +330,11 @@ func TestChunks_ReplyNamesTheTableOtherwise(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	if fake.count("BatchWriteItem") != 2 || fake.count("BatchGetItem") != 2 {
-		t.Error("nothing was left undone: the test shows nothing")
+		t.Error("everything was processed at once: the test is void")
 	}
 }
 
-// An item whose key is not of ours is nobody's chunk.
+// An item with a foreign key is not read as a chunk.
 func TestChunks_ForeignItemInTheReply(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -351,8 +349,8 @@ func TestChunks_ForeignItemInTheReply(t *testing.T) {
 	}
 }
 
-// FM58: what a storm of duplicates is billed by is the record, and it is small
-// whatever the result is: below 1 KB.
+// FM58: a storm of duplicates is billed by the size of the record, which stays
+// below 1 KB for every size of the result.
 func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4<<10 + 1, 300 << 10, 1 << 20} {
@@ -376,7 +374,7 @@ func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
 		}
 		n := 0
 		for name, value := range fake.items[string(key.RecordID())] {
-			n += len(name) + len(strings.TrimLeft(showValue(value), "SNB ")) // hex: more than it takes
+			n += len(name) + len(strings.TrimLeft(showValue(value), "SNB ")) // hex: an upper bound
 		}
 		if n > 1000 {
 			t.Errorf("the record of a result of %d bytes has about %d bytes", size, n)

@@ -16,54 +16,54 @@ import (
 )
 
 // The retries of NewClient: at most six attempts with pauses of 20, 40, 80, 160
-// and 320 ms, of each of which up to a half is taken off at random. A call that
-// fails for good has waited for 310 to 620 ms, or half of that where
-// AWS_NEW_RETRIES_2026 makes the SDK count its attempts from zero.
+// and 320 ms, each shortened at random by up to a half. So a call that fails has
+// paused for 310 to 620 ms, or half of that if AWS_NEW_RETRIES_2026 makes the SDK
+// count its attempts from zero.
 const (
 	retryAttempts = 6
 	retryBase     = 10 * time.Millisecond
 	retryMax      = 400 * time.Millisecond
 )
 
-// The time-outs of NewClient for one try of a call.
+// The time-outs of NewClient for one attempt of a call.
 const (
-	// itemTry is for calls about one item and for transactions. DynamoDB answers
-	// these within milliseconds, and within some hundreds where a small function
-	// opens its first connection. An engine on a busy machine stalls for seconds,
-	// and a retry then only adds to its load; a deadline that is near shortens the
-	// time-out anyway.
+	// itemTry applies to calls about one item and to transactions. DynamoDB
+	// answers them within milliseconds, or within some hundred milliseconds if a
+	// small function opens its first connection. A local DynamoDB on a busy
+	// machine can pause for seconds, and then a retry only adds to its load. A
+	// near deadline shortens the time-out anyway.
 	itemTry = 5 * time.Second
-	// bulkTry is for everything else: a batch moves up to 16 MB, and changes to
-	// a table take their time.
+	// bulkTry applies to all other calls: a batch moves up to 16 MB, and changes
+	// to a table take time.
 	bulkTry = 20 * time.Second
-	// bulkSize is the size of a request, in bytes, from which it counts as bulk.
+	// bulkSize is the size of a request, in bytes, from which bulkTry applies.
 	bulkSize = 1 << 20
-	// shortestTry is what a try gets of the remaining time, if that much is left.
-	// In less a first connection may not come about.
+	// shortestTry is the least time that an attempt gets, if that much is left. A
+	// first connection may need that long.
 	shortestTry = 250 * time.Millisecond
 )
 
-// NewClient returns a DynamoDB client from cfg whose retries fit into a
-// request. The SDK's default pauses for up to 2 s before the second attempt and
-// 4 s before the third: measured, one lost reply cost 1.25 s, where DynamoDB
-// answers in a few milliseconds. Here a request gets up to six attempts within
-// about half a second of pauses. Which errors are retried is the SDK's choice.
+// NewClient returns a DynamoDB client from cfg whose retries fit into a request:
+// up to six attempts with about half a second of pauses. The SDK's default pauses
+// for up to 2 s before the second attempt and 4 s before the third: in a
+// measurement one lost reply cost 1.25 s, although DynamoDB answers in a few
+// milliseconds. The SDK still decides which errors are retried.
 //
-// Each attempt has a time-out, so that one reply that never comes does not use
-// up the time of the others: 5 s for calls about one item and for transactions,
-// 20 s for batches, lists, calls about tables and requests above 1 MB. No
-// attempt gets more than half of the time that the context has left, unless
-// that is less than 250 ms. Retrying a write is safe: a store recognises its
-// own writes by their ids. Attempts and pauses end with the context.
+// Each attempt has a time-out, so that one missing reply does not use up the time
+// of the others: 5 s for calls about one item and for transactions, 20 s for
+// batches, lists, calls about tables and requests above 1 MB. No attempt gets more
+// than half of the time that the context has left, unless that is less than
+// 250 ms. Retrying a write is safe: a store recognises its own writes by their
+// ids. Attempts and pauses end with the context.
 //
-// Retry settings of cfg and its environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
-// do not apply; optFns come last and may change everything.
+// Retry settings of cfg and of the environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
+// do not apply. optFns come last and can change everything.
 func NewClient(cfg aws.Config, optFns ...func(*dynamodb.Options)) *dynamodb.Client {
 	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries}, optFns...)...)
 }
 
-// boundRetries replaces the retryer, and takes back the number of attempts that
-// the SDK would wrap around it.
+// boundRetries sets the retryer and undoes the limit on attempts that the SDK
+// would wrap around it.
 func boundRetries(o *dynamodb.Options) {
 	o.RetryMaxAttempts = 0
 	o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
@@ -74,7 +74,7 @@ func boundRetries(o *dynamodb.Options) {
 	})
 }
 
-// boundTries gives each attempt a time-out: it acts inside the SDK's retries.
+// boundTries gives each attempt a time-out, inside the SDK's retries.
 func boundTries(o *dynamodb.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("dynamostore.TryTimeout", boundTry), "Retry", middleware.After)
@@ -101,8 +101,8 @@ func boundTry(ctx context.Context, in middleware.FinalizeInput, next middleware.
 	return out, metadata, err
 }
 
-// tryTimeoutError takes the place of the SDK's error, which says that the
-// request was cancelled and is not retried.
+// tryTimeoutError replaces the SDK's error for a cancelled request, which the SDK
+// does not retry.
 type tryTimeoutError time.Duration
 
 func (e tryTimeoutError) Error() string {
@@ -112,5 +112,5 @@ func (e tryTimeoutError) Error() string {
 // RetryableError makes the SDK retry it.
 func (tryTimeoutError) RetryableError() bool { return true }
 
-// Timeout marks it as a time-out.
+// Timeout reports that it is a time-out.
 func (tryTimeoutError) Timeout() bool { return true }

@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// wire answers HTTP requests in the place of DynamoDB.
+// wire answers HTTP requests in place of DynamoDB.
 type wire struct {
 	requests atomic.Int32
 	answer   func(n int, body string) (*http.Response, error)
@@ -58,8 +58,8 @@ func throttled(int, string) (*http.Response, error) {
 
 func cutOff(int, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
-// A call that fails for good: six attempts, with 310 to 620 ms of pauses in all
-// (AWS_NEW_RETRIES_2026 halves them), whatever else the configuration says.
+// A call that fails makes six attempts with pauses of 310 to 620 ms in total
+// (AWS_NEW_RETRIES_2026 halves them), regardless of other configuration.
 func TestNewClient_BoundsRetries(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(int, string) (*http.Response, error){
@@ -119,8 +119,8 @@ func TestNewClient_OneLostReplyIsCheap(t *testing.T) {
 	})
 }
 
-// Throttling for longer than the budget: an error within the deadline, and the
-// handler is not entered.
+// Throttling for longer than the retry budget: the call fails before the deadline,
+// and the handler does not run.
 func TestFM24_ThrottledForLongerThanTheBudget(t *testing.T) {
 	t.Parallel()
 
@@ -163,8 +163,7 @@ func TestFM24_ThrottledForLongerThanTheBudget(t *testing.T) {
 	})
 }
 
-// The whole way through the SDK: what is sent, and a refusal that brings the
-// record.
+// A request through the whole SDK, and a refusal that contains the record.
 func TestNewClient_Refusal(t *testing.T) {
 	t.Parallel()
 	w := &wire{answer: func(_ int, body string) (*http.Response, error) {
@@ -194,12 +193,12 @@ func TestNewClient_Refusal(t *testing.T) {
 	}
 }
 
-// One try that never gets a reply costs its time-out, and not the call.
+// One attempt without a reply costs its time-out, but the call succeeds.
 func TestNewClient_OneTryHangs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		left time.Duration // zero: no deadline
-		took time.Duration // of the first try
+		took time.Duration // by the first attempt
 	}{
 		"no deadline":       {0, 5 * time.Second},
 		"a far deadline":    {15 * time.Minute, 5 * time.Second},
@@ -267,7 +266,7 @@ func TestNewClient_OneTryHangs(t *testing.T) {
 	})
 }
 
-// hangingWire does not answer the first request, or any.
+// hangingWire does not answer the first request, or does not answer any.
 type hangingWire struct {
 	wire
 	always bool
@@ -288,7 +287,7 @@ func (w *hangingWire) Do(r *http.Request) (*http.Response, error) {
 }
 
 // The same over a real connection: the server reads the first request and never
-// answers it.
+// answers.
 func TestNewClient_ServerNeverAnswersTheFirstTry(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32

@@ -10,37 +10,38 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Commit completes the record of the guarded handler that ctx belongs to, and
-// writes items with it in one transaction: all of it happens, once, or nothing.
-// The result is what the handler then returns and what a retry gets; hand it
-// over in the handler's own type, it is encoded as the handler's would be.
+// Commit completes the record of the guarded handler that ctx belongs to and
+// writes items in the same transaction: either all writes happen, once, or none.
+// The result is the handler's stored response, which replays return; pass it in
+// the handler's own response type, because it is encoded like the handler's
+// response.
 //
 //	order := Order{ID: id, Amount: req.Amount}
 //	err := dynamostore.Commit(ctx, order, types.TransactWriteItem{Put: put(order)})
 //	return order, err
 //
-// A failed condition of an item is a [*ConditionError] with its index; nothing
-// was written then, and the handler decides what that means: NotExecuted, Final,
-// or another try with another transaction. Every other refusal of DynamoDB
-// matches [idempotent.ErrNotApplied], too, and names the item or the tables and
-// what to do. It is a refusal only if no try before it stayed without an answer;
-// otherwise the transaction may have been applied. See
-// [idempotent.Execution.Commit] about such an error, and about what may follow.
+// If the condition of an item fails, nothing is written and Commit returns a
+// [*ConditionError] with the item's index. The handler decides what to do: return
+// NotExecuted or Final, or try another transaction. Every other refusal of
+// DynamoDB matches [idempotent.ErrNotApplied], too; its text names the item or the
+// tables and what to do. An error is a refusal only if every earlier try had an
+// answer; otherwise the transaction may have been applied. See
+// [idempotent.Execution.Commit] for such an error and for what may follow.
 //
-// Each try is sent once, whatever the client's retries are set to. The store
-// repeats it with the same request token: as long as another writer is in the
-// way, and otherwise at most six times.
+// Each try sends one request, regardless of the client's retry settings. The store
+// repeats the request with the same token: as long as another writer conflicts,
+// and otherwise at most six times.
 //
-// There may be 99 items of 4 MB together, the record included; DynamoDB bills
-// two write units for each KB of each, and retries of the same request are free
-// of further effect for ten minutes. The items may be of any table in the same
-// account and region. The role needs dynamodb:PutItem, UpdateItem, DeleteItem or
-// ConditionCheckItem on the table of each item, as the item does, and
-// dynamodb:PutItem on the table of the store.
+// A transaction may have 99 items in addition to the record, and 4 MB with it.
+// DynamoDB bills two write units for each KB of each item; repeating the same
+// request has no further effect for ten minutes. The items may belong to any table
+// in the same account and region. The role needs dynamodb:PutItem, UpdateItem,
+// DeleteItem or ConditionCheckItem on the table of each item, depending on the
+// item, and dynamodb:PutItem on the table of the store.
 func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) error {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return fmt.Errorf("%w: Commit wants the context of a guarded handler", driver.ErrNotApplied)
+		return fmt.Errorf("%w: Commit needs the context of a guarded handler", driver.ErrNotApplied)
 	}
 	s, err := storeOf(e)
 	if err != nil {
@@ -49,14 +50,14 @@ func Commit(ctx context.Context, result any, items ...types.TransactWriteItem) e
 	return e.Commit(ctx, result, s.transaction(items))
 }
 
-// CommitStep records result as that of the step of this name, and writes items
-// with it in one transaction. A later attempt of the record gets the recorded
-// result and writes nothing. Under [idempotent.Resume] the name has to be among
+// CommitStep stores result as the result of the named step and writes items in the
+// same transaction. A later attempt of the record gets the stored result and
+// writes nothing. With [idempotent.Resume] the name has to be in
 // [idempotent.Options.Steps]. See [Commit] for the rest.
 func CommitStep[T any](ctx context.Context, name string, result T, items ...types.TransactWriteItem) (T, error) {
 	e, ok := idempotent.FromContext(ctx)
 	if !ok {
-		return result, fmt.Errorf("%w: CommitStep wants the context of a guarded handler", driver.ErrNotApplied)
+		return result, fmt.Errorf("%w: CommitStep needs the context of a guarded handler", driver.ErrNotApplied)
 	}
 	s, err := storeOf(e)
 	if err != nil {
@@ -65,13 +66,12 @@ func CommitStep[T any](ctx context.Context, name string, result T, items ...type
 	return idempotent.CommitStep(ctx, name, result, s.transaction(items))
 }
 
-// storeOf returns the store of an execution.
 func storeOf(e *idempotent.Execution) (*Store, error) {
 	if s, ok := e.Store().(interface{ itself() *Store }); ok {
 		return s.itself(), nil
 	}
-	return nil, fmt.Errorf("%w: a transaction wants a guard over a *dynamostore.Store; this one is over a %T", driver.ErrNotApplied, e.Store())
+	return nil, fmt.Errorf("%w: a transaction needs a guard with a *dynamostore.Store, not a %T", driver.ErrNotApplied, e.Store())
 }
 
-// itself tells a store, and what has one embedded, from others.
+// itself identifies a Store, and types that embed one, to storeOf.
 func (s *Store) itself() *Store { return s }

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// The suites on a DynamoDB in memory, which evaluates the conditions as they
-// are sent. On real engines they run in tests/integration.
+// The suites with a DynamoDB in memory, which evaluates the conditions as they are
+// sent. They run with real engines in tests/integration.
 
 func fixture(t *testing.T) idempotenttest.Fixture {
 	fake := newFake()
@@ -38,7 +38,7 @@ func fixture(t *testing.T) idempotenttest.Fixture {
 
 func TestConformance(t *testing.T) { idempotenttest.RunStore(t, fixture(t)) }
 
-// Without the index the lists are made by a scan.
+// Without the index the lists come from a scan.
 func TestConformance_WithoutIndex(t *testing.T) {
 	t.Parallel()
 	f := fixture(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// slowDynamoDB creates tables as the service does: they can be described a
-// moment later, are CREATING for a while, and time to live can be set only then.
+// slowDynamoDB creates tables like the service: a table can be described a moment
+// later, is CREATING for a while, and accepts a time to live only then.
 type slowDynamoDB struct {
 	*fakeDynamoDB
 	invisible, creating time.Duration
@@ -74,13 +74,13 @@ func TestCreateTable(t *testing.T) {
 		if took := slow.age(); took < 11*time.Second || took > 13*time.Second {
 			t.Errorf("it returned %s after the creation, want soon after 11s", took)
 		}
-		// Again: nothing is changed.
+		// A second call changes nothing.
 		creations, updates := slow.count("CreateTable"), slow.count("UpdateTimeToLive")
 		if err := s.CreateTable(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if slow.count("CreateTable") != creations || slow.count("UpdateTimeToLive") != updates {
-			t.Error("a table that exists was changed")
+			t.Error("an existing table was changed")
 		}
 	})
 }
@@ -106,7 +106,7 @@ func (c *creations) CreateTable(ctx context.Context, in *dynamodb.CreateTableInp
 	return c.fakeDynamoDB.CreateTable(ctx, in, o...)
 }
 
-// Eight processes at once: one creates, all return when the table is whole.
+// Eight processes at once: one creates, and all return when the table is complete.
 func TestCreateTable_Race(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestCreateTable_Race(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				time.Sleep(time.Duration(i/2) * 4 * time.Second) // some find it invisible, some CREATING, some ACTIVE
+				time.Sleep(time.Duration(i/2) * 4 * time.Second) // some find it missing, some CREATING, some ACTIVE
 				s := newStore(t, slow)
 				if err := s.CreateTable(t.Context()); err != nil {
 					t.Error(err)
@@ -129,7 +129,7 @@ func TestCreateTable_Race(t *testing.T) {
 			t.Errorf("time to live was switched on %d times, want once, by the creator", n)
 		}
 		if n := slow.count("CreateTable"); n < 2 {
-			t.Error("nobody raced: the test shows nothing")
+			t.Error("there was no race: the test is void")
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestCreateTable_DoesNotRepair(t *testing.T) {
 				t.Errorf("%s: it took %s", name, took)
 			}
 			if fake.count("CreateTable")+fake.count("UpdateTimeToLive") != 0 {
-				t.Errorf("%s: a table that exists was changed", name)
+				t.Errorf("%s: an existing table was changed", name)
 			}
 		}
 	})
@@ -189,7 +189,7 @@ func TestCreateTable_TimeToLiveSwitchedOnByAnother(t *testing.T) {
 		t.Error(err)
 	}
 	if fake.count("UpdateTimeToLive") != 1 {
-		t.Error("it was not tried: the test shows nothing")
+		t.Error("it was not tried: the test is void")
 	}
 }
 
@@ -234,7 +234,7 @@ func TestCreateTable_Ends(t *testing.T) {
 			defer cancel()
 			err := newStore(t, slow).CreateTable(ctx)
 			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "CREATING") {
-				t.Errorf("got %v, want what it waited for and the context's error", err)
+				t.Errorf("got %v, want the cause of the wait and the context's error", err)
 			}
 			if took := slow.age(); took > 30*time.Second {
 				t.Errorf("it took %s", took)
@@ -247,7 +247,7 @@ func TestCreateTable_Ends(t *testing.T) {
 			slow := &slowDynamoDB{fakeDynamoDB: newFake(), invisible: time.Hour}
 			err := newStore(t, slow).CreateTable(t.Context())
 			if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
-				t.Errorf("got %v, want what it waited for", err)
+				t.Errorf("got %v, want the cause of the wait", err)
 			}
 			if took := slow.age(); took > 3*time.Minute || took < 3*time.Minute-2*time.Second {
 				t.Errorf("it took %s", took)

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// decode returns the record in it. Its error names the attribute that is wrong
-// and never a value.
+// decode returns the record in an item. Its errors name the invalid attribute and
+// never contain a value.
 func decode(it item) (*driver.Record, error) {
 	d := decoder{kind: "record", item: it}
 	d.format()
@@ -53,7 +53,7 @@ func decode(it item) (*driver.Record, error) {
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
 	}
-	d.number(TTLAttribute, optional) // derived from exp, so nothing is read from it
+	d.number(TTLAttribute, optional) // derived from exp, so its value is not used
 	if d.err == nil && r.State == driver.StateInProgress && r.LeaseEnd.IsZero() {
 		d.fail(attrLeaseEnd, "is missing")
 	}
@@ -66,7 +66,7 @@ func decode(it item) (*driver.Record, error) {
 	return r, nil
 }
 
-// unknown returns the attributes of it that this version does not know, or nil.
+// unknown returns the attributes that this version does not know, or nil.
 func unknown(it item, known func(name string) bool) (rest item) {
 	for name, value := range it {
 		if !known(name) {
@@ -79,18 +79,18 @@ func unknown(it item, known func(name string) bool) (rest item) {
 	return rest
 }
 
-// fromLater is said of a state or a promise that this version does not know: it
-// is not ours to guess.
-const fromLater = "has a value that this version does not know; if a newer version wrote it, deploy that here too"
+// fromLater describes a state or a recovery that this version does not know.
+// Decoding fails instead of guessing.
+const fromLater = "has a value that this version does not know; if a newer version wrote it, deploy that version here too"
 
-// decoder reads attributes and keeps the first thing that is wrong.
+// decoder reads attributes and holds the first error.
 type decoder struct {
-	kind string // what the item is, for people
+	kind string // what the item is, for error texts
 	item item
 	err  error
 }
 
-// presence says whether an attribute may be missing.
+// presence is whether an attribute may be missing.
 type presence bool
 
 const (
@@ -100,15 +100,15 @@ const (
 
 func (d *decoder) fail(name, problem string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("dynamostore: a %s is damaged, or not ours: attribute %s %s", d.kind, name, problem)
+		d.err = fmt.Errorf("dynamostore: invalid %s: attribute %s %s", d.kind, name, problem)
 	}
 }
 
-// format checks the version of the format. It comes first: in a format of
-// another version the rest may mean something else.
+// format checks the version of the format. It runs first, because in another
+// format version the other attributes may have a different meaning.
 func (d *decoder) format() {
 	if version := d.number(attrFormat, required); d.err == nil && version != 1 {
-		d.err = fmt.Errorf("dynamostore: a %s is in a format that this version does not know (attribute %s); deploy the newer version here too", d.kind, attrFormat)
+		d.err = fmt.Errorf("dynamostore: unknown format version of a %s (attribute %s): deploy the newer version here too", d.kind, attrFormat)
 	}
 }
 
@@ -127,8 +127,8 @@ func (d *decoder) text(name string, p presence) string {
 	return ""
 }
 
-// bytes returns nil only where the attribute is missing: an empty result is
-// not the same as none.
+// bytes returns nil only if the attribute is missing. An empty result is not the
+// same as no result.
 func (d *decoder) bytes(name string, p presence) []byte {
 	switch v := d.item[name].(type) {
 	case *types.AttributeValueMemberB:
@@ -146,7 +146,7 @@ func (d *decoder) number(name string, p presence) int64 {
 	case *types.AttributeValueMemberN:
 		n, err := strconv.ParseInt(v.Value, 10, 64)
 		if err != nil {
-			d.fail(name, "is not a whole number of 64 bits")
+			d.fail(name, "is not a 64-bit integer")
 		}
 		return n
 	case nil:
@@ -165,17 +165,17 @@ func (d *decoder) time(name string, p presence) time.Time {
 	return time.UnixMilli(d.number(name, p)).UTC()
 }
 
-// duration reads a length of time, which is absent where it is the default.
+// duration reads a duration, which is missing if it is the default.
 func (d *decoder) duration(name string) time.Duration {
 	ms := d.number(name, optional)
 	if d.item[name] != nil && (ms < 1 || ms > math.MaxInt64/int64(time.Millisecond)) {
-		d.fail(name, "is not a length of time")
+		d.fail(name, "is not a duration")
 	}
 	return time.Duration(ms) * time.Millisecond
 }
 
-// stepNames reads the steps that the operation declared. An empty list would
-// allow every step, so it counts as damage.
+// stepNames reads the declared steps of the operation. An empty list is invalid,
+// because it would allow every step.
 func (d *decoder) stepNames() []string {
 	if d.item[attrStepNames] == nil {
 		return nil
@@ -197,17 +197,17 @@ func (d *decoder) stepNames() []string {
 	return names
 }
 
-// chunks reads where a large result is. One of the three attributes without the
-// others is a damage: a record without cn would look like one without a result.
+// chunks reads where a large result is. The three attributes exist together or not
+// at all: a record without cn would look like one without a result.
 func (d *decoder) chunks() (c driver.Chunks) {
 	if d.item[attrChunkCount] == nil && d.item[attrChunkLength] == nil && d.item[attrChunkSum] == nil {
 		return c
 	}
 	if c.Count = int(d.number(attrChunkCount, required)); c.Count < 1 {
-		d.fail(attrChunkCount, "is not a number of chunks")
+		d.fail(attrChunkCount, "is not a valid number of chunks")
 	}
 	if c.Length = int(d.number(attrChunkLength, required)); c.Length < 0 {
-		d.fail(attrChunkLength, "is not a length")
+		d.fail(attrChunkLength, "is not a valid length")
 	}
 	d.fixed(attrChunkSum, c.Sum[:])
 	return c
@@ -217,7 +217,7 @@ func (d *decoder) chunks() (c driver.Chunks) {
 func (d *decoder) fixed(name string, dst []byte) {
 	b := d.bytes(name, required)
 	if len(b) != len(dst) {
-		d.fail(name, fmt.Sprintf("is not of %d bytes", len(dst)))
+		d.fail(name, fmt.Sprintf("does not have %d bytes", len(dst)))
 		return
 	}
 	copy(dst, b)

@@ -12,30 +12,32 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Deleter is what [Store.Delete] needs of a client besides.
+// Deleter is the additional interface of a client for [Store.Delete].
 type Deleter interface {
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
 }
 
 var _ Deleter = (*dynamodb.Client)(nil)
 
-// deleteCondition lets no record go that somebody may be working on or that
-// nobody knows the outcome of.
+// deleteCondition excludes records that an attempt may be working on, and records
+// whose outcome is unknown.
 const deleteCondition = attrVersion + " = :was AND " + attrState + " IN (:completed, :retryable)"
 
-// Delete removes the record id, and the large result beside it, if its Version
-// is was and it is completed or retryable. Otherwise it removes nothing and
-// returns the record that stands, or [idempotent.ErrNoRecord].
+// Delete removes the record id and its large result, if the record has the version
+// was and is completed or retryable. Otherwise it removes nothing and returns the
+// current record, or [idempotent.ErrNoRecord].
 //
-// The key of a deleted record counts as new. So Delete is for records past
-// their Expires alone, where DynamoDB's time to live would do the same some day:
-// it is the caller who looks, and the version ties the deletion to what was
-// seen. It needs dynamodb:DeleteItem, and dynamodb:BatchWriteItem for large
-// results; the client given to [New] has to be a [Deleter].
+// The key of a deleted record counts as new. So use Delete only for records past
+// their Expires, which DynamoDB's time to live would delete eventually. Delete
+// does not check Expires: the caller does, and the version ensures that the
+// deleted record is the one that the caller read.
+//
+// Delete needs dynamodb:DeleteItem, and dynamodb:BatchWriteItem for large results.
+// The client given to [New] has to be a [Deleter].
 func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Version) (current *driver.Record, err error) {
 	client, ok := s.client.(Deleter)
 	if !ok {
-		return nil, errors.New("dynamostore: Delete wants a client that can DeleteItem")
+		return nil, errors.New("dynamostore: Delete needs a client with DeleteItem")
 	}
 	in := &dynamodb.DeleteItemInput{
 		TableName:           aws.String(s.table),
@@ -56,7 +58,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		if len(failed.Item) == 0 {
-			return s.Get(ctx, id) // as for Replace: see standing
+			return s.Get(ctx, id) // as in Replace; see standing
 		}
 		return decode(failed.Item)
 	}

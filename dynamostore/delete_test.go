@@ -13,7 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Only what is settled goes, and only as it was seen.
+// Delete removes only completed and retryable records, and only in the given
+// version.
 func TestDelete(t *testing.T) {
 	t.Parallel()
 	for state, goes := range map[driver.State]bool{
@@ -38,7 +39,7 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%s: got %v, %v with %d items left; gone should be %t", state, current, err, len(fake.items), goes)
 		}
 		if !goes && (current == nil || current.State != state) {
-			t.Errorf("%s: the record that stands is %v", state, current)
+			t.Errorf("%s: the current record is %v", state, current)
 		}
 	}
 	if current, err := newStore(t, newFake()).Delete(t.Context(), "charge#key", newVersion()); current != nil || !errors.Is(err, idempotent.ErrNoRecord) {
@@ -46,7 +47,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// The chunks of a deleted record go with it, and nobody else's do.
+// The chunks of a deleted record are deleted with it; chunks of other records
+// stay.
 func TestDelete_Chunks(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -73,16 +75,16 @@ func TestDelete_Chunks(t *testing.T) {
 		t.Fatal(current, err)
 	}
 	if len(fake.items) != 1 || count != 30 {
-		t.Errorf("%d items are left, want the other result's one (%x)", len(fake.items), other)
+		t.Errorf("%d items are left, want the one of the other result (%x)", len(fake.items), other)
 	}
 	if n := fake.count("BatchWriteItem"); n != 2+1+3 {
-		t.Errorf("%d batches; nothing was left undone: the test shows nothing", n)
+		t.Errorf("%d batches; everything was processed at once: the test is void", n)
 	}
 }
 
 func TestDelete_Errors(t *testing.T) {
 	t.Parallel()
-	for name, count := range map[string]int{"a count below zero": -1, "a count beyond all bounds": 1 << 40} {
+	for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
 		fake := newFake()
 		s, r := newStore(t, fake), someRecord()
 		r.State = driver.StateCompleted
@@ -115,7 +117,7 @@ func TestDelete_Errors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	plain := newStore(t, struct{ dynamostore.Client }{newFake()})
-	if _, err := plain.Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "can DeleteItem") {
-		t.Errorf("a client that cannot: got %v", err)
+	if _, err := plain.Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "client with DeleteItem") {
+		t.Errorf("a client without DeleteItem: got %v", err)
 	}
 }

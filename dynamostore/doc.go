@@ -1,36 +1,35 @@
-// Package dynamostore keeps the records of package idempotent in one DynamoDB
-// table.
+// Package dynamostore is a store of package idempotent in one DynamoDB table.
 //
 //	Guard ─► Insert   PutItem  if attribute_not_exists(pk) OR exp <= :now
 //	      ─► Replace  PutItem  if wid = :was
 //	      ─► Get      GetItem  with a consistent read
 //
-// Each is one call. A write that is refused brings the record that stands back
-// in the refusal, so a duplicate costs one round trip and no read.
+// Each is one call. DynamoDB returns the current record with a refused write, so a
+// duplicate costs one round trip and no read.
 //
-// DynamoDB bills a write by the size of the item, a refused one too, and stores
-// no item above 400 KB. So a result above 4 KB goes into items of its own, ahead
-// of the record that then names them:
+// DynamoDB bills a write, even a refused one, by the size of the item, and stores
+// no item above 400 KB. So a result above 4 KB is stored in items of its own,
+// before the record that refers to them:
 //
 //	Guard ─► PutChunks  BatchWriteItem  of record id # write id # 0, 1, …
 //	      ─► GetChunks  BatchGetItem    with a consistent read
 //
-// As a rule that is one call for all that a Lambda function may return, 6 MB;
-// whoever is refused and replays it makes one more.
+// One such call usually suffices for the largest response of a Lambda function,
+// 6 MB. A replay of such a response costs one extra call.
 //
 // One table serves every operation of every function:
 //
 //	pk                 the record id; no sort key
 //	ttl                when DynamoDB may delete the item: an hour after the record
 //	                   expired, its chunks another hour later
-//	index "recovery"   the records that reconciliation has to find, and only those
+//	index "recovery"   only the records that reconciliation has to find
 //
-// [Store.Check] says what is wrong with a table, for deploy time and tests;
-// [Store.CreateTable] makes one for tests and local use. [NewClient] makes a
-// client whose retries are quick and few.
+// [Store.Check] reports problems of a table, at deploy time and in tests.
+// [Store.CreateTable] creates a table for tests and local use. [NewClient] returns
+// a client with few, quick retries.
 //
 // A handler needs dynamodb:PutItem and dynamodb:GetItem on the table, and for
 // results above 4 KB dynamodb:BatchWriteItem and dynamodb:BatchGetItem. Without
-// the first of these two it works, but such a result is not stored and cannot be
+// dynamodb:BatchWriteItem it works, but such a result is not stored and cannot be
 // replayed. See the runnable example of [New].
 package dynamostore

@@ -13,7 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Querier is what [Store.Due] and [Store.Exhausted] need of a client besides.
+// Querier is the additional interface of a client for [Store.Due] and
+// [Store.Exhausted].
 type Querier interface {
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
@@ -24,29 +25,29 @@ var (
 )
 
 const (
-	// dueParallel is how many shards are read at once.
+	// dueParallel is how many shards are read in parallel.
 	dueParallel = 8
-	// duePage is how many keys are read from a shard at once, and so how many
+	// duePage is how many keys are read from a shard in one query, and how many
 	// records in one batch (API reference, BatchGetItem: 100 items).
 	duePage = 100
 )
 
-// Due lists the records that are due not later than before, in no order. It
-// asks all 64 shards of the index, eight at a time, and then reads the records
-// themselves, consistently: an index is eventually consistent, and what it
-// shows may be over. An empty list costs 64 queries, half a read unit each.
+// Due lists the records that are due no later than before, in no order. It queries
+// all 64 shards of the index, eight at a time, and then reads the records
+// themselves with consistent reads, because the index is eventually consistent. An
+// empty list costs 64 queries of half a read unit each.
 //
-// The client given to [New] has to be a [Querier]; the role needs
-// dynamodb:Query on the index and dynamodb:BatchGetItem on the table. Without
-// the index see [Store.ScanDue].
+// The client given to [New] has to be a [Querier]; the role needs dynamodb:Query
+// on the index and dynamodb:BatchGetItem on the table. For a table without the
+// index see [Store.ScanDue].
 func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, duePrefix, before, func(r *driver.Record) bool {
 		return isDue(r, before)
 	})
 }
 
-// Exhausted lists the records that reconciliation has given up, at the cost of
-// [Store.Due].
+// Exhausted lists the records that reconciliation has given up. It costs as much
+// as [Store.Due].
 func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, exhaustedPrefix, time.UnixMilli(maxMillis), func(r *driver.Record) bool {
 		return r.Exhausted
@@ -60,12 +61,13 @@ func isDue(r *driver.Record, before time.Time) bool {
 	return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 }
 
-// list yields the records of an index that are still what it says.
+// list yields the records of an index whose consistent read still matches the
+// index.
 func (s *Store) list(ctx context.Context, prefix string, before time.Time, still func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		client, ok := s.client.(Querier)
 		if !ok {
-			yield(driver.Record{}, fmt.Errorf("dynamostore: a list wants a client that can Query; %T cannot", s.client))
+			yield(driver.Record{}, fmt.Errorf("dynamostore: a list needs a client with Query; %T has none", s.client))
 			return
 		}
 		gather(ctx, shards, dueParallel, yield, func(ctx context.Context, shard int, found func(entry) bool) error {
@@ -76,11 +78,11 @@ func (s *Store) list(ctx context.Context, prefix string, before time.Time, still
 	}
 }
 
-// dueCondition names the records of one partition of the index that are due.
+// dueCondition selects the due records of one partition of the index.
 const dueCondition = IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= :before"
 
-// listShard reads one partition of the index, page by page, and the records
-// that it names.
+// listShard reads one partition of the index, page by page, with the records that
+// it names.
 func (s *Store) listShard(ctx context.Context, client Querier, shard string, before time.Time, found func(entry) bool) error {
 	in := &dynamodb.QueryInput{
 		TableName:              aws.String(s.table),
@@ -113,8 +115,7 @@ func (s *Store) listShard(ctx context.Context, client Querier, shard string, bef
 	}
 }
 
-// readAll reads the records that index entries name, without those that are
-// gone.
+// readAll reads the records of index entries, without those that no longer exist.
 func (s *Store) readAll(ctx context.Context, named []item) ([]entry, error) {
 	if len(named) == 0 {
 		return nil, nil

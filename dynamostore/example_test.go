@@ -52,10 +52,10 @@ func ExampleNewClient() {
 	// Output: idempotency
 }
 
-// A deployment that checks its table before it takes traffic.
+// A deployment that checks its table before the table gets traffic.
 func ExampleStore_Check() {
 	client := goodTable()
-	client.ttl = nil // somebody forgot it
+	client.ttl = nil // not switched on
 	store, err := dynamostore.New(client, "once")
 	if err != nil {
 		panic(err)
@@ -66,13 +66,13 @@ func ExampleStore_Check() {
 		fmt.Println(err)
 	}
 	// Output:
-	// dynamostore: table "once" cannot serve as a store:
-	//   - its time to live is off; switch it on for attribute "ttl", or expired records are kept and paid for ever
+	// dynamostore: table "once" cannot be used as a store:
+	//   - its time to live is off; switch it on for attribute "ttl", or expired records stay and are billed for ever
 }
 
 // An order and the outcome of the request in one transaction. The handler does
-// nothing else, so running it again is harmless: a run that was killed wrote
-// nothing, or all of it.
+// nothing else, so running it again is harmless: a killed attempt wrote either
+// nothing or everything.
 func ExampleCommit() {
 	place := func(ctx context.Context, o Order) (Receipt, error) {
 		receipt := Receipt{Charge: "ch_1"}
@@ -82,7 +82,7 @@ func ExampleCommit() {
 			ConditionExpression: aws.String("attribute_not_exists(pk)"),
 		}})
 		if errors.Is(err, dynamostore.ErrCondition) {
-			return Receipt{}, idempotent.Final("order_exists", "There is such an order already.")
+			return Receipt{}, idempotent.Final("order_exists", "This order exists already.")
 		}
 		return receipt, err
 	}
@@ -108,8 +108,7 @@ func ExampleCommit() {
 	// 2 items written
 }
 
-// F46: a step whose message is in the outbox if and only if the step is
-// recorded.
+// F46: a step whose message is in the outbox if and only if the step is stored.
 func ExampleCommitStep() {
 	client := &transactions{fakeDynamoDB: newFake()}
 	store, err := dynamostore.New(client, "idempotency")
@@ -140,8 +139,8 @@ func outboxItem(execution *idempotent.Execution) types.TransactWriteItem {
 	return outbox
 }
 
-// transactions is a client whose transactions do what their first item says,
-// and count the others.
+// transactions is a client whose transactions apply their first item and count the
+// others.
 type transactions struct {
 	*fakeDynamoDB
 	written int

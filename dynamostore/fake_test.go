@@ -38,21 +38,20 @@ type fakeDynamoDB struct {
 	calls     map[string]int
 
 	transactions []*dynamodb.TransactWriteItemsInput
-	stale        []item // what the index still shows
+	stale        []item // deleted items that the index still returns
 
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
 	// forgetful makes it ignore ReturnValuesOnConditionCheckFailure.
 	forgetful bool
-	// leave, if set, returns how much of the n-th batch of an operation, which
-	// is of that size, is handed back undone.
+	// leave, if set, returns how many items of the n-th batch of an operation,
+	// which has that size, are returned as unprocessed.
 	leave func(operation string, n, size int) int
-	// alias is what it calls the table in the replies to batches. Default: as
-	// in the request.
+	// alias is the table's name in replies to batches. Default: as in the request.
 	alias string
 
-	table *types.TableDescription // nil: there is none
+	table *types.TableDescription // nil: the table does not exist
 	ttl   *types.TimeToLiveDescription
 }
 
@@ -65,8 +64,8 @@ func newFake() *fakeDynamoDB {
 	return &fakeDynamoDB{items: map[string]item{}, calls: map[string]int{}, ttl: &types.TimeToLiveDescription{}}
 }
 
-// enter counts a call and returns the error that was ordered for it, in the
-// form that the SDK gives it.
+// enter counts a call and returns the injected error for it, as the SDK would
+// return it.
 func (f *fakeDynamoDB) enter(ctx context.Context, operation string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,8 +134,8 @@ func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemIn
 	return out, nil
 }
 
-// refusal is the error of a write whose condition is false of the item that
-// stands, which comes along if that was asked for.
+// refusal returns the error of a write whose condition is false. It contains the
+// current item if the request asked for it.
 func refusal(condition string, old, values item, all bool) error {
 	holds, err := conditionHolds(condition, old, values)
 	if holds || err != nil {
@@ -149,7 +148,7 @@ func refusal(condition string, old, values item, all bool) error {
 	return failed
 }
 
-// overTheWire returns an item as it arrives: in memory of its own.
+// overTheWire returns a copy of an item in its own memory, like a received item.
 func overTheWire(it item) item {
 	it = maps.Clone(it)
 	for name, value := range it {
@@ -165,7 +164,7 @@ func overTheWire(it item) item {
 	return it
 }
 
-// floatOf reads a number of up to 53 bits, which all times here are.
+// floatOf reads a number of up to 53 bits. All times here are such numbers.
 func floatOf(v types.AttributeValue) float64 {
 	n, err := strconv.ParseFloat(v.(*types.AttributeValueMemberN).Value, 64)
 	if err != nil {
@@ -219,7 +218,7 @@ func (f *fakeDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTable
 	return &dynamodb.CreateTableOutput{TableDescription: f.table}, nil
 }
 
-// describe returns the description of a table that was created as in says.
+// describe returns the description of a table that was created with in.
 func describe(in *dynamodb.CreateTableInput) *types.TableDescription {
 	d := &types.TableDescription{
 		TableName:            in.TableName,
@@ -249,7 +248,7 @@ func (f *fakeDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.Update
 	return &dynamodb.UpdateTimeToLiveOutput{}, nil
 }
 
-// validation returns the error that has no type of its own in the SDK.
+// validation returns the error for which the SDK has no type.
 func validation(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message}
 }
@@ -265,7 +264,7 @@ func newStore(t testing.TB, client dynamostore.Client, optFns ...func(*dynamosto
 	return s
 }
 
-// at is a time in the form that records keep.
+// at returns a time in the form that records store.
 func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 // someRecord returns a claim of a new key.
@@ -316,7 +315,7 @@ func newVersion() (v driver.Version) {
 	return v
 }
 
-// show spells an item out, for failures.
+// show returns an item as text for failure messages.
 func show(it item) string {
 	s := ""
 	for _, name := range sortedNames(it) {

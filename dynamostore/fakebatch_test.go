@@ -18,7 +18,7 @@ const (
 	maxItemBytes  = 400 << 10
 )
 
-// BatchWriteItem does the last requests of a batch first.
+// BatchWriteItem processes the last requests of a batch first.
 func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
 	if err := f.enter(ctx, "BatchWriteItem"); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func validatePuts(requests []types.WriteRequest) error {
 			case *types.AttributeValueMemberS:
 				size += len(v.Value)
 			case *types.AttributeValueMemberN:
-				size += len(v.Value) // more than it takes
+				size += len(v.Value) // an upper bound
 			}
 			size += len(name)
 		}
@@ -76,8 +76,7 @@ func validatePuts(requests []types.WriteRequest) error {
 	return nil
 }
 
-// BatchGetItem returns items in the order of the keys turned round, and as many
-// of them as fit.
+// BatchGetItem returns items in the reverse order of the keys, as many as fit.
 func (f *fakeDynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
 	if err := f.enter(ctx, "BatchGetItem"); err != nil {
 		return nil, err

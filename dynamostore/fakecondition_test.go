@@ -11,12 +11,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// conditionHolds reports whether a condition expression is true of an item, or
-// of its absence, as DynamoDB judges it (developer guide, "Condition and filter
-// expressions, operators, and functions"): what is missing or of another type
-// compares as false, NOT binds tighter than AND and AND tighter than OR, and
-// each value that comes along has to be used. It knows the part of the language
-// that this package speaks, and panics at anything else.
+// conditionHolds reports whether a condition expression is true for an item, or
+// for a missing item, by DynamoDB's rules (developer guide, "Condition and filter
+// expressions, operators, and functions"): a missing operand, or one of another
+// type, compares as false; NOT binds tighter than AND, and AND tighter than OR;
+// each value of the request has to be used. It implements the part of the language
+// that this package uses, and panics for the rest.
 func conditionHolds(expression string, it, values item) (bool, error) {
 	c := condition{tokens: token.FindAllString(expression, -1), item: it, values: values, used: map[string]bool{}}
 	if strings.Join(c.tokens, "") != strings.ReplaceAll(expression, " ", "") {
@@ -36,9 +36,9 @@ func conditionHolds(expression string, it, values item) (bool, error) {
 
 var token = regexp.MustCompile(`[(),]|<=|>=|<>|[=<>]|:?\w+`)
 
-// condition is an expression that is being read.
+// condition is an expression during parsing.
 type condition struct {
-	tokens       []string // what is left of it
+	tokens       []string // not parsed yet
 	item, values item
 	used         map[string]bool
 }
@@ -50,7 +50,7 @@ func (c *condition) next() (t string) {
 	return t
 }
 
-// accept takes the next token if it is t.
+// accept consumes the next token if it is t.
 func (c *condition) accept(t string) bool {
 	if len(c.tokens) == 0 || c.tokens[0] != t {
 		return false
@@ -140,7 +140,7 @@ func (c *condition) comparison() bool {
 	panic("not a comparison: " + operator)
 }
 
-// among reads a list and reports whether v is in it.
+// among parses a list and reports whether v is in it.
 func (c *condition) among(v types.AttributeValue) bool {
 	c.expect("(")
 	found := false
@@ -154,8 +154,7 @@ func (c *condition) among(v types.AttributeValue) bool {
 	}
 }
 
-// operand returns a value that came along, or an attribute; nil if it is not
-// there.
+// operand returns a value of the request, or an attribute; nil if it is missing.
 func (c *condition) operand() types.AttributeValue {
 	name := c.next()
 	if !strings.HasPrefix(name, ":") {
@@ -164,7 +163,7 @@ func (c *condition) operand() types.AttributeValue {
 	c.used[name] = true
 	v, ok := c.values[name]
 	if !ok {
-		panic("there is no value for " + name)
+		panic("no value for " + name)
 	}
 	return v
 }
@@ -201,18 +200,18 @@ func TestConditionHolds(t *testing.T) {
 		"NOT n = :v":                          false,
 		"n IN (n, :v)":                        true,
 		"n IN (b, pk) OR n < :v":              false,
-		"NOT (n = :v AND attribute_exists(nobody))": true,
-		"nobody = :v":  false,
-		"nobody <= :v": false,
-		"nobody <> :v": true,
-		"pk = :v":      false, // another type
-		"b = :v":       false,
-		"n = :v OR n < :v AND attribute_exists(nobody)":    true, // AND first
-		"(n = :v OR n < :v) AND attribute_exists(nobody)":  false,
-		"NOT attribute_exists(nobody) AND n = :v":          true, // NOT first
-		"NOT (attribute_exists(nobody) OR NOT (n > :v))":   false,
-		"attribute_not_exists(nobody) OR nobody = :v":      true,
-		"(attribute_exists(nobody) AND nobody = :v)":       false,
+		"NOT (n = :v AND attribute_exists(missing))": true,
+		"missing = :v":  false,
+		"missing <= :v": false,
+		"missing <> :v": true,
+		"pk = :v":       false, // another type
+		"b = :v":        false,
+		"n = :v OR n < :v AND attribute_exists(missing)":   true, // AND first
+		"(n = :v OR n < :v) AND attribute_exists(missing)": false,
+		"NOT attribute_exists(missing) AND n = :v":         true, // NOT first
+		"NOT (attribute_exists(missing) OR NOT (n > :v))":  false,
+		"attribute_not_exists(missing) OR missing = :v":    true,
+		"(attribute_exists(missing) AND missing = :v)":     false,
 		"attribute_not_exists(n) OR NOT n <= :v OR n > :v": false,
 	} {
 		if got, err := conditionHolds(expression, it, item{":v": n("10.0")}); got != want || err != nil {
@@ -220,6 +219,6 @@ func TestConditionHolds(t *testing.T) {
 		}
 	}
 	if _, err := conditionHolds("attribute_exists(pk)", it, item{":v": n("1")}); err == nil {
-		t.Error("a value that is not used was accepted")
+		t.Error("an unused value was accepted")
 	}
 }

@@ -20,12 +20,12 @@ var _ interface {
 	dynamostore.Transactor
 } = (*fakeDynamoDB)(nil)
 
-// maxPage is what the fake returns at once, so that every list has pages. It
-// stands for the megabyte of the service.
+// maxPage is the page size of the fake, small so that every list has pages. In the
+// service a page has at most 1 MB.
 const maxPage = 3
 
-// Query lists the keys of the index, which is kept up at once; stale adds items
-// as they were.
+// Query lists the keys of the index, which is always up to date; stale adds old
+// items.
 func (f *fakeDynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	if err := f.enter(ctx, "Query"); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (f *fakeDynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if aws.ToString(in.IndexName) != dynamostore.IndexName || aws.ToString(in.ProjectionExpression) != dynamostore.PartitionKey {
-		return nil, operationError("Query", validation("no such index, or what it does not have"))
+		return nil, operationError("Query", validation("no such index, or an attribute that it does not have"))
 	}
 	all := append(f.values(), f.stale...)
 	items, last, err := page(all, in.ExclusiveStartKey, int(aws.ToInt32(in.Limit)), aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeValues)
@@ -92,8 +92,8 @@ func (f *fakeDynamoDB) values() []item {
 	return all
 }
 
-// page returns the next items that fulfil the condition, and the last one if
-// there may be more.
+// page returns the next items that fulfil the condition, and the last key if there
+// may be more.
 func page(all []item, start item, limit int, condition string, values item) (items []item, last item, err error) {
 	for _, it := range all {
 		if start != nil && pkOf(it) <= pkOf(start) {

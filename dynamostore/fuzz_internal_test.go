@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// fuzzNames are the attributes that a fuzzed item may have: all that are known,
-// those of steps, and two that a later version might write.
+// fuzzNames are the attributes of fuzzed items: all known ones, those of steps,
+// and two that a later version might write.
 var fuzzNames = []string{
 	PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
@@ -26,8 +26,8 @@ var fuzzNames = []string{
 	attrPart, "later",
 }
 
-// itemOf reads an item from bytes: for each attribute one byte each for its
-// name, its type and the length of its value, and the value.
+// itemOf reads an item from bytes. Each attribute has one byte each for its name,
+// its type and the length of its value, and then the value.
 func itemOf(data []byte) item {
 	it := item{}
 	for len(data) >= 3 {
@@ -45,7 +45,7 @@ func itemOf(data []byte) item {
 			it[name] = &types.AttributeValueMemberNULL{Value: true}
 		case 4:
 			it[name] = &types.AttributeValueMemberM{Value: item{"x": text(string(value))}}
-		case 5: // of steps: their names are those of attributes
+		case 5: // steps, whose names are those of attributes
 			it[name] = &types.AttributeValueMemberM{Value: itemOf(value)}
 		case 6:
 			list := &types.AttributeValueMemberL{}
@@ -58,7 +58,7 @@ func itemOf(data []byte) item {
 	return it
 }
 
-// bytesOf is the inverse of itemOf, for what encode writes.
+// bytesOf is the inverse of itemOf, for items that encode returns.
 func bytesOf(it item) (data []byte) {
 	add := func(name string, kind byte, value string) {
 		data = append(data, byte(slices.Index(fuzzNames, name)), kind, byte(len(value)))
@@ -113,9 +113,9 @@ func fuzzSeeds(f *testing.F) {
 	f.Add([]byte{})
 }
 
-// FuzzDecode: whatever a table holds under our keys, reading it gives a record
-// that is written and read again as it is, or an error that names what is wrong
-// and quotes nothing.
+// FuzzDecode: for every item under a key of this package, decode returns either a
+// record that survives writing and reading unchanged, or an error that names the
+// invalid attribute and quotes no value.
 func FuzzDecode(f *testing.F) {
 	fuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -139,7 +139,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for name, value := range it {
 			if !known(name) && !reflect.DeepEqual(again[name], value) {
-				t.Errorf("attribute %s of a later version was not kept", name)
+				t.Errorf("attribute %s of a later version was lost", name)
 			}
 		}
 		if steps, ok := it[attrSteps].(*types.AttributeValueMemberM); ok {
@@ -147,7 +147,7 @@ func FuzzDecode(f *testing.F) {
 				for name, value := range value.(*types.AttributeValueMemberM).Value {
 					kept := again[attrSteps].(*types.AttributeValueMemberM).Value[step].(*types.AttributeValueMemberM).Value[name]
 					if !knownInStep(name) && !reflect.DeepEqual(kept, value) {
-						t.Errorf("attribute %s of a step of a later version was not kept", name)
+						t.Errorf("attribute %s of a step of a later version was lost", name)
 					}
 				}
 			}
@@ -158,7 +158,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeChunk: the same for a piece of a large result; and none is a record.
+// FuzzDecodeChunk: the same for a chunk of a large result; and no chunk decodes as
+// a record.
 func FuzzDecodeChunk(f *testing.F) {
 	fuzzSeeds(f)
 	f.Add(bytesOf(chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
@@ -175,15 +176,15 @@ func FuzzDecodeChunk(f *testing.F) {
 	})
 }
 
-// quiet is all that an error may say of an item: names, and no value.
-var quiet = regexp.MustCompile(`^dynamostore: a (record|record's step|chunk) is (damaged, or not ours: attribute (` + strings.Join(fuzzNames, "|") + `) ` +
-	`(is missing|is empty|is not a string|is not binary|is not a number|is not a whole number of 64 bits|is not a number of chunks|is not a length|is not a length of time|is not a list of names|` +
-	`is not a map|has something in it that is not a step|is there without a result|is there without an encoding, or is missing|is not of \d+ bytes|` +
-	regexp.QuoteMeta(fromLater) + `)|in a format that this version does not know \(attribute v\); deploy the newer version here too)$`)
+// quiet matches the errors about an item: they contain names and no values.
+var quiet = regexp.MustCompile(`^dynamostore: (invalid (record|record's step|chunk): attribute (` + strings.Join(fuzzNames, "|") + `) ` +
+	`(is missing|is empty|is not a string|is not binary|is not a number|is not a 64-bit integer|is not a valid number of chunks|is not a valid length|is not a duration|is not a list of names|` +
+	`is not a map|contains a value that is not a step|is present without a result|is present without an encoding, or missing|does not have \d+ bytes|` +
+	regexp.QuoteMeta(fromLater) + `)|unknown format version of a (record|record's step|chunk) \(attribute v\): deploy the newer version here too)$`)
 
 func wantQuiet(t *testing.T, err error) {
 	t.Helper()
 	if !quiet.MatchString(err.Error()) {
-		t.Errorf("the error says more than it may: %q", err)
+		t.Errorf("the error may contain a value: %q", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// entry is a record in a list, or, with its id alone, why it cannot be read. A
-// damaged record, or one of a later version, must not hide the others.
+// entry is a record in a list, or the id of an unreadable record and the error. An
+// invalid record, or one of a later version, must not hide the others.
 type entry struct {
 	record driver.Record
 	err    error
@@ -22,10 +22,10 @@ func entryOf(it item) entry {
 	return entry{record: *r}
 }
 
-// gather yields what n producers find, so many of them at work at once, in the
-// order in which it is found. What a producer returns as its error ends them
-// all and is yielded, as is the end of ctx. A producer whose found returns false
-// has to return.
+// gather runs n producers, at most atOnce at a time, and yields their results in
+// the order in which they are found. An error that a producer returns ends all
+// producers and is yielded, like the end of ctx. A producer has to return when
+// found returns false.
 func gather(ctx context.Context, n, atOnce int, yield func(driver.Record, error) bool, produce func(ctx context.Context, i int, found func(entry) bool) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,7 +65,7 @@ func gather(ctx context.Context, n, atOnce int, yield func(driver.Record, error)
 	enough := false
 	for e := range entries {
 		if enough {
-			continue // until every producer has noticed
+			continue // until every producer has returned
 		}
 		enough = !yield(e.record, e.err) || e.err != nil && e.record.ID == ""
 		if enough {

@@ -7,7 +7,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Whoever has enough is given nothing more, however much producers still find.
+// After the caller stops, nothing more is yielded, even if producers find more.
 func TestGather_Enough(t *testing.T) {
 	t.Parallel()
 	given := 0
@@ -19,6 +19,6 @@ func TestGather_Enough(t *testing.T) {
 			return nil
 		})
 	if given != 1 {
-		t.Errorf("%d records were given", given)
+		t.Errorf("%d records were yielded", given)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Get returns the record of that id, expired or not, or
-// [idempotent.ErrNoRecord]. The read is consistent: it costs one read unit per
-// 4 KB and sees every write that was acknowledged before. See
-// [driver.Store].
+// Get returns the record id, expired or not, or [idempotent.ErrNoRecord]. The read
+// is consistent: it costs one read unit per 4 KB and sees every write that was
+// acknowledged before. See [driver.Store].
 func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
 	in := &dynamodb.GetItemInput{
 		TableName:      aws.String(s.table),

@@ -12,23 +12,23 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// item is a record as DynamoDB keeps it.
+// item is a record as a DynamoDB item.
 type item = map[string]types.AttributeValue
 
 // extra holds the attributes that a later version wrote and this one does not
-// know. It travels in [driver.Record.Extra] and is written back. Records share
-// it, so it is never changed.
+// know. It is in [driver.Record.Extra] and is written back. Records share it, so
+// it is never modified.
 type extra struct {
 	record item            // of the record
-	steps  map[string]item // of its steps, by their names
+	steps  map[string]item // of its steps, by name
 }
 
-// formatVersion is the version of the item's format. What an older version may
-// carry along without understanding it needs no new one.
+// formatVersion is the version of the item's format. An attribute that older
+// versions may copy without understanding it does not need a new format version.
 const formatVersion = "1"
 
-// The attributes besides those in table.go. The first eight are always there;
-// a reader that misses one fails closed. The others are absent where zero.
+// The attributes besides those in table.go. The first eight are always present; a
+// reader fails if one is missing. The others are missing if their value is zero.
 const (
 	attrFormat      = "v"
 	attrState       = "st"
@@ -46,7 +46,7 @@ const (
 	attrResult            = "res"
 	attrEncoding          = "enc"
 	attrResultVersion     = "rv"
-	attrRetention         = "ret"  // in milliseconds, as the next two
+	attrRetention         = "ret"  // in milliseconds, like the next two
 	attrUnresolved        = "uret" // the retention of an unresolved record
 	attrCodec             = "cdc"
 	attrStepNames         = "sn"
@@ -63,7 +63,7 @@ const (
 // attributeCount is how many attributes this version knows.
 const attributeCount = 31
 
-// known reports whether this version writes the attribute name itself.
+// known reports whether this version writes the named attribute itself.
 func known(name string) bool {
 	switch name {
 	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
@@ -76,32 +76,32 @@ func known(name string) bool {
 	return false
 }
 
-// ttlGrace is how long DynamoDB keeps an item after the record expired. The
-// record counts as absent from its expiry on; the item stays for those who are
-// a clock's difference late and for people who look.
+// ttlGrace is how long after the record's expiry DynamoDB may delete the item. The
+// record counts as missing from its expiry on. The item stays for callers whose
+// clock is slow and for operators who look at it.
 const ttlGrace = time.Hour
 
-// encode returns r as an item. It refuses what decode would refuse, so that a
-// mistake shows before it is stored.
+// encode returns r as an item. It refuses what decode would refuse, so that an
+// invalid record is not stored.
 func encode(r *driver.Record) (item, error) {
 	state, recovery := r.State.Code(), r.Recovery.String()
 	switch {
 	case r.ID == "":
 		return nil, errors.New("dynamostore: the record has no id")
 	case !isState(state):
-		return nil, errors.New("dynamostore: the record's State is none that exists")
+		return nil, errors.New("dynamostore: invalid record: unknown State")
 	case !isRecovery(recovery):
-		return nil, errors.New("dynamostore: the record's Recovery is none that exists")
+		return nil, errors.New("dynamostore: invalid record: unknown Recovery")
 	case r.State == driver.StateInProgress && r.LeaseEnd.IsZero():
-		return nil, errors.New("dynamostore: the record is in progress and has no LeaseEnd")
+		return nil, errors.New("dynamostore: invalid record: in progress without a LeaseEnd")
 	case r.Chunks != (driver.Chunks{}) && (r.Chunks.Count < 1 || r.Chunks.Length < 0):
-		return nil, errors.New("dynamostore: the record's Chunks have no Count, or a Length below zero")
+		return nil, errors.New("dynamostore: invalid record: Chunks without a Count, or with a negative Length")
 	case min(r.Retention, r.UnresolvedRetention) < 0:
-		return nil, errors.New("dynamostore: the record has a retention below zero")
+		return nil, errors.New("dynamostore: invalid record: negative retention")
 	case slices.Contains(r.StepNames, ""):
-		return nil, errors.New("dynamostore: a step that the record declares has no name")
+		return nil, errors.New("dynamostore: invalid record: a declared step without a name")
 	case r.Exhausted && r.Due.IsZero():
-		return nil, errors.New("dynamostore: the record is Exhausted and has no Due, so no list would show it")
+		return nil, errors.New("dynamostore: invalid record: Exhausted without a Due, so no list would show it")
 	}
 
 	carried, _ := r.Extra.(extra)
@@ -183,16 +183,16 @@ func putTime(it item, name string, t time.Time) {
 	}
 }
 
-// putDuration sets an attribute to d in milliseconds. A shorter d counts as one:
-// zero would mean the default.
+// putDuration sets an attribute to d in milliseconds. A shorter d is stored as one
+// millisecond, because zero would mean the default.
 func putDuration(it item, name string, d time.Duration) {
 	if d > 0 {
 		it[name] = number(max(1, d.Milliseconds()))
 	}
 }
 
-// ceilSeconds returns t in seconds since 1970, rounded up: an item must not go
-// before its time.
+// ceilSeconds returns t in seconds since 1970, rounded up so that an item is not
+// deleted early.
 func ceilSeconds(t time.Time) int64 {
 	s := t.Unix()
 	if t.Nanosecond() > 0 {

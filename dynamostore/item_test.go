@@ -112,11 +112,11 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 	}
 }
 
-// longest is the longest length of time in whole milliseconds.
+// longest is the longest duration in whole milliseconds.
 const longest = math.MaxInt64 / time.Millisecond * time.Millisecond
 
-// A length of time that would become zero, which means the default, is kept as
-// one millisecond.
+// A duration that would round to zero, which means the default, is stored as one
+// millisecond.
 func TestItem_ShortestRetention(t *testing.T) {
 	t.Parallel()
 	s, r := newStore(t, newFake()), someRecord()
@@ -129,8 +129,8 @@ func TestItem_ShortestRetention(t *testing.T) {
 	}
 }
 
-// setAll sets every field that v points to to a value of its own, inner ones
-// too.
+// setAll sets every field that v points to to a distinct value, nested ones
+// included.
 func setAll(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {
@@ -165,8 +165,8 @@ func setAll(v reflect.Value, n *int64) {
 	}
 }
 
-// A record in which every field is set is read as it was written. A field that
-// is added and not stored fails this test.
+// A record in which every field is set is read as it was written. A new field that
+// is not stored fails this test.
 func TestItem_EveryFieldSet(t *testing.T) {
 	t.Parallel()
 	var want driver.Record
@@ -199,8 +199,8 @@ func TestItem_RoundTrip(t *testing.T) {
 		{"another reason", func(r *driver.Record) { r.Reason = "of a later version" }},
 		{"the largest attempt", func(r *driver.Record) { r.Attempt = math.MaxInt }},
 		{"the largest count", func(r *driver.Record) { r.ReconcileAttempts = math.MaxInt }},
-		{"chunks of nothing", func(r *driver.Record) { r.Chunks = driver.Chunks{Count: 1} }},
-		{"the most chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
+		{"chunks of an empty result", func(r *driver.Record) { r.Chunks = driver.Chunks{Count: 1} }},
+		{"the largest number of chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = math.MaxInt, math.MaxInt }},
 		{"an empty result", func(r *driver.Record) { r.Result = []byte{} }},
 		{"every byte", func(r *driver.Record) {
 			for b := range 256 {
@@ -248,8 +248,8 @@ func TestItem_RoundTrip(t *testing.T) {
 	}
 }
 
-// What decode would refuse is not written, so that it is found by whoever made
-// the mistake.
+// encode refuses records that decode would refuse, so that the mistake is found
+// where it was made.
 func TestItem_RefusesToWrite(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -258,15 +258,15 @@ func TestItem_RefusesToWrite(t *testing.T) {
 	}{
 		{"no id", "id", func(r *driver.Record) { r.ID = "" }},
 		{"no state", "State", func(r *driver.Record) { r.State = 0 }},
-		{"no such state", "State", func(r *driver.Record) { r.State = 99 }},
-		{"no such recovery", "Recovery", func(r *driver.Record) { r.Recovery = 99 }},
+		{"unknown state", "State", func(r *driver.Record) { r.State = 99 }},
+		{"unknown recovery", "Recovery", func(r *driver.Record) { r.Recovery = 99 }},
 		{"chunks without a count", "Chunks", func(r *driver.Record) { r.Chunks.Count = 0 }},
-		{"a sum without chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
-		{"less than no chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count = -1 }},
-		{"chunks of a length below zero", "Chunks", func(r *driver.Record) { r.Chunks.Length = -1 }},
-		{"a retention below zero", "retention", func(r *driver.Record) { r.Retention = -1 }},
-		{"an unresolved retention below zero", "retention", func(r *driver.Record) { r.UnresolvedRetention = -1 }},
-		{"a declared step without a name", "declares", func(r *driver.Record) { r.StepNames = []string{"charge", ""} }},
+		{"a checksum without chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count, r.Chunks.Length = 0, 0 }},
+		{"a negative number of chunks", "Chunks", func(r *driver.Record) { r.Chunks.Count = -1 }},
+		{"chunks of negative length", "Chunks", func(r *driver.Record) { r.Chunks.Length = -1 }},
+		{"a negative retention", "retention", func(r *driver.Record) { r.Retention = -1 }},
+		{"a negative unresolved retention", "retention", func(r *driver.Record) { r.UnresolvedRetention = -1 }},
+		{"a declared step without a name", "declared step", func(r *driver.Record) { r.StepNames = []string{"charge", ""} }},
 		{"no lease", "LeaseEnd", func(r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, time.Time{} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,8 +289,8 @@ func TestItem_RefusesToWrite(t *testing.T) {
 	}
 }
 
-// Every damage is an error that names the attribute, on all three ways in, and
-// tells no value.
+// Every invalid attribute is an error that names the attribute, on all three ways
+// of reading it, and contains no value.
 func TestItem_Damaged(t *testing.T) {
 	t.Parallel()
 	s := func(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
@@ -306,7 +306,7 @@ func TestItem_Damaged(t *testing.T) {
 		{"v", s("1"), "is not a number"},
 		{"v", n("2"), "deploy the newer version"},
 		{"v", n("0"), "deploy the newer version"},
-		{"v", n("1.5"), "is not a whole number"},
+		{"v", n("1.5"), "is not a 64-bit integer"},
 		{"pk", n("1"), "is not a string"},
 		{"pk", s(""), "is empty"},
 		{"st", nil, "is missing"},
@@ -316,22 +316,22 @@ func TestItem_Damaged(t *testing.T) {
 		{"rec", s(secret), "does not know"},
 		{"own", nil, "is missing"},
 		{"own", s(secret), "is not binary"},
-		{"own", b("fifteen bytes.."), "is not of 16 bytes"},
-		{"own", b(""), "is not of 16 bytes"},
+		{"own", b("fifteen bytes.."), "does not have 16 bytes"},
+		{"own", b(""), "does not have 16 bytes"},
 		{"wid", nil, "is missing"},
 		{"wid", n("1"), "is not binary"},
-		{"wid", b("seventeen bytes.."), "is not of 16 bytes"},
+		{"wid", b("seventeen bytes.."), "does not have 16 bytes"},
 		{"fp", nil, "is missing"},
-		{"fp", b(secret), "is not of 33 bytes"},
+		{"fp", b(secret), "does not have 33 bytes"},
 		{"fp", &types.AttributeValueMemberNULL{Value: true}, "is not binary"},
 		{"att", nil, "is missing"},
 		{"att", s(secret), "is not a number"},
-		{"att", n("9223372036854775808"), "is not a whole number"},
+		{"att", n("9223372036854775808"), "is not a 64-bit integer"},
 		{"why", n("1"), "is not a string"},
 		{"lease", s(secret), "is not a number"},
-		{"lease", n("1e3"), "is not a whole number"},
+		{"lease", n("1e3"), "is not a 64-bit integer"},
 		{"exp", s(secret), "is not a number"},
-		{"exp", n("1700000000000.5"), "is not a whole number"},
+		{"exp", n("1700000000000.5"), "is not a 64-bit integer"},
 		{"ttl", s(secret), "is not a number"},
 		{"ct", b(secret), "is not a number"},
 		{"dt", b(secret), "is not a number"},
@@ -339,8 +339,8 @@ func TestItem_Damaged(t *testing.T) {
 		{"enc", b(secret), "is not a string"},
 		{"rv", b(secret), "is not a string"},
 		{"ret", s(secret), "is not a number"},
-		{"ret", n("0"), "is not a length of time"},
-		{"uret", n("-1"), "is not a length of time"},
+		{"ret", n("0"), "is not a duration"},
+		{"uret", n("-1"), "is not a duration"},
 		{"cdc", b(secret), "is not a string"},
 		{"sn", s(secret), "is not a list of names"},
 		{"sn", &types.AttributeValueMemberL{}, "is not a list of names"},
@@ -349,15 +349,15 @@ func TestItem_Damaged(t *testing.T) {
 		{"os", b(secret), "is not a number"},
 		{"cn", nil, "is missing"},
 		{"cn", s(secret), "is not a number"},
-		{"cn", n("1.5"), "is not a whole number"},
-		{"cn", n("0"), "is not a number of chunks"},
-		{"cn", n("-1"), "is not a number of chunks"},
+		{"cn", n("1.5"), "is not a 64-bit integer"},
+		{"cn", n("0"), "is not a valid number of chunks"},
+		{"cn", n("-1"), "is not a valid number of chunks"},
 		{"cl", nil, "is missing"},
 		{"cl", b(secret), "is not a number"},
-		{"cl", n("-1"), "is not a length"},
+		{"cl", n("-1"), "is not a valid length"},
 		{"ch", nil, "is missing"},
 		{"ch", s(secret), "is not binary"},
-		{"ch", b(secret), "is not of 32 bytes"},
+		{"ch", b(secret), "does not have 32 bytes"},
 		{"ref", b(secret), "is not a string"},
 		{"rid", &types.AttributeValueMemberL{}, "is not a string"},
 		{"rk", n("1"), "is not a string"},
@@ -382,8 +382,8 @@ func TestItem_Damaged(t *testing.T) {
 	}
 }
 
-// What says where a large result is must be whole: a record that lost a part of
-// it must not look like one that has no result.
+// The attributes that locate a large result exist together: a record without one
+// of them must not look like a record without a result.
 func TestItem_ChunksInPart(t *testing.T) {
 	t.Parallel()
 	for _, lost := range [][]string{{"cn"}, {"cl"}, {"ch"}, {"cn", "cl"}, {"cn", "ch"}, {"cl", "ch"}} {
@@ -425,16 +425,16 @@ func wantDamaged(t *testing.T, store driver.Store, r driver.Record, attribute, p
 		}
 		text := err.Error()
 		if !strings.HasPrefix(text, "dynamostore: ") || !strings.Contains(text, "attribute "+attribute) || !strings.Contains(text, problem) {
-			t.Errorf("%s: %v; want it to name %s and say %q", way, err, attribute, problem)
+			t.Errorf("%s: %v; want it to contain %s and %q", way, err, attribute, problem)
 		}
 		if strings.Contains(text, "SECRET") || strings.Contains(text, string(r.ID)) {
-			t.Errorf("%s tells a value: %v", way, err)
+			t.Errorf("%s contains a value: %v", way, err)
 		}
 	}
 }
 
-// A text that may be missing may be empty too, which is how another writer may
-// spell it.
+// A text that may be missing may also be empty, because another writer may store
+// it so.
 func TestItem_EmptyTexts(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -453,8 +453,8 @@ func TestItem_EmptyTexts(t *testing.T) {
 	}
 }
 
-// What a later version wrote survives a write of this one, whole and as often
-// as it is written; a new record does not inherit it.
+// Attributes of a later version survive all writes of this version unchanged; a
+// new record does not inherit them.
 func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -479,7 +479,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		t.Helper()
 		for name, value := range later {
 			if got := fake.items[string(r.ID)][name]; want && !reflect.DeepEqual(got, value) || !want && got != nil {
-				t.Errorf("attribute %q is %v; want it kept: %v", name, got, want)
+				t.Errorf("attribute %q is %v; want %v", name, got, want)
 			}
 		}
 	}
@@ -506,7 +506,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		}
 	}
 
-	// The refusals bring it too.
+	// Refusals return them too.
 	met, err := s.Replace(t.Context(), r, newVersion())
 	if err != nil || met.Extra == nil {
 		t.Fatalf("Replace returned %+v, %v; want Extra set", met, err)
@@ -516,7 +516,7 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		t.Fatalf("Insert returned %+v, %v; want Extra set", met, err)
 	}
 
-	// An expired record is replaced whole.
+	// An expired record is replaced as a whole.
 	met.Version, met.Expires = newVersion(), at(1)
 	if met, err := s.Replace(t.Context(), *met, fakeVersion(fake, r.ID)); met != nil || err != nil {
 		t.Fatal(met, err)
@@ -532,7 +532,7 @@ func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v driver.Version) 
 	return v
 }
 
-// Extra of another store is none of ours.
+// Extra of another store is ignored.
 func TestItem_ForeignExtra(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
@@ -547,7 +547,7 @@ func TestItem_ForeignExtra(t *testing.T) {
 	}
 }
 
-// F34: the time to live is behind the expiry, and never before it.
+// F34: the time to live ends after the expiry, never before it.
 func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
 	t.Parallel()
 	for expires, want := range map[int64]float64{

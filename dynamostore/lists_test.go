@@ -37,7 +37,7 @@ func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *dr
 
 func asTheyAre(int, *driver.Record) {}
 
-// idsOf returns what a list yields: ids, and the error that ends it.
+// idsOf returns the ids that a list yields, and the error that ends it.
 func idsOf(list iter.Seq2[driver.Record, error]) (ids []idempotent.RecordID, err error) {
 	for r, e := range list {
 		if e != nil {
@@ -59,14 +59,14 @@ func wantIDs(t *testing.T, what string, list iter.Seq2[driver.Record, error], wa
 	}
 }
 
-// Every shard is asked, page by page, and each page is read by one batch.
+// Due queries every shard, page by page, and reads each page in one batch.
 func TestDue_AsksEveryShard(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
 	wantIDs(t, "an empty table", s.Due(t.Context(), noon))
 	if q, b := fake.count("Query"), fake.count("BatchGetItem"); q != 64 || b != 0 {
-		t.Errorf("%d queries and %d batches for an empty table, want 64 and none", q, b)
+		t.Errorf("%d queries and %d batches for an empty table, want 64 and 0", q, b)
 	}
 	ids := waiting(t, s, 300, asTheyAre) // on average five in each shard: two pages
 	wantIDs(t, "300 records", s.Due(t.Context(), noon), ids...)
@@ -80,7 +80,7 @@ func TestDue_AsksEveryShard(t *testing.T) {
 	}
 }
 
-// FM45: what the index shows may be over. The record decides.
+// FM45: an index entry may be outdated. The record decides.
 func TestFM45_StaleIndex(t *testing.T) {
 	t.Parallel()
 	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Record, error]{
@@ -109,13 +109,13 @@ func TestFM45_StaleIndex(t *testing.T) {
 				t.Fatal(met, err)
 			}
 		}
-		delete(fake.items, string(ids[3])) // its time to live is over
+		delete(fake.items, string(ids[3])) // deleted by its time to live
 		wantIDs(t, name, list(s), ids[4])
 	}
 }
 
-// Without the index the whole table is read, and it is told how far that has
-// come and what it costs.
+// Without the index Scan reads the whole table and reports its progress and its
+// cost.
 func TestScan(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -146,7 +146,7 @@ func TestScan(t *testing.T) {
 			told = nil
 			wantIDs(t, fmt.Sprintf("%s in %d segments", name, segments), l.list, l.want...)
 			if len(told) < items/maxPage || !slices.IsSortedFunc(told, func(a, b dynamostore.ScanProgress) int { return a.Items - b.Items }) {
-				t.Fatalf("%s: told %v", name, told)
+				t.Fatalf("%s: got %v", name, told)
 			}
 			if last := told[len(told)-1]; last.Items != items || last.ReadUnits != items/2. {
 				t.Errorf("%s: in the end %+v, want %d items", name, last, items)
@@ -154,7 +154,7 @@ func TestScan(t *testing.T) {
 		}
 	}
 	calls := fake.count("Scan")
-	wantIDs(t, "in nobody's sight", s.Scan(t.Context()), slices.Concat(due, later, given, settled)...)
+	wantIDs(t, "unknown to this version", s.Scan(t.Context()), slices.Concat(due, later, given, settled)...)
 	if n := fake.count("Scan") - calls; n < items/maxPage {
 		t.Errorf("%d calls", n)
 	}
@@ -198,9 +198,9 @@ func TestLists_Errors(t *testing.T) {
 		}
 		fake.refuse = nil
 		plain := newStore(t, struct{ dynamostore.Client }{fake})
-		can := map[string]string{"Query": "can Query", "Scan": "can Scan", "BatchGetItem": "can Query"}[operation]
+		can := map[string]string{"Query": "client with Query", "Scan": "client with Scan", "BatchGetItem": "client with Query"}[operation]
 		if _, err := idsOf(list(t.Context(), plain)); err == nil || !strings.Contains(err.Error(), can) {
-			t.Errorf("a client that cannot %s: %v", operation, err)
+			t.Errorf("a client without %s: %v", operation, err)
 		}
 	}
 	for _, n := range []int{-1, 1_000_001} {
@@ -210,7 +210,7 @@ func TestLists_Errors(t *testing.T) {
 	}
 }
 
-// Whoever has enough is left alone, and no more is asked.
+// After the caller stops, there are no more calls.
 func TestLists_Stop(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -232,7 +232,7 @@ func TestLists_Stop(t *testing.T) {
 	}
 }
 
-// A service that does not say what a scan took is believed, too.
+// Scan accepts replies without the consumed read units.
 func TestScan_WithoutUnits(t *testing.T) {
 	t.Parallel()
 	fake := newFake()

@@ -18,30 +18,30 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// PurgeOptions are given to [Store.PurgeChunks]. The zero value of each field is
-// its documented default.
+// PurgeOptions are the options of [Store.PurgeChunks]. The zero value of each
+// field is its documented default.
 type PurgeOptions struct {
 	// CountOnly counts the chunks and removes none.
 	CountOnly bool
 	// Operations limits the purge to chunks of these operations. Default: all.
 	Operations []string
-	// Segments is how many parts of the table are read side by side. Default: 4.
+	// Segments is how many parts of the table are read in parallel. Default: 4.
 	Segments int
 }
 
-// orphanCondition names chunks that DynamoDB's time to live may delete.
+// orphanCondition selects chunks that DynamoDB's time to live may delete.
 const (
 	orphanCondition = "attribute_exists(" + attrPart + ") AND #ttl < :before" // TTL is a reserved word
 	ttlPlaceholder  = "#ttl"
 )
 
-// PurgeChunks removes the chunks of large results whose time to live ended
-// before the given time and that no record names, and returns how many. A
-// process that is killed between a chunk and its record leaves such chunks;
-// [Store.Delete] finds only those of a record.
+// PurgeChunks removes the chunks of large results whose time to live ended before
+// the given time and that no record refers to, and returns how many. A process
+// that is killed between writing a chunk and its record leaves such chunks;
+// [Store.Delete] removes only the chunks of a record.
 //
-// It reads the whole table, as [Store.Scan], and the records of the chunks it
-// finds. The client given to [New] has to be a [Scanner]; the role needs
+// Like [Store.Scan], it reads the whole table, and then the records of the chunks
+// that it finds. The client given to [New] has to be a [Scanner]; the role needs
 // dynamodb:Scan, dynamodb:BatchGetItem and dynamodb:BatchWriteItem.
 func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*PurgeOptions)) (int, error) {
 	o := PurgeOptions{}
@@ -54,7 +54,7 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	client, ok := s.client.(Scanner)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("dynamostore: PurgeChunks needs a client that can Scan; %T cannot", s.client)
+		return 0, fmt.Errorf("dynamostore: PurgeChunks needs a client with Scan; %T has none", s.client)
 	case o.Segments < 1 || o.Segments > 1_000_000:
 		return 0, fmt.Errorf("dynamostore: PurgeOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments)
 	}
@@ -102,8 +102,8 @@ func (s *Store) purgeSegment(ctx context.Context, client Scanner, in *dynamodb.S
 	}
 }
 
-// purgeBatch removes those of the chunks that no record names. Nothing writes
-// them again: their write ids never recur, and their writers are long gone.
+// purgeBatch removes the chunks that no record refers to. They cannot be written
+// again: their write ids never recur, and their writers ended long ago.
 func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (purged int, err error) {
 	var chunks []chunkRef
 	records := map[string]item{}
@@ -144,7 +144,7 @@ func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (
 	return purged, nil
 }
 
-// chunkRef is what the key of a chunk says.
+// chunkRef is the parsed key of a chunk.
 type chunkRef struct {
 	key     string
 	id      driver.RecordID
@@ -169,7 +169,8 @@ func parseChunkKey(key string) (c chunkRef, ok bool) {
 	return c, chunkKey(c.id, c.version, number) == key
 }
 
-// namedBy reports whether a record names the chunk. One that cannot be read may.
+// namedBy reports whether a record refers to the chunk. A record that cannot be
+// read counts as referring to it.
 func (c *chunkRef) namedBy(record item) bool {
 	if record == nil {
 		return false

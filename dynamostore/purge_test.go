@@ -13,14 +13,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Chunks past their time to live go if no record names them, and nothing else
-// does.
+// PurgeChunks removes chunks past their time to live that no record refers to, and
+// nothing else.
 func TestPurgeChunks(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
 	expires := at(1_700_000_000_000)
-	now := expires.Add(3 * time.Hour) // a chunk stays two hours longer than its record
+	now := expires.Add(3 * time.Hour) // a chunk expires two hours after its record
 	chunks := func(id driver.RecordID, v driver.Version, expires time.Time) (count int) {
 		count, err := s.PutChunks(t.Context(), id, v, noise(2*chunkSize+1), expires)
 		if err != nil {
@@ -64,7 +64,7 @@ func TestPurgeChunks(t *testing.T) {
 	purge(6, all-9)
 	purge(0, all-9)
 	if _, err := s.GetChunks(t.Context(), named.ID, named.Version, named.Chunks.Count); err != nil {
-		t.Errorf("the named result: %v", err)
+		t.Errorf("the result that a record refers to: %v", err)
 	}
 	if _, err := s.GetChunks(t.Context(), damaged.ID, damaged.Version, 3); err != nil {
 		t.Errorf("the result of a record that cannot be read: %v", err)
@@ -96,9 +96,9 @@ func TestPurgeChunks_Errors(t *testing.T) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = -1 }); err == nil {
-		t.Error("it took -1 segments")
+		t.Error("-1 segments were accepted")
 	}
-	if _, err := newStore(t, struct{ dynamostore.Client }{newFake()}).PurgeChunks(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "can Scan") {
-		t.Errorf("a client that cannot: %v", err)
+	if _, err := newStore(t, struct{ dynamostore.Client }{newFake()}).PurgeChunks(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "client with Scan") {
+		t.Errorf("a client without Scan: %v", err)
 	}
 }

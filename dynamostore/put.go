@@ -11,10 +11,11 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// put writes r if condition holds. Otherwise it reports a refusal and the item
-// that stands, as DynamoDB returned it with the refusal: "no additional cost",
-// "no read capacity units" (API reference, PutItem,
-// ReturnValuesOnConditionCheckFailure). The item is empty if there is none.
+// put writes r if condition holds. Otherwise it reports a refusal and returns the
+// current item, which DynamoDB returns with the refusal at "no additional cost"
+// and with "no read capacity units" (API reference, PutItem,
+// ReturnValuesOnConditionCheckFailure). The returned item is empty if there is no
+// item.
 func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
 	it, err := encode(r)
 	if err != nil {

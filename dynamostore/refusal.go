@@ -15,8 +15,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// transactError is why a transaction did not succeed. Its text quotes DynamoDB
-// without the values in the caller's items, which the SDK's error may hold.
+// transactError is the error of a failed transaction. Its text quotes DynamoDB
+// without the values of the caller's items, which the SDK's error may contain.
 type transactError struct {
 	text   string
 	causes []error
@@ -28,8 +28,8 @@ func (e *transactError) Error() string { return e.text }
 // written.
 func (e *transactError) Unwrap() []error { return e.causes }
 
-// notKnownToApply returns the error of a transaction that ended with err. It
-// matches [driver.ErrNotApplied] unless a try had no answer.
+// notKnownToApply returns the error of a transaction that ended with err. The
+// error matches [driver.ErrNotApplied] unless a try had no answer.
 func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unanswered error) error {
 	t := (*transactItems)(in)
 	after := ""
@@ -61,23 +61,23 @@ func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unans
 	return e
 }
 
-// transactItems is a request. Its item 0 is the record; the caller counts from
-// the next one.
+// transactItems is a request. Its item 0 is the record; the caller's items start
+// at 1.
 type transactItems dynamodb.TransactWriteItemsInput
 
-// placed reports whether the reasons of a cancellation stand in the order of the
-// items. DynamoDB Local sometimes gives a single reason for all of them.
+// placed reports whether a cancellation has one reason per item, in their order.
+// DynamoDB Local sometimes returns a single reason for all of them.
 func (t *transactItems) placed(cancelled *types.TransactionCanceledException) bool {
 	return cancelled != nil && len(cancelled.CancellationReasons) == len(t.TransactItems)
 }
 
-// recordRefused reports whether a transaction was cancelled because another
-// version of the record stands, or none.
+// recordRefused reports whether a transaction was cancelled because the record has
+// another version or is missing.
 func (t *transactItems) recordRefused(cancelled *types.TransactionCanceledException) bool {
 	return t.placed(cancelled) && aws.ToString(cancelled.CancellationReasons[0].Code) == codeConditionFailed
 }
 
-// place returns the table of item i, and the action that it needs.
+// place returns the table of item i and the permission that the item needs.
 func (t *transactItems) place(i int) (table, action string) {
 	switch it := &t.TransactItems[i]; {
 	case it.Put != nil:
@@ -98,7 +98,7 @@ func (t *transactItems) table(i int) string {
 	return table
 }
 
-// explain returns what went wrong, with which of the items, and what to do.
+// explain returns what failed, for which items, and what to do.
 func (t *transactItems) explain(err error, cancelled *types.TransactionCanceledException) string {
 	if cancelled != nil {
 		return t.reasons(cancelled)
@@ -153,7 +153,7 @@ func (t *transactItems) reasons(cancelled *types.TransactionCanceledException) s
 	return strings.Join(all, "; ")
 }
 
-// itemName returns what the caller calls item i of a request.
+// itemName returns the caller's name of item i of a request.
 func itemName(i int) string {
 	if i == 0 {
 		return "the record"
@@ -161,8 +161,8 @@ func itemName(i int) string {
 	return fmt.Sprint("item ", i-1)
 }
 
-// places lists the tables of the request with the items for each, or the
-// actions that they need.
+// places lists the tables of the request with their items, or with the permissions
+// that the items need.
 func (t *transactItems) places(actions bool) string {
 	var order []string
 	items := map[string][]string{}
@@ -183,8 +183,8 @@ func (t *transactItems) places(actions bool) string {
 	return strings.Join(order, ", ")
 }
 
-// duplicates names the items that are certain to be the same one. Two puts
-// cannot be compared here: the keys of the caller's tables are not known.
+// duplicates names items that are certainly the same item. Two puts cannot be
+// compared here, because the keys of the caller's tables are not known.
 func (t *transactItems) duplicates() string {
 	for i := range t.TransactItems {
 		for j := range i {
@@ -196,7 +196,7 @@ func (t *transactItems) duplicates() string {
 	return "the tables: " + t.places(false)
 }
 
-// same reports whether the key of one of two items is in the other.
+// same reports whether one of two items contains the key of the other.
 func (t *transactItems) same(i, j int) bool {
 	keyI, attributesI := t.identity(i)
 	keyJ, attributesJ := t.identity(j)
@@ -246,13 +246,13 @@ func within(key, attributes item) bool {
 	return len(key) > 0
 }
 
-// recordTooLarge reports whether DynamoDB refused the record for its size.
+// recordTooLarge reports whether DynamoDB refused the record because of its size.
 func (t *transactItems) recordTooLarge(cancelled *types.TransactionCanceledException) bool {
 	return t.placed(cancelled) && isItemSize(aws.ToString(cancelled.CancellationReasons[0].Message))
 }
 
-// say returns DynamoDB's code and message, or the text of an error that is not
-// DynamoDB's.
+// say returns DynamoDB's code and message, or the text of an error that does not
+// come from DynamoDB.
 func (t *transactItems) say(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return api.ErrorCode() + ": " + t.withoutValues(api.ErrorMessage())
@@ -260,9 +260,9 @@ func (t *transactItems) say(err error) string {
 	return t.withoutValues(err.Error())
 }
 
-// withoutValues returns a message of DynamoDB without the values of the items:
-// it quotes some of those that it refuses. Values of one or two bytes would be
-// found in words, and stay.
+// withoutValues removes the values of the items from a message of DynamoDB, which
+// quotes some refused values. Values of one or two bytes stay, because they also
+// occur within words.
 func (t *transactItems) withoutValues(message string) string {
 	var values []string
 	for i := range t.TransactItems {
@@ -270,7 +270,7 @@ func (t *transactItems) withoutValues(message string) string {
 		values = scalars(values, &types.AttributeValueMemberM{Value: attributes})
 		values = scalars(values, &types.AttributeValueMemberM{Value: t.expressionValues(i)})
 	}
-	slices.SortFunc(values, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // the whole before its parts
+	slices.SortFunc(values, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // longer values first: they may contain shorter ones
 	for _, v := range values {
 		if len(v) > 2 {
 			message = strings.ReplaceAll(message, v, "…")
@@ -279,7 +279,7 @@ func (t *transactItems) withoutValues(message string) string {
 	return message
 }
 
-// scalars appends the texts, numbers and bytes in value, inner ones too.
+// scalars appends the texts, numbers and bytes in value, including nested ones.
 func scalars(all []string, value types.AttributeValue) []string {
 	switch v := value.(type) {
 	case *types.AttributeValueMemberS:

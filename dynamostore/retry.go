@@ -10,22 +10,21 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// The pause before a call is tried again after a conflict: about conflictBase
-// after the first, doubled each time, at most conflictMax. A transaction or a
-// replicated write holds an item for some milliseconds.
+// The pause before a retry after a conflict: about conflictBase after the first
+// attempt, doubled each time, at most conflictMax. A transaction or a replicated
+// write holds an item for some milliseconds.
 const (
 	conflictBase = 10 * time.Millisecond
 	conflictMax  = 500 * time.Millisecond
 )
 
-// persist makes a call until DynamoDB does not refuse it for somebody else's
-// write that is under way: a transaction on the item, or a write to it in
-// another region. Such a refusal wrote nothing and soon passes, but the SDK
-// does not retry it.
+// persist repeats a call while DynamoDB refuses it because of another writer: a
+// transaction on the item, or a write to it in another region. Such a refusal
+// wrote nothing and soon passes, but the SDK does not retry it.
 //
-// It tries Options.ConflictAttempts times, ends with the context, and never
-// begins a pause that the deadline would cut short: the caller can use that
-// time to answer.
+// persist makes at most Options.ConflictAttempts attempts and ends with the
+// context. It does not start a pause that the deadline would cut short, so that
+// the caller can use that time to answer.
 func (s *Store) persist(ctx context.Context, call func() error) error {
 	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil {
@@ -41,8 +40,8 @@ func (s *Store) persist(ctx context.Context, call func() error) error {
 	}
 }
 
-// pause waits until a call may be tried again, or returns an error that says
-// why it is not going to be: what happened at each attempt, and err.
+// pause waits until the next attempt is allowed. If no further attempt is allowed,
+// it returns an error with what happened at each attempt, and err.
 func (s *Store) pause(ctx context.Context, attempt int, happened string, err error) error {
 	delay := conflictDelay(attempt)
 	deadline, ok := ctx.Deadline()
@@ -55,9 +54,9 @@ func (s *Store) pause(ctx context.Context, attempt int, happened string, err err
 	return nil
 }
 
-// waits waits until a call may be tried again, and reports whether it may: the
-// attempts are bounded, and a pause that the deadline would cut short does not
-// begin.
+// waits waits until the next attempt, and reports whether it is allowed: the
+// number of attempts is limited, and a pause that the deadline would cut short
+// does not start.
 func (s *Store) waits(ctx context.Context, attempt int) bool {
 	delay := conflictDelay(attempt)
 	deadline, ok := ctx.Deadline()
@@ -67,8 +66,8 @@ func (s *Store) waits(ctx context.Context, attempt int) bool {
 	return sleep(ctx, delay) == nil
 }
 
-// isConflict reports whether err is one of the two refusals that persist is
-// about (API reference, PutItem, Errors).
+// isConflict reports whether err is one of the two refusals that persist retries
+// (API reference, PutItem, Errors).
 func isConflict(err error) bool {
 	if _, ok := errors.AsType[*types.TransactionConflictException](err); ok {
 		return true
@@ -82,8 +81,8 @@ func conflictDelay(attempt int) time.Duration {
 	return backoff(conflictBase, conflictMax, attempt-1)
 }
 
-// backoff returns limit or base doubled so many times, whichever is less, with
-// up to a half taken off at random: those who collided must not meet again.
+// backoff returns base doubled so many times, at most limit, shortened at random
+// by up to a half, so that writers that collided do not collide again.
 func backoff(base, limit time.Duration, doublings int) time.Duration {
 	d := limit
 	if doublings < 32 {
@@ -92,8 +91,7 @@ func backoff(base, limit time.Duration, doublings int) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// sleep waits for d or for the end of ctx, and returns the context's error in
-// that case.
+// sleep waits for d, or until ctx ends, and then returns the context's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

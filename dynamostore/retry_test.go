@@ -31,9 +31,9 @@ func TestFM23_ReplicatedWriteConflict(t *testing.T) {
 	testConflict(t, replicatedConflict)
 }
 
-// testConflict: a conflict that passes within the budget is nobody's business
-// but ours, for the claim, the outcome and the read; one that does not keeps
-// the handler from being entered.
+// testConflict: callers do not notice a conflict that ends within the budget, for
+// the claim, the outcome and the read. With a longer conflict the handler does not
+// run.
 func testConflict(t *testing.T, conflict error) {
 	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
 
@@ -72,7 +72,7 @@ func testConflict(t *testing.T, conflict error) {
 		})
 	})
 
-	t.Run("does not pass in time", func(t *testing.T) {
+	t.Run("too long for the deadline", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFake()
@@ -87,7 +87,8 @@ func testConflict(t *testing.T, conflict error) {
 			if !errors.Is(err, conflict) || ctx.Err() != nil {
 				t.Errorf("got %v with context %v; want the conflict, before the deadline", err, ctx.Err())
 			}
-			// It ends before the pause that would not fit, which is at most 500 ms.
+			// It ends before the pause that would not fit, which is at most
+			// 500 ms.
 			if took >= budget || took < budget-500*time.Millisecond {
 				t.Errorf("it took %s of %s", took, budget)
 			}
@@ -97,7 +98,7 @@ func testConflict(t *testing.T, conflict error) {
 		})
 	})
 
-	t.Run("does not pass", func(t *testing.T) {
+	t.Run("too long for the attempts", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			for _, want := range []int{20, 1, 3} {
@@ -110,7 +111,7 @@ func testConflict(t *testing.T, conflict error) {
 				})
 				began := time.Now()
 				ctx := context.WithoutCancel(t.Context())
-				if want == 20 { // a deadline that is far away changes nothing
+				if want == 20 { // a distant deadline changes nothing
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, 15*time.Minute)
 					defer cancel()
@@ -147,7 +148,7 @@ func testConflict(t *testing.T, conflict error) {
 		})
 	})
 
-	t.Run("cancelled meanwhile", func(t *testing.T) {
+	t.Run("cancelled during a pause", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFake()
@@ -160,13 +161,13 @@ func testConflict(t *testing.T, conflict error) {
 				t.Errorf("got %v, want both causes", err)
 			}
 			if took := time.Since(began); took != 100*time.Millisecond {
-				t.Errorf("it ended %s after the start, want with the context at 100ms", took)
+				t.Errorf("it ended %s after the start, want the end of the context at 100ms", took)
 			}
 		})
 	})
 }
 
-// What is not a conflict is not ours to retry: the client has done so.
+// The store retries only conflicts: the client has retried other errors.
 func TestOtherErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -183,8 +184,8 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 	}
 }
 
-// A conflict on a retried write may hide that an earlier try got through: the
-// record that comes back is our own.
+// A conflict on a retried write may hide that an earlier try was applied: the
+// returned record is the store's own.
 func TestConflictThenOwnWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

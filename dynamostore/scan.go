@@ -14,67 +14,67 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Scanner is what [Store.Scan] and [Store.ScanDue] need of a client besides.
+// Scanner is the additional interface of a client for [Store.Scan],
+// [Store.ScanDue] and [Store.PurgeChunks].
 type Scanner interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
 var _ Scanner = (*dynamodb.Client)(nil)
 
-// ScanOptions are given to [Store.Scan] and [Store.ScanDue]. The zero value of
-// each field is its documented default.
+// ScanOptions are the options of [Store.Scan] and [Store.ScanDue]. The zero value
+// of each field is its documented default.
 type ScanOptions struct {
-	// Segments is how many parts of the table are read side by side. Default: 4.
+	// Segments is how many parts of the table are read in parallel. Default: 4.
 	Segments int
-	// Progress is told after every page how much was read so far, by one
-	// goroutine at a time. Default: nobody.
+	// Progress is called after every page with the amount read so far, by one
+	// goroutine at a time. Default: no call.
 	Progress func(ScanProgress)
 }
 
-// defaultSegments is what a zero ScanOptions.Segments means.
 const defaultSegments = 4
 
-// ScanProgress is how far a scan has come.
+// ScanProgress is the progress of a scan.
 type ScanProgress struct {
-	Items     int     // items read, chunks of large results among them
+	Items     int     // items read, including chunks of large results
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
-// What the lists of a scan have in common with DynamoDB: the items that are
-// records, those that were due by then, and those that were given up.
+// The filters of scans: the items that are records, those due by a time, and those
+// given up.
 const (
 	recordCondition    = "attribute_exists(" + attrState + ")"
 	dueScanCondition   = IndexSortKey + " <= :before"
 	exhaustedCondition = "begins_with(" + IndexPartitionKey + ", :given)"
 )
 
-// Scan lists every record of the table, expired ones included, in no order. It
-// reads the whole table, large results too, eventually consistently: half a
-// read unit for each 4 KB. It is for people and for rare jobs. The client given
-// to [New] has to be a [Scanner].
+// Scan lists every record of the table, including expired ones, in no order. It
+// reads the whole table, large results too, with eventually consistent reads: half
+// a read unit for each 4 KB. It is meant for operators and rare jobs. The client
+// given to [New] has to be a [Scanner].
 //
 // An entry with an error and an ID is a record that cannot be read; the list
-// goes on. One without an ID ends it.
+// continues. An error without an ID ends the list.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
 	return s.scan(ctx, optFns, recordCondition, nil, func(*driver.Record) bool { return true })
 }
 
-// ScanDue is [Store.Due] for a table that has no index: it reads the whole
-// table, and costs what [Store.Scan] costs.
+// ScanDue is [Store.Due] for a table without the index: it reads the whole table
+// and costs as much as [Store.Scan].
 func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
 	return s.scan(ctx, optFns, dueScanCondition, item{":before": number(before.UnixMilli())}, func(r *driver.Record) bool {
 		return isDue(r, before)
 	})
 }
 
-// WithoutIndex returns the store for a table that has no index: its lists are
-// made by reading the whole table.
+// WithoutIndex returns the store for a table without the index. Its lists read the
+// whole table.
 func (s *Store) WithoutIndex(optFns ...func(*ScanOptions)) *ScanningStore {
 	return &ScanningStore{Store: s, optFns: optFns}
 }
 
-// ScanningStore is a [Store] whose lists are made by reading the whole table.
-// Make one with [Store.WithoutIndex].
+// ScanningStore is a [Store] whose lists read the whole table.
+// [Store.WithoutIndex] returns one.
 type ScanningStore struct {
 	*Store
 	optFns []func(*ScanOptions)
@@ -82,21 +82,21 @@ type ScanningStore struct {
 
 var _ driver.DueLister = (*ScanningStore)(nil)
 
-// Due is [Store.ScanDue].
+// Due calls [Store.ScanDue].
 func (s *ScanningStore) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.ScanDue(ctx, before, s.optFns...)
 }
 
-// Exhausted lists the records that reconciliation has given up, by reading the
-// whole table.
+// Exhausted lists the records that reconciliation has given up. It reads the whole
+// table.
 func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.scan(ctx, s.optFns, exhaustedCondition, item{":given": text(exhaustedPrefix)}, func(r *driver.Record) bool {
 		return r.Exhausted
 	})
 }
 
-// scan yields the records that pass the filter, which DynamoDB applies, and
-// match, which is applied here.
+// scan yields the records that pass the filter, which DynamoDB applies, and match,
+// which is applied here.
 func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	o := ScanOptions{}
 	for _, f := range optFns {
@@ -109,7 +109,7 @@ func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter st
 		client, ok := s.client.(Scanner)
 		switch {
 		case !ok:
-			yield(driver.Record{}, fmt.Errorf("dynamostore: reading the whole table wants a client that can Scan; %T cannot", s.client))
+			yield(driver.Record{}, fmt.Errorf("dynamostore: reading the whole table needs a client with Scan; %T has none", s.client))
 			return
 		case o.Segments < 1 || o.Segments > 1_000_000:
 			yield(driver.Record{}, fmt.Errorf("dynamostore: ScanOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments))
@@ -151,7 +151,7 @@ func (s *Store) scanSegment(ctx context.Context, client Scanner, in *dynamodb.Sc
 	}
 }
 
-// progress adds up what the segments have read.
+// progress sums what the segments have read.
 type progress struct {
 	tell func(ScanProgress)
 

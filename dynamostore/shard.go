@@ -2,23 +2,22 @@ package dynamostore
 
 import "hash/crc32"
 
-// shards is the number of partition keys of the index. It is fixed for ever,
-// as is the hash below: a handler and a reconciler that disagreed about either
-// would hide records from each other.
+// shards is the number of partition keys of the index. It is fixed for ever, like
+// the hash below: if a handler and a reconciler used different values, records
+// would stay hidden.
 //
-// Without shards every record that is due would be in one partition, and a
-// partition takes 1,000 write units per second (developer guide, "Burst and
-// adaptive capacity"); an index that throttles throttles its table.
+// Without shards all due records would be in one partition. A partition handles
+// 1,000 write units per second (developer guide, "Burst and adaptive capacity"),
+// and an index that throttles also throttles its table.
 const shards = 64
 
-// What begins the index key of a record: whether it is due for reconciliation,
-// or was given up.
+// The prefixes of a record's index key: due for reconciliation, or given up.
 const (
 	duePrefix       = "u#"
 	exhaustedPrefix = "x#"
 )
 
-// indexKey returns the index's partition key for a record.
+// indexKey returns the index's partition key of a record.
 func indexKey(pk string, exhausted bool) string {
 	prefix := duePrefix
 	if exhausted {

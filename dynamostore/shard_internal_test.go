@@ -7,8 +7,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// These pairs must hold for ever: a version that put a record elsewhere would
-// hide it from the reconcilers of all others. They were computed with another
+// These pairs must hold for ever: a version with other keys would hide records
+// from the reconcilers of all other versions. They were computed with another
 // implementation of CRC-32.
 func TestIndexKey_Golden(t *testing.T) {
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestIndexKey_Spreads(t *testing.T) {
 		count[indexKey(string(key.RecordID()), false)]++
 	}
 	for i := range shards {
-		// Five standard deviations of a fair choice.
+		// Five standard deviations of a uniform choice.
 		if n := count[fmt.Sprintf("u#%02d", i)]; n < perShard-160 || n > perShard+160 {
 			t.Errorf("shard %02d has %d records, want about %d", i, n, perShard)
 		}

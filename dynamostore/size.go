@@ -9,22 +9,22 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// maxItem is the most that DynamoDB stores as one item, names included, in
-// bytes (developer guide, "Constraints in Amazon DynamoDB": 400 KB).
+// maxItem is the largest item that DynamoDB stores, names included, in bytes
+// (developer guide, "Constraints in Amazon DynamoDB": 400 KB).
 const maxItem = 400 << 10
 
-// checkSize returns an error for an item that DynamoDB would refuse, so that
-// nobody uploads megabytes to be told.
+// checkSize returns an error for an item that DynamoDB would refuse, before
+// megabytes are uploaded.
 func checkSize(it item) error {
 	if n := itemSize(it); n > maxItem {
-		return fmt.Errorf("dynamostore: the record makes an item of %d bytes and DynamoDB holds at most %d: %w", n, maxItem, driver.ErrTooLarge)
+		return fmt.Errorf("dynamostore: the item of the record has %d bytes, DynamoDB holds at most %d: %w", n, maxItem, driver.ErrTooLarge)
 	}
 	return nil
 }
 
 // itemSize returns the size of an item in bytes by the rules of the developer
-// guide, "DynamoDB item sizes and formats". Numbers are only said to take
-// "approximately" what is counted here; where in doubt it is more, never less.
+// guide, "DynamoDB item sizes and formats". The guide gives only an approximate
+// size for numbers; itemSize never returns less.
 func itemSize(it item) int {
 	n := 0
 	for name, value := range it {
@@ -33,15 +33,15 @@ func itemSize(it item) int {
 	return n
 }
 
-// containerSize is what a list or a map takes whatever is in it, and
-// elementSize what each of its elements takes besides itself.
+// containerSize is the fixed size of a list or a map, and elementSize the overhead
+// of each of its elements.
 const (
 	containerSize = 3
 	elementSize   = 1
 )
 
-// valueSize also knows the types that this version never writes: a later one
-// may have, and they are carried along.
+// valueSize also handles types that this version never writes: a later version may
+// have written them, and they are written back.
 func valueSize(value types.AttributeValue) int {
 	n := 0
 	switch v := value.(type) {
@@ -76,8 +76,8 @@ func valueSize(value types.AttributeValue) int {
 	return n
 }
 
-// numberSize counts a byte for two digits, one for the exponent and one for a
-// sign. Zeroes that DynamoDB trims are counted too.
+// numberSize counts one byte for two digits, one for the exponent and one for the
+// sign. It also counts zeroes that DynamoDB trims.
 func numberSize(s string) int {
 	digits, negative := strings.CutPrefix(s, "-")
 	n := (len(digits)+1)/2 + 1

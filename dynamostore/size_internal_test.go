@@ -6,7 +6,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// The sizes are the ones of the developer guide's rules, counted by hand.
+// The expected sizes were counted by hand with the rules of the developer guide.
 func TestItemSize(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -11,20 +11,20 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The steps of a record are a map by their names, of maps with these
-// attributes. The last four are absent where zero; the result and its encoding
-// are there if the step has finished.
+// The steps of a record are a map from their names to maps with these attributes.
+// The last four are missing if zero. The result and its encoding are present if
+// the step has finished.
 const (
-	stepMode     = "m" // how often it may run
-	stepAttempt  = "a" // the run that brought it this far
+	stepMode     = "m" // how often the step may run
+	stepAttempt  = "a" // the attempt that stored this state
 	stepAt       = "t" // when that was, in milliseconds since 1970
-	stepBy       = "b" // who finished it
+	stepBy       = "b" // the source of its result
 	stepShape    = "s" // of the result's type
 	stepEncoding = "e"
 	stepResult   = "r"
 )
 
-// knownInStep reports whether this version writes the attribute name of a step
+// knownInStep reports whether this version writes the named attribute of a step
 // itself.
 func knownInStep(name string) bool {
 	switch name {
@@ -34,15 +34,15 @@ func knownInStep(name string) bool {
 	return false
 }
 
-// encodeSteps returns the steps with what a later version had written into
-// those of the same names.
+// encodeSteps returns the steps, each with the attributes that a later version had
+// written into the step of the same name.
 func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.AttributeValueMemberM, error) {
 	m := make(item, len(steps))
 	for i := range steps {
 		s := &steps[i]
 		mode := s.Mode.Code()
 		if _, err := driver.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
-			return nil, errors.New("dynamostore: a step of the record has no name, no mode that exists, or a result without an encoding")
+			return nil, errors.New("dynamostore: invalid step: no name, an unknown mode, or a result without an encoding")
 		}
 		it := item{}
 		maps.Copy(it, carried[s.Name])
@@ -53,7 +53,7 @@ func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.Att
 		if s.By != 0 {
 			by := s.By.Code()
 			if _, err := driver.ParseStepSource(by); err != nil || !s.Finished {
-				return nil, errors.New("dynamostore: a step of the record names an unknown source, or a source without a result")
+				return nil, errors.New("dynamostore: invalid step: unknown source, or a source without a result")
 			}
 			it[stepBy] = text(by)
 		}
@@ -66,8 +66,8 @@ func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.Att
 	return &types.AttributeValueMemberM{Value: m}, nil
 }
 
-// steps reads the steps of a record, in the order of their names, and what a
-// later version wrote into them.
+// steps reads the steps of a record, in the order of their names, and the
+// attributes that a later version wrote into them.
 func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
 	if d.item[attrSteps] == nil {
 		return nil, nil
@@ -80,7 +80,7 @@ func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
 	for name, value := range m.Value {
 		it, ok := value.(*types.AttributeValueMemberM)
 		if !ok || name == "" {
-			d.fail(attrSteps, "has something in it that is not a step")
+			d.fail(attrSteps, "contains a value that is not a step")
 			return nil, nil
 		}
 		inner := decoder{kind: d.kind + "'s step", item: it.Value}
@@ -98,14 +98,14 @@ func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
 			inner.fail(stepMode, fromLater)
 		}
 		if s.Finished != (s.Result != nil) {
-			inner.fail(stepResult, "is there without an encoding, or is missing")
+			inner.fail(stepResult, "is present without an encoding, or missing")
 		}
 		if it.Value[stepBy] != nil {
 			if s.By, err = driver.ParseStepSource(inner.text(stepBy, required)); err != nil {
 				inner.fail(stepBy, fromLater)
 			}
 			if !s.Finished {
-				inner.fail(stepBy, "is there without a result")
+				inner.fail(stepBy, "is present without a result")
 			}
 		}
 		if d.err == nil {

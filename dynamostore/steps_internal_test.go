@@ -11,8 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// One step that cannot be read makes the record unreadable, wherever it stands
-// among the others.
+// One unreadable step makes the record unreadable, at every position.
 func TestDecode_OneDamagedStep(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{
@@ -32,11 +31,11 @@ func TestDecode_OneDamagedStep(t *testing.T) {
 	step := it[attrSteps].(*types.AttributeValueMemberM).Value["step-15"].(*types.AttributeValueMemberM)
 	delete(step.Value, stepAttempt)
 	if _, err := decode(it); err == nil {
-		t.Error("a record with a damaged step was read")
+		t.Error("a record with an invalid step was read")
 	}
 }
 
-// A record that was given up and is never due would be in no list.
+// A record that was given up and has no due time would be in no list.
 func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}

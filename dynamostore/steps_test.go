@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// stepped returns a record with a finished step and one that was begun.
+// stepped returns a record with a finished step and a started one.
 func stepped() driver.Record {
 	r := someRecord()
 	r.Steps = []driver.StepRecord{
@@ -20,8 +20,8 @@ func stepped() driver.Record {
 	return r
 }
 
-// Steps are kept as they are, with and without a result and a time, an empty
-// result among them.
+// Steps are stored unchanged, with and without a result and a time, and with an
+// empty result.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, newFake())
@@ -43,27 +43,27 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// What could not be read again is not written.
+// A step that could not be read again is not written.
 func TestSteps_Refused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*driver.StepRecord){
 		"no name":                      func(s *driver.StepRecord) { s.Name = "" },
-		"a mode that does not exist":   func(s *driver.StepRecord) { s.Mode = driver.AtMostOnce + 1 },
+		"an unknown mode":              func(s *driver.StepRecord) { s.Mode = driver.AtMostOnce + 1 },
 		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
 		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
-		"a source that does not exist": func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },
+		"an unknown source":            func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },
 		"a source without a result":    func(s *driver.StepRecord) { s.Finished, s.Encoding = false, "" },
 	} {
 		fake := newFake()
 		r := stepped()
 		change(&r.Steps[0])
-		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "a step of the record") || len(fake.puts) != 0 {
+		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "invalid step") || len(fake.puts) != 0 {
 			t.Errorf("%s: %v after %d puts", name, err, len(fake.puts))
 		}
 	}
 }
 
-// A step that is damaged, or of a later version, fails closed.
+// A step that is invalid, or of a later version, is an error.
 func TestSteps_Damaged(t *testing.T) {
 	t.Parallel()
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -77,25 +77,25 @@ func TestSteps_Damaged(t *testing.T) {
 		says   string
 	}{
 		"no map":                      {func(it item) { it["steps"] = text("x") }, "steps"},
-		"something that is no step":   {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
+		"a value that is not a step":  {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
 		"no mode":                     {within(func(s item) { delete(s, "m") }), "m"},
 		"a mode of a later version":   {within(func(s item) { s["m"] = text("X") }), "does not know"},
 		"no attempt":                  {within(func(s item) { delete(s, "a") }), "a"},
-		"no result":                   {within(func(s item) { delete(s, "r") }), "without an encoding, or is missing"},
-		"no encoding":                 {within(func(s item) { delete(s, "e") }), "without an encoding, or is missing"},
+		"no result":                   {within(func(s item) { delete(s, "r") }), "without an encoding, or missing"},
+		"no encoding":                 {within(func(s item) { delete(s, "e") }), "without an encoding, or missing"},
 		"a result that is text":       {within(func(s item) { s["r"] = text("x") }), "r"},
 		"a source of a later version": {within(func(s item) { s["b"] = text("X") }), "does not know"},
 		"a source that is a number":   {within(func(s item) { s["b"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute b is not a string"},
 		"a source without a result": {within(func(s item) {
 			delete(s, "e")
 			delete(s, "r")
-		}), "attribute b is there without a result"},
+		}), "attribute b is present without a result"},
 		"a shape that is a number": {within(func(s item) { s["s"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute s is not a string"},
 		"a step without a name": {func(it item) {
 			m := it["steps"].(*types.AttributeValueMemberM).Value
 			m[""] = m["charge"]
 		}, "not a step"},
-		"also damaged elsewhere": {func(it item) {
+		"an invalid attribute elsewhere, too": {func(it item) {
 			delete(it, "st")
 			within(func(s item) { delete(s, "m") })(it)
 		}, "st"},

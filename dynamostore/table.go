@@ -6,19 +6,19 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// The schema of the table, for infrastructure code that creates it. It is
-// fixed: functions of different versions share one table.
+// The schema of the table, for infrastructure code that creates it. It is fixed:
+// functions of different versions share one table.
 //
-// None of the names used in expressions but ttl is a reserved word (developer
-// guide, "Reserved words in DynamoDB"), so the others need no placeholders.
+// Of the names used in expressions only ttl is a reserved word (developer guide,
+// "Reserved words in DynamoDB"), so the others need no placeholders.
 const (
 	// PartitionKey is the table's only key attribute, a string: the record id.
 	PartitionKey = "pk"
 	// TTLAttribute is the attribute of the table's time to live, a number:
 	// seconds since 1970.
 	TTLAttribute = "ttl"
-	// IndexName names the global secondary index of the records that
-	// reconciliation has to find. It projects keys only.
+	// IndexName is the global secondary index of the records that reconciliation
+	// has to find. It projects keys only.
 	IndexName = "recovery"
 	// IndexPartitionKey is the index's partition key, a string.
 	IndexPartitionKey = "rk"
@@ -27,8 +27,8 @@ const (
 	IndexSortKey = "rat"
 )
 
-// tableInput describes the table to DynamoDB. It is billed per request: what a
-// storm of retries needs cannot be provisioned in advance.
+// tableInput returns the request that creates the table. The table has on-demand
+// billing, because the load of a retry storm cannot be provisioned in advance.
 func tableInput(name string) *dynamodb.CreateTableInput {
 	return &dynamodb.CreateTableInput{
 		TableName:   aws.String(name),
@@ -52,7 +52,7 @@ func tableInput(name string) *dynamodb.CreateTableInput {
 	}
 }
 
-// ttlInput switches the table's time to live on.
+// ttlInput returns the request that switches the table's time to live on.
 func ttlInput(name string) *dynamodb.UpdateTimeToLiveInput {
 	return &dynamodb.UpdateTimeToLiveInput{
 		TableName: aws.String(name),

@@ -18,7 +18,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Transactor is what [Commit] and [CommitStep] need of a client besides.
+// Transactor is the additional interface of a client for [Commit] and
+// [CommitStep].
 type Transactor interface {
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 }
@@ -26,11 +27,11 @@ type Transactor interface {
 var _ Transactor = (*dynamodb.Client)(nil)
 
 const (
-	// maxTransactItems is how many items of the caller's one transaction writes
+	// maxTransactItems is how many of the caller's items one transaction can write
 	// (API reference, TransactWriteItems: 100, of which one is the record).
 	maxTransactItems = 99
-	// maxTransactSize is the most that one transaction writes, in bytes (as
-	// above: 4 MB).
+	// maxTransactSize is the most that one transaction writes, in bytes (same
+	// page: 4 MB).
 	maxTransactSize = 4 << 20
 )
 
@@ -38,13 +39,13 @@ const (
 var ErrCondition = errors.New("dynamostore: a condition of the transaction failed")
 
 // ConditionError reports that the condition of one of the caller's items failed.
-// Nothing was written; it matches [idempotent.ErrNotApplied], too. Other refusals
-// are not conditions and are no ConditionError.
+// Nothing was written; it also matches [idempotent.ErrNotApplied]. DynamoDB's
+// other refusals have other types.
 type ConditionError struct {
-	Index int    // of the item among those given to Commit or CommitStep
-	Table string // of the item
-	// Item is what the table holds, if the item asked for it with
-	// ReturnValuesOnConditionCheckFailure.
+	Index int    // index of the item in the arguments of Commit or CommitStep
+	Table string // table of the item
+	// Item is the current item in the table, if the caller's item asked for it
+	// with ReturnValuesOnConditionCheckFailure.
 	Item map[string]types.AttributeValue
 	Err  error // the SDK's error
 }
@@ -61,13 +62,13 @@ func (e *ConditionError) Is(target error) bool {
 // Unwrap returns the SDK's error.
 func (e *ConditionError) Unwrap() error { return e.Err }
 
-// transaction returns the write of a record together with items. What would be
-// refused for its form is refused before anything is sent.
+// transaction returns a driver.Transaction that writes a record and items. It
+// refuses an invalid request before sending it.
 func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction {
 	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 		client, ok := s.client.(Transactor)
 		if !ok {
-			return nil, fmt.Errorf("%w: a transaction wants a client that can TransactWriteItems; %T cannot", driver.ErrNotApplied, s.client)
+			return nil, fmt.Errorf("%w: a transaction needs a client with TransactWriteItems; %T has none", driver.ErrNotApplied, s.client)
 		}
 		in, err := s.transactInput(&next, was, items)
 		if err != nil {
@@ -77,9 +78,9 @@ func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction 
 	}
 }
 
-// transactInput builds the request once: a retry has to be equal to it. The
-// record is its first item, so that a lost record and a refused item are told
-// apart by their places, and the write id names the request.
+// transactInput builds the request once, because a retry has to be equal to it.
+// The record is the first item, so its position distinguishes a lost record from a
+// refused item. The request token is the write id.
 func (s *Store) transactInput(next *driver.Record, was driver.Version, items []types.TransactWriteItem) (*dynamodb.TransactWriteItemsInput, error) {
 	record, err := encode(next)
 	if err == nil {
@@ -94,14 +95,14 @@ func (s *Store) transactInput(next *driver.Record, was driver.Version, items []t
 		}
 	}
 	if n := len(items); n > maxTransactItems {
-		return nil, fmt.Errorf("%w: the transaction has %d items besides the record; DynamoDB takes %d", driver.ErrNotApplied, n, maxTransactItems)
+		return nil, fmt.Errorf("%w: the transaction has %d items besides the record; DynamoDB accepts %d", driver.ErrNotApplied, n, maxTransactItems)
 	}
 	size := itemSize(record)
 	for i := range items {
 		size += transactItemSize(&items[i])
 	}
 	if size > maxTransactSize {
-		return nil, fmt.Errorf("%w: the transaction has %d bytes; DynamoDB takes %d", driver.ErrNotApplied, size, maxTransactSize)
+		return nil, fmt.Errorf("%w: the transaction has %d bytes; DynamoDB accepts %d", driver.ErrNotApplied, size, maxTransactSize)
 	}
 	put := types.TransactWriteItem{Put: &types.Put{
 		TableName:                           aws.String(s.table),
@@ -116,7 +117,7 @@ func (s *Store) transactInput(next *driver.Record, was driver.Version, items []t
 	}, nil
 }
 
-// transactItemSize returns what of an item is certain to count, in bytes.
+// transactItemSize returns a lower bound of the size of an item, in bytes.
 func transactItemSize(t *types.TransactWriteItem) int {
 	switch {
 	case t.Put != nil:
@@ -131,16 +132,16 @@ func transactItemSize(t *types.TransactWriteItem) int {
 	return 0
 }
 
-// transact sends the request until DynamoDB accepts it, refuses it for good, or
-// the attempts or the context end. All tries carry the same token, so DynamoDB
-// applies at most one of them.
+// transact sends the request until DynamoDB accepts it, refuses it finally, or the
+// attempts or the context end. All tries have the same token, so DynamoDB applies
+// at most one of them.
 //
-// Each try is a single attempt of the SDK: a retry inside the SDK would hide that
-// an earlier attempt had no answer, and its refusal would look definite although
-// the earlier attempt was applied. So a refusal proves that nothing was written
-// only if every earlier try was refused, too.
+// Each try is a single attempt of the SDK. A retry inside the SDK could hide that
+// an earlier attempt had no answer; its refusal would look final although the
+// earlier attempt was applied. So a refusal proves that nothing was written only
+// if every earlier try was refused, too.
 func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput, next *driver.Record, was driver.Version) (*driver.Record, error) {
-	var unanswered error // of the latest try that may have been applied, or may still be
+	var unanswered error // the latest try that may have been applied, or may still be
 	for attempt := 1; ; attempt++ {
 		err := ctx.Err()
 		if err != nil {
@@ -158,11 +159,11 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 			standing, standingErr := s.standing(ctx, next.ID, was, cancelled.CancellationReasons[0].Item)
 			switch {
 			case unanswered == nil && standingErr != nil && !errors.Is(standingErr, driver.ErrNoRecord):
-				return nil, fmt.Errorf("%w: the record is another version, which cannot be read: %w", driver.ErrNotApplied, standingErr)
+				return nil, fmt.Errorf("%w: the record has another version, which cannot be read: %w", driver.ErrNotApplied, standingErr)
 			case unanswered == nil, standingErr == nil && standing.Version == next.Version:
 				return standing, standingErr
 			}
-			// An earlier try may have been applied, and replaced since.
+			// An earlier try may have been applied and replaced since.
 		}
 		if !s.worthRetrying(attempt, err, cancelled) || !s.waits(ctx, attempt) {
 			return nil, notKnownToApply(in, attempt, err, unanswered)
@@ -170,9 +171,9 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 	}
 }
 
-// sendOnce sends the request in one attempt, whatever the client's own retryer
-// and AWS_MAX_ATTEMPTS say. It reports whether anything may have been sent: an
-// SDK client that fails before it uses its HTTP client has sent nothing.
+// sendOnce sends the request in one attempt, regardless of the client's retryer
+// and of AWS_MAX_ATTEMPTS. It reports whether anything may have been sent: an SDK
+// client that fails before it uses its HTTP client has sent nothing.
 func sendOnce(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (sent bool, err error) {
 	noting := &notingClient{}
 	_, err = client.TransactWriteItems(ctx, in, func(o *dynamodb.Options) {
@@ -184,21 +185,20 @@ func sendOnce(ctx context.Context, client Transactor, in *dynamodb.TransactWrite
 	return noting.HTTPClient == nil || noting.used, err
 }
 
-// notingClient notes whether it was used.
+// notingClient records whether it was used.
 type notingClient struct {
 	dynamodb.HTTPClient
 	used bool
 }
 
-// Do sends the request.
 func (c *notingClient) Do(r *http.Request) (*http.Response, error) {
 	c.used = true
 	return c.HTTPClient.Do(r)
 }
 
-// isRefusal reports whether err is DynamoDB's definite refusal of a request. It
-// is not if DynamoDB says that the same token is at work or was used before, or
-// that it does not know what became of the request.
+// isRefusal reports whether err is a final refusal by DynamoDB. It is not if
+// DynamoDB reports that the same token is in progress or was used before, or that
+// the outcome of the request is unknown.
 func isRefusal(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
@@ -207,7 +207,7 @@ func isRefusal(err error) bool {
 	switch api.ErrorCode() {
 	case "TransactionInProgressException", "IdempotentParameterMismatchException",
 		"RequestTimeout", "RequestTimeoutException",
-		"UnknownError": // what the SDK calls an answer without a code: not DynamoDB's
+		"UnknownError": // the SDK's code for an answer without a code, so not from DynamoDB
 		return false
 	}
 	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
@@ -217,9 +217,9 @@ func isRefusal(err error) bool {
 	return api.ErrorFault() == smithy.FaultClient
 }
 
-// worthRetrying reports whether a try that failed with err may succeed later. A
-// conflict is retried as by [Store.persist]. What else the SDK would retry is
-// tried as often as by [NewClient].
+// worthRetrying reports whether a later try may succeed after err. A conflict is
+// retried as in [Store.persist]. Other errors that the SDK would retry are retried
+// as often as by [NewClient].
 func (s *Store) worthRetrying(attempt int, err error, cancelled *types.TransactionCanceledException) bool {
 	if cancelled != nil {
 		return !slices.ContainsFunc(cancelled.CancellationReasons, func(r types.CancellationReason) bool {
@@ -232,8 +232,8 @@ func (s *Store) worthRetrying(attempt int, err error, cancelled *types.Transacti
 
 const codeConditionFailed = "ConditionalCheckFailed"
 
-// passes reports whether the reason of a cancellation is missing or one that
-// passes (API reference, TransactWriteItems, cancellation reasons).
+// passes reports whether a cancellation reason is empty or temporary (API
+// reference, TransactWriteItems, cancellation reasons).
 func passes(code string) bool {
 	switch code {
 	case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
@@ -242,8 +242,9 @@ func passes(code string) bool {
 	return false
 }
 
-// isTransactConflict reports whether err says that a transaction is in the way
-// of itself or of another: an earlier try of the same request may be under way.
+// isTransactConflict reports whether err means a conflict with another
+// transaction, or with an earlier try of the same request that may still be in
+// progress.
 func isTransactConflict(err error) bool {
 	_, ok := errors.AsType[*types.TransactionInProgressException](err)
 	return ok || isConflict(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The largest transaction is 4 MB to the byte, its record included; a record that
-// cannot be is refused before it is sent.
+// The largest transaction has exactly 4 MB, including its record. A record that is
+// too large, or does not encode, is refused before anything is sent.
 func TestTransactInput_Size(t *testing.T) {
 	t.Parallel()
 	s := &Store{table: "once"}
@@ -49,12 +49,12 @@ func TestTransactInput_Size(t *testing.T) {
 		t.Errorf("a record that does not encode: %v", err)
 	}
 	if n := transactItemSize(&types.TransactWriteItem{}); n != 0 {
-		t.Errorf("an item that says nothing has %d bytes", n)
+		t.Errorf("an empty item has %d bytes", n)
 	}
 }
 
-// lossyWire answers the SDK's HTTP requests: the n-th with the n-th answer, and
-// all later ones with the last.
+// lossyWire answers the SDK's HTTP requests: the n-th request with the n-th
+// answer, and all later ones with the last.
 type lossyWire struct {
 	answers []func(*http.Request) (*http.Response, error)
 	tokens  map[string]bool
@@ -102,8 +102,7 @@ var (
 	cutOff = answer(http.StatusOK, `{"Unfinished`)
 )
 
-// refusals are the answers by which DynamoDB refuses a transaction for good, or
-// for now.
+// refusals are DynamoDB's final and temporary refusals of a transaction.
 var refusals = map[string]func(*http.Request) (*http.Response, error){
 	"validation":              refuse("ValidationException", ""),
 	"missing table":           refuse("ResourceNotFoundException", ""),
@@ -150,8 +149,8 @@ func transactOver(ctx context.Context, w *lossyWire, optFns ...func(*dynamodb.Op
 	return s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{TableName: aws.String("orders"), Key: item{"id": text("o-1")}}}})(ctx, r, driver.Version{1})
 }
 
-// A first try that was applied, and whose reply was lost, is followed by a
-// refusal: that is never reported as a transaction that was not applied.
+// A refusal after a try that was applied and whose reply was lost is never
+// reported as "not applied".
 func TestTransact_RefusalAfterALostReply(t *testing.T) {
 	t.Parallel()
 	for how, first := range map[string]func(*http.Request) (*http.Response, error){
@@ -187,8 +186,8 @@ func TestTransact_RefusalAfterALostReply(t *testing.T) {
 	}
 }
 
-// Every refusal that no try without an answer came before is definite, and takes
-// one attempt of the SDK per try, whatever the client is set to.
+// A refusal is definite if every earlier try had an answer. Each try is one
+// attempt of the SDK, regardless of the client's settings.
 func TestTransact_DefiniteRefusals(t *testing.T) {
 	t.Parallel()
 	for name, answer := range refusals {
@@ -236,39 +235,40 @@ func TestTransact_DefiniteRefusals(t *testing.T) {
 	}
 }
 
-// What is answered without a refusal of DynamoDB leaves it open, however often.
+// If an answer is not a refusal by DynamoDB, the outcome stays unknown, after any
+// number of tries.
 func TestTransact_Doubt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer func(*http.Request) (*http.Response, error)
 		sent   int
 	}{
-		"every reply lost":      {lose, 6},
-		"every try hangs":       {hang, 6},
-		"error 500":             {answer(500, `{}`), 6},
-		"error 503":             {answer(503, `<html>`), 6},
-		"a reply cut off":       {cutOff, 1},
-		"another request's":     {refuse("IdempotentParameterMismatchException", ""), 1},
-		"the same is at work":   {refuse("TransactionInProgressException", ""), 20},
-		"a time-out at a proxy": {answer(408, `{"__type":"Timeout"}`), 1},
-		"a proxy's refusal":     {answer(403, `<html>no</html>`), 1},
-		"a refusal of nothing":  {answer(403, `{}`), 1},
-		"a request timed out":   {refuse("RequestTimeout", ""), 6},
+		"every reply lost":           {lose, 6},
+		"every try hangs":            {hang, 6},
+		"error 500":                  {answer(500, `{}`), 6},
+		"error 503":                  {answer(503, `<html>`), 6},
+		"a reply cut off":            {cutOff, 1},
+		"another request's":          {refuse("IdempotentParameterMismatchException", ""), 1},
+		"the same token in progress": {refuse("TransactionInProgressException", ""), 20},
+		"a time-out at a proxy":      {answer(408, `{"__type":"Timeout"}`), 1},
+		"a proxy's refusal":          {answer(403, `<html>no</html>`), 1},
+		"a refusal without a code":   {answer(403, `{}`), 1},
+		"a request timed out":        {refuse("RequestTimeout", ""), 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){c.answer}}
 				_, err := transactOver(t.Context(), w)
 				if err == nil || errors.Is(err, driver.ErrNotApplied) || w.sent != c.sent || !strings.Contains(err.Error(), "not known whether") {
-					t.Errorf("got %v after %d requests, want doubt after %d", err, w.sent, c.sent)
+					t.Errorf("got %v after %d requests, want an unknown outcome after %d", err, w.sent, c.sent)
 				}
 			})
 		})
 	}
 }
 
-// A try without an answer is repeated, and the next one's success or own record
-// is the answer.
+// A try without an answer is repeated; the success of the next try, or the store's
+// own record, is the result.
 func TestTransact_RetryAfterALostReply(t *testing.T) {
 	t.Parallel()
 	own := refuse("TransactionCanceledException", `,"CancellationReasons":[{"Code":"ConditionalCheckFailed","Item":{
@@ -292,7 +292,7 @@ func TestTransact_RetryAfterALostReply(t *testing.T) {
 	}
 }
 
-// What was never sent was not applied.
+// A request that was never sent was not applied.
 func TestTransact_NeverSent(t *testing.T) {
 	t.Parallel()
 	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){accept}}
@@ -356,8 +356,8 @@ func TestTransact_ContextEnds(t *testing.T) {
 	}
 }
 
-// optionsClient calls the options as a client may that is not the SDK's, with
-// nothing in them. What it does is not known.
+// optionsClient calls the options with empty settings, like a client other than
+// the SDK's. It is not known whether it sends anything.
 type optionsClient struct{ *dynamodb.Client }
 
 func (optionsClient) TransactWriteItems(_ context.Context, _ *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {

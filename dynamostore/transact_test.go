@@ -49,8 +49,8 @@ func order(id string, more ...string) types.TransactWriteItem {
 	}}
 }
 
-// F45: item 0 of the request is the record, on the version that was read, and
-// the token is the id of the write.
+// F45: item 0 of the request is the record, with the version that was read as its
+// condition; the token is the id of the write.
 func TestCommit_Request(t *testing.T) {
 	t.Parallel()
 	fake, key := newFake(), aKey()
@@ -67,15 +67,15 @@ func TestCommit_Request(t *testing.T) {
 		t.Errorf("the request is %+v", in)
 	}
 	if was := record.ExpressionAttributeValues[":was"].(*types.AttributeValueMemberB).Value; string(was) != string(claim.Item["wid"].(*types.AttributeValueMemberB).Value) {
-		t.Error("the record is not replaced on the version of the claim")
+		t.Error("the record is not replaced with the version of the claim as the condition")
 	}
 	if fake.count("PutItem") != 1 || fake.items["o-2"] == nil || fake.items[string(key.RecordID())]["st"].(*types.AttributeValueMemberS).Value != "C" {
 		t.Errorf("%d puts, items %v", fake.count("PutItem"), fake.items)
 	}
 }
 
-// FM27: an item's refusal is told with its place and what stands there; a record
-// that is somebody else's is not one of them.
+// FM27: the error of a refused item contains its index and the current item. A
+// record with another version is not reported as a refused item.
 func TestFM27_WhoRefused(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -96,24 +96,24 @@ func TestFM27_WhoRefused(t *testing.T) {
 		t.Errorf("it says %q", err)
 	}
 	if fake.items["o-1"] != nil {
-		t.Error("half of it was written")
+		t.Error("a part of it was written")
 	}
 
 	for name, take := range map[string]func(pk string){
 		"gone":           func(pk string) { delete(fake.items, pk) },
-		"somebody's":     func(pk string) { fake.items[pk]["wid"], fake.items[pk]["own"] = aVersion(), aVersion() },
-		"not to be read": func(pk string) { fake.items[pk]["wid"] = &types.AttributeValueMemberS{Value: "?"} },
+		"another writer": func(pk string) { fake.items[pk]["wid"], fake.items[pk]["own"] = aVersion(), aVersion() },
+		"unreadable":     func(pk string) { fake.items[pk]["wid"] = &types.AttributeValueMemberS{Value: "?"} },
 	} {
 		key := aKey()
 		_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
 			take(string(key.RecordID()))
 			err := dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
 			if errors.Is(err, dynamostore.ErrCondition) {
-				t.Errorf("%s: taken for a refused item", name)
+				t.Errorf("%s: reported as a refused item", name)
 			}
 			return "", err
 		})
-		if want := map[bool]error{true: new(idempotent.LeaseLostError), false: idempotent.ErrNotApplied}[name != "not to be read"]; !errtype.Matches(err, want) {
+		if want := map[bool]error{true: new(idempotent.LeaseLostError), false: idempotent.ErrNotApplied}[name != "unreadable"]; !errtype.Matches(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
@@ -135,8 +135,9 @@ func cancelled(codes ...string) error {
 	return e
 }
 
-// What passes is waited for with one and the same request. What does not pass
-// ends it at once, and so does what passed too late: nothing was written then.
+// Temporary refusals are retried with an identical request. Other refusals end it
+// at once; so does a temporary one that lasts too long. Nothing was written in
+// these cases.
 func TestTransact_Refusals(t *testing.T) {
 	t.Parallel()
 	reason := func(code, message string, at int) error {
@@ -195,7 +196,7 @@ func TestTransact_Refusals(t *testing.T) {
 					t.Errorf("it matches ErrTooLarge: %v", !tooLarge)
 				}
 				if !strings.Contains(got.Error(), c.says) || !strings.HasPrefix(got.Error(), "dynamostore: nothing was written: ") {
-					t.Errorf("it says\n%v\nwant\n%s", got, c.says)
+					t.Errorf("the error is\n%v\nwant\n%s", got, c.says)
 				}
 				if c.tries > 1 { // it passes in time
 					fake.refuse = func(operation string, n int) error {
@@ -215,7 +216,7 @@ func TestTransact_Refusals(t *testing.T) {
 	}
 }
 
-// The message names the items that are certain to be one and the same.
+// The message names the items that are certainly the same.
 func TestTransact_SameItemTwice(t *testing.T) {
 	t.Parallel()
 	key := item{"pk": &types.AttributeValueMemberS{Value: "o-1"}}
@@ -244,14 +245,15 @@ func TestTransact_SameItemTwice(t *testing.T) {
 		commits(t, fake, recordKey, func(ctx context.Context) (string, error) {
 			err := dynamostore.Commit(ctx, "done", c.items...)
 			if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("it says %v, want %s", err, c.says)
+				t.Errorf("the error is %v, want %s", err, c.says)
 			}
 			return "", err
 		})
 	}
 }
 
-// DynamoDB quotes some of the values that it refuses. The text does not.
+// DynamoDB quotes some of the values that it refuses. The error text does not
+// contain them.
 func TestTransact_TextHoldsNoValues(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -279,8 +281,8 @@ func TestTransact_TextHoldsNoValues(t *testing.T) {
 	})
 }
 
-// A refusal without the record is not taken for an absent record: an endpoint
-// may ignore that the record was asked for.
+// A refusal without the record does not prove that the record is missing: an
+// endpoint may ignore that the request asked for it.
 func TestNoRecordIsVerified(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
@@ -293,10 +295,10 @@ func TestNoRecordIsVerified(t *testing.T) {
 	next := r
 	next.Version = newVersion()
 	if met, err := s.Replace(t.Context(), next, newVersion()); err != nil || met == nil || met.Version != r.Version {
-		t.Errorf("Replace: got %+v, %v, want the record that stands", met, err)
+		t.Errorf("Replace: got %+v, %v, want the current record", met, err)
 	}
 	if met, err := s.Delete(t.Context(), r.ID, newVersion()); err != nil || met == nil || met.Version != r.Version {
-		t.Errorf("Delete: got %+v, %v, want the record that stands", met, err)
+		t.Errorf("Delete: got %+v, %v, want the current record", met, err)
 	}
 	for what, call := range map[string]func() (*driver.Record, error){
 		"Replace": func() (*driver.Record, error) { return s.Replace(t.Context(), next, newVersion()) },
@@ -313,7 +315,7 @@ func TestNoRecordIsVerified(t *testing.T) {
 		}
 		fake.refuse = nil
 	}
-	// A refusal of the version that stands cannot be true.
+	// A refusal although the record has the expected version is a contradiction.
 	fake.refuse = func(operation string, n int) error {
 		if operation == "PutItem" {
 			return &types.ConditionalCheckFailedException{}
@@ -348,7 +350,7 @@ func TestTransact_NoRecordIsVerified(t *testing.T) {
 	}
 }
 
-// The limits are looked at before anything is sent.
+// The limits are checked before anything is sent.
 func TestTransact_Limits(t *testing.T) {
 	t.Parallel()
 	many := func(n int, more ...string) (items []types.TransactWriteItem) {
@@ -386,7 +388,7 @@ func TestTransact_Limits(t *testing.T) {
 	}
 }
 
-// Where there can be no transaction, nothing is applied.
+// Where a transaction is not possible, nothing is applied.
 func TestTransact_Elsewhere(t *testing.T) {
 	t.Parallel()
 	if err := dynamostore.Commit(t.Context(), "x"); !errors.Is(err, idempotent.ErrNotApplied) {
@@ -409,7 +411,7 @@ func TestTransact_Elsewhere(t *testing.T) {
 		} {
 			_, err = idempotent.Do(t.Context(), g, aKey(), func(ctx context.Context) (string, error) {
 				err := commit(ctx)
-				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "transaction wants") {
+				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "transaction needs") {
 					t.Errorf("%s, %s: %v", name, what, err)
 				}
 				return "", idempotent.NotExecuted(err)
@@ -421,10 +423,10 @@ func TestTransact_Elsewhere(t *testing.T) {
 	}
 }
 
-// wrapped is a store with one embedded, as tests and tools make them.
+// wrapped embeds a store, as tests and tools do.
 type wrapped struct{ *dynamostore.Store }
 
-// A step and its items are one write, and a later run gets it back.
+// A step and its items are one write, and a later attempt gets the stored result.
 func TestCommitStep(t *testing.T) {
 	t.Parallel()
 	fake, key := newFake(), aKey()

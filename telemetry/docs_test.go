@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// meanings returns what package idempotent says of each kind of fact.
+// meanings returns the documentation in package event of each kind of fact.
 func meanings(t *testing.T) map[event.Kind]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution|parser.ParseComments)
@@ -38,7 +38,7 @@ func meanings(t *testing.T) map[event.Kind]string {
 	return all
 }
 
-// The table of metrics in docs/observe.md is that of the code.
+// The table of metrics in docs/observe.md matches the code.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	says := meanings(t)
@@ -46,12 +46,12 @@ func TestDocs(t *testing.T) {
 	table.WriteString("| metric | the fact | |\n| --- | --- | --- |\n")
 	for _, m := range telemetry.Metrics() {
 		if says[m.Kind] == "" {
-			t.Errorf("nothing is said of %s", m.Kind)
+			t.Errorf("%s has no description", m.Kind)
 		}
 		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", m.Name, m.Kind, says[m.Kind])
 	}
 	doctest.Part(t, "../docs/observe.md", "metrics", table.String(), *update)
-	// What the page alarms on exists.
+	// The metrics of the page's alarms exist.
 	for _, name := range []string{
 		"store.error", "reconcile.exhausted", "complete.contradicted", "zombie_key", "complete.failed", "complete.lease_lost", "complete.late", "reserve.key_misuse", "reserve.replay",
 	} {

@@ -1,11 +1,10 @@
-// Package telemetry names the metrics of package idempotent, for the observers
-// below it: emf prints CloudWatch's embedded metric format, otel (a module of
-// its own) goes through OpenTelemetry, audit writes a line per settled
-// operation.
+// Package telemetry has the names of the metrics of package idempotent. Its
+// observers are emf (CloudWatch's embedded metric format), otel (OpenTelemetry, a
+// separate module) and audit (one line per settled operation).
 //
-// Every metric is a count of one kind of fact. Its dimension is the operation
-// and nothing else: a key or a tenant would make a metric of its own out of
-// every value.
+// Every metric counts one kind of fact. Its only dimension is the operation,
+// because each value of a dimension, such as a key or a tenant, would be a
+// separate metric.
 package telemetry
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// The gauges, told after every reconciliation: the age in seconds of the oldest
-// record whose outcome is unknown, and of the oldest that was released under
-// idempotent.Resume and waits for a request to continue it. Each is zero if there
-// is none.
+// The gauges, set after every reconciliation: the age in seconds of the oldest
+// record whose outcome is unknown, and of the oldest record that was released
+// under idempotent.Resume and waits for a request to continue it. A gauge is zero
+// if there is no such record.
 const (
 	OldestUnresolved = "api.idempotency.unknown.oldest_age"
 	OldestReleased   = "api.idempotency.released.oldest_age"
@@ -29,7 +28,7 @@ type Metric struct {
 	Name string
 }
 
-// metrics is every kind of fact there is.
+// metrics has every kind of fact.
 var metrics = [...]Metric{
 	{event.Reserved, "api.idempotency.reserve.created.count"},
 	{event.Replayed, "api.idempotency.reserve.replay.count"},
@@ -60,7 +59,7 @@ var metrics = [...]Metric{
 // Metrics returns every kind of fact with its metric, in a fixed order.
 func Metrics() []Metric { return append([]Metric{}, metrics[:]...) }
 
-// Index returns the place of a kind of fact in [Metrics], or -1 for one that
+// Index returns the index of a kind of fact in [Metrics], or -1 for a kind that
 // this version does not know.
 func Index(kind event.Kind) int {
 	for i := range metrics {
@@ -71,8 +70,8 @@ func Index(kind event.Kind) int {
 	return -1
 }
 
-// Age returns what a gauge tells of a record that was created then: its age at
-// now, or 0 if there is no such record.
+// Age returns the value of a gauge for a record with that creation time: its age
+// at now, or 0 if there is no such record.
 func Age(created, now time.Time) time.Duration {
 	if created.IsZero() {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// kinds returns every kind of fact, as package idempotent declares them.
+// kinds returns every kind of fact that package event declares.
 func kinds(t *testing.T) (all []event.Kind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution)
@@ -48,13 +48,13 @@ func TestEveryFactHasAMetric(t *testing.T) {
 		}
 	}
 	if i := telemetry.Index("of a later version"); i != -1 {
-		t.Errorf("an unknown kind has place %d", i)
+		t.Errorf("an unknown kind has index %d", i)
 	}
 	wellFormed := regexp.MustCompile(`^api\.idempotency(\.[a-z_]+)+\.count$`)
 	seen := map[string]bool{}
 	for _, m := range metrics {
 		if seen[m.Name] || !wellFormed.MatchString(m.Name) {
-			t.Errorf("%s is no name, or is used twice", m.Name)
+			t.Errorf("%s is not a valid name, or is used twice", m.Name)
 		}
 		seen[m.Name] = true
 	}
@@ -64,7 +64,7 @@ func TestEveryFactHasAMetric(t *testing.T) {
 	}
 }
 
-// F81, F82: the names of the first design stand: dashboards are built on them.
+// F81, F82: the names of the metrics do not change, because dashboards use them.
 func TestNamesStand(t *testing.T) {
 	t.Parallel()
 	names := map[event.Kind]string{}

@@ -7,8 +7,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// advice says in terms of this command line what to do about what AWS said, or
-// nothing. What the store itself says is for who writes Go.
+// advice returns what to do on this command line about an error of AWS, or "". The
+// texts of the store itself are for Go programmers.
 func advice(err error) string {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
@@ -20,13 +20,13 @@ func advice(err error) string {
 	}
 	switch code := api.ErrorCode(); {
 	case code == "ResourceNotFoundException":
-		return "Is it the right --region, --profile and --endpoint? once table create makes a table for tests and local use."
+		return "Check --region, --profile and --endpoint. For tests and local use, create the table with once table create."
 	case code == "ValidationException" && operation == "Query":
-		return "once table check says whether the table has its index; --no-index does without."
+		return "Check the table's index with once table check, or use --no-index."
 	case code == "ValidationException":
-		return "once table check says whether it is one of our tables."
+		return "Check the table's keys with once table check."
 	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
-		return "The credentials are refused; log in again, or say --profile."
+		return "The credentials were refused: log in again, or use --profile."
 	}
 	return ""
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// auditFlags say where the audit goes.
+// auditFlags select the audit file.
 type auditFlags struct {
 	Audit string `placeholder:"FILE" help:"Append the audit line to this file. Default: ONCE_AUDIT, or standard error."`
 }
 
-// auditLine is one line of JSON about something that was written, or refused. It
-// has no key and no result in it.
+// auditLine is one line of JSON about a write or a refusal. It contains no key and
+// no result.
 type auditLine struct {
 	Time     stamp               `json:"time"`
 	Action   string              `json:"action"`
 	User     string              `json:"user,omitempty"`
 	Host     string              `json:"host,omitempty"`
-	AWS      string              `json:"aws,omitempty"` // as whom AWS knows the user
+	AWS      string              `json:"aws,omitempty"` // the user's ARN
 	Store    string              `json:"store"`
 	Record   idempotent.RecordID `json:"record,omitempty"`
 	From     string              `json:"from,omitempty"`
@@ -49,8 +49,8 @@ type auditor struct {
 	aws   string
 }
 
-// audit opens the audit. It comes before the first write: what cannot be
-// audited is not done.
+// audit opens the audit. Commands call it before the first write, so that nothing
+// is done without an audit.
 func (e *env) audit(ctx context.Context, f auditFlags, o *opened) (*auditor, error) {
 	a := &auditor{env: e, to: e.stderr, store: o.name}
 	path := f.Audit
@@ -60,7 +60,7 @@ func (e *env) audit(ctx context.Context, f auditFlags, o *opened) (*auditor, err
 	if path != "" {
 		var err error
 		if a.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return nil, fmt.Errorf("the audit cannot be written, so nothing else is: %w", err)
+			return nil, fmt.Errorf("the audit cannot be written, so nothing was written: %w", err)
 		}
 		a.to = a.file
 	}
@@ -68,7 +68,7 @@ func (e *env) audit(ctx context.Context, f auditFlags, o *opened) (*auditor, err
 	return a, nil
 }
 
-// write appends a line, and makes it durable in a file.
+// write appends a line. In a file it makes the line durable.
 func (a *auditor) write(l auditLine) error {
 	l.Time, l.User, l.Host, l.AWS, l.Store = stamp{a.env.now()}, a.env.user, a.env.host, a.aws, a.store
 	line, err := json.Marshal(l)

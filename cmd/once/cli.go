@@ -12,26 +12,26 @@ import (
 // cli is the grammar of the command line.
 type cli struct {
 	Store    storeFlags       `embed:"" group:"The store:"`
-	JSON     bool             `name:"json" group:"In every command:" help:"Print JSON: one document, or for a list one a line."`
-	Progress bool             `group:"In every command:" help:"Tell on standard error how far a long read has come. Done anyway on a terminal."`
+	JSON     bool             `name:"json" group:"In every command:" help:"Print JSON: one document, or for a list one per line."`
+	Progress bool             `group:"In every command:" help:"Show progress on stderr (default on a terminal)."`
 	Version  kong.VersionFlag `group:"In every command:" help:"Print the version."`
 
-	List      listCmd      `cmd:"" help:"List records: which are unknown, due, given up."`
-	Show      showCmd      `cmd:"" help:"Show what is known of one record, and its keys at the provider."`
-	Resolve   resolveCmd   `cmd:"" help:"Settle a record by evidence from outside."`
-	Reconcile reconcileCmd `cmd:"" help:"Work through the records that are due."`
+	List      listCmd      `cmd:"" help:"List records, for example those that are unknown, due or given up."`
+	Show      showCmd      `cmd:"" help:"Show one record, and its keys at the provider."`
+	Resolve   resolveCmd   `cmd:"" help:"Settle a record by evidence from outside the store."`
+	Reconcile reconcileCmd `cmd:"" help:"Reconcile the records that are due."`
 	Purge     purgeCmd     `cmd:"" help:"Remove settled records that have expired."`
-	Stats     statsCmd     `cmd:"" help:"Count records and their sizes, by reading all of them."`
+	Stats     statsCmd     `cmd:"" help:"Count records and their sizes. Reads all of them."`
 	Table     tableCmd     `cmd:"" help:"Create or check the table (or the file)."`
 }
 
 const description = `The operator's command line of once (github.com/once-lambda/once).
 
-Name a store with --table or --file, or in ONCE_TABLE or ONCE_FILE. A table is found by the AWS configuration of the environment.
+Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. Access to a table uses the AWS configuration of the environment.
 
 ` + exitCodes
 
-// env is what a command works with: the world, and what all commands share.
+// env is the environment of a command: the world, and the options of all commands.
 type env struct {
 	*world
 	store    storeFlags
@@ -47,7 +47,7 @@ func (e *env) document(v any) error {
 	return out.Encode(v)
 }
 
-// exited is how kong's help leaves: a panic that ends in run.
+// exited is the exit code after kong's help: a panic that run recovers.
 type exited int
 
 // run runs one command line and returns the exit code.
@@ -70,7 +70,7 @@ func run(ctx context.Context, w *world, args []string) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80, NoExpandSubcommands: true}),
 	)
 	if err != nil {
-		panic(err) // the grammar above is wrong
+		panic(err) // the grammar above is invalid
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}

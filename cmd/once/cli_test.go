@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// The help of every command fits a terminal, and that of the program has the
-// exit codes.
+// The help of every command fits a terminal, and the program's help has the exit
+// codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -36,11 +36,11 @@ func TestHelp(t *testing.T) {
 func TestTable_File(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
-	d.once("table", "check").ok().says("file once.db can serve as a store")
+	d.once("table", "check").ok().says("file once.db can be used as a store")
 	d.once("table", "check", "--json").ok().says(`"ok": true`, `"problems": []`)
-	d.once("table", "create").ok() // changes nothing of what is there
+	d.once("table", "create").ok() // an existing file is not changed
 	if len(d.left()) != len(aNight(t)) {
-		t.Error("records are gone")
+		t.Error("records are missing")
 	}
 	if err := os.WriteFile(d.file, bytes.Repeat([]byte("no store "), 5000), 0o600); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestTable_File(t *testing.T) {
 	d.once("table", "check").exits(exitFailure).says("not a bbolt file")
 }
 
-// Looking at a file changes nothing in it, not even what has expired.
+// Reading commands change nothing in a file, not even expired records.
 func TestLookingWritesNothing(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -64,7 +64,8 @@ func TestLookingWritesNothing(t *testing.T) {
 	}
 }
 
-// An end of the context is an error, not half a list that looks whole.
+// If the context ends, the command fails and does not print an incomplete list as
+// complete.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -79,7 +80,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Progress is told now and then, on a terminal in one line that goes away again.
+// Progress is printed now and then; on a terminal in one line that is removed at
+// the end.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	now := night
@@ -107,6 +109,6 @@ func TestMeter(t *testing.T) {
 	}
 	e.progress = false
 	if got := read(0); got != "" {
-		t.Errorf("unasked: got %q", got)
+		t.Errorf("without --progress: got %q", got)
 	}
 }

@@ -11,16 +11,16 @@ import (
 type column struct {
 	title string
 	right bool // numbers
-	// keep is how wide it stays when lines get too long, and cut what shortens a
-	// cell to a width. Without cut it is never shortened.
+	// keep is the minimum width if lines are too long, and cut shortens a cell to
+	// a width. Without cut the column is never shortened.
 	keep int
 	cut  func(s string, width int) string
-	// spare: left out, the last one first, where the lines are too long without
-	// that. once show has what it said.
+	// spare columns are omitted, the last one first, if lines would be too long
+	// otherwise. once show prints their values.
 	spare bool
 }
 
-// cutMark stands for what was cut off.
+// cutMark replaces the removed part of a cell.
 const cutMark = "…"
 
 // cutEnd shortens a cell at its end.
@@ -32,8 +32,7 @@ func cutEnd(s string, width int) string {
 	return string(r[:width-1]) + cutMark
 }
 
-// cutID shortens a record id in its operation: the hash is what tells records
-// apart.
+// cutID shortens the operation of a record id: the hash identifies the record.
 func cutID(s string, width int) string {
 	i := strings.LastIndexByte(s, '#')
 	if i < 0 || utf8.RuneCountInString(s) <= width {
@@ -43,8 +42,8 @@ func cutID(s string, width int) string {
 	return cutEnd(s[:i], max(2, width-len(hash))) + hash
 }
 
-// writeTable writes rows under titles, in lines no longer than width where that
-// can be. A column with nothing in it is left out.
+// writeTable writes rows under titles, in lines no longer than width if possible.
+// It omits an empty column.
 func writeTable(w io.Writer, width int, columns []column, rows [][]string) error {
 	widths := make([]int, len(columns))
 	for _, row := range rows {
@@ -86,7 +85,7 @@ func writeTable(w io.Writer, width int, columns []column, rows [][]string) error
 	return err
 }
 
-// leaveOut leaves columns out until what cannot be shortened fits.
+// leaveOut omits columns until the columns that cannot be shortened fit.
 func leaveOut(width int, columns []column, widths []int) {
 	least := func(i int) int {
 		switch {
@@ -110,8 +109,7 @@ func leaveOut(width int, columns []column, widths []int) {
 	}
 }
 
-// fit takes from the columns that may be shortened, the last one first, what
-// the lines are too long by.
+// fit shortens columns, the last one first, until the lines fit.
 func fit(width int, columns []column, widths []int) {
 	total := -2
 	for _, n := range widths {
@@ -129,8 +127,8 @@ func fit(width int, columns []column, widths []int) {
 	}
 }
 
-// writeFacts writes labelled lines: a label with several values has them below
-// each other.
+// writeFacts writes labelled lines. Several values of one label are written on
+// separate lines.
 func writeFacts(w io.Writer, facts [][2]string) error {
 	wide := 0
 	for _, f := range facts {

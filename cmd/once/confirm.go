@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// confirm asks on the terminal, and goes on if the answer is word.
+// confirm asks on the terminal, and returns nil if the answer is word.
 func (e *env) confirm(ctx context.Context, word string) error {
 	if !e.stdinTTY {
-		return usage("it asks before it writes, and standard input is no terminal; say --yes")
+		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
 	}
 	fmt.Fprintf(e.stderr, "Type %s to write it: ", word)
 	line := make(chan string, 1)

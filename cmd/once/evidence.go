@@ -24,58 +24,58 @@ const (
 	kindNotExecuted   = "not_executed"
 )
 
-// evidence is what an operator or a program says became of a record.
+// evidence is the evidence of an operator or a program about a record.
 type evidence struct {
 	kind  string
 	token string // of the attempt that was not executed
 	step  string
 	final final
 
-	data  []byte // result of the operation or of the step, as clients get it
-	raw   bool   // data comes from a file, or as base64: it can be in any encoding
+	data  []byte // result of the operation or of the step, as callers get it
+	raw   bool   // data comes from a file or from base64: it can have any encoding
 	reply *lambdahttp.Response
 
-	// What follows is set by fit.
+	// fit sets the following fields.
 
-	codec      string // of the result that is stored
-	text       string // for people
+	codec      string // of the stored result
+	text       string // description for operators
 	resolution idempotent.Resolution
 }
 
-// verbatim is a codec for results that are encoded already.
+// verbatim is a codec for results that are already encoded.
 type verbatim string
 
 // Name returns the name of the codec that the record declares.
 func (c verbatim) Name() string { return string(c) }
 
-// Encode returns the bytes that v is.
+// Encode returns v, which has to be a []byte.
 func (verbatim) Encode(v any) ([]byte, error) {
 	data, ok := v.([]byte)
 	if !ok {
-		return nil, fmt.Errorf("only bytes are stored as they are, not a %T", v)
+		return nil, fmt.Errorf("verbatim: cannot encode a %T: want []byte", v)
 	}
 	return data, nil
 }
 
-// Decode is never called: this program replays nothing.
+// Decode is never called, because this program replays nothing.
 func (verbatim) Decode([]byte, any) error {
-	return fmt.Errorf("a result that is stored as it is cannot be decoded")
+	return fmt.Errorf("verbatim: results cannot be decoded")
 }
 
-// jsonCodec is the name of the codec that records declare by default.
+// jsonCodec is the default codec of records.
 const jsonCodec = "json"
 
 // codecOf returns the name of the codec that the operation of r declared.
 func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodec) }
 
-// forms put a result into the form of a codec that this program knows. Results
-// of other codecs are stored as they are given.
+// forms convert a result into the form of a codec that this program knows. Results
+// of other codecs are stored unchanged.
 var forms = map[string]func(*evidence) error{
 	jsonCodec:           (*evidence).asJSON,
 	lambdahttp.Encoding: (*evidence).asResponse,
 }
 
-// fit puts the evidence into the form in which the operation of r stores its
+// fit converts the evidence into the form in which the operation of r stores its
 // results. It refuses a form that the operation could not replay.
 func (ev *evidence) fit(r *driver.Record) error {
 	switch ev.kind {
@@ -93,10 +93,10 @@ func (ev *evidence) fit(r *driver.Record) error {
 		ev.text = "completed, without its result: a retry learns that it was done"
 	case kindFinal:
 		ev.resolution = idempotent.ResolvedFinal(ev.final.Code, ev.final.Message)
-		ev.text = fmt.Sprintf("ended for good, with the outcome %s: %s", oneLine(ev.final.Code), oneLine(ev.final.Message))
+		ev.text = fmt.Sprintf("completed with the final outcome %s: %s", oneLine(ev.final.Code), oneLine(ev.final.Message))
 	case kindStep:
 		ev.resolution = idempotent.ResolvedStep(ev.step, json.RawMessage(ev.data))
-		ev.text = fmt.Sprintf("the step %s is recorded as done, with a result of %s", oneLine(ev.step), size(len(ev.data)))
+		ev.text = fmt.Sprintf("the step %s is stored as done, with a result of %s", oneLine(ev.step), size(len(ev.data)))
 	case kindCorrectedStep:
 		ev.resolution = idempotent.CorrectedStep(ev.step, json.RawMessage(ev.data))
 		ev.text = fmt.Sprintf("the step %s gets another result, of %s", oneLine(ev.step), size(len(ev.data)))
@@ -108,7 +108,8 @@ func (ev *evidence) fit(r *driver.Record) error {
 	return nil
 }
 
-// asJSON is the form of idempotent.Wrap and Do: JSON without the space around it.
+// asJSON is the form of idempotent.Wrap and Do: JSON without insignificant white
+// space.
 func (ev *evidence) asJSON() error {
 	if ev.reply != nil {
 		return fmt.Errorf("give the result as JSON; a status, headers and a body are for handlers behind lambdahttp")
@@ -123,10 +124,10 @@ func (ev *evidence) asJSON() error {
 	return nil
 }
 
-// asResponse is the form of lambdahttp. A body of JSON gets its Content-Type.
+// asResponse is the form of lambdahttp. A JSON body gets its Content-Type.
 func (ev *evidence) asResponse() error {
 	if ev.reply == nil {
-		return fmt.Errorf(`give the HTTP response: --status (and --header) beside --completed, or "response" in a program's answer`)
+		return fmt.Errorf(`give the HTTP response: --status (and --header) with --completed, or "response" in a program's answer`)
 	}
 	r := *ev.reply
 	r.Header = r.Header.Clone()
@@ -145,27 +146,28 @@ func (ev *evidence) asResponse() error {
 // asBytes is the form of a codec that this program does not know.
 func (ev *evidence) asBytes() error {
 	if ev.reply != nil || !ev.raw {
-		return fmt.Errorf(`give the bytes that this codec makes of the result: --completed @FILE, or "completed_base64" in a program's answer; or say that it was done without the result`)
+		return fmt.Errorf(`give the bytes of the encoded result: --completed @FILE, or "completed_base64" in a program's answer; or use --without-result`)
 	}
 	ev.resolution = idempotent.ResolvedWith(verbatim(ev.codec), ev.data)
-	ev.text = fmt.Sprintf("completed, with a result of %s, stored as it is", size(len(ev.data)))
+	ev.text = fmt.Sprintf("completed, with a result of %s, stored unchanged", size(len(ev.data)))
 	return nil
 }
 
-// completedWith returns the evidence that the operation has a result.
+// completedWith returns the evidence that the operation completed with a result.
 func completedWith(data []byte, raw bool) *evidence {
 	return &evidence{kind: kindCompleted, data: data, raw: raw}
 }
 
-// completedHTTP returns the evidence that clients have to get a response.
+// completedHTTP returns the evidence that the operation completed with an HTTP
+// response.
 func completedHTTP(status int, header http.Header, body []byte) (*evidence, error) {
 	if status < 200 || status > 599 {
-		return nil, fmt.Errorf("the status is %d; it has to be 200 to 599", status)
+		return nil, fmt.Errorf("invalid status %d: must be 200 to 599", status)
 	}
 	return &evidence{kind: kindCompleted, data: body, reply: &lambdahttp.Response{Status: status, Header: header, Body: body}}, nil
 }
 
-// completedFinal returns the evidence of a business outcome, which retries get
+// completedFinal returns the evidence of a business outcome, which replays return
 // like a result.
 func completedFinal(f final) (*evidence, error) {
 	if f.Code == "" {
@@ -183,8 +185,8 @@ func stepDone(kind, name string, result []byte) (*evidence, error) {
 	return &evidence{kind: kind, step: name, data: data}, nil
 }
 
-// compact returns a result in JSON without the space around it, as the handler
-// itself would store it.
+// compact returns JSON without insignificant white space, as the handler would
+// store it.
 func compact(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, data); err != nil {
@@ -196,8 +198,8 @@ func compact(data []byte) ([]byte, error) {
 // aboutStep reports whether the evidence is about one step of the record.
 func (ev *evidence) aboutStep() bool { return ev.step != "" }
 
-// state returns the state that the evidence gives to the record r, which it was
-// written into. Evidence about a step may leave the state as it is.
+// state returns the state of the record r after the evidence was written. Evidence
+// about a step may leave the state unchanged.
 func (ev *evidence) state(r *driver.Record) driver.State {
 	switch {
 	case ev.aboutStep():
@@ -208,8 +210,8 @@ func (ev *evidence) state(r *driver.Record) driver.State {
 	return driver.StateCompleted
 }
 
-// sum returns the hash of the result that clients get, so that an audit can prove
-// it without holding it.
+// sum returns the hash of the result, by which an audit can prove the result
+// without containing it.
 func (ev *evidence) sum() string {
 	if ev.data == nil {
 		return ""
@@ -218,7 +220,7 @@ func (ev *evidence) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// auditLine returns the line about the evidence, without what came of it.
+// auditLine returns the line about the evidence, without the outcome of the write.
 func (ev *evidence) auditLine(action string, r *driver.Record) auditLine {
 	return auditLine{
 		Action: action, Record: r.ID, From: r.State.String(), To: r.State.String(),

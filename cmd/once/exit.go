@@ -9,7 +9,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The exit codes, which exitCodes explains to people.
+// The exit codes. exitCodes describes them for users.
 const (
 	exitOK       = 0
 	exitFailure  = 1
@@ -18,17 +18,17 @@ const (
 	exitRefused  = 4
 )
 
-// exitCodes is their part of the help. The table in docs/operate.md is held
-// equal to it.
+// exitCodes is the description of the exit codes in the help. A test compares it
+// with the table in docs/operate.md.
 const exitCodes = `Exit codes:
 
     0  done
     1  failed: the store, the table's schema, or a part of the work
-    2  the command line is wrong; nothing was done
-    3  there is no such record
-    4  refused: settled otherwise, too early, stale, unfit, or not confirmed`
+    2  invalid command line; nothing was done
+    3  record not found
+    4  refused: other outcome, live lease, stale token, wrong form, unconfirmed`
 
-// errRefused is what a command that was not allowed, or not confirmed, matches.
+// errRefused matches the error of a command that was not allowed or not confirmed.
 var errRefused = errors.New("refused")
 
 // refusal is an error that matches errRefused.
@@ -39,14 +39,14 @@ func (e *refusal) Is(target error) bool { return target == errRefused }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// usageError is a command line that cannot be meant.
+// usageError reports an invalid command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// exitCode returns the code for what a command returned.
+// exitCode returns the exit code for the error of a command.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK

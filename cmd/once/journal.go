@@ -10,21 +10,21 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// journal notes what happens to the records of a run, prints it as it comes, and
-// audits what is settled. It is the guard's observer.
+// journal is the guard's observer. It prints the events of a run as they arrive,
+// and audits those that settle a record.
 type journal struct {
 	env   *env
 	store *opened
 	dry   bool
-	audit *auditor // nil: nothing is settled in this run
+	audit *auditor // nil: this run settles no record
 
 	mu      sync.Mutex
 	entries []entry
 	answers map[string]answered // by record, until they are written
-	failed  error               // of the audit
+	failed  error               // error of the audit
 }
 
-// entry is one fact about a record.
+// entry is one event of a record.
 type entry struct {
 	Record string `json:"record"` // the operation, # and 12 characters
 	What   string `json:"what"`
@@ -49,18 +49,18 @@ func (j *journal) note(record, what string, err error) {
 	fmt.Fprintln(j.env.stdout, oneLine(line))
 }
 
-// told are the events that people want to read, and what they read.
+// The texts of the events that are printed.
 var told = map[event.Kind]string{
 	event.MarkedUnknown:      "its lease ended without an outcome: unknown",
 	event.Retryable:          "its lease ended without an outcome: retryable",
 	event.Contradicted:       "its outcome contradicts the answer",
-	event.ReleasedGivenUp:    "given up: nobody continued it, and the next request still may",
-	event.ReconcileExhausted: "given up: it waits for you (once list --exhausted)",
+	event.ReleasedGivenUp:    "given up: no request continued it; the next request still can",
+	event.ReconcileExhausted: "given up: settle it by hand (once list --exhausted)",
 	event.ReconcileFailed:    "no answer",
 	event.StoreError:         "the store failed",
 }
 
-// Observe notes what the core does. A dry run observes nothing.
+// Observe prints and audits an event. In a dry run there are no events.
 func (j *journal) Observe(ctx context.Context, e event.Event) {
 	record := oneLine(e.Operation) + "#" + e.KeyHash
 	if what := told[e.Kind]; what != "" {
@@ -71,7 +71,7 @@ func (j *journal) Observe(ctx context.Context, e event.Event) {
 	}
 }
 
-// answered notes what the program said of a record.
+// answered stores the program's answer about a record.
 func (j *journal) answered(r *driver.Record, ev *evidence) {
 	j.note(short(r.ID), ev.text, nil)
 	j.mu.Lock()

@@ -15,25 +15,25 @@ import (
 )
 
 type listCmd struct {
-	State     []string `enum:"in_progress,completed,retryable,resumable,unknown" placeholder:"STATE" help:"Only records in this state: in_progress, completed, retryable, resumable, unknown. Repeatable. Unknown and resumable are found by the index; the others by reading the whole table."`
+	State     []string `enum:"in_progress,completed,retryable,resumable,unknown" placeholder:"STATE" help:"Only records in this state: in_progress, completed, retryable, resumable, unknown. Repeatable. For unknown and resumable the index is read; for the others the whole table."`
 	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
-	Due       bool     `xor:"list" help:"What reconciliation would look at now."`
-	Exhausted bool     `xor:"list" help:"What reconciliation has given up: it waits for you."`
-	Limit     int      `default:"100" help:"At most so many, the oldest. 0: all. Default: ${default}."`
-	Full      bool     `help:"Print whole record ids, however long the lines get."`
+	Due       bool     `xor:"list" help:"Only records that reconciliation would process now."`
+	Exhausted bool     `xor:"list" help:"Only records that reconciliation has given up: settle them by hand."`
+	Limit     int      `default:"100" help:"Maximum number of records, the oldest. 0: all. Default: ${default}."`
+	Full      bool     `help:"Print full record ids, even if the lines get long."`
 }
 
-// Help is what once list --help says besides the flags.
+// Help returns the additional text of once list --help.
 func (*listCmd) Help() string {
-	return `The oldest come first. A record is resumable if it was released under Resume with effects behind it: the next request continues it, and until then reconciliation asks about it. NEXT is what ends a state by itself: the lease of who is executing it, and for how long it lasts or has been over; reconciliation, and when it is due or since when; the end of the time that an outcome is kept; and since when reconciliation has given up.
+	return `The oldest records come first. A record is resumable if its attempt ended under Resume after some of its effects: the next request continues it, and until then reconciliation asks about it. The column NEXT shows what will end the state: the end of the lease, the time when reconciliation is due, or the expiry of the stored outcome; or it shows how long ago reconciliation gave up.
 
-Print a record with once show and what is in the column RECORD.`
+To print a record, run once show with the text of the column RECORD.`
 }
 
 // Run lists records.
 func (c *listCmd) Run(ctx context.Context, e *env) error {
 	if c.Limit < 0 {
-		return usage("--limit is %d; it must not be negative", c.Limit)
+		return usage("invalid --limit %d: must not be negative", c.Limit)
 	}
 	o, err := e.open(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *listCmd) Run(ctx context.Context, e *env) error {
 	return nil
 }
 
-// candidates returns the shortest list that has all records that match.
+// candidates returns the shortest list that contains all matching records.
 func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[driver.Record, error] {
 	switch {
 	case c.Due:
@@ -90,7 +90,7 @@ func (c *listCmd) matches(r *driver.Record) bool {
 		(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
 }
 
-// selection keeps the oldest records of a list, and no more of it in memory.
+// selection holds the oldest records of a list, and only those, to limit memory.
 type selection struct {
 	limit int // 0: all
 	total int
@@ -108,7 +108,8 @@ func (s *selection) add(r *driver.Record) {
 	}
 }
 
-// older compares a record with v: below zero, it is older.
+// older compares a record with v: a negative result means that the record is
+// older.
 func older(created time.Time, id idempotent.RecordID, v *view) int {
 	return cmp.Or(created.Compare(v.Created.Time), cmp.Compare(id, v.Record))
 }
@@ -138,7 +139,7 @@ var listColumns = []column{
 	{title: "REF", keep: 6, cut: cutEnd, spare: true},
 }
 
-// printList prints records, one a line.
+// printList prints records, one per line.
 func (e *env) printList(list []*view, full bool) error {
 	if e.json {
 		out := json.NewEncoder(e.stdout)
@@ -167,7 +168,7 @@ func (e *env) printList(list []*view, full bool) error {
 	return writeTable(e.stdout, width, listColumns, rows)
 }
 
-// next tells what ends the state of a record by itself, and when.
+// next returns what will end the state of a record by itself, and when.
 func (v *view) next(now time.Time) string {
 	at := func(t stamp, ahead, past string) string {
 		if t.After(now) {

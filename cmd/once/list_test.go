@@ -39,7 +39,7 @@ func TestList(t *testing.T) {
 	d.once("list").ok().narrow(60)
 	d.world.width = 0 // a pipe
 	if got := d.once("list").ok().out; strings.Contains(got, "…") {
-		t.Errorf("a pipe got something shortened:\n%s", got)
+		t.Errorf("output into a pipe was shortened:\n%s", got)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestList_JSON(t *testing.T) {
 	d.once("list", "--json", "--state", "unknown", "--limit", "1").ok().golden("list-json")
 }
 
-// The oldest are listed, whatever the order they are found in.
+// List returns the oldest records, in whatever order they are found.
 func TestList_Limit(t *testing.T) {
 	t.Parallel()
 	const many = 50
@@ -92,7 +92,7 @@ func TestList_Limit(t *testing.T) {
 	d.once("list", "--limit", "0").ok().saysNot("--limit")
 }
 
-// A record that cannot be read is told and hides none of the others.
+// An unreadable record is reported and does not hide the others.
 func TestList_Unreadable(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -108,7 +108,7 @@ func TestList_Unreadable(t *testing.T) {
 	d.once("show", string(future.ID)).exits(exitFailure).says("later one")
 }
 
-// age makes a stored record one of a format version that is still to come.
+// age gives a stored record a later format version.
 func (d *desk) age(id idempotent.RecordID) {
 	d.t.Helper()
 	db, err := bbolt.Open(d.file, 0o600, nil)
@@ -122,7 +122,7 @@ func (d *desk) age(id idempotent.RecordID) {
 			if len(data) < 5 {
 				return nil
 			}
-			data[4]++ // behind the checksum of the id and of what follows
+			data[4]++ // after the checksum of the id and of the rest
 			castagnoli := crc32.MakeTable(crc32.Castagnoli)
 			sum := crc32.Update(crc32.Checksum([]byte(id), castagnoli), castagnoli, data[4:])
 			copy(data, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})

@@ -1,14 +1,13 @@
 // Command once is the operator's command line: it lists the records of a store,
-// shows what is known of one, settles an unknown outcome by evidence, and looks
-// after the table.
+// shows one record, settles an unknown outcome by evidence, and checks the table.
 //
 //	once list --state unknown --table once-records
 //	once show charge --scope acme --key order-17
 //	once resolve charge --scope acme --key order-17 --not-executed --reason '…'
 //
-// It works on a DynamoDB table (AWS, LocalStack, DynamoDB Local) and on a file
-// of package boltstore. docs/operate.md has all commands with examples; once
-// --help has the exit codes.
+// It works on a DynamoDB table (AWS, LocalStack, DynamoDB Local) and on a file of
+// package boltstore. docs/operate.md shows all commands with examples; once --help
+// lists the exit codes.
 package main
 
 import (

@@ -21,13 +21,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
-// night is when somebody is on call.
+// night is the current time of the tests.
 var night = time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
 
-// before returns the time so long before the night, in the form of records.
+// before returns the time that long before the night, as records store it.
 func before(d time.Duration) time.Time { return night.Add(-d) }
 
-// desk is where an operator works: a store file and a command line over it.
+// desk is an operator's environment: a store file and a command line for it.
 type desk struct {
 	t     *testing.T
 	file  string
@@ -35,7 +35,7 @@ type desk struct {
 	extra []string // further arguments
 }
 
-// newDesk returns a desk over a file with the records.
+// newDesk returns a desk with the records in its file.
 func newDesk(t *testing.T, list ...driver.Record) *desk {
 	t.Helper()
 	d := &desk{t: t, file: filepath.Join(t.TempDir(), "once.db")}
@@ -55,7 +55,7 @@ func newDesk(t *testing.T, list ...driver.Record) *desk {
 	return d
 }
 
-// store opens the file for f: between two command lines, never during one.
+// store opens the file for f. Use it only between two commands.
 func (d *desk) store(f func(*boltstore.Store)) {
 	d.t.Helper()
 	s, err := boltstore.Open(d.file, func(o *boltstore.Options) { o.KeepExpired = true })
@@ -77,14 +77,15 @@ func (d *desk) get(id idempotent.RecordID) (r *driver.Record) {
 	return r
 }
 
-// said is what a command line printed.
+// said is the output of a command.
 type said struct {
 	t        *testing.T
 	code     int
 	out, err string
 }
 
-// sharedBuffer is what several programs may write to at once, as a file is.
+// sharedBuffer is a buffer that several programs can write to at once, like a
+// file.
 type sharedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -115,7 +116,7 @@ func (d *desk) once(args ...string) said {
 	return said{d.t, code, strings.ReplaceAll(stdout.String(), d.file, "once.db"), strings.ReplaceAll(stderr.String(), d.file, "once.db")}
 }
 
-// ok wants the command to have succeeded.
+// ok fails the test unless the command succeeded.
 func (s said) ok() said {
 	s.t.Helper()
 	return s.exits(exitOK)
@@ -139,7 +140,7 @@ func (s said) says(words ...string) said {
 	return s
 }
 
-// narrow wants every line to fit.
+// narrow fails the test unless every line fits.
 func (s said) narrow(columns int) said {
 	s.t.Helper()
 	for line := range strings.Lines(s.out) {
@@ -160,8 +161,8 @@ func (s said) saysNot(words ...string) said {
 	return s
 }
 
-// golden wants the output to be what the file says, in lines that a terminal of
-// 80 columns shows whole.
+// golden fails the test unless the output equals the file, in lines of at most 80
+// columns.
 func (s said) golden(name string) said {
 	s.t.Helper()
 	got := s.out + s.err
@@ -205,7 +206,7 @@ var (
 	strandedKey = key("mail", "acme", "m-3")
 )
 
-// record returns a record of k that was claimed so long before the night.
+// record returns a record of k that was claimed that long before the night.
 func record(k idempotent.Key, age time.Duration, change func(*driver.Record)) driver.Record {
 	r := driver.Record{
 		ID: k.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1,
@@ -221,7 +222,7 @@ func record(k idempotent.Key, age time.Duration, change func(*driver.Record)) dr
 	return r
 }
 
-// settled puts r into a state, so long before the night.
+// settled puts r into a state, that long before the night.
 func settled(r *driver.Record, s driver.State, why driver.Reason, age time.Duration) {
 	r.State, r.Reason, r.Settled = s, why, before(age)
 	if s != driver.StateUnknown {
@@ -287,7 +288,7 @@ func aNight(t testing.TB) []driver.Record {
 	}
 }
 
-// stored returns a response as a handler's record has it.
+// stored returns a response as a handler's record stores it.
 func stored(t testing.TB, response lambdahttp.Response) (data []byte) {
 	t.Helper()
 	s, err := boltstore.Open(filepath.Join(t.TempDir(), "stored.db"))

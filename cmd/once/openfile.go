@@ -14,11 +14,11 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// openFile opens a store file. A name that was mistyped does not become a new
-// and empty store, unless that is what was asked for.
+// openFile opens a store file. It creates a missing file only if p is mayCreate,
+// so that a mistyped name does not become an empty store.
 func openFile(path string, p presence) (*opened, error) {
 	if _, err := os.Stat(path); p == mustExist && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s; correct the name, or make it with once table create --file %s", path, path)
+		return nil, fmt.Errorf("there is no file %s; correct the name, or create it with once table create --file %s", path, path)
 	}
 	s, err := boltstore.Open(path, func(o *boltstore.Options) { o.KeepExpired = true })
 	if err != nil {
@@ -32,9 +32,9 @@ func openFile(path string, p presence) (*opened, error) {
 		},
 		items: func(context.Context) int { return 0 },
 		who:   func(context.Context) string { return "" },
-		check: func(context.Context) error { return nil }, // opening it has read and compared everything
+		check: func(context.Context) error { return nil }, // opening it has checked everything
 		close: s.Close,
-		// Every result in a file is in its record.
+		// In a file every result is in its record, so there are no chunks.
 		purgeChunks: func(context.Context, time.Time, []string, bool) (int, error) { return 0, nil },
 	}, nil
 }

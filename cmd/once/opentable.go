@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// callTimeout bounds one request to AWS, so that a call that hangs does not
-	// hang the operator.
+	// callTimeout limits one request to AWS, so that the operator does not wait
+	// for ever.
 	callTimeout = 30 * time.Second
-	// askTimeout bounds what is only nice to know.
+	// askTimeout limits requests for optional information.
 	askTimeout = 3 * time.Second
 )
 
-// openTable returns the store on a table. It makes sure of region and
-// credentials, and does not look at the table.
+// openTable returns the store in a table. It checks region and credentials, but
+// not the table.
 func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	cfg, err := e.awsConfig(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	return o, nil
 }
 
-// awsConfig reads the AWS configuration as the AWS command line would, and says
-// what is missing in it.
+// awsConfig reads the AWS configuration like the AWS command line, and reports
+// what is missing.
 func (e *env) awsConfig(ctx context.Context) (aws.Config, error) {
 	f := e.store
 	cfg, err := config.LoadDefaultConfig(ctx,
@@ -72,12 +72,12 @@ func (e *env) awsConfig(ctx context.Context) (aws.Config, error) {
 		return cfg, fmt.Errorf("cannot read the AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, errors.New("no AWS region is known; say --region, for example --region eu-central-1, or set AWS_REGION")
+		return cfg, errors.New("missing AWS region: use --region, for example --region eu-central-1, or set AWS_REGION")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		advice := "log in, say --profile, or set AWS_PROFILE"
+		advice := "log in, use --profile, or set AWS_PROFILE"
 		if isLocal(aws.ToString(cfg.BaseEndpoint)) {
-			advice = "an engine on this machine takes any: set AWS_ACCESS_KEY_ID=test and AWS_SECRET_ACCESS_KEY=test"
+			advice = "LocalStack and DynamoDB Local accept any: set AWS_ACCESS_KEY_ID=test and AWS_SECRET_ACCESS_KEY=test"
 		}
 		return cfg, fmt.Errorf("no AWS credentials were found; %s: %w", advice, err)
 	}
@@ -94,8 +94,8 @@ func isLocal(endpoint string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// itemCount returns about how many items the table has: DynamoDB counts every
-// six hours. It returns 0 where it may not be asked.
+// itemCount returns the approximate number of items of the table, which DynamoDB
+// updates every six hours. It returns 0 without permission.
 func itemCount(ctx context.Context, client *dynamodb.Client, table string) int {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -106,7 +106,7 @@ func itemCount(ctx context.Context, client *dynamodb.Client, table string) int {
 	return int(aws.ToInt64(out.Table.ItemCount))
 }
 
-// callerOf returns as whom AWS knows us, or "" where that is not to be learned.
+// callerOf returns the ARN of the AWS caller, or "" if it is not available.
 func callerOf(ctx context.Context, cfg aws.Config) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// outcome is what a completed record keeps, decoded as far as this program
+// outcome is the stored outcome of a completed record, decoded if this program
 // knows its encoding: one of the members is set.
 type outcome struct {
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -31,7 +31,7 @@ type final struct {
 	Message string `json:"message"`
 }
 
-// response is an HTTP response. Of the two bodies one is set.
+// response is an HTTP response. At most one of the two bodies is set.
 type response struct {
 	Status     int         `json:"status"`
 	Header     http.Header `json:"header,omitempty"`
@@ -39,7 +39,7 @@ type response struct {
 	BodyBase64 []byte      `json:"body_base64,omitempty"`
 }
 
-// outcomeOf fetches and decodes what r keeps.
+// outcomeOf reads and decodes the stored outcome of r.
 func outcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*outcome, error) {
 	encoding, data, err := g.StoredOutcome(ctx, *r)
 	if err != nil {
@@ -76,7 +76,7 @@ func responseOf(r lambdahttp.Response) *response {
 	return out
 }
 
-// text returns the outcome for people: a response as it looks on the wire.
+// text returns the outcome as text: a response looks as in HTTP/1.1.
 func (o *outcome) text() string {
 	switch {
 	case o.Final != nil:
@@ -107,10 +107,10 @@ func binary(data []byte) string {
 	if data == nil {
 		return ""
 	}
-	return fmt.Sprintf("(%s that are no text; --json has them in base64)", size(len(data)))
+	return fmt.Sprintf("(%s of binary data; use --json for base64)", size(len(data)))
 }
 
-// ended ends a text that has something in it with a line end.
+// ended adds a newline to a text that is not empty and has none at its end.
 func ended(s string) string {
 	if s == "" || strings.HasSuffix(s, "\n") {
 		return s

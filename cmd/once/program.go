@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// program finds out what became of records by asking another program.
+// program asks another program for the outcomes of records.
 type program struct {
 	command string
 	env     *env
@@ -22,10 +22,10 @@ type program struct {
 }
 
 const (
-	// maxAnswer bounds what a program may say, in bytes: Lambda's largest result,
-	// in JSON of base64.
+	// maxAnswer limits a program's answer, in bytes: Lambda's largest result as
+	// base64 in JSON.
 	maxAnswer = 16 << 20
-	// killDelay is how long a program that was stopped may keep its output open.
+	// killDelay is how long a stopped program may hold its output open.
 	killDelay = time.Second
 )
 
@@ -40,13 +40,14 @@ func (p *program) resolve(ctx context.Context, r idempotent.PendingRecord) (idem
 		stored := r.Stored()
 		p.journal.answered(&stored, ev)
 		return ev.resolution, nil
-	case p.journal.dry: // the core observes nothing then
+	case p.journal.dry: // without writes there are no events
 		p.journal.note(short(r.ID), "no answer", err)
 	}
 	return idempotent.Resolution{}, err
 }
 
-// evidence asks the program about r. Without evidence it says when to ask again.
+// evidence asks the program about r. Without evidence it returns when to ask
+// again.
 func (p *program) evidence(ctx context.Context, r idempotent.PendingRecord) (ev *evidence, later time.Duration, err error) {
 	said, err := p.ask(ctx, r)
 	if err != nil {
@@ -56,13 +57,13 @@ func (p *program) evidence(ctx context.Context, r idempotent.PendingRecord) (ev 
 		return nil, later, err
 	}
 	if ev.kind == kindNotExecuted && ev.token != r.Token {
-		return nil, 0, errors.New(`the program's answer "not_executed" has not the token of the record that it was asked about`)
+		return nil, 0, errors.New(`the program's answer "not_executed" has another token than the record`)
 	}
 	stored := r.Stored()
 	return ev, 0, ev.fit(&stored)
 }
 
-// ask runs the program for one record and returns what it says.
+// ask runs the program for one record and returns its output.
 func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, error) {
 	stored := r.Stored()
 	v := viewOf(&stored)
@@ -83,14 +84,14 @@ func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, 
 	case ctx.Err() != nil:
 		return nil, errors.New("the program took too long and was stopped")
 	case said.left < 0:
-		return nil, fmt.Errorf("the program says more than %s", size(maxAnswer))
+		return nil, fmt.Errorf("the program wrote more than %s", size(maxAnswer))
 	case err != nil:
 		return nil, fmt.Errorf("the program failed: %w", err)
 	}
 	return said.buf.Bytes(), nil
 }
 
-// answer is what a program says: one of the members.
+// answer is a program's answer: one of the members is set.
 type answer struct {
 	Completed       json.RawMessage `json:"completed"`
 	CompletedBase64 []byte          `json:"completed_base64"`
@@ -103,23 +104,23 @@ type answer struct {
 	Later           string          `json:"later"`
 }
 
-// stepAnswer is what a program says of one step.
+// stepAnswer is a program's answer about one step.
 type stepAnswer struct {
 	Name   string          `json:"name"`
 	Result json.RawMessage `json:"result"`
 }
 
-// parseAnswer reads what a program says. Without evidence it is asked again
-// later, after a pause that zero leaves to the backoff.
+// parseAnswer parses a program's answer. Without evidence it returns the pause
+// before the next attempt; zero means the backoff's pause.
 func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 	var a answer
 	d := json.NewDecoder(bytes.NewReader(said))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {
-		return nil, 0, fmt.Errorf("the program's answer is not as it has to be: %v", err)
+		return nil, 0, fmt.Errorf("invalid answer of the program: %v", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, 0, errors.New("the program says more than one answer")
+		return nil, 0, errors.New("the program wrote more than one answer")
 	}
 	given := 0
 	for _, is := range []bool{
@@ -131,7 +132,7 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 		}
 	}
 	if given != 1 {
-		return nil, 0, errors.New(`the program's answer has to have one of "completed", "completed_base64", "without_result", "response", "final", "step", "corrected_step", "not_executed" and "later"`)
+		return nil, 0, errors.New(`the program's answer needs exactly one of "completed", "completed_base64", "without_result", "response", "final", "step", "corrected_step", "not_executed" and "later"`)
 	}
 	switch {
 	case a.Completed != nil:
@@ -152,7 +153,7 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 		ev = &evidence{kind: kindNotExecuted, token: a.NotExecuted}
 	default:
 		if later, err = time.ParseDuration(a.Later); err == nil && later <= 0 {
-			err = fmt.Errorf("later is %s; it has to be positive", a.Later)
+			err = fmt.Errorf("invalid later %s: must be positive", a.Later)
 		}
 	}
 	return ev, later, err
@@ -171,18 +172,19 @@ func (r *response) evidence() (*evidence, error) {
 
 func (s *stepAnswer) evidence(kind string) (*evidence, error) {
 	if s.Name == "" || s.Result == nil {
-		return nil, errors.New(`the program's answer about a step has to have its "name" and its "result"`)
+		return nil, errors.New(`the program's answer about a step needs its "name" and its "result"`)
 	}
 	return stepDone(kind, s.Name, s.Result)
 }
 
-// limited keeps so many bytes and refuses more.
+// limited is a buffer with a maximum size.
 type limited struct {
 	buf  bytes.Buffer
 	left int
 }
 
-// Write keeps data, or fails, which ends what the program can say.
+// Write stores data, or fails if the buffer would become too large, which ends the
+// program's output.
 func (l *limited) Write(data []byte) (int, error) {
 	if l.left -= len(data); l.left < 0 {
 		return 0, io.ErrShortWrite

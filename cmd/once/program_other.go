@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// stopWithChildren leaves it to the system to end what the shell started.
+// stopWithChildren does nothing: the system decides when the shell's children end.
 func stopWithChildren(*exec.Cmd) {}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// stopWithChildren makes the end of the command's context end what the shell
-// started, too.
+// stopWithChildren makes the end of the command's context also end the shell's
+// children.
 func stopWithChildren(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -9,20 +9,20 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// meter tells on standard error how far a long read has come: on a terminal in
-// one line that changes, elsewhere in a line now and then.
+// meter prints the progress of a long read on standard error: on a terminal in one
+// line that changes, elsewhere as a new line now and then.
 type meter struct {
 	env   *env
 	what  string
-	about int // how many items there may be; 0: unknown
+	about int // approximate number of items; 0: unknown
 
 	mu    sync.Mutex
 	state dynamostore.ScanProgress
-	next  time.Time // when to tell again
-	told  int       // how long the line on the terminal is
+	next  time.Time // when to print again
+	told  int       // length of the line on the terminal
 }
 
-// The pauses between two words about progress.
+// The pauses between two prints of the progress.
 const (
 	tellTerminal = 200 * time.Millisecond
 	tellElse     = 5 * time.Second
@@ -32,7 +32,8 @@ func (e *env) meter(what string, about int) *meter {
 	return &meter{env: e, what: what, about: about, next: e.now().Add(tellTerminal)}
 }
 
-// read notes what was read so far. It is safe for concurrent use.
+// read stores the amount read so far and prints it if it is time. It is safe for
+// concurrent use.
 func (m *meter) read(p dynamostore.ScanProgress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,7 +61,7 @@ func (m *meter) line() string {
 	return fmt.Sprintf("%s: %s%s items, %.1f read units", m.what, grouped(m.state.Items), of, m.state.ReadUnits)
 }
 
-// end says the last word, and returns what was read.
+// end prints the final progress, and returns the amount read.
 func (m *meter) end() dynamostore.ScanProgress {
 	m.mu.Lock()
 	defer m.mu.Unlock()

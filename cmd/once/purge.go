@@ -15,25 +15,25 @@ import (
 
 type purgeCmd struct {
 	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
-	Before    string   `placeholder:"TIME" help:"Only records settled before this time (RFC 3339), or so long ago (720h)."`
-	Yes       bool     `help:"Remove them. Without it they are only counted."`
+	Before    string   `placeholder:"TIME" help:"Only records settled before this time (RFC 3339), or at least this long ago (720h)."`
+	Yes       bool     `help:"Remove the records. Without it they are only counted."`
 	auditFlags
 }
 
-// Help is what once purge --help says besides the flags.
+// Help returns the additional text of once purge --help.
 func (*purgeCmd) Help() string {
-	return `It removes completed and retryable records that expired more than an hour ago, large results with them, and pieces of large results that no record names; a table is read twice for that. Records that are in progress or unknown stay, as does one that somebody claims meanwhile. DynamoDB's time to live does the same within days, for nothing; this is for a table that has none, and for those who cannot wait.`
+	return `It removes completed and retryable records that expired more than an hour ago, with their large results, and chunks of large results that no record refers to; for that it reads a table twice. It never removes records that are in progress or unknown, or that a request claims during the purge. DynamoDB's time to live does the same within days and at no cost. Use purge for a table without time to live, or to remove records earlier.`
 }
 
 const (
 	// purgeGrace is how long an expired record stays, as in the stores: a worker
-	// whose clock is behind still finds it.
+	// whose clock is slow still finds it.
 	purgeGrace = time.Hour
-	// purgeParallel is how many records are removed side by side.
+	// purgeParallel is how many records are removed in parallel.
 	purgeParallel = 8
 )
 
-// Run counts, and removes if it was told to.
+// Run counts the records, and removes them with --yes.
 func (c *purgeCmd) Run(ctx context.Context, e *env) error {
 	before, err := c.before(e.now())
 	if err != nil {
@@ -66,13 +66,13 @@ func (c *purgeCmd) Run(ctx context.Context, e *env) error {
 		}
 		p.chunks, err = o.purgeChunks(ctx, end, c.Operation, !c.Yes)
 	}
-	if c.Yes { // also of what an interrupted run has done
+	if c.Yes { // also after an interruption
 		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
 	}
 	return errors.Join(err, c.print(e, p))
 }
 
-// before reads --before.
+// before parses --before.
 func (c *purgeCmd) before(now time.Time) (time.Time, error) {
 	if c.Before == "" {
 		return time.Time{}, nil
@@ -82,29 +82,29 @@ func (c *purgeCmd) before(now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, c.Before)
 	if err != nil {
-		return t, usage("--before is %q; it wants a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.Before)
+		return t, usage("invalid --before %q: want a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.Before)
 	}
 	return t, nil
 }
 
-// purgeable reports whether nobody can need the record any more.
+// purgeable reports whether the record cannot be needed any more.
 func purgeable(r *driver.Record, now time.Time) bool {
 	settled := r.State == driver.StateCompleted || r.State == driver.StateRetryable
 	return settled && !r.Expires.IsZero() && r.Expires.Add(purgeGrace).Before(now)
 }
 
-// purge is one walk through the records.
+// purge is one pass over the records.
 type purge struct {
 	from *opened // nil: only count
 
 	mu      sync.Mutex
 	removed map[string]*purged // by operation
-	moved   int                // changed meanwhile
-	chunks  int                // pieces of large results that no record names
+	moved   int                // changed during the purge
+	chunks  int                // chunks of large results that no record refers to
 	failed  error
 }
 
-// purged is what went of one operation.
+// purged counts the removed records of one operation.
 type purged struct {
 	Operation string `json:"operation"`
 	Records   int    `json:"records"`
@@ -119,7 +119,7 @@ func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) b
 		switch {
 		case err != nil && r.ID == "":
 			failure = err
-		case err != nil || !match(&r): // what cannot be read stays
+		case err != nil || !match(&r): // an unreadable record stays
 		case p.from == nil:
 			p.count(&r)
 		default:
@@ -194,7 +194,7 @@ func (c *purgeCmd) print(e *env, p *purge) error {
 		text += fmt.Sprintf("; %s of large results without a record too", count(p.chunks, "piece"))
 	}
 	if p.moved > 0 {
-		text += fmt.Sprintf("; %s changed meanwhile and stayed", count(p.moved, "record"))
+		text += fmt.Sprintf("; %s changed during the purge and stayed", count(p.moved, "record"))
 	}
 	_, err := fmt.Fprintln(e.stdout, text)
 	return err

@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// expired returns records past their time, of every state and of two operations,
-// and one that is not past the grace yet.
+// expired returns expired records of every state and of two operations, and one
+// within the grace.
 func expired(t *testing.T) []driver.Record {
 	t.Helper()
 	var list []driver.Record
@@ -36,8 +36,8 @@ func expired(t *testing.T) []driver.Record {
 	return list
 }
 
-// Only what is settled, and past its time and the grace, is removed, and only on
-// demand.
+// Only completed and retryable records past their expiry and the grace are
+// removed, and only with --yes.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, expired(t)...)
@@ -63,7 +63,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// left returns which records the file has.
+// left returns the ids of the records in the file.
 func (d *desk) left() map[idempotent.RecordID]bool {
 	all := map[idempotent.RecordID]bool{}
 	d.store(func(s *boltstore.Store) {
@@ -77,7 +77,8 @@ func (d *desk) left() map[idempotent.RecordID]bool {
 	return all
 }
 
-// racing is a store in which somebody is always quicker, or nothing works.
+// racing is a store in which another writer is always faster, or every delete
+// fails.
 type racing struct {
 	records
 	current *driver.Record
@@ -88,7 +89,8 @@ func (r racing) Delete(context.Context, idempotent.RecordID, driver.Version) (*d
 	return r.current, r.err
 }
 
-// What changed meanwhile stays and is counted; a store that fails is told once.
+// Records that changed during the purge stay and are counted; an error of the
+// store is returned once.
 func TestPurge_Races(t *testing.T) {
 	t.Parallel()
 	list := func(yield func(driver.Record, error) bool) {

@@ -10,25 +10,25 @@ import (
 )
 
 type reconcileCmd struct {
-	DryRun    bool     `help:"Write nothing: tell what would be done. With --exec the program is asked all the same."`
-	Exec      string   `placeholder:"COMMAND" help:"Ask this program about each record, through sh: see above. Without it only ended leases are dealt with, and nobody is asked."`
+	DryRun    bool     `help:"Write nothing: print what would be done. The program of --exec runs anyway."`
+	Exec      string   `placeholder:"COMMAND" help:"Ask this program about each record, through sh: see above. Without it only ended leases are processed."`
 	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
 
-	MaxAttempts int           `default:"10" help:"Give a record up after so many attempts without an answer. Default: ${default}."`
-	Backoff     time.Duration `default:"1m" help:"Pause after the first of them; it doubles up to --max-backoff. Default: ${default}."`
+	MaxAttempts int           `default:"10" help:"Give a record up after this many attempts without an answer. Default: ${default}."`
+	Backoff     time.Duration `default:"1m" help:"Pause after the first such attempt; it doubles up to --max-backoff. Default: ${default}."`
 	MaxBackoff  time.Duration `default:"1h" help:"The longest pause. Default: ${default}."`
-	Timeout     time.Duration `default:"10s" help:"How long the program may take for a record. Default: ${default}."`
-	Concurrency int           `default:"8" help:"How many records are worked on side by side. Default: ${default}."`
+	Timeout     time.Duration `default:"10s" help:"How long the program may run for a record. Default: ${default}."`
+	Concurrency int           `default:"8" help:"How many records are processed in parallel. Default: ${default}."`
 
 	auditFlags
 }
 
-// Help is what once reconcile --help says besides the flags.
+// Help returns the additional text of once reconcile --help.
 func (*reconcileCmd) Help() string {
-	return `A record whose lease ended without an outcome becomes unknown, or retryable where its operation declares so. Then the program, if there is one, finds out what became of each record that is due. It reads the record as JSON from standard input, as once show --json --result prints it, and writes one of these to standard output:
+	return `A record whose lease ended without an outcome becomes unknown, or retryable if its operation declares so. Then --exec asks its program about each record that is due. The program reads the record as JSON from standard input, in the form of once show --json --result, and writes one of these answers to standard output:
 
     {"completed": RESULT}
-    {"completed_base64": "…"}        for a codec of the operation's own
+    {"completed_base64": "…"}        for an operation's own codec
     {"response": {"status": 201, "header": {…}, "body": "…"}}
     {"without_result": true}         done, and the result is not known
     {"final": {"code": "…", "message": "…"}}
@@ -37,10 +37,10 @@ func (*reconcileCmd) Help() string {
     {"not_executed": "TOKEN"}        the record's "token": this attempt
     {"later": "5m"}
 
-A result is stored in the form and for the time that the record declares; another form is refused. A program that fails, or says something else, counts as {"later": …}: the record is asked about again. What it writes to standard error is passed on.`
+A result is stored in the form and for the time that the record declares; another form is refused. If the program fails or writes another answer, that counts as {"later": …}, and the program is asked again later. Its standard error is passed on.`
 }
 
-// Run reconciles what is due.
+// Run reconciles the records that are due.
 func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
 	if c.MaxAttempts < 1 || c.Concurrency < 1 || c.Timeout < time.Millisecond || c.Backoff < time.Millisecond || c.MaxBackoff < c.Backoff {
 		return usage("--max-attempts and --concurrency must be at least 1, --timeout and --backoff at least 1ms, and --max-backoff not below --backoff")
@@ -78,18 +78,18 @@ func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
 	return errors.Join(c.print(e, j, report), j.failure(), failures(report))
 }
 
-// failures is the error of a run that did not succeed with every record.
+// failures returns an error if a run did not succeed for every record.
 func failures(r idempotent.Report) error {
 	switch {
 	case r.Failed > 0:
-		return fmt.Errorf("%s of %s failed; those are asked about again", count(r.Failed, "record"), grouped(r.Due))
+		return fmt.Errorf("%s of %s failed and will be retried", count(r.Failed, "record"), grouped(r.Due))
 	case r.Incomplete:
 		return errors.New("interrupted before the end of the list")
 	}
 	return nil
 }
 
-// reportView is the report as --json prints it.
+// reportView is the report in the form of --json.
 type reportView struct {
 	DryRun        bool    `json:"dry_run"`
 	Due           int     `json:"due"`
@@ -102,7 +102,7 @@ type reportView struct {
 	Exhausted     int     `json:"exhausted"`
 	Stale         int     `json:"stale"`
 	Failed        int     `json:"failed"`
-	Oldest        stamp   `json:"oldest,omitzero"` // of those whose outcome is still unknown
+	Oldest        stamp   `json:"oldest,omitzero"` // the oldest record with an unknown outcome
 	OldestRelease stamp   `json:"oldest_released,omitzero"`
 	Incomplete    bool    `json:"incomplete"`
 	Records       []entry `json:"records"`

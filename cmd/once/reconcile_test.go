@@ -15,8 +15,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Without a program a run does what follows from ended leases, counts no
-// attempt, and a dry run not even that.
+// Without a program, a run applies ended leases and counts no attempt. A dry run
+// writes nothing.
 func TestReconcile_Sweep(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -37,7 +37,7 @@ func TestReconcile_Sweep(t *testing.T) {
 	d.once("reconcile", "--operation", "refund").ok().says("0 due")
 }
 
-// exec returns a program that writes what it is asked into a file and answers.
+// exec returns a program that writes its input into a file and answers.
 func (d *desk) exec(answer string) (args []string, asked func() []map[string]any) {
 	d.t.Helper()
 	dir := d.t.TempDir()
@@ -64,11 +64,11 @@ func (d *desk) exec(answer string) (args []string, asked func() []map[string]any
 	}
 }
 
-// A program's answer is what the same words on a command line would be.
+// A program's answer has the same effect as the same words on a command line.
 func TestReconcile_Answers(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]struct {
-		codec    string // that the record declares
+		codec    string // of the record
 		report   string
 		encoding string
 		data     string
@@ -90,7 +90,7 @@ func TestReconcile_Answers(t *testing.T) {
 		args, _ := d.exec(answer)
 		dry := d.once(append(args, "--dry-run")...).ok().says("1 due, "+want.report, "nothing was written")
 		if dry.err != "" {
-			t.Errorf("a dry run audits: %s", dry.err)
+			t.Errorf("a dry run wrote to the audit: %s", dry.err)
 		}
 		if r := d.get(chargeKey.RecordID()); r.Version != unknownCharge().Version {
 			t.Fatalf("%s: a dry run wrote", answer)
@@ -98,7 +98,7 @@ func TestReconcile_Answers(t *testing.T) {
 		got := d.once(append(args, "--audit", audit)...).ok().says("1 due, " + want.report)
 		encoding, data, r := d.kept(chargeKey.RecordID())
 		if encoding != want.encoding || data != want.data {
-			t.Errorf("%s: kept %q as %q\n%s", answer, data, encoding, got.out)
+			t.Errorf("%s: stored %q as %q\n%s", answer, data, encoding, got.out)
 		}
 		lines, err := os.ReadFile(audit)
 		if err != nil {
@@ -117,7 +117,8 @@ func TestReconcile_Answers(t *testing.T) {
 	}
 }
 
-// The program gets what a resolver in Go would: the keys, and what steps left.
+// The program gets what a resolver in Go would get: the keys, and the recorded
+// steps.
 func TestReconcile_Asks(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -134,7 +135,7 @@ func TestReconcile_Asks(t *testing.T) {
 	if q["record"] != string(id) || q["downstream_key"] != id.DownstreamKey() || q["ref"] != "transfers/17" || len(steps) != 3 {
 		t.Fatalf("asked %v", q)
 	}
-	// Of a step that left no mark the declaration gives the key.
+	// For a step that is not recorded, the declaration gives the key.
 	if notify := steps[2].(map[string]any); notify["state"] != "not_recorded" || notify["downstream_key"] != id.StepKey("notify") {
 		t.Errorf("asked about the step %v", notify)
 	}
@@ -147,28 +148,28 @@ func TestReconcile_Asks(t *testing.T) {
 	}
 }
 
-// A program that fails, says nonsense or hangs leaves the record unresolved, is
-// told, and ends with all that it started.
+// If a program fails, writes an invalid answer or hangs, the record stays
+// unresolved and an error is printed. All processes that the program started end.
 func TestReconcile_ProgramFails(t *testing.T) {
 	t.Parallel()
 	for command, says := range map[string]string{
 		"echo broken >&2; exit 3": "the program failed: exit status 3",
-		"true":                    "not as it has to be",
-		"echo ok":                 "not as it has to be",
+		"true":                    "invalid answer",
+		"echo ok":                 "invalid answer",
 		`echo '{"done": true}'`:   `unknown field "done"`,
-		`echo '{}'`:               "has to have one of",
-		`echo '{"not_executed": "aa", "later": "1m"}'`:                             "has to have one of",
+		`echo '{}'`:               "needs exactly one of",
+		`echo '{"not_executed": "aa", "later": "1m"}'`:                             "needs exactly one of",
 		`echo '{"without_result": true}{"without_result": true}'`:                  "more than one answer",
-		`echo '{"not_executed": true}'`:                                            "not as it has to be",
-		`echo '{"not_executed": "aa"}'`:                                            "has not the token of the record",
+		`echo '{"not_executed": true}'`:                                            "invalid answer",
+		`echo '{"not_executed": "aa"}'`:                                            "has another token than the record",
 		`echo '{"completed": {}}'`:                                                 `stores results with the codec "http1"`,
 		`echo '{"step": {"name": "pay"}}'`:                                         `its "name" and its "result"`,
 		`echo '{"later": "soon"}'`:                                                 "invalid duration",
-		`echo '{"later": "-1m"}'`:                                                  "has to be positive",
+		`echo '{"later": "-1m"}'`:                                                  "must be positive",
 		`echo '{"response": {"status": 99}}'`:                                      "200 to 599",
 		`echo '{"response": {"status": 200, "body": "a", "body_base64": "YQ=="}}'`: "both",
 		`echo '{"final": {"message": "no code"}}'`:                                 "needs a code",
-		`head -c 20000000 /dev/zero`:                                               "says more than 16.8 MB",
+		`head -c 20000000 /dev/zero`:                                               "wrote more than 16.8 MB",
 		"sleep 600 & sleep 600":                                                    "took too long",
 	} {
 		t.Run(command, func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestReconcile_ProgramFails(t *testing.T) {
 	}
 }
 
-// What a program started ends with it.
+// A program's children end with it.
 func TestReconcile_StopsChildren(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -198,14 +199,14 @@ func TestReconcile_StopsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Killed, it is gone, or waits for its parent to take note: state Z.
+	// After the kill, the process is gone or waits for its parent: state Z.
 	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(data)) + "/stat")
 	if fields := strings.Fields(string(stat)); err == nil && fields[2] != "Z" {
-		t.Errorf("the program's child is still there: %s", stat)
+		t.Errorf("the program's child is still running: %s", stat)
 	}
 }
 
-// A result that the operation of the record could replay is kept as long as that
+// A result that the record's operation could replay is stored for as long as that
 // operation declared.
 func TestReconcile_KeepsWhatTheRecordDeclares(t *testing.T) {
 	t.Parallel()
@@ -219,7 +220,7 @@ func TestReconcile_KeepsWhatTheRecordDeclares(t *testing.T) {
 	}
 }
 
-// A record that nobody can tell about is given up, and says so.
+// A record without an answer is given up, and the output says so.
 func TestReconcile_GivesUp(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -236,8 +237,8 @@ func TestReconcile_JSON(t *testing.T) {
 	}
 }
 
-// A webhook was quicker than the program: its word stands, and nothing is
-// audited that was not written.
+// If a webhook settles the record before the program, its evidence stays, and only
+// writes are audited.
 func TestReconcile_Stale(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())

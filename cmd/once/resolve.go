@@ -19,30 +19,30 @@ import (
 
 type resolveCmd struct {
 	target
-	Completed     *string   `xor:"evidence" placeholder:"RESULT" help:"It was done, and this is what retries get: as it stands here, or @FILE, or @- for standard input."`
+	Completed     *string   `xor:"evidence" placeholder:"RESULT" help:"It was done, and retries get this result: a literal, or @FILE, or @- for standard input."`
 	WithoutResult bool      `xor:"evidence" help:"It was done, and its result is not known. Retries learn that it was done; nothing runs."`
-	Final         finalFlag `xor:"evidence" placeholder:"CODE MESSAGE" help:"It ended in this business outcome, as idempotent.Final has it."`
-	Step          string    `xor:"evidence" placeholder:"NAME=JSON" help:"This one step was done, with this result (or NAME=@FILE, NAME=@-). The next run does not repeat it."`
-	CorrectStep   string    `xor:"evidence" placeholder:"NAME=JSON" help:"As --step, in place of a result that is recorded and wrong."`
-	NotExecuted   bool      `xor:"evidence" help:"Proven: the attempt did nothing and can do nothing any more. The next request runs."`
-	Token         string    `placeholder:"TOKEN" help:"With --not-executed: the attempt that it is about, as once show had it before you asked the provider. Needed with --yes."`
+	Final         finalFlag `xor:"evidence" placeholder:"CODE MESSAGE" help:"It ended in this business outcome, as with idempotent.Final."`
+	Step          string    `xor:"evidence" placeholder:"NAME=JSON" help:"This step was done, with this result (or NAME=@FILE, NAME=@-). The next attempt does not repeat it."`
+	CorrectStep   string    `xor:"evidence" placeholder:"NAME=JSON" help:"Like --step, but replaces a stored result that is wrong."`
+	NotExecuted   bool      `xor:"evidence" help:"Proven: the attempt did nothing and can no longer do anything. The next request runs."`
+	Token         string    `placeholder:"TOKEN" help:"With --not-executed: the token of the attempt, as once show printed it before you asked the provider. Required with --yes."`
 
 	Status        int      `help:"With --completed, for a handler behind lambdahttp: the status of its response. RESULT is the body."`
 	Header        []string `sep:"none" placeholder:"NAME: VALUE" help:"With --status: a header of the response. Repeatable. Default: a JSON body gets its Content-Type."`
-	ResultVersion string   `help:"With --completed: the Options.ResultVersion of the code that answers retries now, if it was raised since the record's run. Default: the record's."`
+	ResultVersion string   `help:"With --completed: the current Options.ResultVersion of the handler, if it was raised since the record's attempt. Default: the record's."`
 
-	Reason string `required:"" placeholder:"TEXT" help:"Why you know. It goes into the audit."`
+	Reason string `required:"" placeholder:"TEXT" help:"How you know. It is written to the audit."`
 	Yes    bool   `help:"Write without asking."`
 	auditFlags
 }
 
-// finalFlag takes two words: --final CODE MESSAGE.
+// finalFlag has two arguments: --final CODE MESSAGE.
 type finalFlag struct {
 	set bool
 	final
 }
 
-// Decode reads the two words.
+// Decode reads the two arguments.
 func (f *finalFlag) Decode(ctx *kong.DecodeContext) error {
 	f.set = true
 	if err := ctx.Scan.PopValueInto("CODE", &f.Code); err != nil {
@@ -51,15 +51,15 @@ func (f *finalFlag) Decode(ctx *kong.DecodeContext) error {
 	return ctx.Scan.PopValueInto("MESSAGE", &f.Message)
 }
 
-// Help is what once resolve --help says besides the flags.
+// Help returns the additional text of once resolve --help.
 func (*resolveCmd) Help() string {
-	return `Look first: once show has the keys to ask the provider by, and the token of the attempt. The first evidence stands; only a step's result can be corrected.
+	return `First run once show: it prints the keys for the provider and the token of the attempt. Evidence cannot be changed later; only a step's result can be corrected.
 
-The record says in which form its operation stores results, and how long: another form is refused. While the lease is live a request may be at work, and only --step is taken: the others are refused, so repeat them later.
+The record defines in which form its operation stores results, and for how long; another form is refused. While the lease is live, a request may be executing: only --step is accepted, so repeat the others later.
 
-Say --not-executed only of an attempt that is dead, not merely late. If the effect did happen after all, it happens twice. The token is compared in the write: if another attempt began meanwhile, nothing is written.
+Use --not-executed only for an attempt that is dead, not merely late. If its effect did happen, it will happen twice. The write compares the token: if another attempt has begun, nothing is written.
 
-What is written, and what the record refuses, leaves a line in the audit.`
+Every write, and every refusal by the record, adds a line to the audit.`
 }
 
 // Run settles one record.
@@ -69,10 +69,10 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	if strings.TrimSpace(c.Reason) == "" {
-		return usage("--reason is empty; say how you know")
+		return usage("--reason is empty; write how you know")
 	}
 	if !c.Yes && !e.stdinTTY {
-		return usage("it asks before it writes, and standard input is no terminal; say --yes")
+		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
 	}
 	o, err := e.open(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *resolveCmd) Run(ctx context.Context, e *env) error {
 	return c.settle(ctx, e, o, r, ev, a)
 }
 
-// evidence reads what the command line says happened.
+// evidence returns the evidence of the command line.
 func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
 	switch {
 	case c.Completed == nil && (c.Status != 0 || len(c.Header) > 0 || c.ResultVersion != ""):
@@ -117,11 +117,11 @@ func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
 	case c.CorrectStep != "":
 		ev, err = c.stepDone(e, kindCorrectedStep, c.CorrectStep)
 	case c.NotExecuted && c.Yes && c.Token == "":
-		return nil, usage("--not-executed with --yes needs --token: the token that once show had before you asked the provider")
+		return nil, usage("--not-executed with --yes needs --token: the token that once show printed before you asked the provider")
 	case c.NotExecuted:
 		ev = &evidence{kind: kindNotExecuted, token: c.Token}
 	default:
-		return nil, usage("say what is known: --completed, --without-result, --final, --step, --correct-step or --not-executed")
+		return nil, usage("missing evidence: use --completed, --without-result, --final, --step, --correct-step or --not-executed")
 	}
 	if err != nil {
 		return nil, usage("%v", err)
@@ -149,7 +149,7 @@ func (c *resolveCmd) completed(e *env) (*evidence, error) {
 func (c *resolveCmd) stepDone(e *env, kind, text string) (*evidence, error) {
 	name, result, found := strings.Cut(text, "=")
 	if !found || name == "" {
-		return nil, fmt.Errorf("the step %q is not NAME=JSON", text)
+		return nil, fmt.Errorf("invalid step %q: want NAME=JSON", text)
 	}
 	data, _, err := c.value(e, result)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *resolveCmd) value(e *env, text string) (data []byte, file bool, err err
 	case name != "-":
 		data, err = os.ReadFile(name)
 	case !c.Yes:
-		err = errors.New("@- takes standard input, where the answer to the question would come from; say --yes")
+		err = errors.New("@- reads standard input, which the confirmation needs; use --yes to write without asking")
 	default:
 		data, err = io.ReadAll(e.stdin)
 	}
@@ -179,15 +179,15 @@ func parseHeader(lines []string) (http.Header, error) {
 	for _, line := range lines {
 		name, value, found := strings.Cut(line, ":")
 		if name = textproto.TrimString(name); !found || name == "" {
-			return nil, fmt.Errorf("the header %q is not NAME: VALUE", line)
+			return nil, fmt.Errorf("invalid header %q: want NAME: VALUE", line)
 		}
 		h.Add(name, textproto.TrimString(value))
 	}
 	return h, nil
 }
 
-// ask shows what is going to be written and lets the operator confirm it: by a
-// word, and where an effect may happen again by the name of the record.
+// ask prints what will be written and asks the operator to confirm it: with a
+// word, or with the record's hash if an effect may happen again.
 func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Record, ev *evidence) error {
 	facts := [][2]string{
 		{"record", short(r.ID)},
@@ -202,10 +202,10 @@ func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Recor
 	if err := writeFacts(e.stderr, append(facts, [2]string{"becomes", ev.text})); err != nil {
 		return err
 	}
-	word, warning := "yes", "Every retry gets this. It cannot be taken back."
+	word, warning := "yes", "Every retry gets this. It cannot be undone."
 	switch {
 	case ev.aboutStep():
-		warning = "The next run gets this result and does not repeat the step."
+		warning = "The next attempt gets this result and does not repeat the step."
 	case ev.kind == kindNotExecuted:
 		word = r.ID.KeyHash()
 		warning = "The next request with this key runs. If the effect did happen, it happens twice."
@@ -214,7 +214,7 @@ func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Recor
 	return e.confirm(ctx, word)
 }
 
-// settle writes the evidence, if the record is still what was shown.
+// settle writes the evidence if the record has not changed since it was shown.
 func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
 	line := ev.auditLine("resolve", shown)
 	line.Reason, line.Outcome = c.Reason, "unchanged"
@@ -236,8 +236,8 @@ func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *drive
 	return e.printResolved(line)
 }
 
-// stateAfter returns the state of a record that evidence was written into: as it
-// was if the store cannot be read.
+// stateAfter returns the state of a record after evidence was written. If the
+// store cannot be read, it returns the state that the evidence implies.
 func (o *opened) stateAfter(ctx context.Context, before *driver.Record, ev *evidence) driver.State {
 	if ev.aboutStep() {
 		if r, err := o.Get(ctx, before.ID); err == nil {
@@ -247,8 +247,8 @@ func (o *opened) stateAfter(ctx context.Context, before *driver.Record, ev *evid
 	return ev.state(before)
 }
 
-// write lets the guard judge and write the evidence. It reports whether that
-// changed the record: it may hold the same outcome already.
+// write lets the guard check and write the evidence. It reports whether the record
+// changed: it may already hold the same outcome.
 func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
 	g, err := e.guard(o, func(opts *idempotent.Options) {
 		opts.ResultVersion = c.ResultVersion
@@ -264,16 +264,16 @@ func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver
 		return false, err
 	}
 	if current.Version != shown.Version {
-		return false, refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; look again", short(shown.ID), current.State, oneLine(string(current.Reason)), current.Attempt)
+		return false, refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(shown.ID), current.State, oneLine(string(current.Reason)), current.Attempt)
 	}
 	err = g.Resolve(ctx, shown.ID, ev.resolution)
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		err = refuse("%s: the token is not that of its current attempt (attempt %d); look again with once show, then ask the provider again", short(shown.ID), stale.Attempt)
+		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again, then ask the provider again", short(shown.ID), stale.Attempt)
 	}
 	return written, err
 }
 
-// printResolved says what came of it.
+// printResolved prints the outcome of the command.
 func (e *env) printResolved(line auditLine) error {
 	if e.json {
 		doc := map[string]any{"record": line.Record, "from": line.From, "to": line.To, "outcome": line.Outcome}
@@ -287,7 +287,7 @@ func (e *env) printResolved(line auditLine) error {
 		text = fmt.Sprintf("has a result for %s; it %s", oneLine(line.Step), text)
 	}
 	if line.Outcome == "unchanged" {
-		text = "holds this outcome already; nothing was written"
+		text = "already holds this outcome; nothing was written"
 	}
 	_, err := fmt.Fprintf(e.stdout, "%s %s\n", short(line.Record), text)
 	return err

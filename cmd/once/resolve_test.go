@@ -19,12 +19,12 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// typing puts the desk at a terminal where somebody types.
+// typing connects the desk to a terminal with that input.
 func (d *desk) typing(text string) {
 	d.world.stdin, d.world.stdinTTY = strings.NewReader(text), true
 }
 
-// kept returns what a record's clients get.
+// kept returns the stored response of a record.
 func (d *desk) kept(id idempotent.RecordID) (encoding, data string, r *driver.Record) {
 	d.t.Helper()
 	d.store(func(s *boltstore.Store) {
@@ -59,13 +59,14 @@ func unknownWith(codec string) driver.Record {
 	return r
 }
 
-// tokenOf names the attempt of r.
+// tokenOf returns the token of the attempt of r.
 func tokenOf(r driver.Record) string { return r.Token() }
 
-// noEffect is proof that the attempt of r did nothing, as a script gives it.
+// noEffect returns the evidence that the attempt of r did nothing, as a script
+// gives it.
 func noEffect(r driver.Record) []string { return []string{"--not-executed", "--token", r.Token()} }
 
-// Each kind of evidence becomes what the handler itself would have stored.
+// Each kind of evidence is stored as the handler itself would have stored it.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "result.json")
@@ -73,7 +74,7 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct {
-		codec    string // that the record declares
+		codec    string // of the record
 		args     []string
 		stdin    string
 		state    driver.State
@@ -105,11 +106,11 @@ func TestResolve(t *testing.T) {
 				t.Errorf("it expires %s, want %s", r.Expires, want)
 			}
 			if strings.Contains(got.err, "ch_5") {
-				t.Errorf("the audit has the result: %s", got.err)
+				t.Errorf("the audit contains the result: %s", got.err)
 			}
-			// The same again is no error, and writes nothing.
+			// The same evidence again is not an error, and writes nothing.
 			d.world.stdin = strings.NewReader(row.stdin)
-			d.once(charge(append(row.args, "--yes")...)...).ok().says("holds this outcome already", `"outcome":"unchanged"`)
+			d.once(charge(append(row.args, "--yes")...)...).ok().says("already holds this outcome", `"outcome":"unchanged"`)
 			if again := d.get(r.ID); again.Version != r.Version {
 				t.Error("it was written again")
 			}
@@ -117,8 +118,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// As an operator does it: look, answer the question, and be asked again after a
-// slip.
+// An operator's session: show, answer the question, and repeat after a typing
+// error.
 func TestResolve_Asks(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -143,7 +144,7 @@ func TestResolve_Asks(t *testing.T) {
 	}
 }
 
-// Interrupted at the question: nothing is written.
+// After an interruption at the question nothing is written.
 func TestResolve_Interrupted(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -176,7 +177,7 @@ func TestResolve_Usage(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"say what is known", charge("--yes")},
+		{"missing evidence", charge("--yes")},
 		{"can't be used together", charge("--yes", "--completed", "1", "--not-executed")},
 		{"can't be used together", charge("--yes", "--final", "a", "b", "--not-executed")},
 		{"can't be used together", charge("--yes", "--step", "a=1", "--without-result")},
@@ -191,23 +192,23 @@ func TestResolve_Usage(t *testing.T) {
 		{"--token is for --not-executed", charge("--yes", "--token", "aa", "--without-result")},
 		{"MESSAGE", charge("--yes", "--final", "code")},
 		{"needs a code", charge("--yes", "--final", "", "message")},
-		{"not NAME=JSON", charge("--yes", "--step", "pay")},
-		{"not NAME=JSON", charge("--yes", "--correct-step", "=1")},
+		{"want NAME=JSON", charge("--yes", "--step", "pay")},
+		{"want NAME=JSON", charge("--yes", "--correct-step", "=1")},
 		{"not valid JSON", charge("--yes", "--step", "pay={")},
-		{"standard input is no terminal; say --yes", charge("--not-executed")},
+		{"needs a terminal as standard input; use --yes", charge("--not-executed")},
 	} {
 		d.once(row.args...).exits(exitUsage).says(row.says)
 	}
 	d.typing("yes\n")
-	d.once(charge("--completed", "@-")...).exits(exitUsage).says("say --yes")
-	d.once(charge("--step", "pay=@-")...).exits(exitUsage).says("say --yes")
+	d.once(charge("--completed", "@-")...).exits(exitUsage).says("use --yes")
+	d.once(charge("--step", "pay=@-")...).exits(exitUsage).says("use --yes")
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}
 }
 
-// What the record refuses: another outcome, and "nothing happened" while a
-// request may be executing.
+// The record refuses another outcome, and "not executed" while a request may be
+// executing.
 func TestResolve_Refused(t *testing.T) {
 	t.Parallel()
 	night := aNight(t)
@@ -223,8 +224,8 @@ func TestResolve_Refused(t *testing.T) {
 	resolve(oldKey, token(oldKey)...).exits(exitNotFound).says("expired")
 }
 
-// The record says how its operation stores results: a form that it could not
-// replay is refused, in words that say which one it takes.
+// The record defines how its operation stores results. A form that it could not
+// replay is refused, with an error that names the right form.
 func TestResolve_RefusesAnotherForm(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -247,8 +248,8 @@ func TestResolve_RefusesAnotherForm(t *testing.T) {
 	}
 }
 
-// Evidence is kept as long as the operation declared, and with the version of its
-// results. Only a person knows that the code was changed since.
+// Evidence is stored for as long as the operation declared, and with the version
+// of its results. Only an operator knows that the code has changed since.
 func TestResolve_KeepsWhatTheRecordDeclares(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -266,8 +267,8 @@ func TestResolve_KeepsWhatTheRecordDeclares(t *testing.T) {
 	}
 }
 
-// "Nothing happened" is said of one attempt. A script names the one that it had
-// read before it asked the provider; if another one began, nothing is written.
+// "Not executed" is about one attempt. A script passes the token that it read
+// before it asked the provider; if another attempt has begun, nothing is written.
 func TestResolve_OneAttempt(t *testing.T) {
 	t.Parallel()
 	looked := unknownCharge()
@@ -276,9 +277,9 @@ func TestResolve_OneAttempt(t *testing.T) {
 	d := newDesk(t, later)
 	d.once(charge("--not-executed", "--yes")...).exits(exitUsage).says("needs --token")
 	d.once(charge(append(noEffect(looked), "--yes")...)...).exits(exitRefused).
-		says("is not that of its current attempt (attempt 2); look again", `"outcome":"refused"`, `"token":"`+looked.Token()+`"`)
-	d.typing("wiF9Nlkg_8wN\n") // at a terminal as well
-	d.once(charge(noEffect(looked)...)...).exits(exitRefused).says("look again")
+		says("is not that of its current attempt (attempt 2); run once show again", `"outcome":"refused"`, `"token":"`+looked.Token()+`"`)
+	d.typing("wiF9Nlkg_8wN\n") // also at a terminal
+	d.once(charge(noEffect(looked)...)...).exits(exitRefused).says("run once show again")
 	if r := d.get(looked.ID); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
@@ -286,8 +287,8 @@ func TestResolve_OneAttempt(t *testing.T) {
 	d.once(charge(append(noEffect(later), "--yes")...)...).ok().says("is retryable")
 }
 
-// Evidence about one step is recorded as that: the other steps are still open,
-// or the next request continues.
+// Evidence about one step is stored as such: other steps stay open, or the next
+// request continues.
 func TestResolve_Step(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "result.json")
@@ -327,7 +328,7 @@ func TestResolve_Step(t *testing.T) {
 	d.once("resolve", string(transferKey.RecordID()), why, "--step", `pay={}`).ok().golden("resolve-step")
 }
 
-// While a request may be at work only the result of a step is taken.
+// While a request may be executing, only the result of a step is accepted.
 func TestResolve_WhileRunning(t *testing.T) {
 	t.Parallel()
 	running := record(transferKey, 4*time.Second, func(r *driver.Record) {
@@ -343,7 +344,7 @@ func TestResolve_WhileRunning(t *testing.T) {
 	resolve("--step", "pay={}").ok().says("it was in_progress and is in_progress")
 }
 
-// The record that is settled is the one that was shown.
+// Only the record that was shown is settled.
 func TestResolve_ChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
@@ -370,7 +371,8 @@ func TestResolve_ChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// The audit says who did what to which record and why, and nothing private.
+// The audit has the operator, the action, the record and the reason, and no
+// private data.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -416,9 +418,9 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 
-	// What cannot be audited is not done.
+	// Nothing is written without an audit.
 	d = newDesk(t, unknownCharge())
-	d.once(charge("--without-result", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing else is")
+	d.once(charge("--without-result", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing was written")
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Errorf("the record is %s", r.State)
 	}

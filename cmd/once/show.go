@@ -12,15 +12,15 @@ import (
 
 type showCmd struct {
 	target
-	Step   []string `help:"Show the keys of this step too, although the record has no mark of it. Repeatable."`
-	Result bool     `help:"Print the stored result, and those of its steps. They may be private."`
+	Step   []string `help:"Show the keys of this step too, even if it is not recorded. Repeatable."`
+	Result bool     `help:"Print the stored result, and those of the steps. They may be private."`
 }
 
-// Help is what once show --help says besides the flags.
+// Help returns the additional text of once show --help.
 func (*showCmd) Help() string {
-	return `The token names the attempt: note it before you ask the provider, and say it with once resolve --not-executed.
+	return `The token identifies the attempt: note it before you ask the provider, and pass it to once resolve with --not-executed.
 
-The downstream keys are what the handler gave to the provider as its idempotency key: look the effect up by them. A step that may run more than once leaves a mark only when it has ended; of one that was cut off, --step NAME has the key. Declared steps are shown anyway.`
+The downstream keys are the idempotency keys that the handler sent to the provider: use them to look up the effect. A step that may run more than once is recorded only when it has ended; for one that was interrupted, --step NAME shows the key. Declared steps are always shown.`
 }
 
 // Run shows one record.
@@ -46,7 +46,7 @@ func (c *showCmd) Run(ctx context.Context, e *env) error {
 	return e.printRecord(r, v)
 }
 
-// addResults fetches what the record and its steps keep.
+// addResults reads the stored results of the record and its steps.
 func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.Record, v *view) error {
 	g, err := e.guard(o)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.R
 	return err
 }
 
-// printRecord prints a record for people.
+// printRecord prints a record as text.
 func (e *env) printRecord(r *driver.Record, v *view) error {
 	if err := writeFacts(e.stdout, e.facts(r, v)); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (e *env) printRecord(r *driver.Record, v *view) error {
 	return e.printAdvice(r)
 }
 
-// printAdvice prints how to settle a record that waits for evidence.
+// printAdvice prints how to settle a record that needs evidence.
 func (e *env) printAdvice(r *driver.Record) error {
 	if r.State != driver.StateUnknown && !resumable(r) {
 		return nil
@@ -114,7 +114,7 @@ with one of these (see once resolve --help):
 	return err
 }
 
-// facts returns what is known of a record, but its steps and keys.
+// facts returns the facts of a record, without its steps and keys.
 func (e *env) facts(r *driver.Record, v *view) [][2]string {
 	now := e.now()
 	facts := [][2]string{
@@ -138,7 +138,7 @@ func (e *env) facts(r *driver.Record, v *view) [][2]string {
 		add("due", when(r.Due, now))
 	}
 	if !r.OpenSince.IsZero() {
-		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a result on record.")
+		add("open since", when(r.OpenSince, now)+"\nA step may have had its effect without a recorded result.")
 	}
 	if r.ReconcileAttempts > 0 && !r.Exhausted {
 		add("reconciled", count(r.ReconcileAttempts, "attempt")+" without an answer")
@@ -160,15 +160,15 @@ func (e *env) facts(r *driver.Record, v *view) [][2]string {
 	return facts
 }
 
-// meaning says what the state of r is to a client and to whoever is on call.
+// meaning returns what the state of r means for clients and operators.
 func meaning(r *driver.Record, now time.Time) string {
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
-		return "It has expired and counts as absent."
+		return "It has expired and counts as missing."
 	}
 	switch r.State {
 	case driver.StateInProgress:
 		if now.Before(r.LeaseEnd) {
-			return "A request is executing, or its process died: the lease tells at its end."
+			return "A request is executing, or its process died; the lease is still live."
 		}
 		return "Its owner never reported; the next request or reconciliation decides."
 	case driver.StateCompleted:
@@ -182,7 +182,7 @@ func meaning(r *driver.Record, now time.Time) string {
 	return "It may have happened or not; nothing runs until it is resolved."
 }
 
-// declared says what the operation declared when the attempt began.
+// declared returns what the operation declared when the attempt began.
 func (v *view) declared() string {
 	text := fmt.Sprintf("%s; results as %s", v.Recovery, oneLine(v.Codec))
 	if v.ResultVersion != "" {
@@ -198,10 +198,10 @@ func (v *view) declared() string {
 	return text
 }
 
-// describeResult says what a completed record keeps, and nothing of it.
+// describeResult describes the stored result without its content.
 func (v *view) describeResult() string {
 	if v.Encoding == driver.EncodingOmitted {
-		return "omitted: it could not be stored; retries are told so"
+		return "omitted: it could not be stored; retries get an error"
 	}
 	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
 	if v.outcome == nil {
@@ -210,8 +210,8 @@ func (v *view) describeResult() string {
 	return text
 }
 
-// printKeys prints what to ask the provider by: what the handler handed over
-// outside of steps, and inside each.
+// printKeys prints the keys for looking up effects at the provider: the handler's
+// key outside of steps, and the key of each step.
 func (e *env) printKeys(v *view) error {
 	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
 	for _, s := range v.Steps {
@@ -223,7 +223,7 @@ func (e *env) printKeys(v *view) error {
 	return writeFacts(e.stdout, facts)
 }
 
-// describe says how far a step has come.
+// describe returns the progress of a step.
 func (s *stepView) describe() string {
 	name := oneLine(s.Name)
 	switch s.State {
@@ -236,5 +236,5 @@ func (s *stepView) describe() string {
 	case "begun":
 		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
 	}
-	return name + ": no mark of it"
+	return name + ": not recorded"
 }

@@ -30,7 +30,7 @@ func TestShow(t *testing.T) {
 	show(paidKey, "--result", "--json").golden("show-json")
 	d.once("show", string(oldKey.RecordID()), "--result").exits(exitFailure).says("the result could not be stored")
 
-	// Results are private: they come only when they are asked for.
+	// Results are private: they are printed only on request.
 	for _, k := range []idempotent.Key{paidKey, invoiceKey, declinedKey, transferKey} {
 		for _, s := range []said{show(k), show(k, "--json")} {
 			s.saysNot(`"id"`, `id\"`, `"number"`, "The card", "hold")
@@ -38,8 +38,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// A record that was released under Resume waits with effects behind it: it is
-// shown, listed and counted as such, and not as one that merely may run again.
+// A record that was released under Resume after some of its effects is shown,
+// listed and counted as resumable, and not as merely retryable.
 func TestResumable(t *testing.T) {
 	t.Parallel()
 	r := record(transferKey, 12*time.Minute, func(r *driver.Record) {
@@ -62,7 +62,7 @@ func TestResumable(t *testing.T) {
 	d.once("stats").ok().says("transfer       resumable        1", "resumable   1\n")
 }
 
-// The keys that are shown are those that the handler gave to the provider.
+// The printed keys are those that the handler sent to the provider.
 func TestShow_Keys(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -77,7 +77,7 @@ func TestShow_Keys(t *testing.T) {
 	}
 }
 
-// What is in a record cannot move the cursor of who looks at it.
+// Text in a record cannot move the operator's cursor.
 func TestShow_Plain(t *testing.T) {
 	t.Parallel()
 	const evil = "\x1b]0;pwned\x07\x1b[2J\r\nfake line\u202e"
@@ -93,7 +93,7 @@ func TestShow_Plain(t *testing.T) {
 			got.says(`\x1b[2J`)
 		}
 	}
-	// JSON has it all, escaped as JSON does.
+	// JSON contains the whole text, escaped by the rules of JSON.
 	var doc struct {
 		Ref    string
 		Result []byte `json:"result_base64"`
@@ -103,14 +103,14 @@ func TestShow_Plain(t *testing.T) {
 	}
 }
 
-// A response that is no text, and bytes of a codec that is not known here.
+// A binary response, and bytes of an unknown codec.
 func TestShow_Binary(t *testing.T) {
 	t.Parallel()
 	o := &outcome{Response: &response{Status: 200, BodyBase64: []byte{0xff, 0}}}
-	if got := o.text(); got != "200 OK\n\n(2 B that are no text; --json has them in base64)\n" {
+	if got := o.text(); got != "200 OK\n\n(2 B of binary data; use --json for base64)\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := (&outcome{Bytes: []byte{0xff}}).text(); !strings.Contains(got, "1 B that are no text") {
+	if got := (&outcome{Bytes: []byte{0xff}}).text(); !strings.Contains(got, "1 B of binary data") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -14,16 +14,16 @@ import (
 
 type statsCmd struct{}
 
-// Help is what once stats --help says besides the flags.
+// Help returns the additional text of once stats --help.
 func (*statsCmd) Help() string {
-	return `It reads the whole table, large results too, and says what that cost. To count what is unknown or due, once list with --state unknown or --due costs 64 queries.`
+	return `It reads the whole table, including large results, and prints what the read cost. To count only unknown or due records, use once list with --state unknown or --due, which costs 64 queries.`
 }
 
 // readUnitUSD is the price of a read unit, on demand in us-east-1 since
 // November 2024.
 const readUnitUSD = 0.125 / 1e6
 
-// stats are the counts, and what --json prints.
+// stats are the counts, in the form of --json.
 type stats struct {
 	Records    int      `json:"records"`
 	Unreadable int      `json:"unreadable,omitempty"`
@@ -36,10 +36,10 @@ type stats struct {
 	Resumable     int                 `json:"resumable"` // released under Resume, and still due
 	Due           int                 `json:"due"`
 	Exhausted     int                 `json:"exhausted"`
-	Ended         int                 `json:"lease_ended"` // in progress, and the lease is over
+	Ended         int                 `json:"lease_ended"` // in progress, but the lease has ended
 	Expired       int                 `json:"expired"`
 
-	Items     int     `json:"items_read,omitempty"` // with the chunks of large results
+	Items     int     `json:"items_read,omitempty"` // including the chunks of large results
 	ReadUnits float64 `json:"read_units,omitempty"`
 	USD       float64 `json:"read_usd,omitempty"`
 }
@@ -53,7 +53,7 @@ type group struct {
 	Oldest    stamp  `json:"oldest_created"`
 }
 
-// Run counts.
+// Run counts the records.
 func (*statsCmd) Run(ctx context.Context, e *env) error {
 	o, err := e.open(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (*statsCmd) Run(ctx context.Context, e *env) error {
 		err = s.print(e)
 	}
 	if err == nil && s.Unreadable > 0 {
-		err = fmt.Errorf("%s could not be read; once list says which", count(s.Unreadable, "record"))
+		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
 	}
 	return err
 }

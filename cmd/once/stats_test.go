@@ -15,7 +15,7 @@ func TestStats(t *testing.T) {
 	newDesk(t).once("stats").ok().golden("stats-empty")
 }
 
-// A table tells what reading it cost.
+// For a table the output contains the cost of the read.
 func TestStats_Price(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -12,41 +12,41 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// storeFlags name the store.
+// storeFlags select the store.
 type storeFlags struct {
 	Table    string `placeholder:"NAME" help:"DynamoDB table, by name or ARN. Default: ONCE_TABLE."`
 	File     string `placeholder:"PATH" help:"File of package boltstore. Default: ONCE_FILE."`
 	Region   string `help:"AWS region. Default: the environment's."`
 	Profile  string `help:"AWS profile. Default: the environment's."`
 	Endpoint string `placeholder:"URL" help:"Address of LocalStack or DynamoDB Local. Default: AWS."`
-	NoIndex  bool   `help:"The table has no index \"recovery\": read all of it for every list."`
+	NoIndex  bool   `help:"The table has no index \"recovery\": read the whole table for every list."`
 }
 
-// records is what the commands need of a store.
+// records is the interface of a store that the commands need.
 type records interface {
 	driver.Store
 	driver.DueLister
-	// Delete removes a settled record of that version.
+	// Delete removes a completed or retryable record of that version.
 	Delete(ctx context.Context, id idempotent.RecordID, was driver.Version) (current *driver.Record, err error)
 }
 
-// opened is a store that was found.
+// opened is an open store.
 type opened struct {
 	records
-	name string // for people and the audit
-	// all lists every record. A table tells progress how far it has come.
+	name string // for output and the audit
+	// all lists every record. For a table it calls progress after each page.
 	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
-	items func(ctx context.Context) int    // about how many there are to read; 0: unknown
-	who   func(ctx context.Context) string // as whom the store knows us
-	check func(ctx context.Context) error  // whether it can serve as a store
-	// purgeChunks removes, or counts, pieces of large results that outlived
-	// their time and that no record names.
+	items func(ctx context.Context) int    // approximate number of items to read; 0: unknown
+	who   func(ctx context.Context) string // the caller's identity in the store
+	check func(ctx context.Context) error  // whether it can be used as a store
+	// purgeChunks removes, or counts, chunks of large results that are past their
+	// time and that no record refers to.
 	purgeChunks func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error)
 	close       func() error
 }
 
-// choose returns the table or the file that is meant: what the flags say, or
-// else the environment.
+// choose returns the selected table or file: from the flags, or else from the
+// environment.
 func (f storeFlags) choose(getenv func(string) string) (table, file string, err error) {
 	table, file = f.Table, f.File
 	if table == "" && file == "" {
@@ -56,17 +56,17 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 	case table != "" && file != "":
 		return "", "", usage("both a table (%s) and a file (%s) are named; name one store", table, file)
 	case table == "" && file == "":
-		return "", "", usage("no store is named; say --table NAME or --file PATH, or set ONCE_TABLE or ONCE_FILE")
+		return "", "", usage("no store is named; use --table NAME or --file PATH, or set ONCE_TABLE or ONCE_FILE")
 	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint) != "":
 		return "", "", usage("--region, --profile and --endpoint are for a table, and %s is a file", file)
 	}
 	return table, file, nil
 }
 
-// open opens the store that the command line names, which has to be there.
+// open opens the selected store, which has to exist.
 func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ctx, mustExist) }
 
-// presence says what to do where there is no store yet.
+// presence is whether the store has to exist.
 type presence bool
 
 const (
@@ -86,7 +86,8 @@ func (e *env) openStore(ctx context.Context, p presence) (*opened, error) {
 	}
 }
 
-// guard returns a guard over the store: the one judge of what may be written.
+// guard returns a guard over the store. Only the guard decides what may be
+// written.
 func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent.Guard, error) {
 	g, err := idempotent.New(o.records, append([]func(*idempotent.Options){func(opts *idempotent.Options) {
 		opts.Now = e.now
@@ -101,9 +102,9 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent
 // always is later than every time in a record.
 const always = 253402300799999
 
-// waiting lists the records that wait for reconciliation, whether they are due
-// or not, and those that were given up: every unknown record is among them. A
-// record that moves from the one list to the other is listed once.
+// waiting lists the records that wait for reconciliation, due or not, and those
+// that were given up. Every unknown record is among them. A record that moves
+// between the two lists meanwhile is listed once.
 func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		seen := map[idempotent.RecordID]bool{}

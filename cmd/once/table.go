@@ -9,8 +9,8 @@ import (
 )
 
 type tableCmd struct {
-	Create createCmd `cmd:"" help:"Create the table with its index and time to live, or make the file. What exists is checked and not changed."`
-	Check  checkCmd  `cmd:"" help:"Say whether the table, or the file, can serve as a store."`
+	Create createCmd `cmd:"" help:"Create the table with its index and time to live, or create the file. An existing one is checked and not changed."`
+	Check  checkCmd  `cmd:"" help:"Check whether the table, or the file, can be used as a store."`
 }
 
 type (
@@ -18,17 +18,17 @@ type (
 	checkCmd  struct{}
 )
 
-// Help is what once table create --help says besides the flags.
+// Help returns the additional text of once table create --help.
 func (*createCmd) Help() string {
-	return `It is for tests and local use. Elsewhere the table belongs into infrastructure code, where backups, deletion protection and encryption are decided.`
+	return `It is for tests and local use. In production create the table with infrastructure code, where backups, deletion protection and encryption are decided.`
 }
 
-// tableCreator is a store that can make its table.
+// tableCreator is a store that can create its table.
 type tableCreator interface {
 	CreateTable(ctx context.Context) error
 }
 
-// Run makes the store.
+// Run creates the store.
 func (*createCmd) Run(ctx context.Context, e *env) error {
 	o, err := e.openStore(ctx, mayCreate)
 	if err != nil {
@@ -36,7 +36,7 @@ func (*createCmd) Run(ctx context.Context, e *env) error {
 	}
 	defer o.close()
 	if s, ok := o.records.(tableCreator); ok {
-		err = s.CreateTable(ctx) // which checks it, too
+		err = s.CreateTable(ctx) // also checks the table
 	}
 	return e.verdict(o, err)
 }
@@ -51,8 +51,8 @@ func (*checkCmd) Run(ctx context.Context, e *env) error {
 	return e.verdict(o, o.check(ctx))
 }
 
-// verdict says whether the store can be used, and otherwise what is wrong with
-// it: each problem on a line of its own.
+// verdict prints whether the store can be used, and otherwise its problems, one
+// per line.
 func (e *env) verdict(o *opened, err error) error {
 	schema, wrong := errors.AsType[*dynamostore.SchemaError](err)
 	if err != nil && !wrong {
@@ -71,12 +71,12 @@ func (e *env) verdict(o *opened, err error) error {
 	}
 	switch {
 	case wrong && e.json:
-		return fmt.Errorf("%s cannot serve as a store", o.name)
+		return fmt.Errorf("%s cannot be used as a store", o.name)
 	case wrong:
 		return err
 	case e.json:
 		return nil
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s can serve as a store\n", oneLine(o.name))
+	_, err = fmt.Fprintf(e.stdout, "%s can be used as a store\n", oneLine(o.name))
 	return err
 }

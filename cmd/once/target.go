@@ -10,24 +10,25 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// target names one record: by its id, by the beginning of it, or by the parts of
-// its key.
+// target selects one record: by its id, by a shortened id, or by the parts of its
+// key.
 type target struct {
-	Record string `arg:"" help:"A record's id; or what lists and logs show of it, at least # and 12 characters; or an operation, with --key and --scope or --global."`
-	Scope  string `help:"With an operation: for whom, the tenant or principal."`
+	Record string `arg:"" help:"A record id; or a shortened id from a list or a log, at least # and 12 characters; or an operation, with --key and --scope or --global."`
+	Scope  string `help:"With an operation: the scope of the key, a tenant or principal."`
 	Global bool   `help:"With an operation: its scope is idempotent.Global (lambdahttp.SingleTenant)."`
 	Key    string `help:"With an operation: the client's idempotency key, without quotes."`
-	Scan   bool   `help:"Look for the beginning of an id in the whole table, not only among the records that wait for reconciliation."`
+	Scan   bool   `help:"Search the whole table for a shortened id, not only the records that wait for reconciliation."`
 }
 
 const (
-	// minHash is how much of a hash names a record: what lists and logs show.
+	// minHash is the number of characters of a hash that select a record. Lists
+	// and logs show as many.
 	minHash = 12
-	// hashLength is how long a hash is: SHA-256 in base64.
+	// hashLength is the length of a hash: SHA-256 in base64.
 	hashLength = 43
 )
 
-// find returns the record that is meant.
+// find returns the selected record.
 func (t *target) find(ctx context.Context, e *env, o *opened) (*driver.Record, error) {
 	id, err := t.id(ctx, e, o)
 	if err != nil {
@@ -40,19 +41,19 @@ func (t *target) find(ctx context.Context, e *env, o *opened) (*driver.Record, e
 	return r, err
 }
 
-// missing says that there is no such record, and what it may be due to.
+// missing returns the error for a missing record, with possible reasons.
 func (t *target) missing(o *opened) error {
 	hint := "it was never claimed, or has expired and is gone"
 	if t.Key != "" {
-		hint = "is each part as the handler has it? Operation, scope and key make the id together"
+		hint = "check that each part is as in the handler: operation, scope and key make the id together"
 		if strings.HasPrefix(t.Key, `"`) {
-			hint = "the key has quotes here; a handler sees it without those of the header"
+			hint = "the key has quotes here; a handler gets it without the quotes of the header"
 		}
 	}
 	return fmt.Errorf("%w in %s (%s)", idempotent.ErrNoRecord, o.name, hint)
 }
 
-// id returns the id of the record that is meant.
+// id returns the id of the selected record.
 func (t *target) id(ctx context.Context, e *env, o *opened) (idempotent.RecordID, error) {
 	if t.Key != "" || t.Scope != "" || t.Global {
 		return t.fromKey()
@@ -61,13 +62,13 @@ func (t *target) id(ctx context.Context, e *env, o *opened) (idempotent.RecordID
 	whole := operation != "" && !strings.HasSuffix(operation, cutMark) && len(hash) == hashLength
 	switch {
 	case !found:
-		return "", usage("%q is no record id; if it is an operation, say --key and --scope (or --global) too", t.Record)
+		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", t.Record)
 	case !whole && len(hash) >= minHash && len(hash) <= hashLength:
 		return t.search(ctx, e, o, operation, hash)
 	}
 	id, err := idempotent.ParseRecordID(t.Record)
 	if err != nil {
-		return "", usage("%q names no record: it wants an operation, # and %d characters, or # and the first %d or more of them", t.Record, hashLength, minHash)
+		return "", usage("invalid record id %q: want OPERATION#HASH with %d characters after #, or # and at least the first %d of them", t.Record, hashLength, minHash)
 	}
 	return id, nil
 }
@@ -76,13 +77,13 @@ func (t *target) fromKey() (idempotent.RecordID, error) {
 	scope := t.Scope
 	switch {
 	case t.Key == "":
-		return "", usage("--scope and --global want the client's key beside them: --key")
+		return "", usage("--scope and --global need the client's key: add --key")
 	case t.Global && scope != "":
-		return "", usage("--global says that there is no scope, and --scope names one")
+		return "", usage("--global means no scope, but --scope is set")
 	case t.Global:
 		scope = idempotent.Global
 	case scope == "":
-		return "", usage("--key wants the scope beside it: --scope, or --global where the operation has none")
+		return "", usage("--key needs the scope: add --scope, or --global if the operation has none")
 	}
 	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: t.Record, Scope: scope, ID: t.Key}.RecordID()))
 	if err != nil {
@@ -91,8 +92,8 @@ func (t *target) fromKey() (idempotent.RecordID, error) {
 	return id, nil
 }
 
-// search returns the one record that a shortened id means. Its operation may be
-// missing, or cut as in a list.
+// search returns the only record that matches a shortened id. The operation may be
+// missing, or shortened as in a list.
 func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash string) (idempotent.RecordID, error) {
 	list := o.waiting(ctx)
 	if t.Scan {
@@ -110,7 +111,7 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 		case !strings.HasPrefix(itsHash, hash),
 			operation != "" && of != operation && !(cut && strings.HasPrefix(of, beginning)):
 		case found != "" && found != r.ID:
-			return "", usage("both %s and %s are meant by it; name one of them in full", found, r.ID)
+			return "", usage("%s and %s both match; give one of these ids in full", found, r.ID)
 		default:
 			found = r.ID
 		}
@@ -119,9 +120,9 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	case found != "":
 		return found, nil
 	case t.Scan:
-		return "", fmt.Errorf("%w: none in %s has an id like %s", idempotent.ErrNoRecord, o.name, t.Record)
+		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, t.Record)
 	}
-	return "", fmt.Errorf("%w: none that waits for reconciliation has an id like %s; --scan looks at all of %s, and the whole id or the key need no looking", idempotent.ErrNoRecord, t.Record, o.name)
+	return "", fmt.Errorf("%w: no record that waits for reconciliation has an id like %s; search all of %s with --scan, or use the full id or the key", idempotent.ErrNoRecord, t.Record, o.name)
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {

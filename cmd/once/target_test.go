@@ -8,7 +8,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Every way to name a record leads to it.
+// Every way to select a record finds it.
 func TestTarget(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
@@ -18,8 +18,8 @@ func TestTarget(t *testing.T) {
 		{string(chargeKey.RecordID())},
 		{"POST /charges#wiF9Nlkg_8wN"},
 		{"POST /charges#wiF9Nlkg_8wNnB2r"},
-		{"POST /cha…#wiF9Nlkg_8wN"}, // as a list cuts it
-		{"#wiF9Nlkg_8wN"},           // as a log line has it
+		{"POST /cha…#wiF9Nlkg_8wN"}, // as a list shortens it
+		{"#wiF9Nlkg_8wN"},           // as in a log line
 		{"#wiF9Nlkg_8wN", "--scan"},
 		{"#" + strings.SplitAfter(string(chargeKey.RecordID()), "#")[1]},
 	} {
@@ -27,7 +27,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%q shows\n%s", args, got)
 		}
 	}
-	// What does not wait for anybody is found by looking at everything.
+	// Records that do not wait for reconciliation are found with --scan.
 	d.once("show", "#VZsaTLv2dyIw").exits(exitNotFound).says("--scan")
 	d.once("show", "#VZsaTLv2dyIw", "--scan").ok().says(string(paidKey.RecordID()))
 }
@@ -40,19 +40,19 @@ func TestTarget_Refusals(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitNotFound, "Operation, scope and key make the id together", []string{"POST /charges", "--global", "--key", "order-2026-000099"}},
+		{exitNotFound, "operation, scope and key make the id together", []string{"POST /charges", "--global", "--key", "order-2026-000099"}},
 		{exitNotFound, "the key has quotes", []string{"POST /charges", "--global", "--key", `"order-2026-000005"`}},
 		{exitNotFound, "expired and is gone", []string{string(key("no", "such", "key").RecordID())}},
 		{exitNotFound, "has an id like refund#wiF9Nlkg_8wN", []string{"refund#wiF9Nlkg_8wN"}}, // another operation's hash
-		{exitNotFound, "none in file once.db has an id like #AAAAAAAAAAAA", []string{"#AAAAAAAAAAAA", "--scan"}},
-		{exitUsage, "say --key and --scope", []string{"charge"}},
-		{exitUsage, "want the client's key", []string{"charge", "--scope", "acme"}},
-		{exitUsage, "want the client's key", []string{"charge", "--global"}},
-		{exitUsage, "wants the scope", []string{"charge", "--key", "k"}},
+		{exitNotFound, "no record in file once.db has an id like #AAAAAAAAAAAA", []string{"#AAAAAAAAAAAA", "--scan"}},
+		{exitUsage, "add --key and --scope", []string{"charge"}},
+		{exitUsage, "need the client's key", []string{"charge", "--scope", "acme"}},
+		{exitUsage, "need the client's key", []string{"charge", "--global"}},
+		{exitUsage, "needs the scope", []string{"charge", "--key", "k"}},
 		{exitUsage, "no scope", []string{"charge", "--key", "k", "--scope", "acme", "--global"}},
-		{exitUsage, "the first 12 or more", []string{"charge#wiF9Nlkg"}},
-		{exitUsage, "names no record", []string{"charge#" + strings.Repeat("A", 44)}},
-		{exitUsage, "names no record", []string{"charge#" + strings.Repeat("=", 43)}},
+		{exitUsage, "the first 12 of them", []string{"charge#wiF9Nlkg"}},
+		{exitUsage, "invalid record id", []string{"charge#" + strings.Repeat("A", 44)}},
+		{exitUsage, "invalid record id", []string{"charge#" + strings.Repeat("=", 43)}},
 		{exitUsage, "printable", []string{"\x1b[2J", "--key", "k", "--global"}},
 		{exitUsage, "<record>", nil},
 	} {
@@ -60,7 +60,7 @@ func TestTarget_Refusals(t *testing.T) {
 	}
 }
 
-// Two records that a shortened id means are not told apart by chance.
+// If a shortened id matches two records, the command fails and names both.
 func TestTarget_Ambiguous(t *testing.T) {
 	t.Parallel()
 	hash := strings.SplitAfter(string(chargeKey.RecordID()), "#")[1]
@@ -73,8 +73,8 @@ func TestTarget_Ambiguous(t *testing.T) {
 	d.once("show", string(twin.ID)).ok().says(string(twin.ID))
 }
 
-// A file that is held, missing or none is said to be so, and a name that was
-// mistyped makes no new store.
+// A file that is locked, missing or not named is an error, and a mistyped name
+// creates no store.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// plain makes text safe for a terminal: what clients and handlers wrote into a
-// record must not move the cursor. Line ends and tabs stay.
+// plain makes text safe for a terminal: text of clients and handlers in a record
+// must not move the cursor. Newlines and tabs stay.
 func plain(s string) string {
 	if !strings.ContainsFunc(s, hidden) {
 		return s
@@ -27,10 +27,10 @@ func plain(s string) string {
 
 func hidden(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
 
-// oneLine is plain for a cell: without line ends and tabs.
+// oneLine is plain for a table cell: it also replaces newlines and tabs.
 func oneLine(s string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(plain(s)) }
 
-// span tells a duration in at most four characters.
+// span returns a duration in at most four characters.
 func span(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < time.Minute:
@@ -44,7 +44,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// when tells a time exactly, and how far off it is.
+// when returns a time with its distance from now.
 func when(t, now time.Time) string {
 	at := t.UTC().Format("2006-01-02 15:04:05Z")
 	if t.After(now) {
@@ -53,7 +53,7 @@ func when(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", at, span(now.Sub(t)))
 }
 
-// size tells a number of bytes.
+// size returns a number of bytes with its unit.
 func size(n int) string {
 	units := []string{"KB", "MB", "GB", "TB"}
 	if n < 1000 {
@@ -66,7 +66,7 @@ func size(n int) string {
 	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
-// grouped writes a number with commas.
+// grouped returns a number with commas.
 func grouped(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -75,7 +75,7 @@ func grouped(n int) string {
 	return s
 }
 
-// count says how many of something there are.
+// count returns a number with its noun.
 func count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one

@@ -17,7 +17,7 @@ func TestSpan(t *testing.T) {
 		time.Hour: "1h", 99*time.Hour + 59*time.Minute: "99h", 100 * time.Hour: "4d", 999 * 24 * time.Hour: "999d", -90 * time.Second: "1m",
 	} {
 		if got := span(d); got != want {
-			t.Errorf("%s is told as %q, want %q", d, got, want)
+			t.Errorf("%s is printed as %q, want %q", d, got, want)
 		}
 	}
 }
@@ -28,12 +28,12 @@ func TestSize(t *testing.T) {
 		0: "0 B", 999: "999 B", 1000: "1.0 KB", 999_949: "999.9 KB", 999_950: "1.0 MB", 6 << 20: "6.3 MB", 5e12: "5.0 TB", 9e15: "9000.0 TB",
 	} {
 		if got := size(n); got != want {
-			t.Errorf("%d is told as %q, want %q", n, got, want)
+			t.Errorf("%d is printed as %q, want %q", n, got, want)
 		}
 	}
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
 		if got := grouped(n); got != want {
-			t.Errorf("%d is told as %q, want %q", n, got, want)
+			t.Errorf("%d is printed as %q, want %q", n, got, want)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestColumns(t *testing.T) {
 		0:  "ID               N  NOTE\noperation#abc    1  ünïcödé\nop#abc         100\n",
 		25: "ID               N  NOTE\noperation#abc    1  ünïc…\nop#abc         100\n",
 		20: "ID            N  NO…\nopera…#abc    1  ün…\nop#abc      100\n",
-		1:  "ID        N  NO…\no…#abc    1  ün…\nop#abc  100\n", // no narrower than can be
+		1:  "ID        N  NO…\no…#abc    1  ün…\nop#abc  100\n", // the minimum width
 	} {
 		var b strings.Builder
 		if err := writeTable(&b, width, columns, rows); err != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 // view is a record as --json prints it and as the program of reconcile --exec
-// reads it. The names of its members do not change. Results are in it only where
-// they were asked for: they may be private.
+// reads it. The names of its members do not change. It contains results only on
+// request, because they may be private.
 type view struct {
 	Record    idempotent.RecordID `json:"record"`
 	Operation string              `json:"operation"`
 	KeyHash   string              `json:"key_hash"`
 	State     string              `json:"state"`
 	Reason    driver.Reason       `json:"reason,omitempty"`
-	Resumable bool                `json:"resumable,omitempty"` // retryable, with effects behind it
+	Resumable bool                `json:"resumable,omitempty"` // retryable, after some of its effects
 	Attempt   int                 `json:"attempt"`
 	Token     string              `json:"token"` // of the attempt
 
@@ -29,16 +29,16 @@ type view struct {
 	Codec               string   `json:"codec"`
 	ResultVersion       string   `json:"result_version,omitempty"`
 	Retention           period   `json:"retention"`
-	UnresolvedRetention period   `json:"unresolved_retention,omitempty"` // without it: for ever
-	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // without it: any
+	UnresolvedRetention period   `json:"unresolved_retention,omitempty"` // missing: for ever
+	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // missing: any step
 
 	Created  stamp `json:"created,omitzero"`
 	Settled  stamp `json:"settled,omitzero"`
 	LeaseEnd stamp `json:"lease_end,omitzero"`
-	Expires  stamp `json:"expires,omitzero"` // without it: never
+	Expires  stamp `json:"expires,omitzero"` // missing: never
 	Due      stamp `json:"due,omitzero"`
-	// OpenSince is when the first run began whose unfinished steps may have had an
-	// effect.
+	// OpenSince is the start of the first attempt whose unfinished steps may have
+	// had an effect.
 	OpenSince stamp `json:"open_since,omitzero"`
 
 	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
@@ -48,7 +48,7 @@ type view struct {
 	RequestID string `json:"request_id,omitempty"`
 
 	Encoding    string `json:"encoding,omitempty"`
-	ResultBytes int    `json:"result_bytes,omitempty"` // as stored, so perhaps compressed
+	ResultBytes int    `json:"result_bytes,omitempty"` // as stored, possibly compressed
 
 	DownstreamKey  string     `json:"downstream_key"`
 	DownstreamUUID string     `json:"downstream_uuid"`
@@ -57,7 +57,7 @@ type view struct {
 	*outcome
 }
 
-// stepView is a step of a record, or one that only its name is known of.
+// stepView is a step of a record, or only its name and keys if it is not recorded.
 type stepView struct {
 	Name           string          `json:"name"`
 	State          string          `json:"state"` // finished, begun or not_recorded
@@ -74,27 +74,27 @@ type stepView struct {
 // stamp is a time in RFC 3339, UTC, with milliseconds.
 type stamp struct{ time.Time }
 
-// MarshalJSON returns the time in the one form that all documents have.
+// MarshalJSON returns the time in the form that all documents use.
 func (s stamp) MarshalJSON() ([]byte, error) {
 	return []byte(s.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
-// period is a length of time, in the form of [time.Duration.String].
+// period is a duration in the form of [time.Duration.String].
 type period time.Duration
 
 // MarshalText returns the period in the form that time.ParseDuration reads.
 func (p period) MarshalText() ([]byte, error) { return []byte(time.Duration(p).String()), nil }
 
-// defaultRetention is that of a record which declares none.
+// defaultRetention is the retention of a record that declares none.
 const defaultRetention = 24 * time.Hour
 
 // resumable reports whether a record waits for its next request, or for evidence,
-// with effects behind it: it was released under Resume and is still due.
+// after some of its effects: it was released under Resume and is still due.
 func resumable(r *driver.Record) bool {
 	return r.State == driver.StateRetryable && !r.Due.IsZero()
 }
 
-// stateOf names the state of r for people.
+// stateOf returns the name of the state of r.
 func stateOf(r *driver.Record) string {
 	if resumable(r) {
 		return stateResumable
@@ -105,7 +105,7 @@ func stateOf(r *driver.Record) string {
 // stateResumable is the state of a resumable record in lists and counts.
 const stateResumable = "resumable"
 
-// state names the state of the record for people.
+// state returns the name of the state of the record.
 func (v *view) state() string {
 	if v.Resumable {
 		return stateResumable
@@ -116,8 +116,8 @@ func (v *view) state() string {
 // millis is the inverse of [time.Time.UnixMilli], in UTC.
 func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
-// viewOf returns the view of r. The steps are those that are recorded, those that
-// are declared while r is not completed, and the further ones that were asked for.
+// viewOf returns the view of r. Its steps are the recorded ones, the declared ones
+// if r is not completed, and the further ones.
 func viewOf(r *driver.Record, further ...string) *view {
 	key := r.ID.DownstreamKey()
 	v := &view{
@@ -147,7 +147,7 @@ func viewOf(r *driver.Record, further ...string) *view {
 	return v
 }
 
-// sources names who finished a step.
+// sources are the names of the sources of a step's result.
 var sources = map[driver.StepSource]string{
 	driver.StepByRun: "run", driver.StepByTransaction: "transaction", driver.StepByEvidence: "evidence",
 }
@@ -167,7 +167,7 @@ func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 	return v
 }
 
-// addStepResults puts what the finished steps returned into the view.
+// addStepResults adds the results of the finished steps to the view.
 func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
 	record := g.Pending(*r)
 	for i := range v.Steps {
@@ -178,7 +178,7 @@ func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
 	return nil
 }
 
-// resultBytes returns how much room the result of r takes.
+// resultBytes returns the stored size of the result of r.
 func resultBytes(r *driver.Record) int {
 	if r.Chunks.Count > 0 {
 		return r.Chunks.Length
@@ -186,7 +186,8 @@ func resultBytes(r *driver.Record) int {
 	return len(r.Result)
 }
 
-// short names a record in a line: its operation and what is enough of its hash.
+// short returns a record id with a shortened hash that still identifies the
+// record.
 func short(id idempotent.RecordID) string {
 	return oneLine(id.Operation()) + "#" + id.KeyHash()
 }

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/term"
 )
 
-// world is what a command meets outside of itself.
+// world is everything outside of the program that a command uses.
 type world struct {
 	stdin          io.Reader
-	stdout, stderr io.Writer // programs write to stderr side by side
+	stdout, stderr io.Writer // several programs write to stderr in parallel
 	getenv         func(string) string
 	now            func() time.Time
 
 	stdinTTY, stderrTTY bool
-	width               int // of a line on stdout, in columns; 0: as long as it takes
+	width               int // of a line on stdout, in columns; 0: unlimited
 
-	user, host string // who is at work, for the audit
+	user, host string // the operator, for the audit
 }
 
 // system is the world of the process.
@@ -39,8 +39,8 @@ func system() *world {
 	return w
 }
 
-// width returns how wide lines may be: what COLUMNS says, or the terminal. What
-// goes into a pipe is not cut.
+// width returns the maximum width of a line: COLUMNS, or the terminal's. Output
+// into a pipe is not limited.
 func width(f *os.File, columns string) int {
 	if n, err := strconv.Atoi(columns); err == nil && n > 0 {
 		return n

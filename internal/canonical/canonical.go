@@ -1,17 +1,17 @@
-// Package canonical brings JSON documents into one form per meaning, so that
-// two spellings of the same request have the same bytes and two different
-// requests never do.
+// Package canonical returns the canonical form of JSON documents: two spellings of
+// the same request have the same bytes, and different requests have different
+// bytes.
 //
-// It is RFC 8785 (JSON Canonicalization Scheme) with one deviation. RFC 8785
-// reads every number as an IEEE 754 double and so makes different payments
-// equal: 9007199254740993 and 9007199254740992, or 1e400 and the largest
-// double. Here a number whose double does not stand for exactly the decimal
-// that was written keeps that decimal, normalised (see number.go). Every other
-// number is written as RFC 8785, section 3.2.2.3, says.
+// It implements RFC 8785 (JSON Canonicalization Scheme) with one deviation. RFC
+// 8785 reads every number as an IEEE 754 double and so makes different payments
+// equal: 9007199254740993 and 9007199254740992, or 1e400 and the largest double.
+// Here a number whose double does not equal the written decimal is returned as
+// that decimal, normalised (see number.go). Every other number follows RFC 8785,
+// section 3.2.2.3.
 //
-// The package hides github.com/go-json-experiment/json/jsontext, which has no
-// tagged release yet and is to become encoding/json/jsontext. The golden
-// vectors of the test hold its output, so a change there cannot pass unseen.
+// The package wraps github.com/go-json-experiment/json/jsontext, which has no
+// tagged release yet and is to become encoding/json/jsontext. The golden vectors
+// of the test contain its output, so that the test detects a change there.
 package canonical
 
 import (
@@ -23,11 +23,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// JSON returns the canonical form of the JSON document doc, which it leaves
-// unchanged. It refuses what has no single meaning: a syntax error, trailing
-// data, an object with a duplicate name, text that is not UTF-8, and a number
-// whose exponent has more than 18 digits. The error names the position and
-// never the content.
+// JSON returns the canonical form of the JSON document doc, which it does not
+// modify. It returns an error for a document without a single meaning: a syntax
+// error, trailing data, an object with a duplicate name, invalid UTF-8, or a
+// number whose exponent has more than 18 digits. The error contains the position
+// and not the content.
 func JSON(doc []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(doc))
 	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
@@ -36,11 +36,11 @@ func JSON(doc []byte) ([]byte, error) {
 	return numbers(v)
 }
 
-// numbers rewrites the numbers of a document that is canonical in every other
-// respect. Most documents hold only plain integers and come back as they are.
+// numbers rewrites the numbers of a document that is otherwise canonical. Most
+// documents contain only plain integers and are returned unchanged.
 func numbers(doc []byte) ([]byte, error) {
 	var out []byte // nil while nothing was rewritten
-	kept := 0      // doc[:kept] is in out
+	kept := 0      // doc[:kept] has been copied to out
 	for i := 0; i < len(doc); {
 		switch c := doc[i]; {
 		case c == '"':
@@ -69,7 +69,7 @@ func numbers(doc []byte) ([]byte, error) {
 	return append(out, doc[kept:]...), nil
 }
 
-// skipString returns the index behind the string that starts at doc[i].
+// skipString returns the index after the string that starts at doc[i].
 func skipString(doc []byte, i int) int {
 	for i++; doc[i] != '"'; i++ {
 		if doc[i] == '\\' {
@@ -87,20 +87,20 @@ func isNumberByte(c byte) bool {
 	return '0' <= c && c <= '9'
 }
 
-// syntaxError drops what jsontext quotes from the document: error texts reach
-// logs, and a request may hold secrets.
+// syntaxError removes what jsontext quotes from the document: error texts are
+// logged, and a request may contain secrets.
 func syntaxError(err error) error {
 	at := int64(0)
 	var s *jsontext.SyntacticError
 	if errors.As(err, &s) {
 		at = s.ByteOffset
 	}
-	what := "not one valid JSON document in UTF-8"
+	what := "invalid JSON document or invalid UTF-8"
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		what = "an object has two members of one name"
+		what = "duplicate member name in an object"
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		what = "the JSON document ends too early"
+		what = "the JSON document is incomplete"
 	}
 	return fmt.Errorf("canonical JSON: %s (at byte %d)", what, at)
 }

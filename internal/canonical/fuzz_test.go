@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// FuzzJSON: the canonical form of a document is a document of the same
-// meaning, and its own canonical form. What is refused quotes nothing.
+// FuzzJSON: the canonical form of a document has the same meaning as the document,
+// and its own canonical form is unchanged. Errors quote nothing.
 func FuzzJSON(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, `[1,1.0,1e0]`, `{"b":1,"a":{"d":2,"c":3}}`, `"\u0061\/\ud83d\ude00"`, `9007199254740993`, `1e400`, `-0.0e-7`,
@@ -24,25 +24,25 @@ func FuzzJSON(f *testing.F) {
 		form, err := canonical.JSON(doc)
 		if err != nil {
 			if form != nil || len(err.Error()) > 120 {
-				t.Errorf("refused with %q and error %q, which is long enough to hold a value", form, err)
+				t.Errorf("refused with %q and error %q, which is long enough to contain a value", form, err)
 			}
 			return
 		}
 		if !json.Valid(doc) || !json.Valid(form) {
-			t.Fatalf("%q became %q, and one of them is no JSON", doc, form)
+			t.Fatalf("%q became %q, and one of them is invalid JSON", doc, form)
 		}
 		again, err := canonical.JSON(form)
 		if err != nil || !bytes.Equal(again, form) {
 			t.Fatalf("%q is not stable: it became %q (%v)", form, again, err)
 		}
 		if before, after := meaning(t, doc), meaning(t, form); before != after {
-			t.Errorf("%q became %q, which means another thing:\n%s\n%s", doc, form, before, after)
+			t.Errorf("%q became %q, whose meaning differs:\n%s\n%s", doc, form, before, after)
 		}
 	})
 }
 
-// meaning spells a document in a way that has nothing to do with package
-// canonical: encoding/json reads it, and numbers become exact fractions.
+// meaning returns a document in a form that is independent of package canonical:
+// encoding/json reads it, and numbers become exact fractions.
 func meaning(t *testing.T, doc []byte) string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(doc))
@@ -75,8 +75,8 @@ func fractions(v any) any {
 	return v
 }
 
-// fraction returns the exact value of a JSON number. One with an exponent too
-// large to write out is brought into its own normal form by hand.
+// fraction returns the exact value of a JSON number. A number whose exponent is
+// too large to write out is normalised here.
 func fraction(number string) string {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(number), "e")
 	exp, err := strconv.ParseInt(exponent, 10, 64)
@@ -90,7 +90,7 @@ func fraction(number string) string {
 	if r.Sign() == 0 {
 		return "0"
 	}
-	// r = n / 10^k with n a whole number; move its zeroes into the exponent.
+	// r = n / 10^k with an integer n; move its zeroes into the exponent.
 	ten := big.NewInt(10)
 	for !r.IsInt() {
 		r.Mul(r, new(big.Rat).SetInt(ten))
@@ -108,7 +108,7 @@ func fraction(number string) string {
 	return n.String() + "e" + strconv.FormatInt(exp, 10)
 }
 
-// FuzzNumbers: two numbers have one form exactly if they are equal.
+// FuzzNumbers: two numbers have the same form if and only if they are equal.
 func FuzzNumbers(f *testing.F) {
 	for _, pair := range [][2]string{
 		{"1", "1.0"}, {"1e2", "100"}, {"-0", "0"}, {"9007199254740993", "9007199254740992"},

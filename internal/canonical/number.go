@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// plainDigits is how many decimal digits every double keeps exactly.
+// plainDigits is how many decimal digits every double represents exactly.
 const plainDigits = 15
 
-// exponentDigits bounds the exponent, so that it can be counted in an int64.
+// exponentDigits limits the exponent, so that it fits into an int64.
 const exponentDigits = 18
 
 var errExponent = errors.New("canonical JSON: a number's exponent has more than 18 digits")
 
-// isPlainInteger reports whether text already is its canonical form: an
-// integer short enough to be exact as a double. "-0" is not; it is 0.
+// isPlainInteger reports whether text is already in canonical form: an integer
+// short enough to be exact as a double. "-0" is not; its canonical form is 0.
 func isPlainInteger(text []byte) bool {
 	digits := text
 	if digits[0] == '-' {
@@ -36,21 +36,20 @@ func isPlainInteger(text []byte) bool {
 	return true
 }
 
-// decimal is the exact value of a number's text: ±digits × 10^exp, with no
-// zero at either end of digits. Zero has no digits, no sign and no exponent, so
-// two decimals are equal exactly when their fields are.
+// decimal is the exact value of a number's text: ±digits × 10^exp, with no zero
+// at either end of digits. Zero has no digits, no sign and no exponent, so two
+// decimals are equal if and only if their fields are equal.
 type decimal struct {
 	negative bool
 	digits   []byte
 	exp      int64
 }
 
-// scratch has room for the digits of all but peculiar numbers, so that a number
-// costs no allocation.
+// scratch has room for the digits of all usual numbers, to avoid an allocation.
 type scratch [64]byte
 
-// parseDecimal reads text, which follows the grammar of a JSON number. The
-// digits are in buf if it has room for them.
+// parseDecimal parses text, which follows the grammar of a JSON number. It stores
+// the digits in buf if they fit.
 func parseDecimal(text []byte, buf *scratch) (decimal, error) {
 	var d decimal
 	if text[0] == '-' {
@@ -97,8 +96,8 @@ func (d decimal) equal(o decimal) bool {
 	return d.negative == o.negative && d.exp == o.exp && bytes.Equal(d.digits, o.digits)
 }
 
-// append writes the decimal as an integer with an exponent where it needs one:
-// the one spelling of a number that no double stands for.
+// append writes the decimal as an integer, with an exponent if necessary. It is
+// the canonical form of a number that no double equals.
 func (d decimal) append(dst []byte) []byte {
 	if d.negative {
 		dst = append(dst, '-')
@@ -125,8 +124,8 @@ func appendNumber(dst, text []byte) ([]byte, error) {
 	if err != nil { // beyond the largest double
 		return exact.append(dst), nil
 	}
-	// The shortest text of f, which is what ECMAScript prints: if it is another
-	// decimal than the one written, the double would hide a difference.
+	// ECMAScript prints the shortest text of f. If that is another decimal than
+	// the written one, the double would hide a difference.
 	shortest := strconv.AppendFloat(printed[:0], f, 'e', -1, 64)
 	if seen, err := parseDecimal(shortest, &digits); err != nil || !seen.equal(exact) {
 		return exact.append(dst), nil

@@ -1,5 +1,5 @@
-// Package doctest keeps the parts of the documents that tests write equal to
-// what they are written from. Only tests use it.
+// Package doctest compares generated parts of Markdown files with the text that a
+// test generates. Only tests use it.
 package doctest
 
 import (
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Part compares what file has between the marks <!-- name --> and <!-- /name -->
-// with want, and fails t if it differs, or, with update, writes it. The file is
-// named from the folder of the test.
+// Part compares the part of file between the marks <!-- name --> and <!-- /name
+// --> with want and fails t if they differ. If update is set, it writes want
+// instead. The path of the file is relative to the folder of the test.
 func Part(t testing.TB, file, name, want string, update bool) {
 	t.Helper()
 	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->\n"
@@ -29,6 +29,6 @@ func Part(t testing.TB, file, name, want string, update bool) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s says\n%sand the test\n%swrite it with: go test -run %s -update, in its folder", file, got, want, t.Name())
+		t.Errorf("%s contains\n%swant\n%supdate it with: go test -run %s -update, in the folder of the test", file, got, want, t.Name())
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"reflect"
 )
 
-// Matches reports whether err is the error that a test wants: errors.Is(err, want),
-// or err, or an error that it wraps, has the type of want. An error of errors.New
-// matches itself only.
+// Matches reports whether err matches the expected error want: errors.Is(err,
+// want), or err or an error that it wraps has the type of want. An error of
+// errors.New matches only itself.
 func Matches(err, want error) bool {
 	if errors.Is(err, want) {
 		return true

@@ -1,12 +1,12 @@
-// Package audit writes one JSON line for every operation that was settled, and
-// for every step that evidence settled: what was done, when, and how it came out.
-// The table of idempotency keys is not an audit log: its records expire.
+// Package audit writes one JSON line for every settled operation, and for every
+// step that evidence settled: the operation, its time and its outcome. The table
+// of idempotency keys is not an audit log, because its records expire.
 //
 //	settled := audit.New(os.Stdout)
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = settled })
 //
-// A line holds no key, no payload and no result: the key's hash and the request
-// id are enough to find the rest in your own records.
+// A line contains no key, no payload and no result. Use the key's hash and the
+// request id to find the rest in other logs.
 package audit
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Line is one line.
+// Line is one line of the log.
 type Line struct {
 	Time      time.Time `json:"time"`
 	Operation string    `json:"operation"`
 	KeyHash   string    `json:"key_hash"`
 	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, contradicted, lease_lost, exhausted
 	Reason    string    `json:"reason,omitempty"`
-	Step      string    `json:"step,omitempty"` // of step_resolved: the step that the evidence is about
+	Step      string    `json:"step,omitempty"` // only for step_resolved: the step that the evidence is about
 	Recovery  string    `json:"recovery"`
 	Attempt   int       `json:"attempt"`
 	RequestID string    `json:"request_id,omitempty"`
 }
 
-// outcomes are the facts that settle an operation, or say something against
-// what was settled.
+// outcomes are the facts that settle an operation, or contradict its settled
+// outcome.
 var outcomes = map[event.Kind]string{
 	event.Completed:          "completed",
 	event.LateCompletion:     "completed",
@@ -53,18 +53,19 @@ type Observer struct {
 	w  io.Writer
 }
 
-// Options are given to [New]. The zero value of each field is its documented
+// Options are the options of [New]. The zero value of each field is its documented
 // default.
 type Options struct {
-	// Failed is told that a line could not be written. The operation itself is
-	// settled all the same. Default: nobody.
+	// Failed is called with the error if a line could not be written. The
+	// operation is settled anyway. Default: no call.
 	Failed func(error)
 }
 
-// New returns an observer that writes to w, a line at a time.
+// New returns an observer that writes to w, one line per call of Write. It panics
+// if w is nil.
 func New(w io.Writer, optFns ...func(*Options)) *Observer {
 	if w == nil {
-		panic("audit: New wants a writer, got nil")
+		panic("audit: New: missing writer")
 	}
 	o := Options{Failed: func(error) {}}
 	for _, f := range optFns {
@@ -96,7 +97,7 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 
 func (o *Observer) write(line []byte) error {
 	o.mu.Lock()
-	defer o.mu.Unlock() // also when the writer panics
+	defer o.mu.Unlock() // unlock also if the writer panics
 	_, err := o.w.Write(line)
 	return err
 }

@@ -34,8 +34,8 @@ func read(t *testing.T, w *bytes.Buffer) (all []audit.Line) {
 	return all
 }
 
-// F71: one line for each operation that was settled, through its whole life,
-// and none for what settles nothing.
+// F71: one line for each settled operation through its whole life, and no line for
+// other facts.
 func TestOneLineForEachSettledOperation(t *testing.T) {
 	t.Parallel()
 	var (
@@ -68,7 +68,7 @@ func TestOneLineForEachSettledOperation(t *testing.T) {
 	var got []string
 	for _, l := range read(t, &w) {
 		if l.Time.IsZero() || l.Operation != "charge" || len(l.KeyHash) != 12 || l.Recovery != "reconcile" || l.Outcome != "resolved" && l.RequestID != "r-1" {
-			t.Errorf("a line lacks something: %+v", l)
+			t.Errorf("a line is incomplete: %+v", l)
 		}
 		order := slices.IndexFunc([]string{"order-1", "order-2", "order-3", "order-4"}, func(id string) bool { return key(id).RecordID().KeyHash() == l.KeyHash })
 		got = append(got, fmt.Sprintf("%d %s %s %d", order+1, l.Outcome, l.Reason, l.Attempt))
@@ -80,12 +80,12 @@ func TestOneLineForEachSettledOperation(t *testing.T) {
 		t.Errorf("the lines:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if strings.Contains(w.String(), "secret") || strings.Contains(w.String(), "order-") {
-		t.Errorf("a line gives something away:\n%s", &w)
+		t.Errorf("a line contains a secret:\n%s", &w)
 	}
 }
 
-// Evidence about a step has a line of its own, which names the step and does not
-// say that the operation is settled.
+// Evidence about a step has a line of its own. The line names the step and does
+// not report the operation as settled.
 func TestEvidenceAboutAStepIsNotAnOutcome(t *testing.T) {
 	t.Parallel()
 	var (
@@ -113,8 +113,8 @@ func TestEvidenceAboutAStepIsNotAnOutcome(t *testing.T) {
 	}
 }
 
-// A record that became unknown because a provider may have forgotten a step's key
-// says so.
+// If a record became unknown because a provider may have forgotten a step's key,
+// the line contains that reason.
 func TestForgottenKeysAreAReason(t *testing.T) {
 	t.Parallel()
 	var (
@@ -134,7 +134,7 @@ func TestForgottenKeysAreAReason(t *testing.T) {
 			return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errors.New("no answer") })
 		})
 		if err == nil {
-			t.Error("the error is lost")
+			t.Error("the error was lost")
 		}
 		clock.Advance(time.Hour)
 	}
@@ -147,7 +147,7 @@ func TestForgottenKeysAreAReason(t *testing.T) {
 	}
 }
 
-// What settles an operation, by the kind of fact.
+// The outcome of each kind of fact that settles an operation.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.Kind]string{
@@ -188,11 +188,11 @@ func TestWriterFails(t *testing.T) {
 	o := audit.New(broken{}, func(o *audit.Options) { o.Failed = func(err error) { told = err } })
 	o.Observe(t.Context(), settled)
 	if !errors.Is(told, errFull) {
-		t.Errorf("Failed was told %v", told)
+		t.Errorf("Failed got %v", told)
 	}
-	audit.New(broken{}).Observe(t.Context(), settled) // nobody listens
+	audit.New(broken{}).Observe(t.Context(), settled) // Failed is not set
 	o = audit.New(broken{panics: true})
-	for range 2 { // hangs if the lock is held
+	for range 2 { // blocks if the lock is still held
 		func() {
 			defer func() { recover() }()
 			o.Observe(t.Context(), settled)
@@ -200,13 +200,13 @@ func TestWriterFails(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("an observer without a writer was made")
+			t.Error("New accepted a nil writer")
 		}
 	}()
 	audit.New(nil)
 }
 
-// Lines of many invocations do not run into each other.
+// Lines of concurrent invocations are not mixed.
 func TestManyInvocations(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer

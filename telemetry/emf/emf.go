@@ -1,14 +1,14 @@
 // Package emf counts the facts of package idempotent in CloudWatch's embedded
-// metric format: log lines that CloudWatch turns into metrics, without a call
-// and without an agent (CloudWatch user guide, "Specification: Embedded metric
+// metric format: log lines that CloudWatch turns into metrics, without a call and
+// without an agent (CloudWatch user guide, "Specification: Embedded metric
 // format").
 //
 //	metrics, err := emf.New(os.Stdout, "Charges")
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
 //	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
 //
-// Facts are added up and written when an invocation ends: one line for each
-// operation that had any. The names are in package telemetry.
+// The counts are written at the end of an invocation: one line for each operation
+// with facts. Package telemetry has the names of the metrics.
 package emf
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// maxOperations bounds how many operations are counted apart: each is a metric
-// of its own, and paid for. Facts of further ones are counted as "other".
+// maxOperations limits how many operations are counted separately, because each is
+// billed as a separate metric. Facts of further operations are counted as "other".
 const maxOperations = 100
 
 const (
-	other = "other" // the operation of those that are one too many
-	all   = "all"   // and of what is about all of them
+	other = "other" // the operation of facts beyond maxOperations
+	all   = "all"   // the operation of metrics about all operations
 )
 
 // Observer counts facts. Make one with [New]; it is safe for concurrent use.
@@ -43,26 +43,27 @@ type Observer struct {
 
 	mu         sync.Mutex
 	operations map[string]*counts
-	order      []*counts // as they were met
-	line       []byte    // used again for every line
-	before     []byte    // what stands before the names of the metrics
+	order      []*counts // in the order of their first facts
+	line       []byte    // buffer, reused for every line
+	before     []byte    // the line's beginning, before the names of the metrics
 }
 
 // counts are the facts of one operation since the last flush.
 type counts struct {
 	operation  []byte // as a JSON string
 	facts      [metricCount]uint32
-	reconciled bool          // the gauges were told:
+	reconciled bool          // the gauges have been set
 	unknown    time.Duration // telemetry.OldestUnresolved
 	released   time.Duration // telemetry.OldestReleased
 	any        bool
 }
 
-// metricCount is room for all metrics; with fewer the program would not start.
+// metricCount is the size of the array of metrics. If it is too small, the program
+// panics at its start.
 const metricCount = 32
 
-// fragments are what is written of each metric: where it is declared, and the
-// member that holds its value.
+// fragments are the two parts of a line for each metric: its declaration, and the
+// member with its value.
 var fragments = func() (f [metricCount]struct{ declared, member string }) {
 	for i, m := range telemetry.Metrics() {
 		f[i].declared = `{"Name":"` + m.Name + `","Unit":"Count"}`
@@ -71,23 +72,22 @@ var fragments = func() (f [metricCount]struct{ declared, member string }) {
 	return f
 }()
 
-// Options are given to [New]. The zero value of each field is its documented
+// Options are the options of [New]. The zero value of each field is its documented
 // default.
 type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 }
 
-// New returns an observer that writes to w, in a function usually os.Stdout,
-// which Lambda sends to CloudWatch Logs. The namespace is that of the metrics,
-// of 1 to 255 printable ASCII characters (CloudWatch API reference,
-// PutMetricData).
+// New returns an observer that writes to w. In a function w is usually os.Stdout,
+// which Lambda sends to CloudWatch Logs. The namespace of the metrics has 1 to 255
+// printable ASCII characters (CloudWatch API reference, PutMetricData).
 func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, error) {
 	if w == nil {
-		return nil, errors.New("emf: New wants a writer, got nil; os.Stdout is usual")
+		return nil, errors.New("emf: New: missing writer: usually os.Stdout")
 	}
 	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
-		return nil, errors.New("emf: the namespace has to be 1 to 255 printable ASCII characters, and begin neither with ':' nor with AWS/")
+		return nil, errors.New("emf: invalid namespace: want 1 to 255 printable ASCII characters that begin neither with ':' nor with AWS/")
 	}
 	o := Options{Now: time.Now}
 	for _, f := range optFns {
@@ -111,8 +111,8 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 	c.any = true
 }
 
-// Reconciled tells how old the oldest records are that r counts as unknown, and
-// as released, as metrics of the operation "all". Call it with every report.
+// Reconciled sets two metrics of the operation "all": the ages of the oldest
+// records that r counts as unknown, and as released. Call it with every report.
 func (o *Observer) Reconciled(r idempotent.Report) {
 	now := o.now()
 	o.mu.Lock()
@@ -122,7 +122,7 @@ func (o *Observer) Reconciled(r idempotent.Report) {
 	c.reconciled, c.any = true, true
 }
 
-// of returns the counts of an operation. It is called with the lock.
+// of returns the counts of an operation. The caller holds the lock.
 func (o *Observer) of(operation string) *counts {
 	c := o.operations[operation]
 	switch {
@@ -137,9 +137,9 @@ func (o *Observer) of(operation string) *counts {
 	return c
 }
 
-// Flush writes what was counted since the last time, a line for each operation,
-// and returns the writer's error. What could not be written is lost: a metric
-// is not worth an invocation.
+// Flush writes the counts since the last flush, one line for each operation, and
+// returns the writer's error. Counts that could not be written are lost, so that a
+// metric cannot fail an invocation.
 func (o *Observer) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,9 +189,9 @@ func (c *counts) append(line, before []byte, now time.Time) []byte {
 	return append(line, "}\n"...)
 }
 
-// dimension returns an operation as the value of a dimension, which is printable
-// ASCII, not blank, and does not begin with a colon (CloudWatch API reference,
-// Dimension): CloudWatch drops the metric otherwise.
+// dimension returns an operation as the value of a dimension. CloudWatch drops a
+// metric unless the value is printable ASCII, is not blank, and does not begin
+// with a colon (CloudWatch API reference, Dimension).
 func dimension(operation string) string {
 	if strings.TrimSpace(operation) == "" {
 		return other
@@ -228,8 +228,8 @@ func quote(line []byte, s string) []byte {
 	return append(line, '"')
 }
 
-// Flushed returns h, after each call of which o is flushed, also when it fails
-// or panics. A failure to write is logged.
+// Flushed returns h wrapped so that o is flushed after each call, even if the call
+// fails or panics. It logs an error of the flush.
 func Flushed[Req, Resp any](o *Observer, h func(context.Context, Req) (Resp, error)) func(context.Context, Req) (Resp, error) {
 	return func(ctx context.Context, req Req) (Resp, error) {
 		defer func() {

@@ -41,7 +41,7 @@ func tell(o *emf.Observer, operation string, kinds ...event.Kind) {
 	}
 }
 
-// lines parses what was written.
+// lines parses the written lines.
 func lines(t testing.TB, w *bytes.Buffer) (all []map[string]any) {
 	t.Helper()
 	for line := range bytes.Lines(w.Bytes()) {
@@ -54,7 +54,7 @@ func lines(t testing.TB, w *bytes.Buffer) (all []map[string]any) {
 	return all
 }
 
-// One line for each operation, with what was counted and nothing else.
+// One line for each operation, with only its counts.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 	tell(o, "refund", event.StoreError)
 	tell(o, "refund", "of a later version")
 	if w.Len() != 0 {
-		t.Error("it wrote before it was flushed")
+		t.Error("it wrote before the flush")
 	}
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// F11: dimensions are bounded: operations that are too many count as "other",
-// and nothing of a fact but its operation is written.
+// F11: the number of dimensions is limited: facts of further operations count as
+// "other", and only the operation of a fact is written.
 func TestDimensionsAreBounded(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -109,14 +109,14 @@ func TestDimensionsAreBounded(t *testing.T) {
 		t.Errorf("%d lines, %v for other", len(got), values["other"])
 	}
 	if _, told := values["all"]; !told {
-		t.Error("the age of the oldest record is nowhere")
+		t.Error("the age of the oldest record is missing")
 	}
 	if strings.Contains(w.String(), "secret") {
-		t.Error("it gives a key's hash, a request or an error away")
+		t.Error("a line contains a key's hash, a request or an error")
 	}
 }
 
-// What CloudWatch would drop is written so that it does not.
+// Operations that CloudWatch would drop are written in a form that it accepts.
 func TestOperationsAsDimensions(t *testing.T) {
 	t.Parallel()
 	for operation, want := range map[string]string{
@@ -164,7 +164,7 @@ func TestReconciled(t *testing.T) {
 		tell(o, "all", event.Reserved)
 		o.Flush()
 		if strings.Contains(w.String(), "oldest_age") {
-			t.Error("the age is told again")
+			t.Error("the age was written again")
 		}
 	}
 }
@@ -209,8 +209,8 @@ func (f failing) Write([]byte) (int, error) {
 	return 0, errors.New("broken pipe")
 }
 
-// Flushed writes when an invocation ends, however it ends, and never changes its
-// answer.
+// Flushed writes when an invocation ends, also with an error or a panic, and never
+// changes its response.
 func TestFlushed(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -257,7 +257,7 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
-// What cannot be written is lost, and the invocation is not.
+// Counts that cannot be written are lost; the invocation succeeds.
 func TestWriterFails(t *testing.T) {
 	t.Parallel()
 	o, err := emf.New(failing{}, "Charges")
@@ -269,11 +269,11 @@ func TestWriterFails(t *testing.T) {
 		t.Errorf("got %d %v", got, err)
 	}
 	if err := o.Flush(); err != nil {
-		t.Errorf("what was lost was written again: %v", err)
+		t.Errorf("lost counts were written again: %v", err)
 	}
 	tell(o, "charge", event.Reserved)
 	if err := o.Flush(); err == nil {
-		t.Error("the writer's error is lost")
+		t.Error("the writer's error was lost")
 	}
 	broken, err := emf.New(failing{panics: true}, "Charges")
 	if err != nil {
@@ -284,12 +284,12 @@ func TestWriterFails(t *testing.T) {
 		defer func() { recover() }()
 		broken.Flush()
 	}()
-	tell(broken, "charge", event.Reserved) // hangs if the lock is held
+	tell(broken, "charge", event.Reserved) // blocks if the lock is still held
 }
 
-// A run that is refused because another one took its record over, as Rerun
-// promises, is counted, and is neither an error in the log nor one of the metrics
-// that docs/observe.md pages for.
+// With Rerun, an attempt whose record was taken over is refused. The refusal is
+// counted. It is neither an error in the log nor one of the metrics with an alarm
+// in docs/observe.md.
 func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(context.Context) error{
@@ -324,7 +324,7 @@ func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
 			return late(ctx)
 		})
 		if got != "in time" || err != nil {
-			t.Errorf("%s: the caller of the late run got %q %v", name, got, err)
+			t.Errorf("%s: the caller of the late attempt got %q %v", name, got, err)
 		}
 		metrics.Flush()
 		all := lines(t, &w)
@@ -342,7 +342,7 @@ func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
 	}
 }
 
-// Nothing is lost when many invocations share one observer.
+// No count is lost when many invocations share one observer.
 func TestManyInvocations(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer

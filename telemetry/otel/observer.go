@@ -20,7 +20,7 @@ import (
 // scope is the name of the instrumentation.
 const scope = "github.com/once-lambda/once/telemetry/otel"
 
-// Attributes that OpenTelemetry has no name for.
+// Attributes without a name in OpenTelemetry.
 const (
 	OperationKey = attribute.Key("once.operation")
 	KeyHashKey   = attribute.Key("once.key_hash")
@@ -30,15 +30,15 @@ const (
 	StepKey      = attribute.Key("once.step")
 )
 
-// maxOperations bounds how many operations are told apart: each is a series of
-// its own in every counter. Further ones are "other".
+// maxOperations limits how many operations are counted separately, because each is
+// a separate series of every counter. Further operations are counted as "other".
 const maxOperations = 100
 
-// Observer counts facts, and puts them on the span of their context. Make one
-// with [New]; it is safe for concurrent use.
+// Observer counts facts, and adds them as events to the span of their context.
+// Make one with [New]; it is safe for concurrent use.
 type Observer struct {
 	tracer   trace.Tracer
-	counters []metric.Int64Counter // as in telemetry.Metrics
+	counters []metric.Int64Counter // in the order of telemetry.Metrics
 	unknown  metric.Float64Gauge   // telemetry.OldestUnresolved
 	released metric.Float64Gauge   // telemetry.OldestReleased
 	now      func() time.Time
@@ -47,11 +47,11 @@ type Observer struct {
 	operations map[string]metric.MeasurementOption
 }
 
-// Options are given to [New]. The zero value of each field is its documented
+// Options are the options of [New]. The zero value of each field is its documented
 // default.
 type Options struct {
-	// MeterProvider and TracerProvider are where things go. Default: the global
-	// ones, at the time of the call.
+	// MeterProvider and TracerProvider receive the metrics and the spans. Default:
+	// the global providers at the time of the call.
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
 
@@ -59,7 +59,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns an observer. The error is the provider's, about an instrument.
+// New returns an observer. An error is the meter provider's error for an
+// instrument.
 func New(optFns ...func(*Options)) (*Observer, error) {
 	var opts Options
 	for _, f := range optFns {
@@ -101,7 +102,7 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 	return o, nil
 }
 
-// Observe counts e, and puts it on the span of ctx if that is recorded.
+// Observe counts e, and adds it to the span of ctx if that span is recorded.
 func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	i := telemetry.Index(e.Kind)
 	if i < 0 {
@@ -113,8 +114,8 @@ func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	}
 }
 
-// Reconciled tells how old the oldest records are that r counts as unknown, and
-// as released. Call it with every report.
+// Reconciled sets the gauges: the ages of the oldest records that r counts as
+// unknown, and as released. Call it with every report.
 func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
 	now := o.now()
 	o.unknown.Record(ctx, telemetry.Age(r.Oldest, now).Seconds())
@@ -142,7 +143,8 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 	return known
 }
 
-// attributes returns what of e is told on a span: of an error its type.
+// attributes returns the attributes of e on a span. Of an error it includes only
+// the type.
 func attributes(e event.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{OperationKey.String(e.Operation)}
 	for _, a := range []attribute.KeyValue{

@@ -27,7 +27,7 @@ import (
 	"github.com/once-lambda/once/telemetry/otel"
 )
 
-// lab is an observer with the SDK behind it.
+// lab is an observer with the SDK as its provider.
 type lab struct {
 	t        *testing.T
 	reader   *metric.ManualReader
@@ -58,12 +58,12 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// charge is a guarded handler in a span.
+// charge returns a guarded handler in a span.
 func (l *lab) charge(h func(context.Context, string) (string, error)) func(context.Context, string) (string, error) {
 	return otel.Handler(l.observer, "charge", idempotent.Wrap(l.guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), h))
 }
 
-// counts returns the counters by name, and by the operation in it.
+// counts returns the counters by name and operation.
 func (l *lab) counts() (counts map[string]map[string]int64, gauge []float64) {
 	l.t.Helper()
 	var got metricdata.ResourceMetrics
@@ -103,7 +103,7 @@ func texts(all []attribute.KeyValue) (s []string) {
 	return s
 }
 
-// A request is a span with its facts on it, and they are counted.
+// A request is a span with its facts as events, and the facts are counted.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -143,7 +143,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("the fact has %q, want %q", attrs, wanted)
 	}
 	if last.Time.IsZero() || strings.Contains(fmt.Sprint(l.spans.Ended()), "secret") {
-		t.Error("a fact has no time, or something is given away")
+		t.Error("a fact has no time, or contains a secret")
 	}
 	counts, _ := l.counts()
 	for name, n := range map[string]int64{"reserve.created": 2, "reserve.replay": 1, "complete": 1, "zombie_key": 1} {
@@ -153,7 +153,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// Evidence about a step is a fact with the step's name.
+// A fact of evidence about a step has the step's name.
 func TestEvidenceAboutAStepNamesIt(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -170,7 +170,7 @@ func TestEvidenceAboutAStepNamesIt(t *testing.T) {
 	}
 }
 
-// A panic ends the span and goes on.
+// A panic ends the span and continues.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -187,7 +187,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A message is a span of a consumer, with its record.
+// The handling of a message is a consumer span with its record.
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -196,7 +196,7 @@ func TestMessage(t *testing.T) {
 	for range 2 {
 		_, err := idempotent.Do(t.Context(), l.guard, key, func(ctx context.Context) (int, error) { return 0, work(ctx, "o-1") })
 		if err == nil {
-			t.Error("the error is lost")
+			t.Error("the error was lost")
 		}
 	}
 	ended := l.spans.Ended()
@@ -218,7 +218,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// Every kind of fact is counted, and one of a later version is left out.
+// Every kind of fact is counted; kinds of a later version are ignored.
 func TestEveryFact(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -237,7 +237,7 @@ func TestEveryFact(t *testing.T) {
 	}
 }
 
-// Operations that are too many count as "other".
+// Operations beyond the limit count as "other".
 func TestOperationsAreBounded(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

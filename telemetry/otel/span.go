@@ -12,9 +12,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Handler returns h, each call of which is a span of that name: the place for
-// the facts of a request, if nothing else has made one. Wrap the guarded
-// handler, so that the claim and the outcome are inside.
+// Handler returns h wrapped so that each call is a span with that name. Its events
+// are the facts of the request. Use it if nothing else creates a span. Wrap the
+// guarded handler, so that the span includes the claim and the outcome.
 func Handler[Req, Resp any](o *Observer, name string, h func(context.Context, Req) (Resp, error), attrs ...attribute.KeyValue) func(context.Context, Req) (Resp, error) {
 	return func(ctx context.Context, req Req) (resp Resp, err error) {
 		err = o.span(ctx, name, trace.SpanKindInternal, attrs, func(ctx context.Context) error {
@@ -25,11 +25,10 @@ func Handler[Req, Resp any](o *Observer, name string, h func(context.Context, Re
 	}
 }
 
-// Message returns h for package lambdabatch: each run for a message is a span of
-// a consumer, with the message's record and attempt. Say where messages come
-// from with an attribute such as semconv.MessagingSystemAWSSQS. A message that
-// is replayed or refused has no run and no span; its facts are on the span of
-// the batch.
+// Message returns h wrapped for package lambdabatch: each attempt for a message is
+// a consumer span with the message's record and attempt. Pass the event source as
+// an attribute such as semconv.MessagingSystemAWSSQS. A message that is replayed
+// or refused has no attempt and no span; its facts are on the span of the batch.
 func Message[T any](o *Observer, name string, h func(context.Context, T) error, attrs ...attribute.KeyValue) func(context.Context, T) error {
 	attrs = append([]attribute.KeyValue{semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process")}, attrs...)
 	return func(ctx context.Context, message T) error {
@@ -37,7 +36,7 @@ func Message[T any](o *Observer, name string, h func(context.Context, T) error, 
 	}
 }
 
-// span runs f in a span. Of an error it tells the type; a panic goes on.
+// span runs f in a span. It records only the type of an error; a panic continues.
 func (o *Observer) span(ctx context.Context, name string, kind trace.SpanKind, attrs []attribute.KeyValue, f func(context.Context) error) error {
 	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
 	failed := "panic" // unless f returns

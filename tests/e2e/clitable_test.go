@@ -43,8 +43,8 @@ func TestCommandLineOnTables(t *testing.T) {
 			}
 			o.wants(1, []string{"ResourceNotFoundException", "once table create"}, store("table", "check")...)
 			o.wants(1, []string{"once table create"}, store("list")...)
-			o.wants(0, []string{"can serve as a store"}, store("table", "create")...)
-			o.wants(0, []string{"can serve as a store"}, store("table", "create")...) // again
+			o.wants(0, []string{"can be used as a store"}, store("table", "create")...)
+			o.wants(0, []string{"can be used as a store"}, store("table", "create")...) // again
 			o.wants(0, []string{`"ok": true`}, store("table", "check", "--json")...)
 
 			s, err := dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), table)
@@ -124,12 +124,12 @@ func TestCommandLineFindsNoStore(t *testing.T) {
 	o := newOperator(t)
 	o.wants(2, []string{"no store is named"}, "list")
 	o.wants(2, []string{"both"}, "list", "--table", "once", "--file", "once.db")
-	o.wants(1, []string{"no AWS region"}, "list", "--table", "once")
+	o.wants(1, []string{"missing AWS region"}, "list", "--table", "once")
 	o.wants(1, []string{"no AWS credentials", "AWS_ACCESS_KEY_ID=test"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", endpoint)
 	o.wants(1, []string{"no AWS credentials", "--profile"}, "list", "--table", "once", "--region", "us-east-1")
 	o.wants(1, []string{"nobody"}, "list", "--table", "once", "--region", "us-east-1", "--profile", "nobody")
 	o.env = append(o.env, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
-	o.wants(2, []string{"not a table name"}, "list", "--table", "x", "--region", "us-east-1", "--endpoint", endpoint)
+	o.wants(2, []string{"invalid table name"}, "list", "--table", "x", "--region", "us-east-1", "--endpoint", endpoint)
 	o.wants(1, []string{"connection refused"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", "http://127.0.0.1:1")
 	for _, args := range [][]string{{"list"}, {"table", "check"}} {
 		if _, _, stderr := o.once(append(args, "--table", tableName(), "--region", "us-east-1", "--endpoint", endpoint)...); strings.Contains(stderr, "goroutine ") {

@@ -70,7 +70,7 @@ func TestOperatorsGuide(t *testing.T) {
 	}
 	next("go build")
 	o.env = append(o.env, "PATH="+scratch+":"+os.Getenv("PATH"))
-	next("export ONCE_TABLE", "table once-records in us-east-1 can serve as a store")
+	next("export ONCE_TABLE", "table once-records in us-east-1 can be used as a store")
 
 	// What the guide speaks of: unknown records, one of which was given up.
 	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund, guideReport)
@@ -86,7 +86,7 @@ func TestOperatorsGuide(t *testing.T) {
 	if n := strings.Count(shown, string(guideCharge.RecordID())+"\n"); n != 3 {
 		t.Errorf("the record is shown %d times of 3:\n%s", n, shown)
 	}
-	next("--step capture", "capture: no mark of it", guideCharge.RecordID().StepKey("capture"))
+	next("--step capture", "capture: not recorded", guideCharge.RecordID().StepKey("capture"))
 
 	next("--status 201", short(guideCharge)+" was unknown and is completed", `"reason":"charge ch_5 is in the ledger of the provider"`)
 	next("once resolve transfer", short(guideTransfer)+" was unknown and is completed")
