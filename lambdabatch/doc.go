@@ -1,25 +1,27 @@
-// Package lambdabatch makes handlers of queues and streams idempotent: each
-// message is a unit of work of its own, and what is returned to Lambda names
-// exactly the messages that have to come again.
+// Package lambdabatch makes handlers of queues and streams idempotent. Each
+// message is its own unit of work, and the response to Lambda names exactly the
+// messages that must be delivered again.
 //
 //	event ─► record       one per message: its id, body, attributes, lane
-//	      ─► lanes        what must not overtake: FIFO groups, partitions, equal keys
-//	      ─► handler      idempotent.Do for each, in its lane, so many at once
+//	      ─► lanes        keep order: FIFO groups, partitions, equal keys
+//	      ─► handler      idempotent.Do for each, up to Concurrency at a time
 //	      ─► response     the ids of the failures; for a stream the first of them
 //
-// The engine is one; a source is a file with a translation: [SQS], [SQSFIFO],
-// [Kinesis] and [DynamoDB]. What an outcome becomes:
+// One engine handles all sources: [SQS], [SQSFIFO], [Kinesis] and [DynamoDB]
+// only translate events. The outcome of an attempt decides what happens to the
+// message:
 //
-//	completed, replayed, Final     acknowledged, if that is recorded
-//	a transaction in doubt         comes again, also if the handler ignores it
-//	in progress, failed, StoreError  comes again
-//	unknown (UnresolvedError)        comes again, or acknowledged once handed over
-//	not reached, out of time       comes again, not executed
+//	completed, replayed, Final       acknowledged, if that is stored
+//	a transaction in doubt           redelivered, even if the handler ignores it
+//	in progress, failed, StoreError  redelivered
+//	unknown (UnresolvedError)        redelivered, or acknowledged once handed over
+//	not reached, out of time         redelivered, not executed
 //
-// A source redelivers a whole batch if the function fails, and only what is
-// named if the event source mapping has ReportBatchItemFailures switched on;
-// without that setting every response acknowledges everything. Switch it on.
+// If the function fails, the source redelivers the whole batch. If the event
+// source mapping has ReportBatchItemFailures enabled, it redelivers only the
+// messages that the response names. Without that setting every response
+// acknowledges all messages, so enable it.
 //
-// For sources that bring one event at a time, [EventBridge], [SNS], [S3],
+// For sources that deliver one event at a time, [EventBridge], [SNS], [S3],
 // [AsyncInvoke] and [StepFunctions] are KeyFuncs for idempotent.Wrap.
 package lambdabatch

@@ -12,13 +12,13 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// The table of outcomes in docs/batch.md is that of the tests.
+// TestDocs compares the table of outcomes in docs/batch.md with the tests.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	says := map[bool]string{comesAgain: "comes again", acknowledged: "acknowledged"}
+	says := map[bool]string{comesAgain: "redelivered", acknowledged: "acknowledged"}
 	recoveries := map[lambdabatch.Recovery]string{lambdabatch.Reconcile: "Reconcile", lambdabatch.Resume: "Resume", lambdabatch.Rerun: "Rerun"}
 	var table strings.Builder
-	table.WriteString("| the handler's end | declared | the message | its record | delivered once more | runs in all |\n| --- | --- | --- | --- | --- | --: |\n")
+	table.WriteString("| how the handler ends | recovery | the message | its record | on redelivery | total runs |\n| --- | --- | --- | --- | --- | --: |\n")
 	for _, row := range outcomes {
 		name, _, _ := strings.Cut(row.name, ", "+recoveries[row.declared])
 		fmt.Fprintf(&table, "| %s | `%s` | %s | %s | %s | %d |\n", name, recoveries[row.declared], says[row.first], row.state, says[row.second], row.runs)

@@ -10,9 +10,10 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// DynamoDB returns h for every record of a DynamoDB stream, once. What is said
-// of [Kinesis] holds here; the keys of the item are the partition. A handler
-// takes an events.DynamoDBEventRecord, or a [Change].
+// DynamoDB guards h, a handler for one record of a DynamoDB stream, so that
+// each record runs once. It behaves like [Kinesis], with the keys of the item
+// as partition key. A handler takes an events.DynamoDBEventRecord, or a
+// [Change].
 func DynamoDB[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	b := newBatch(g, source{name: "DynamoDB", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
 	return func(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
@@ -25,9 +26,9 @@ func DynamoDB[T any](g *idempotent.Guard, h func(context.Context, T) error, optF
 	}
 }
 
-// Change is what happened to an item, with its images as JSON values: numbers
-// as numbers, sets as arrays, binaries in base64. What the stream's view type
-// leaves out is nil.
+// Change describes the change of an item, with its images as JSON values:
+// numbers as numbers, sets as arrays, binaries in base64. Images that the
+// stream's view type leaves out are nil.
 type Change[Item any] struct {
 	EventName string `json:"eventName"` // INSERT, MODIFY or REMOVE
 	Keys      *Item  `json:"keys,omitempty"`
@@ -63,7 +64,7 @@ func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Record) error {
 	return err
 }
 
-// plain returns an attribute as what JSON encodes it to.
+// plain converts an attribute to a value that encoding/json can encode.
 func plain(v events.DynamoDBAttributeValue) (any, error) {
 	switch v.DataType() {
 	case events.DataTypeNull:
@@ -107,5 +108,5 @@ func plain(v events.DynamoDBAttributeValue) (any, error) {
 		}
 		return object, nil
 	}
-	return nil, fmt.Errorf("lambdabatch: an attribute of the record has a type that is none of DynamoDB's")
+	return nil, fmt.Errorf("lambdabatch: unknown DynamoDB type of an attribute in the record")
 }

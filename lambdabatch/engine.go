@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// engine is the rules, for every source. It is immutable and safe for
+// engine applies the rules for every source. It is immutable and safe for
 // concurrent use.
 type engine struct {
 	opts   Options
@@ -21,7 +21,7 @@ type engine struct {
 
 func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine, error) {
 	if g == nil {
-		return nil, fmt.Errorf("lambdabatch: %s wants a guard, got nil", s.name)
+		return nil, fmt.Errorf("lambdabatch: %s: the guard is nil", s.name)
 	}
 	e := &engine{source: s}
 	for _, f := range optFns {
@@ -51,8 +51,8 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 	return e, err
 }
 
-// run works on a batch and marks what failed. Nothing that happens in it is an
-// error of its own: whatever is not known to be done has failed.
+// run processes a batch and marks the failed messages. It returns no error: a
+// message that is not known to be done has failed.
 func (e *engine) run(ctx context.Context, batch []message) {
 	names := make([]string, len(batch))
 	for i := range batch {
@@ -104,30 +104,31 @@ func (e *engine) run(ctx context.Context, batch []message) {
 	}
 }
 
-// lane returns what a message must not overtake: its group or partition, and
-// where there are none the piece of work it stands for. Of two copies the
-// second one is a replay then, and not refused because the first one is running.
+// lane returns the lane of a message, which preserves the order of its
+// messages: its group or partition, or its unit of work if the source has
+// neither. The second of two copies is then a replay, and is not refused
+// because the first one is running.
 func (e *engine) lane(m *message, i int) string {
 	switch {
 	case e.source.fifo && !e.opts.PerGroup:
 		return ""
 	case e.source.fifo, e.source.streams:
 		return m.record.Lane
-	case m.key.ID == "": // nothing that it could be a copy of
+	case m.key.ID == "": // without an id it is no copy of another message
 		return fmt.Sprintf("message\x00%d", i)
 	default:
 		return string(m.key.RecordID())
 	}
 }
 
-// afterFailure keeps what must not overtake a failed message from running.
+// afterFailure prevents the messages behind a failed one from overtaking it.
 func (e *engine) afterFailure(l *lanes, lane int) {
 	if e.source.fifo || e.source.streams {
 		l.drop(lane)
 	}
 }
 
-// timeFor reports whether another message can be begun.
+// timeFor reports whether there is time for another message.
 func (e *engine) timeFor(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
@@ -136,11 +137,11 @@ func (e *engine) timeFor(ctx context.Context) bool {
 	return !ok || deadline.Sub(e.now()) >= e.opts.Reserve
 }
 
-// outOfTime ends the handing out. A batch that is too long for its function
-// shows in nothing else than this line: nothing failed.
+// outOfTime stops handing out messages. The log line is the only sign of a
+// batch that is too long for its function, because no message failed.
 func (e *engine) outOfTime(ctx context.Context, l *lanes) {
 	if n := l.left(); n > 0 {
-		e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: out of time, the rest comes again",
+		e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: out of time, the remaining messages will be redelivered",
 			slog.String("operation", e.opts.Operation), slog.Int("messages", n))
 	}
 	l.stop()

@@ -22,7 +22,7 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// A program with a mistake in its options does not start, and is told which.
+// A constructor panics if an option is invalid, and names the option.
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -31,12 +31,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		return func(o *lambdabatch.Options) { o.Guard = f }
 	}
 	for _, row := range []struct {
-		want  string // empty: it starts
+		want  string // empty: the options are valid
 		build func()
 	}{
 		{"", func() { sqs() }},
-		{"wants a guard", func() { lambdabatch.SQS(nil, w.handle, w.options()) }},
-		{"wants a handler", func() { lambdabatch.SQS[order](w.guard, nil, w.options()) }},
+		{"SQS: the guard is nil", func() { lambdabatch.SQS(nil, w.handle, w.options()) }},
+		{"SQS: the handler is nil", func() { lambdabatch.SQS[order](w.guard, nil, w.options()) }},
 		{"Options.Operation", func() { sqs(func(o *lambdabatch.Options) { o.Operation = "" }) }},
 		{"Options.ID", func() { sqs(func(o *lambdabatch.Options) { o.ID = nil }) }},
 		{"Options.ID", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
@@ -67,7 +67,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	} {
 		got := panicOf(row.build)
 		if (got == "") != (row.want == "") || !strings.Contains(got, row.want) {
-			t.Errorf("the program was told %q, want something about %q", got, row.want)
+			t.Errorf("got the panic %q, want %q in it", got, row.want)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
-// Outcomes are kept for as long as the source delivers again, by default.
+// By default outcomes are stored for as long as the source redelivers.
 func TestRetentionFollowsTheSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -96,7 +96,7 @@ func TestRetentionFollowsTheSource(t *testing.T) {
 	w.wantRuns("o-1", "o-1")
 }
 
-// Whatever panics or ends its goroutine, it is that message's failure.
+// A panic or runtime.Goexit in any function fails only its own message.
 func TestPanicsAreOneMessages(t *testing.T) {
 	t.Parallel()
 	isTwo := func(r *lambdabatch.Record) bool { return strings.Contains(string(r.Body), "o-2") }
@@ -159,15 +159,15 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				h := lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(n), option(w)))
 				wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
-					t.Errorf("the log tells of a panic: %t\n%s", told, w.log())
+					t.Errorf("the log reports a panic: %t\n%s", told, w.log())
 				}
 			})
 		}
 	}
 }
 
-// The errors of the options' functions are one message's, too, and what fails
-// before the claim leaves no record.
+// An error of a function in the options fails only its own message, and leaves
+// no record.
 func TestErrorsBeforeTheClaim(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(*lambdabatch.Options){
@@ -196,7 +196,7 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 			t.Errorf("%s: %d records were claimed", name, n)
 		}
 		if strings.Contains(w.log(), "acme") {
-			t.Errorf("%s: the log gives the error's text away:\n%s", name, w.log())
+			t.Errorf("%s: the log shows the text of the error:\n%s", name, w.log())
 		}
 		if is := strings.Contains(w.log(), "error_type=*lambdabatch.DecodeError"); is != (name == "Decode") {
 			t.Errorf("%s: the log:\n%s", name, w.log())
@@ -208,8 +208,8 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 	}
 }
 
-// A message that failed and has no id cannot be named: the whole batch comes
-// again. One that succeeded needs none.
+// A failed message without an id cannot be named, so the whole batch is
+// redelivered. A message that succeeded needs no id.
 func TestMessagesWithoutAnID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -238,7 +238,7 @@ func TestEmptyBatches(t *testing.T) {
 	}
 }
 
-// As many run side by side as the option says, and no more; by default one.
+// At most Concurrency messages run at the same time; by default one.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 4} {
@@ -259,7 +259,7 @@ func TestConcurrency(t *testing.T) {
 					once.Do(func() { close(full) })
 				}
 				mu.Unlock()
-				<-full // nothing moves unless so many are under way
+				<-full // blocks until the limit is reached
 				mu.Lock()
 				now--
 				mu.Unlock()
@@ -271,14 +271,14 @@ func TestConcurrency(t *testing.T) {
 			}
 			wantIDs(t, w.send(h, messages(ids...)))
 			if top != limit {
-				t.Errorf("%d ran side by side, want %d", top, limit)
+				t.Errorf("%d messages ran at the same time, want %d", top, limit)
 			}
 		})
 	}
 }
 
-// Messages without a key run side by side where they may run at all: none is
-// another one's copy.
+// Messages without a key that may run at all run at the same time, because they
+// are not copies of each other.
 func TestConcurrency_WithoutAKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestConcurrency_WithoutAKey(t *testing.T) {
 		together.Add(3)
 		h := lambdabatch.SQS(w.guard, func(context.Context, string) error {
 			together.Done()
-			together.Wait() // nothing moves unless all three are under way
+			together.Wait() // blocks until all three are running
 			return nil
 		}, w.options(concurrency(3), func(o *lambdabatch.Options) {
 			o.ID = lambdabatch.Attribute("order")
@@ -297,7 +297,8 @@ func TestConcurrency_WithoutAKey(t *testing.T) {
 	})
 }
 
-// A message whose key cannot be told is not one without a key.
+// A message whose key could not be computed is not treated as one without a
+// key.
 func TestPanicIsNoMissingKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -308,19 +309,19 @@ func TestPanicIsNoMissingKey(t *testing.T) {
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
 	w.wantRuns()
 	if strings.Contains(w.log(), "error_type=*idempotent.") {
-		t.Errorf("the guard was asked:\n%s", w.log())
+		t.Errorf("the guard was called:\n%s", w.log())
 	}
 }
 
-// A line of the log names the message and, where it is known, the key by its
-// hash. What goes well is not logged.
+// A log line has the id of the message and, if it is known, the hash of the
+// key. Success is not logged.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
 	wantIDs(t, w.send(h, messages("o-1")))
 	if w.log() != "" {
-		t.Errorf("what went well is logged:\n%s", w.log())
+		t.Errorf("a success was logged:\n%s", w.log())
 	}
 	w.on("o-2", returns(errBroken))
 	hash := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-2"}.RecordID().KeyHash()
@@ -342,13 +343,13 @@ func TestLog(t *testing.T) {
 		batch.Records[0].Body = c.body
 		wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, c.option), batch), "m1")
 		if !strings.HasSuffix(w.log(), c.want) {
-			t.Errorf("the log is\n%swant it to end with\n%s", w.log(), c.want)
+			t.Errorf("got the log\n%swant this at its end:\n%s", w.log(), c.want)
 		}
 	}
 }
 
-// A guard without a logger of its own has the program's, and one without a clock
-// the machine's.
+// A guard without a logger uses slog's default, and a guard without a clock
+// uses the system time.
 func TestGuardsDefaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -391,7 +392,7 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 				ids = append(ids, fmt.Sprintf("o-%d", (i*7+n)%orders))
 			}
 			event := messages(ids...)
-			for range 1000 { // what fails comes again
+			for range 1000 { // failed messages are redelivered
 				response, err := h(t.Context(), event)
 				if err != nil {
 					t.Error(err)
@@ -403,9 +404,9 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 				if len(event.Records) == 0 {
 					return
 				}
-				runtime.Gosched() // the others are at it
+				runtime.Gosched() // let the other invocations run
 			}
-			t.Error("messages come again for ever")
+			t.Error("messages are redelivered without end")
 		})
 	}
 	done.Wait()
@@ -419,7 +420,7 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 	}
 }
 
-// The default log is the guard's.
+// The default logger is the guard's.
 func TestDefaultLogger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -486,7 +487,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// 10,000 messages of one order are one run, and 10,000 orders that many.
+// 10,000 messages of one order run once, and 10,000 orders run 10,000 times.
 func TestTenThousand(t *testing.T) {
 	t.Parallel()
 	for _, distinct := range []int{1, math.MaxInt} {
@@ -497,7 +498,7 @@ func TestTenThousand(t *testing.T) {
 		}
 		wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(concurrency(4))), messages(ids...)))
 		if want := min(distinct, 10_000); len(w.runs) != want {
-			t.Errorf("%d ran, want %d", len(w.runs), want)
+			t.Errorf("got %d runs, want %d", len(w.runs), want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// newGuard returns a guard for the examples; in a function it is over a
+// newGuard returns a guard for the examples; a real function uses a
 // dynamostore.Store.
 func newGuard() *idempotent.Guard {
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
@@ -23,9 +23,9 @@ func newGuard() *idempotent.Guard {
 	return guard
 }
 
-// The second message is a copy of the first, and the third one fails. When the
-// batch comes again nothing runs: under Reconcile the third one waits for
-// evidence.
+// The second message is a copy of the first. The message of the second batch
+// fails. When it is redelivered nothing runs, because with Reconcile it waits
+// for evidence.
 func ExampleSQS() {
 	guard := newGuard()
 	ship := func(_ context.Context, o order) error {
@@ -56,7 +56,8 @@ func ExampleSQS() {
 	// {[{m1}]} <nil>
 }
 
-// An event of EventBridge comes alone; what fails is the returned error.
+// EventBridge delivers one event at a time; the returned error reports a
+// failure.
 func ExampleEventBridge() {
 	guard := newGuard()
 	onOrderPlaced := func(_ context.Context, e events.EventBridgeEvent) (struct{}, error) {
@@ -77,7 +78,7 @@ func ExampleEventBridge() {
 	// shipping "o-1"
 }
 
-// people is a queue for people.
+// people is a queue for operators.
 type people struct{}
 
 func (people) Send(_ context.Context, message, record string) error {

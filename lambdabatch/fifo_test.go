@@ -30,7 +30,8 @@ func grouped(groups ...string) (event events.SQSEvent) {
 
 func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
 
-// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another.
+// G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another
+// group.
 func TestFM41_FIFO(t *testing.T) {
 	t.Parallel()
 	batch := grouped("a", "a", "a", "b")
@@ -68,13 +69,13 @@ func TestFM41_FIFO(t *testing.T) {
 	}
 }
 
-// FM41 for messages that fail before the handler: what cannot be read or names
-// no key must not be overtaken either.
+// FM41: no message overtakes one that fails before the handler because it is
+// invalid or has no key.
 func TestFM41_UnreadableMessagesHoldTheirGroup(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"no key":      `{"amount":1}`,
-		"no JSON":     `order o-1`,
+		"not JSON":    `order o-1`,
 		"not decoded": `{"order_id":"o-1","amount":"many"}`,
 	} {
 		w := newWorld(t)
@@ -82,14 +83,14 @@ func TestFM41_UnreadableMessagesHoldTheirGroup(t *testing.T) {
 		batch := grouped("a", "a", "b")
 		batch.Records[0].Body = body
 		if got := w.send(h, batch); !slices.Equal(got, []string{"m1", "m2"}) {
-			t.Errorf("%s: these come again: %q", name, got)
+			t.Errorf("%s: %q are redelivered, want m1 and m2", name, got)
 		}
 		w.wantRuns("o-3")
 	}
 }
 
-// Messages without a group are one: an event that is not what the queue promises
-// must not break the order.
+// Messages without a group are one group: an invalid event must not break the
+// order.
 func TestFIFO_WithoutAGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,7 +102,7 @@ func TestFIFO_WithoutAGroup(t *testing.T) {
 	w.wantRuns("o-1")
 }
 
-// With concurrency, groups go on side by side and each in its order.
+// With concurrency, groups run at the same time, each in its order.
 func TestFIFO_GroupsSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestFIFO_GroupsSideBySide(t *testing.T) {
 		for _, first := range []string{"o-1", "o-2", "o-4"} {
 			w.on(first, func(context.Context) error {
 				together.Done()
-				together.Wait() // nothing moves unless all three are under way
+				together.Wait() // blocks until all three are running
 				return nil
 			})
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// FuzzBatch builds a batch and what its handler does out of bytes: four for each
-// message, which are its id, the order it is about, its lane, and what happens;
-// and repeats it, up to 10,000 messages.
-// Whatever comes, what is returned names only messages that came, each once, or
-// the whole batch comes again; and what can never succeed is not left out.
+// FuzzBatch builds a batch and the behaviour of its handler from bytes. There
+// are four for each message: its id, its order, its lane, and what the handler
+// does. The batch is repeated, up to 10,000 messages. The response must name
+// only messages of the batch, each once, or the whole batch must be
+// redelivered; and messages that can never succeed must be named.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{}, uint8(0), uint8(1), uint16(1))                                     // empty batch
 	f.Add([]byte{1, 1, 1, 0}, uint8(0), uint8(1), uint16(1))                           // one message
@@ -37,10 +37,10 @@ func FuzzBatch(f *testing.F) {
 		h := sourceOf(guard, source, int(concurrency%5))
 		batch := batchOf(data)
 		if times != 10_000 {
-			times %= 4 // long ones are slow: there is one size of them
+			times %= 4 // long batches are slow: only one size is tested
 		}
 		batch = slices.Repeat(batch, min(int(times), 10_000/max(len(batch), 1)))
-		for range 2 { // when it comes again, too
+		for range 2 { // also when the batch is redelivered
 			ids, err := h(t.Context(), batch)
 			var unnamed *lambdabatch.UnnamedError
 			if err != nil {
@@ -52,7 +52,7 @@ func FuzzBatch(f *testing.F) {
 			for i, id := range ids {
 				came := slices.ContainsFunc(batch, func(m fuzzed) bool { return m.id == id })
 				if id == "" || !came || slices.Contains(ids[:i], id) {
-					t.Fatalf("%q is named, which did not come or is named before: %q", id, ids)
+					t.Fatalf("the response names %q, which was not in the batch or is named twice: %q", id, ids)
 				}
 			}
 			for i, m := range batch {
@@ -60,7 +60,7 @@ func FuzzBatch(f *testing.F) {
 					continue
 				}
 				named := slices.Contains(ids, m.id)
-				if source%5 >= 3 { // a checkpoint covers what is behind it
+				if source%5 >= 3 { // a checkpoint includes all later records
 					named = len(ids) == 1 && slices.IndexFunc(batch, func(b fuzzed) bool { return b.id == ids[0] }) <= i
 				}
 				if !named {
@@ -77,7 +77,7 @@ type fuzzed struct {
 	do             byte
 }
 
-// never reports whether a message cannot be read at all.
+// never reports whether a message can never be read.
 func (m fuzzed) never() bool { return m.body == "" || m.body == "{}" }
 
 func batchOf(data []byte) (batch []fuzzed) {
@@ -101,7 +101,7 @@ func batchOf(data []byte) (batch []fuzzed) {
 	return batch
 }
 
-// handleFuzzed does what the order's amount says.
+// handleFuzzed does what the order's amount selects.
 func handleFuzzed(_ context.Context, o order) error {
 	switch o.Amount {
 	case 1:
@@ -178,8 +178,7 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 	}
 }
 
-// FuzzField holds that no body crashes the reading of a key, and that what is
-// found is not empty.
+// FuzzField checks that no body makes Field panic, and that an id is not empty.
 func FuzzField(f *testing.F) {
 	f.Add("/order/id", `{"order":{"id":"o-1"}}`)
 	f.Add("/a~1b/0", `{"a/b":[1e400]}`)

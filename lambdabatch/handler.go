@@ -14,11 +14,11 @@ type batchOf[R, T any] struct {
 	view    func(*R, *Record) error
 }
 
-// newBatch panics where a constructor does: a mistake in the program is found
-// out at start-up.
+// newBatch panics if an argument is invalid, so that a programming error
+// surfaces at start-up.
 func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R, *Record) error, optFns []func(*Options)) *batchOf[R, T] {
 	if h == nil {
-		panic(fmt.Errorf("lambdabatch: %s wants a handler, got nil", s.name))
+		panic(fmt.Errorf("lambdabatch: %s: the handler is nil", s.name))
 	}
 	e, err := newEngine(g, s, optFns)
 	if err != nil {
@@ -27,9 +27,9 @@ func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T
 	return &batchOf[R, T]{e, h, view}
 }
 
-// run works on the records and returns the ids of those that have to come
-// again, in their order, each once. The error says that one of them has none:
-// then the whole batch has to.
+// run processes the records and returns the ids of those that must be
+// redelivered, in their order, without duplicates. The error means that one of
+// them has no id: then the whole batch must be redelivered.
 func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) {
 	batch := make([]message, len(records))
 	for i := range records {
@@ -45,8 +45,8 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	return failures(batch)
 }
 
-// look returns what the rules see of r. Records come from outside: one that
-// makes its view panic must not take the others with it.
+// look returns the view of r that the rules get. The content of records comes
+// from outside: a panic on one record must not fail the others.
 func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Record, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -57,7 +57,7 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Record, err error)
 	return view, b.view(r, &view)
 }
 
-// decode returns what the handler takes.
+// decode returns the value that the handler takes.
 func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 	switch p := any(&v).(type) {
 	case *R:
@@ -74,22 +74,23 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 	return v, err
 }
 
-// DecodeError says that a message is not what the handler takes. It comes again
-// until its queue gives it up: give the queue a dead-letter queue.
+// DecodeError reports a message that cannot be decoded into the handler's type.
+// It is redelivered until the queue gives up, so configure a dead-letter queue.
 type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string { return "lambdabatch: the message cannot be decoded" }
 
-// Unwrap returns the decoder's error, whose text may show what is in the
+// Unwrap returns the decoder's error, whose text may contain parts of the
 // message.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// UnnamedError says that a message failed that has no id, so that it cannot be
-// named. Returned to Lambda it brings the whole batch again.
+// UnnamedError reports that a message without an id failed, so that the
+// response cannot name it. It is returned to Lambda, which redelivers the whole
+// batch.
 type UnnamedError struct{ Index int }
 
 func (e *UnnamedError) Error() string {
-	return fmt.Sprintf("lambdabatch: record %d of the event failed and has no id to be named by; the whole batch has to come again", e.Index)
+	return fmt.Sprintf("lambdabatch: record %d of the event failed and has no id; the whole batch is redelivered", e.Index)
 }
 
 func failures(batch []message) ([]string, error) {

@@ -8,14 +8,14 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Kinesis returns h for every record of a Kinesis stream, once. It returns the
-// earliest record that failed: Lambda sends the shard again from there, and what
-// had succeeded behind it is replayed. Records of one partition key come in
-// their order; when one fails those behind it are not run, and records of other
-// keys are.
+// Kinesis guards h, a handler for one record of a Kinesis stream, so that each
+// record runs once. It returns the earliest record that failed: Lambda sends
+// the shard again from there, and later records that had succeeded are
+// replayed. Records of one partition key run in their order. If one fails,
+// those behind it do not run, but records of other keys do.
 //
-// See [SQS] for how to start it. Give the event source mapping a bound for its
-// retries and a destination for failures: a record that always fails holds up
+// See [SQS] for how to start it. Configure a retry limit and a failure
+// destination in the event source mapping: a record that always fails blocks
 // its shard.
 func Kinesis[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
 	b := newBatch(g, source{name: "Kinesis", redelivery: StreamRedelivery, streams: true}, h, kinesisRecord, optFns)

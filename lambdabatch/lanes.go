@@ -2,11 +2,10 @@ package lambdabatch
 
 import "container/heap"
 
-// lanes hands out the messages of a batch so that those of one lane come one
-// after the other, and otherwise in the order of their arrival. It is not safe
-// for concurrent use.
+// lanes hands out the messages of a batch, earliest first. Messages of one lane
+// are handed out one after the other. It is not safe for concurrent use.
 type lanes struct {
-	waiting [][]int // by lane: the messages that are still to be handed out
+	waiting [][]int // by lane: the messages that are not handed out yet
 	idle    order   // lanes with a message to hand out, by their first message
 	stopped bool
 }
@@ -31,7 +30,8 @@ func newLanes(lane []string) *lanes {
 }
 
 // next returns the earliest message whose lane is idle, and its lane, which is
-// busy from then on. It returns false if there is none at the moment.
+// busy from then on. It returns false if no lane is idle or the lanes are
+// stopped.
 func (l *lanes) next() (message, lane int, ok bool) {
 	if l.stopped || len(l.idle) == 0 {
 		return 0, 0, false
@@ -41,17 +41,17 @@ func (l *lanes) next() (message, lane int, ok bool) {
 	return h.message, h.lane, true
 }
 
-// done says that the message handed out last in that lane was worked on.
+// done reports that the last message of that lane was processed.
 func (l *lanes) done(lane int) {
 	if rest := l.waiting[lane]; len(rest) > 0 {
 		heap.Push(&l.idle, head{rest[0], lane})
 	}
 }
 
-// drop takes the rest of a busy lane out.
+// drop removes the remaining messages of a busy lane.
 func (l *lanes) drop(lane int) { l.waiting[lane] = nil }
 
-// left is how many messages are still to be handed out.
+// left returns how many messages are not handed out yet.
 func (l *lanes) left() (n int) {
 	for _, messages := range l.waiting {
 		n += len(messages)
@@ -59,7 +59,7 @@ func (l *lanes) left() (n int) {
 	return n
 }
 
-// stop hands nothing out any more.
+// stop makes next return false.
 func (l *lanes) stop() { l.stopped = true }
 
 // head is the first waiting message of a lane.

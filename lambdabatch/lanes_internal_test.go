@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// take hands out what can be handed out, and returns the messages and lanes.
+// take hands out all available messages, and returns them with their lanes.
 func take(l *lanes) (messages, taken []int) {
 	for {
 		m, lane, ok := l.next()
@@ -23,14 +23,14 @@ func want(t *testing.T, got []int, want ...int) {
 	}
 }
 
-// One of each lane at a time, the earliest first.
+// One message of each lane is handed out at a time, the earliest first.
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	l := newLanes([]string{"a", "b", "a", "c", "b", "a"})
 	got, lane := take(l)
 	want(t, got, 0, 1, 3)
 	if l.left() != 3 {
-		t.Errorf("%d are left, want 3", l.left())
+		t.Errorf("%d messages are left, want 3", l.left())
 	}
 	l.done(lane[2])
 	l.done(lane[1])
@@ -62,6 +62,6 @@ func TestLanes_Stop(t *testing.T) {
 	got, _ := take(l)
 	want(t, got)
 	if l.left() != 1 {
-		t.Errorf("%d are left, want 1", l.left())
+		t.Errorf("%d messages are left, want 1", l.left())
 	}
 }

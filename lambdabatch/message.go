@@ -10,23 +10,23 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// message is one message on its way.
+// message is one message of a batch.
 type message struct {
 	record Record
 	// open decodes the message and returns the call of the handler.
 	open   func() (func(context.Context) error, error)
 	key    idempotent.Key
-	keyErr error // why there is no key: the record cannot be looked at, or names none
+	keyErr error // why there is no key: the record cannot be read, or has no id
 	failed bool
 }
 
 var (
-	errPanicked    = errors.New("lambdabatch: it panicked")
+	errPanicked    = errors.New("lambdabatch: reading the message panicked")
 	errNotRecorded = errors.New("lambdabatch: the handler succeeded but its outcome was not stored")
 )
 
-// setKey computes the key of a message, but for its fingerprint. What is wrong
-// with it is said when its turn comes.
+// setKey computes the key of a message, without its fingerprint. An error is
+// reported when the message is processed.
 func (e *engine) setKey(ctx context.Context, m *message) {
 	m.key.Operation = e.opts.Operation
 	if m.keyErr != nil {
@@ -43,8 +43,9 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 	}
 }
 
-// one works on a message and reports whether it is done with. A panic is this
-// message's failure: the others keep their outcomes. The guard has recorded it.
+// one processes a message and reports whether it is done. A panic fails only
+// this message; the others keep their outcomes. The guard has recorded the
+// panic.
 func (e *engine) one(ctx context.Context, m *message) (done bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -55,13 +56,13 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 	if err == nil {
 		return true
 	}
-	e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: a message comes again",
+	e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message failed and will be redelivered",
 		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", err)))...)
 	return false
 }
 
 // do runs the handler once for the message's key. It returns nil if the message
-// is done with.
+// is done.
 func (e *engine) do(ctx context.Context, m *message) error {
 	if m.keyErr != nil {
 		return m.keyErr
@@ -70,7 +71,7 @@ func (e *engine) do(ctx context.Context, m *message) error {
 	if m.key.Fingerprint, err = e.opts.Fingerprint(&m.record); err != nil {
 		return err
 	}
-	work, err := m.open() // before the claim: what cannot be read leaves no record
+	work, err := m.open() // before the claim: an unreadable message leaves no record
 	if err != nil {
 		return err
 	}
@@ -80,23 +81,23 @@ func (e *engine) do(ctx context.Context, m *message) error {
 	return e.settled(ctx, m, out, err)
 }
 
-// settled returns nil if the source may forget the message, because its record,
-// or HandOver, answers for it from now on. An error about another record came out
-// of the handler and says nothing of this one.
+// settled returns nil if the source may delete the message, because its record
+// or HandOver covers it from now on. An error about another record was returned
+// by the handler and does not describe this one.
 func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome[struct{}], err error) error {
 	if out.Stored { // a success, or a Final error
 		return nil
 	}
 	if _, final := idempotent.AsFinal(err); out.RecordID == "" && final {
-		return nil // it ran unguarded: there is no record to ask
+		return nil // it ran unguarded: there is no record
 	}
 	if err == nil && out.RecordID != "" {
-		// There is no record that it is done, and the source is the last to know
-		// of it. What it may do when it comes again, the recovery says.
+		// The success is not recorded, so the source must redeliver the message. The
+		// recovery then decides whether it runs again.
 		return errNotRecorded
 	}
 	if known, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok && known.RecordID == out.RecordID && !known.Uncompared {
-		return nil // it is done, and a message needs no result
+		return nil // the message is done and needs no result
 	}
 	// An unresolved record with a cause is not unknown: other code can continue it.
 	known, ok := errors.AsType[*idempotent.UnresolvedError](err)
@@ -106,10 +107,10 @@ func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome
 	return err
 }
 
-// panicked logs a panic, without its value: that may show what is in the
+// panicked logs a panic without its value, which may contain parts of the
 // message.
 func (e *engine) panicked(ctx context.Context, m *message, p any) {
-	e.opts.logger().LogAttrs(ctx, slog.LevelError, "lambdabatch: a message panicked and comes again",
+	e.opts.logger().LogAttrs(ctx, slog.LevelError, "lambdabatch: message panicked and will be redelivered",
 		append(e.named(m), slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))...)
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// Record is what the rules see of a message, the same for every source. It must
-// not be changed, and is safe for concurrent use.
+// Record is the view of a message that the rules get, the same for every
+// source. It must not be changed, and is safe for concurrent use.
 type Record struct {
 	// ItemID names the message in the response: SQS's message id, a stream's
 	// sequence number.
@@ -24,8 +24,8 @@ type Record struct {
 	Body []byte
 	// Attributes are the string attributes that the sender set (SQS).
 	Attributes map[string]string
-	// Lane is what must not overtake itself: an SQS message group, a partition
-	// key. Empty where order means nothing.
+	// Lane identifies messages that must stay in order: an SQS message group, a
+	// partition key. Empty if the order does not matter.
 	Lane string
 	// Event points to the source's own record, for example to an
 	// events.SQSMessage.
@@ -33,16 +33,16 @@ type Record struct {
 }
 
 // IDFunc returns the id of the unit of work that a message stands for. An empty
-// id is [idempotent.NoKeyError] and fails the message, as an error does.
+// id fails the message with [idempotent.NoKeyError]; an error fails it too.
 type IDFunc func(ctx context.Context, r *Record) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
-// pointer (RFC 6901) such as "/order/id". It has to be a string or a number. Two
-// spellings of a number are one id, as in a fingerprint: 100, 100.0 and 1e2 are
-// "100", and 9007199254740992 and 9007199254740993 are two ids.
+// pointer (RFC 6901) such as "/order/id". The value must be a string or a
+// number. Two spellings of a number are one id, as in a fingerprint: 100, 100.0
+// and 1e2 are "100", and 9007199254740992 and 9007199254740993 are two ids.
 func Field(pointer string) IDFunc {
 	if !strings.HasPrefix(pointer, "/") {
-		panic(fmt.Sprintf("lambdabatch: Field wants a JSON pointer such as %q, got %q", "/order_id", pointer))
+		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON pointer %[2]q; use one such as %[1]q", "/order_id", pointer))
 	}
 	path := strings.Split(pointer[1:], "/")
 	for i, p := range path {
@@ -51,13 +51,13 @@ func Field(pointer string) IDFunc {
 	return func(_ context.Context, r *Record) (string, error) { return field(r.Body, path) }
 }
 
-var errNoField = errors.New("lambdabatch: the body has no string or number where the key's field should be")
+var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
 
 func field(doc json.RawMessage, path []string) (string, error) {
 	for _, name := range path {
 		var object map[string]json.RawMessage
 		if json.Unmarshal(doc, &object) == nil {
-			doc = object[name] // none: nothing can be read out of it
+			doc = object[name] // nil if missing: then the next read fails
 			continue
 		}
 		var array []json.RawMessage
@@ -85,13 +85,13 @@ func field(doc json.RawMessage, path []string) (string, error) {
 // Attribute returns the [IDFunc] that reads a message attribute.
 func Attribute(name string) IDFunc {
 	if name == "" {
-		panic("lambdabatch: Attribute wants the name of a message attribute")
+		panic("lambdabatch: Attribute: the name of the message attribute is empty")
 	}
 	return func(_ context.Context, r *Record) (string, error) { return r.Attributes[name], nil }
 }
 
 // ItemID is the [IDFunc] for the source's own id of the message. It is the
-// default for streams, whose sequence numbers stay. For a queue prefer a
-// business field: a sender that retries, and a redrive from a dead-letter
-// queue, give the same order a new message id.
+// default for streams, whose sequence numbers are permanent. For a queue prefer
+// a business field: if a sender retries, or a message is redriven from a
+// dead-letter queue, the same order gets a new message id.
 func ItemID(_ context.Context, r *Record) (string, error) { return r.ItemID, nil }

@@ -11,17 +11,17 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The KeyFuncs of sources that bring one event at a time, for idempotent.Wrap.
-// Those of AWS bind what the sender said to the key, and not the envelope, which
-// may be another one when the source tries again. A
-// failure is the error that the wrapped handler returns: the source retries.
-// Keep outcomes for longer than it does: set [idempotent.Options.Retention] to
-// [EventBridgeRedelivery], [SNSRedelivery] or [AsyncRedelivery] at least. The
-// default of 24 hours is too short for EventBridge and SNS.
+// The KeyFuncs of sources that deliver one event at a time, for idempotent.Wrap.
+// The fingerprints of AWS sources cover the sender's content and not the
+// envelope, which may change when the source retries. If the wrapped handler
+// returns an error, the source retries. Store outcomes for longer than it does:
+// set [idempotent.Options.Retention] to at least [EventBridgeRedelivery],
+// [SNSRedelivery] or [AsyncRedelivery]. The default of 24 hours is too short for
+// EventBridge and SNS.
 
-// EventBridge names the work by the event's id, for its bus's account. A sender
-// that puts the same fact twice gives it two ids: then use a field of the
-// detail.
+// EventBridge identifies the work by the event's id, in the scope of its account
+// and source. If a sender may put the same event twice, the two have different
+// ids: use a field of the detail instead.
 func EventBridge(operation string) idempotent.KeyFunc[events.EventBridgeEvent] {
 	return func(_ context.Context, e events.EventBridgeEvent) (idempotent.Key, error) {
 		return bound(idempotent.Key{Operation: operation, Scope: e.AccountID + "/" + e.Source, ID: e.ID}, e.DetailType, e.Detail)
@@ -35,11 +35,10 @@ func bound(key idempotent.Key, content ...any) (idempotent.Key, error) {
 	return key, err
 }
 
-// errOneRecord is the mistake of an event that is no longer what its source
-// promises.
-var errOneRecord = errors.New("lambdabatch: the event has to have exactly one record")
+// errOneRecord reports an event that breaks its source's promise of one record.
+var errOneRecord = errors.New("lambdabatch: invalid event: it must have exactly one record")
 
-// SNS names the work by the message's id, for its topic.
+// SNS identifies the work by the message's id, in the scope of its topic.
 func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 	return func(_ context.Context, e events.SNSEvent) (idempotent.Key, error) {
 		if len(e.Records) != 1 {
@@ -50,9 +49,10 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 	}
 }
 
-// S3 names the work by what happened to which version of which object, for its
-// bucket: S3 may send a notification more than once. The sequencer orders the
-// events of one object (Amazon S3 user guide, "Event message structure").
+// S3 identifies the work by the kind of event, the object and its version, in
+// the scope of its bucket: S3 may send a notification more than once. The
+// sequencer orders the events of one object (Amazon S3 user guide, "Event
+// message structure").
 func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 	return func(_ context.Context, e events.S3Event) (idempotent.Key, error) {
 		if len(e.Records) != 1 {
@@ -65,15 +65,15 @@ func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 		}
 		return bound(idempotent.Key{
 			Operation: operation, Scope: r.S3.Bucket.Name,
-			// None of the parts but the object's key can hold a NUL.
+			// Only the object's key, the last part, can contain a NUL.
 			ID: strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00"),
 		}, o.ETag, o.Size)
 	}
 }
 
-// AsyncInvoke names the work of an asynchronous invocation by its request id,
-// which Lambda keeps when it tries again. A caller that invokes twice gets two
-// ids: where that matters take a field of the payload.
+// AsyncInvoke identifies the work of an asynchronous invocation by its request
+// id, which stays the same when Lambda retries. If a caller may invoke twice,
+// the two have different ids: use a field of the payload instead.
 func AsyncInvoke[Req any](operation string) idempotent.KeyFunc[Req] {
 	return func(ctx context.Context, _ Req) (idempotent.Key, error) {
 		key := idempotent.Key{Operation: operation, Scope: lambdacontext.FunctionName}
@@ -85,11 +85,12 @@ func AsyncInvoke[Req any](operation string) idempotent.KeyFunc[Req] {
 	}
 }
 
-// StepFunctions names the work by the execution and the state, which the state
-// machine has to put into the task's input: $$.Execution.Id and
-// $$.State.Name. A retry of the state has both in common with the first try. A
-// state that is entered more than once in an execution, in a loop or a Map,
-// needs what tells its turns apart in its name, such as $$.Map.Item.Index.
+// StepFunctions identifies the work by the execution and the state, which the
+// state machine must put into the task's input: $$.Execution.Id and
+// $$.State.Name. A retry of the state has the same values as the first attempt.
+// If a state is entered more than once in an execution, in a loop or a Map,
+// names must return a state that differs each time, for example with
+// $$.Map.Item.Index.
 func StepFunctions[Req any](operation string, names func(Req) (execution, state string)) idempotent.KeyFunc[Req] {
 	return func(_ context.Context, r Req) (idempotent.Key, error) {
 		execution, state := names(r)

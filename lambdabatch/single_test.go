@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// task is what a state machine puts into the input.
+// task is the input of a state machine's task.
 type task struct {
 	Execution string `json:"execution"`
 	State     string `json:"state"`
@@ -22,8 +22,8 @@ type task struct {
 
 func names(t task) (execution, state string) { return t.Execution, t.State }
 
-// twice wraps a handler, sends req twice and another one once, and wants two
-// runs.
+// twice wraps a handler, sends req twice and another request once, and checks
+// that there are two runs.
 func twice[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], req, another Req, in ...context.Context) {
 	t.Helper()
 	ctx, other := w.invocation(), w.invocation()
@@ -43,7 +43,7 @@ func twice[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], req, an
 	}
 }
 
-// refused sends what has no key, or is not what its source promises.
+// refused sends requests without a key, or with an invalid number of records.
 func refused[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], want error, reqs ...Req) {
 	t.Helper()
 	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) {
@@ -63,7 +63,7 @@ func TestEventBridge(t *testing.T) {
 	w := newWorld(t)
 	e := load[events.EventBridgeEvent](t, "eventbridge.json")
 	another := e
-	another.Source = "shop.returns" // ids are the sender's
+	another.Source = "shop.returns" // an id is unique for its source only
 	twice(t, w, lambdabatch.EventBridge("fulfil"), e, another)
 	nameless := e
 	nameless.ID = ""
@@ -131,8 +131,8 @@ func TestStepFunctions(t *testing.T) {
 	refused(t, w, lambdabatch.StepFunctions("fulfil", names), new(idempotent.NoKeyError), task{State: "Ship"}, task{Execution: in.Execution})
 }
 
-// When a source tries again its envelope may be another one; what the sender
-// said is bound to the key.
+// The envelope may change when a source retries; only the sender's content is
+// part of the fingerprint.
 func TestEnvelopesMayDiffer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -167,7 +167,7 @@ func TestEnvelopesMayDiffer(t *testing.T) {
 		event(func(e *events.EventBridgeEvent) { e.DetailType = "another" }))
 }
 
-// again sends the same event in two envelopes and wants one run.
+// again sends the same event in two envelopes and checks that there is one run.
 func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, second Req) {
 	t.Helper()
 	runs := 0
@@ -179,7 +179,7 @@ func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, 
 	}
 }
 
-// The names of sources are not mixed up with each other.
+// The parts of a key are in the right fields.
 func TestSingleKeys(t *testing.T) {
 	t.Parallel()
 	key, err := lambdabatch.S3("fulfil")(t.Context(), load[events.S3Event](t, "s3.json"))

@@ -8,24 +8,25 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// SQS returns h for every message of a standard queue, once per unit of work.
-// Start it with lambda.StartHandlerFunc, and switch ReportBatchItemFailures on
-// in the event source mapping. The function is safe for concurrent use if h is.
+// SQS guards h, a handler for one message of a standard queue, so that each
+// unit of work runs once. Start the result with lambda.StartHandlerFunc, and
+// enable ReportBatchItemFailures in the event source mapping. It is safe for
+// concurrent use if h is.
 //
-// Messages come in no order; two that stand for the same work come one after
-// the other. Like all constructors of this package it panics if an argument is
-// nil or an option is wrong.
+// A standard queue has no order. Two messages of a batch that stand for the
+// same work are processed one after the other. Like all constructors of this
+// package SQS panics if an argument is nil or an option is invalid.
 func SQS[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return sqs(g, source{name: "SQS", redelivery: SQSRedelivery}, h, optFns)
 }
 
-// SQSFIFO is [SQS] for a FIFO queue: at the first failure it stops, and returns
+// SQSFIFO is [SQS] for a FIFO queue. It stops at the first failure, and returns
 // that message and all that were not reached, so that none overtakes it. With
 // [Options.PerGroup] only the failed message's group stops, and with
-// [Options.Concurrency] groups go on side by side.
+// [Options.Concurrency] groups run at the same time.
 //
-// A content-based deduplication id is no [Options.ID]: it means "the same body
-// within five minutes", and not "the same order".
+// Do not use a content-based deduplication id as [Options.ID]: it means "the
+// same body within five minutes", and not "the same order".
 func SQSFIFO[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return sqs(g, source{name: "SQSFIFO", redelivery: SQSRedelivery, fifo: true}, h, optFns)
 }

@@ -22,25 +22,25 @@ var errBroken = errors.New("the warehouse is closed: order o-2 of acme")
 
 const comesAgain, acknowledged = true, false
 
-// outcomes are what becomes of a message, by what its handler does: once, and
-// when it comes again. docs/batch.md has them as a table.
+// outcomes are what happens to a message, by how its handler ends: at the first
+// delivery, and when it is redelivered. docs/batch.md shows them as a table.
 var outcomes = []struct {
 	name     string
 	declared lambdabatch.Recovery
 	do       func(context.Context) error
-	first    bool // comes again
+	first    bool // redelivered
 	state    string
 	second   bool
 	runs     int
 }{
-	{"it succeeds", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
+	{"success", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
 	{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
 	{"a wrapped Final", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), acknowledged, "completed", acknowledged, 1},
 	{"a joined Final", lambdabatch.Rerun, returns(errors.Join(errBroken, idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
-	{"Final of an operation inside", lambdabatch.Reconcile, inside(idempotent.Final("sold_out", "Sold out.")), comesAgain, "unknown", comesAgain, 1},
+	{"Final of an inner operation", lambdabatch.Reconcile, inside(idempotent.Final("sold_out", "Sold out.")), comesAgain, "unknown", comesAgain, 1},
 	{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
 	{"a wrapped NotExecuted", lambdabatch.Reconcile, returns(fmt.Errorf("no: %w", idempotent.NotExecuted(errBroken))), comesAgain, "unknown", comesAgain, 1},
-	{"NotExecuted of an operation inside", lambdabatch.Reconcile, inside(idempotent.NotExecuted(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"NotExecuted of an inner operation", lambdabatch.Reconcile, inside(idempotent.NotExecuted(errBroken)), comesAgain, "unknown", comesAgain, 1},
 	{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
 	{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
 	{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
@@ -62,16 +62,16 @@ func inside(err error) func(context.Context) error {
 	}
 }
 
-// careless is a handler that does not look at the error of its Commit, of which
-// the store never heard.
+// careless is a handler that ignores the error of its Commit, which never
+// reached the store.
 func careless(ctx context.Context) error {
 	e, _ := idempotent.FromContext(ctx)
 	_ = e.Commit(ctx, struct{}{}, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errBroken })
 	return nil
 }
 
-// What becomes of a message by what becomes of its record, and that nothing of
-// it shows in the log.
+// The message and its record after each outcome; the log shows no content of
+// the message.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, row := range outcomes {
@@ -100,14 +100,14 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("the handler ran for %q, want o-2 %d times and the others once", w.runs, row.runs)
 			}
 			if log := w.log(); strings.Contains(log, "acme") || strings.Contains(log, "o-2") || row.first && !strings.Contains(log, "item=m2") {
-				t.Errorf("the log:\n%s\nwant a line about m2 that gives nothing away", log)
+				t.Errorf("the log:\n%s\nwant a line about m2 without its content", log)
 			}
 		})
 	}
 }
 
-// FM39: the same message twice in one batch, and two messages of one order, also
-// where the second one could begin while the first one runs.
+// FM39: the same message twice in one batch, and two messages of one order,
+// also if the second one could start while the first one runs.
 func TestFM39_TwoCopiesInABatch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
@@ -123,14 +123,14 @@ func TestFM39_TwoCopiesInABatch(t *testing.T) {
 			wantIDs(t, w.send(h, batch))
 			w.wantRuns("o-1")
 			if n := w.seen.Count(event.Replayed); n != 2 {
-				t.Errorf("%d were replayed, want 2", n)
+				t.Errorf("%d messages were replayed, want 2", n)
 			}
 		})
 	}
 }
 
-// FM39: of two copies the first fails. Its id is named once, and what the second
-// one does is a retry.
+// FM39: the first of two copies fails. Its id is named once, and the second one
+// is a retry.
 func TestFM39_TheFirstCopyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,7 +144,8 @@ func TestFM39_TheFirstCopyFails(t *testing.T) {
 	w.wantRuns("o-1", "o-1", "o-1", "o-1")
 }
 
-// FM40: a message comes again while the first invocation still works on it.
+// FM40: a message is redelivered while the first invocation is still processing
+// it.
 func TestFM40_RedeliveryWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,12 +158,12 @@ func TestFM40_RedeliveryWhileRunning(t *testing.T) {
 	wantIDs(t, w.send(h, messages("o-1")))
 	w.wantRuns("o-1")
 	if n := w.seen.Count(event.InProgress); n != 1 {
-		t.Errorf("%d were refused as in progress, want 1", n)
+		t.Errorf("%d messages were refused as in progress, want 1", n)
 	}
 }
 
-// FM42: the function is killed in the middle of a batch. What was done stays
-// done, and the rest runs when the batch comes again.
+// FM42: the function is killed in the middle of a batch. Finished messages
+// remain finished, and the rest runs when the batch is redelivered.
 func TestFM42_KilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -183,8 +184,8 @@ func TestFM42_KilledInTheMiddle(t *testing.T) {
 	w.wantRuns("o-1", "o-2", "o-3", "o-4", "o-3")
 }
 
-// G10, FM42: the time runs out in the middle of a batch. What was not begun
-// comes again and leaves no record.
+// G10, FM42: the time runs out in the middle of a batch. Messages that were not
+// started are redelivered and have no record.
 func TestFM42_OutOfTime(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world, context.CancelFunc){
@@ -206,7 +207,7 @@ func TestFM42_OutOfTime(t *testing.T) {
 			wantIDs(t, failed(t, response, err), "m3", "m4")
 			w.wantState("o-3", "none")
 			if !strings.Contains(w.log(), "out of time") || !strings.Contains(w.log(), "messages=2") {
-				t.Errorf("the log does not tell of two messages that were out of time:\n%s", w.log())
+				t.Errorf("the log does not report two messages that were out of time:\n%s", w.log())
 			}
 			wantIDs(t, w.send(h, batch))
 			w.wantRuns("o-1", "o-2", "o-3", "o-4")
@@ -214,7 +215,7 @@ func TestFM42_OutOfTime(t *testing.T) {
 	}
 }
 
-// That the time is up is said once, and not where nothing was left to do.
+// The end of the time is logged once, and only if messages remain.
 func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	for orders, want := range map[int]int{2: 0, 5: 1} {
@@ -232,13 +233,13 @@ func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
 			}
 			w.send(h, messages(ids...))
 			if n := strings.Count(w.log(), "out of time"); n != want {
-				t.Errorf("of %d messages it is said %d times that the time is up, want %d:\n%s", orders, n, want, w.log())
+				t.Errorf("with %d messages the log reports the end of the time %d times, want %d:\n%s", orders, n, want, w.log())
 			}
 		})
 	}
 }
 
-// A message is begun as long as the reserve is left, to the nanosecond.
+// A message is started if at least the reserve is left, to the nanosecond.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,8 +257,9 @@ func TestReserve(t *testing.T) {
 	wantIDs(t, begin(func(o *lambdabatch.Options) { o.Reserve = 5 * time.Second }))
 }
 
-// FM67: a message whose record is unknown comes back from the dead-letter queue,
-// with another id. The business key is the same, so it is still not run.
+// FM67: a message whose record is unknown is redriven from the dead-letter
+// queue with another id. The business key is the same, so it still does not
+// run.
 func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -269,19 +271,19 @@ func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	wantIDs(t, w.send(h, redriven), "another")
 	w.wantRuns("o-1")
 	if strings.Contains(w.log(), "panic") {
-		t.Errorf("the log tells of a panic:\n%s", w.log())
+		t.Errorf("the log reports a panic:\n%s", w.log())
 	}
 
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
 	if err := w.guard.Resolve(t.Context(), id, idempotent.Resolved("shipped as s-1")); err != nil {
 		t.Fatal(err)
 	}
-	wantIDs(t, w.send(h, redriven)) // whatever the resolver's value is
+	wantIDs(t, w.send(h, redriven)) // whatever the type of the resolved value is
 	w.wantRuns("o-1")
 }
 
-// Evidence keeps an outcome for as long as the queue delivers again, whatever the
-// guard that takes it keeps its own.
+// A resolved outcome is stored for as long as the queue redelivers, even if the
+// guard that resolves it has a shorter retention.
 func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -297,7 +299,7 @@ func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
 	w.wantRuns("o-1")
 }
 
-// Inside another operation a message is judged by its record as outside.
+// Inside another operation the record of a message decides as it does outside.
 func TestBatchInsideAnOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -326,17 +328,18 @@ func TestBatchInsideAnOperation(t *testing.T) {
 	}
 }
 
-// FM67: and one that is handed over is acknowledged, while its record waits.
+// FM67: a message that is handed over is acknowledged, and its record remains
+// due.
 func TestFM67_HandOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		handOver func(context.Context) error
 		again    []string
 	}{
-		"it takes it":   {returns(nil), nil},
-		"it fails":      {returns(errBroken), []string{"m1"}},
-		"it panics":     {func(context.Context) error { panic("no") }, []string{"m1"}},
-		"it says Final": {returns(idempotent.Final("a", "b")), []string{"m1"}},
+		"success":  {returns(nil), nil},
+		"an error": {returns(errBroken), []string{"m1"}},
+		"a panic":  {func(context.Context) error { panic("no") }, []string{"m1"}},
+		"Final":    {returns(idempotent.Final("a", "b")), []string{"m1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -351,7 +354,7 @@ func TestFM67_HandOver(t *testing.T) {
 			w.on("o-1", returns(errBroken))
 			wantIDs(t, w.send(h, messages("o-1", "o-2")), "m1")
 			if handed != nil {
-				t.Errorf("the run that failed handed over %q", handed)
+				t.Errorf("the failed attempt handed over %q", handed)
 			}
 			wantIDs(t, w.send(h, messages("o-1", "o-2")), c.again...)
 			if len(handed) != 1 || handed[0] != `m1 fulfil {"order_id":"o-1"}` {
@@ -363,8 +366,9 @@ func TestFM67_HandOver(t *testing.T) {
 	}
 }
 
-// What is unknown inside a handler is not this message's record: it is not
-// handed over, and a result that is missing inside is not one that is done.
+// An error about another record does not describe this message's record: the
+// message is not handed over, and a missing result of the other record does not
+// complete it.
 func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 	t.Parallel()
 	for name, inner := range map[string]error{
@@ -374,7 +378,7 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 		w := newWorld(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
 			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
-				t.Errorf("%s: it was handed over", name)
+				t.Errorf("%s: the message was handed over", name)
 				return nil
 			}
 		}))
@@ -384,8 +388,8 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 	}
 }
 
-// A record that other code could continue is not unknown: its message waits for
-// the deployment.
+// A record that other code can continue is not unknown: its message waits for
+// the deployment of that code.
 func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -393,7 +397,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 		return func(o *lambdabatch.Options) {
 			o.Recovery, o.Steps = lambdabatch.Resume, []string{name}
 			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
-				t.Error("it was handed over")
+				t.Error("the message was handed over")
 				return nil
 			}
 		}
@@ -409,8 +413,8 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	w.wantRuns("o-1")
 }
 
-// INV-13: a message that was worked on and could not be recorded as done comes
-// again; one whose record is completed and whose result is lost does not.
+// INV-13: a message whose success could not be recorded is redelivered; a
+// message whose record is completed is not, even if its result is lost.
 func TestINV13_AcknowledgedByTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]error{"success": nil, "Final": idempotent.Final("sold_out", "Sold out.")} {
@@ -444,14 +448,14 @@ func TestINV13_AcknowledgedByTheRecord(t *testing.T) {
 	})
 }
 
-// mute is a codec that encodes nothing.
+// mute is a codec that fails to encode anything.
 type mute struct{}
 
 func (mute) Name() string               { return "mute" }
 func (mute) Encode(any) ([]byte, error) { return nil, errBroken }
 func (mute) Decode([]byte, any) error   { return errBroken }
 
-// A record of which nobody can tell whether it is this message's is not done.
+// A message whose fingerprint cannot be compared with its record is not done.
 func TestUncomparedComesAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -471,7 +475,7 @@ func TestUncomparedComesAgain(t *testing.T) {
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
 }
 
-// Without a guard's protection the handler's word is all there is.
+// With a disabled guard only the handler's error decides.
 func TestDisabled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -484,7 +488,8 @@ func TestDisabled(t *testing.T) {
 	w.wantState("o-1", "none")
 }
 
-// F02: every event of testdata: two messages of one order, in other words.
+// F02: the event in testdata has two messages of one order, in different
+// spellings.
 func TestSQS_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -503,7 +508,7 @@ func TestSQS_RealEvent(t *testing.T) {
 	}, w.options(func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "by tenant", lambdabatch.Attribute("tenant")
 	}))
-	wantIDs(t, w.send(raw, event), event.Records[2].MessageId) // it has none
+	wantIDs(t, w.send(raw, event), event.Records[2].MessageId) // it has no tenant
 	if len(tenants) != 2 || tenants["acme"] != 1 || tenants["zeta"] != 1 {
 		t.Errorf("the handler saw %v", tenants)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// stream is a source with a checkpoint, the same for both.
+// stream is a source with a checkpoint: Kinesis or DynamoDB.
 type stream struct {
 	name string
-	// send delivers a batch of the orders o-1 … in partitions of these names, and
-	// returns the checkpoints.
+	// send delivers a batch of the orders o-1 … in partitions of these names,
+	// and returns the checkpoints.
 	send func(t *testing.T, w *world, partitions []string, optFns ...func(*lambdabatch.Options)) []string
 }
 
@@ -83,8 +83,9 @@ func onEachStream(t *testing.T, f func(*testing.T, stream)) {
 	}
 }
 
-// FM43: record 3 of 8 fails and the others succeed. The checkpoint is 3; when the
-// shard comes again from there, what had succeeded behind it is replayed.
+// FM43: record 3 of 8 fails and the others succeed. The checkpoint is 3; when
+// the shard is redelivered from there, later records that had succeeded are
+// replayed.
 func TestFM43_Checkpoint(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
@@ -102,7 +103,7 @@ func TestFM43_Checkpoint(t *testing.T) {
 	})
 }
 
-// FM43: what is behind a failed record of its own partition is not run.
+// FM43: a record behind a failed one of its own partition does not run.
 func TestFM43_PartitionsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 4} {
@@ -130,7 +131,7 @@ func TestStreams_OutOfTime(t *testing.T) {
 	})
 }
 
-// FM43 with the event as it comes: ten records, the third fails.
+// FM43 with a real event: ten records, of which the third fails.
 func TestKinesis_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,7 +154,7 @@ func TestKinesis_RealEvent(t *testing.T) {
 	}
 }
 
-// item is an item of DynamoDB with every type there is.
+// item is an item of DynamoDB with an attribute of every type.
 type item struct {
 	PK      string   `json:"pk"`
 	Version int64    `json:"version"`
@@ -167,7 +168,7 @@ type item struct {
 	Address struct{ City string }
 }
 
-// The images come as values, with exact numbers.
+// The images are decoded to Go values, with exact numbers.
 func TestDynamoDB_RealEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -191,17 +192,17 @@ func TestDynamoDB_RealEvent(t *testing.T) {
 	}
 	insert, modify, remove := changes[0], changes[1], changes[2]
 	if insert.EventName != "INSERT" || insert.OldImage != nil || !reflect.DeepEqual(*insert.NewImage, full) || insert.Keys.PK != "o-1" {
-		t.Errorf("the new item came as %+v", insert.NewImage)
+		t.Errorf("got the new item %+v", insert.NewImage)
 	}
 	if modify.EventName != "MODIFY" || modify.OldImage.Version != 1 || modify.NewImage.Version != 2 {
-		t.Errorf("the change came as %+v", modify)
+		t.Errorf("got the change %+v", modify)
 	}
 	if remove.EventName != "REMOVE" || remove.NewImage != nil || remove.OldImage.PK != "o-2" {
-		t.Errorf("the removal came as %+v", remove)
+		t.Errorf("got the removal %+v", remove)
 	}
 }
 
-// What is no attribute of DynamoDB is that record's failure.
+// An invalid attribute fails only its own record.
 func TestDynamoDB_BrokenAttributes(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]events.DynamoDBAttributeValue{
@@ -222,13 +223,13 @@ func TestDynamoDB_BrokenAttributes(t *testing.T) {
 				t.Errorf("got %+v %v after %d runs", response, err, ran)
 			}
 			if panics := name != "a number of text"; panics != strings.Contains(w.log(), "panic_type=") {
-				t.Errorf("the log tells of a panic: %t\n%s", !panics, w.log())
+				t.Errorf("the log reports a panic: %t\n%s", !panics, w.log())
 			}
 		})
 	}
 }
 
-// A body that is no JSON is bound by its bytes, and given as it is.
+// A body that is not JSON is compared by its bytes, and is passed on unchanged.
 func TestKinesis_Bytes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,6 +257,6 @@ func TestKinesis_Bytes(t *testing.T) {
 	event.Records[0].Kinesis.Data = []byte{0xff, 0x01}
 	h := lambdabatch.Kinesis(w.guard, func(context.Context, []byte) error { return nil }, w.options(func(o *lambdabatch.Options) { o.ID = nil; o.Operation = "bytes" }))
 	if response, _ := h(w.invocation(), event); len(response.BatchItemFailures) != 1 {
-		t.Error("other bytes under the same number are no mismatch")
+		t.Error("other bytes with the same sequence number are not a mismatch")
 	}
 }

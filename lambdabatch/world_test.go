@@ -32,8 +32,8 @@ type order struct {
 	Amount int    `json:"amount,omitempty"`
 }
 
-// world is a guard over a store that fails on demand, with a clock, and a
-// handler that is told what to do with each order.
+// world is a guard over a store that can fail, with a clock, and a handler that
+// runs a planned function for each order.
 type world struct {
 	t     *testing.T
 	clock idempotenttest.Clock
@@ -80,7 +80,7 @@ func (w *world) handle(ctx context.Context, o order) error {
 	return do(ctx)
 }
 
-// on says what becomes of an order from now on.
+// on sets what the handler does with an order from now on.
 func (w *world) on(id string, do func(context.Context) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func returns(err error) func(context.Context) error {
 	return func(context.Context) error { return err }
 }
 
-// options are those that the tests have in common.
+// options returns the options that all tests share.
 func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
 		o.Operation, o.ID, o.Recovery = "fulfil", lambdabatch.Field("/order_id"), lambdabatch.Rerun
@@ -124,7 +124,7 @@ func concurrency(n int) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) { o.Concurrency = n }
 }
 
-// invocation is a context with the function's time.
+// invocation returns a context with the function's timeout.
 func (w *world) invocation() context.Context { return w.clock.Invocation(w.t.Context(), timeout) }
 
 // wantRuns fails the test unless these orders ran, in this order.
@@ -189,7 +189,7 @@ func failed(t testing.TB, response events.SQSEventResponse, err error) []string 
 		t.Fatal(err)
 	}
 	if response.BatchItemFailures == nil {
-		t.Error("the response has no list of failures; null acknowledges everything only by accident")
+		t.Error("the response has no list of failures; it must be empty and not null")
 	}
 	ids := []string{}
 	for _, f := range response.BatchItemFailures {
@@ -208,6 +208,6 @@ func (w *world) send(h func(context.Context, events.SQSEvent) (events.SQSEventRe
 func wantIDs(t testing.TB, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("these come again: %q, want %q", got, want)
+		t.Errorf("%q are redelivered, want %q", got, want)
 	}
 }

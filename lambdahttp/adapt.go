@@ -8,17 +8,17 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// translation is all that differs between two event types: how an event of
-// type Ev becomes a Request, and how an answer of type Ans becomes a Response
-// and is made from one.
+// translation holds the differences between two event types: how to convert an
+// event of type Ev to a Request, and a response of type Ans to and from a
+// Response.
 type translation[Ev, Ans any] struct {
 	name     string // of the constructor
 	request  func(*Ev) Request
 	status   func(*Ans) int
 	response func(*Ans) (Response, error)
 	answer   func(*Ev, Response) Ans
-	// set sets a header of the handler's own answer. The maps are the handler's,
-	// who may use them for every answer: it works on a copy.
+	// set sets a header of the handler's own response. It copies the map, because
+	// the handler may use one map for every response.
 	set func(ev *Ev, a *Ans, name, value string)
 }
 
@@ -34,7 +34,7 @@ func (t *translation[Ev, Ans]) read(v any) (r Response, ok bool, err error) {
 	return r, ok, err
 }
 
-// exchange is one event on its way, and what is to be answered.
+// exchange is one event and the response to it.
 type exchange[Ev, Ans any] struct {
 	t       *translation[Ev, Ans]
 	handler func(context.Context, Ev) (Ans, error)
@@ -42,10 +42,10 @@ type exchange[Ev, Ans any] struct {
 	ans     Ans
 }
 
-// adapt returns h behind the engine.
+// adapt returns h guarded by an engine.
 func adapt[Ev, Ans any](t translation[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options)) func(context.Context, Ev) (Ans, error) {
 	if g == nil || h == nil {
-		panic("lambdahttp: " + t.name + " wants a guard and a handler, got nil")
+		panic("lambdahttp: " + t.name + ": the guard or the handler is nil")
 	}
 	e, err := newEngine(g, optFns)
 	if err != nil {
@@ -74,8 +74,8 @@ func (x *exchange[Ev, Ans]) enter(ctx context.Context) (err error) {
 func (x *exchange[Ev, Ans]) status() int                 { return x.t.status(&x.ans) }
 func (x *exchange[Ev, Ans]) response() (Response, error) { return x.t.response(&x.ans) }
 
-// setHeader returns a copy of h with the header in it, and without any other
-// spelling of its name.
+// setHeader returns a copy of h with the header set, and without other
+// spellings of its name.
 func setHeader[V any](h map[string]V, name string, value V) map[string]V {
 	h = maps.Clone(h)
 	if h == nil {

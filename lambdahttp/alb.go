@@ -13,19 +13,19 @@ import (
 )
 
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
-// target is the function. They know no routes, so the default operation is the
-// method and the path, and no claims: behind an authenticate action, a
-// [ScopeRule] reads the header x-amzn-oidc-identity. Without such an action the
-// client itself can send that header.
+// target is the function. They have no routes, so the default operation is the
+// method and the path. They have no claims; behind an authenticate action, a
+// [ScopeRule] can read the header x-amzn-oidc-identity. Without such an action
+// the client itself can send that header.
 //
-// Let the target group have multi-value headers
-// (lambda.multi_value_headers.enabled). Without them the load balancer shows
+// Enable multi-value headers on the target group
+// (lambda.multi_value_headers.enabled). Without them the load balancer passes
 // only the last of several header lines, and of several query parameters of one
-// name: two keys look like one, and the fingerprint covers what is shown.
-// Replays answer in the mode of the request, as the load balancer demands.
+// name: two keys look like one, and the fingerprint covers only what is passed.
+// Replays use the mode of the request, as the load balancer requires.
 //
-// The load balancer hands path and query over as they were sent; a JSON answer
-// of more than 1 MB it refuses, whoever gives it.
+// The load balancer passes path and query unchanged. It refuses any JSON
+// response of more than 1 MB.
 func ALB(
 	g *idempotent.Guard,
 	h func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error),
@@ -57,7 +57,7 @@ func ALB(
 				StatusCode: r.Status, StatusDescription: statusLine(r.Status), Body: r.eventBody(), IsBase64Encoded: r.Base64,
 			}
 			if multiValue(ev) {
-				a.MultiValueHeaders = make(http.Header, len(r.Header)) // never nil: the load balancer wants it
+				a.MultiValueHeaders = make(http.Header, len(r.Header)) // never nil: the load balancer requires it
 				maps.Copy(a.MultiValueHeaders, r.Header)
 			} else {
 				a.Headers = joined(r.Header)
@@ -91,22 +91,22 @@ func namesALB(r *Request) {
 	}
 }
 
-// multiValue reports whether the target group has multi-value headers: every
-// request has some header.
+// multiValue reports whether the target group has multi-value headers enabled.
+// Every request has at least one header.
 func multiValue(ev *events.ALBTargetGroupRequest) bool { return ev.MultiValueHeaders != nil }
 
-// statusLine returns a status with its text, "201 Created", as the load
-// balancer's statusDescription has to be.
+// statusLine returns a status with its text, "201 Created", which is the format
+// of the load balancer's statusDescription.
 func statusLine(status int) string {
 	return strings.TrimRight(strconv.Itoa(status)+" "+http.StatusText(status), " ")
 }
 
-// maxTraceID bounds a trace id, in bytes: it goes into the record, and the
-// client can choose it. The load balancer's own have 35.
+// maxTraceID limits a trace id, in bytes: it is stored in the record, and the
+// client can choose it. The load balancer's own ids have 35.
 const maxTraceID = 64
 
-// traceID returns the root of a trace header, the name that a request has in
-// the load balancer's access log; "" if there is none that looks like one.
+// traceID returns the root of a trace header, which identifies the request in
+// the load balancer's access log, or "" if there is no valid one.
 func traceID(header string) string {
 	for field := range strings.SplitSeq(header, ";") {
 		if root, ok := strings.CutPrefix(strings.TrimSpace(field), "Root="); ok && len(root) <= maxTraceID && isToken(root) {

@@ -13,11 +13,11 @@ import (
 // of an HTTP API with payload format 1.0.
 //
 // Claims are those of a Cognito user pool authorizer, or of the JWT authorizer
-// of an HTTP API. Headers that were sent on several lines are seen as several.
+// of an HTTP API. A header that was sent on several lines has several values.
 //
-// A REST API hands the path over as it was sent, without the stage, and the
-// query decoded: [Request.RawQuery] is written anew, in one spelling and sorted
-// by name. Replays answer with MultiValueHeaders.
+// A REST API passes the path unchanged, without the stage, and the query
+// decoded: [Request.RawQuery] is encoded again, in one spelling and sorted by
+// name. Replays set MultiValueHeaders.
 func APIGatewayV1(
 	g *idempotent.Guard,
 	h func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error),

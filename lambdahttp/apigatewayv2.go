@@ -9,17 +9,16 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// APIGatewayV2 returns h guarded, for an API Gateway HTTP API with payload
-// format 2.0. Start it with lambda.StartHandlerFunc. The function is safe for
+// APIGatewayV2 guards h, a handler for an API Gateway HTTP API with payload
+// format 2.0. Start the result with lambda.StartHandlerFunc. It is safe for
 // concurrent use if h is.
 //
-// It panics if an argument is nil or an option is wrong: that is a mistake in
-// the program, and finding it out at start-up beats finding it out after a
-// payment.
+// It panics if an argument is nil or an option is invalid: that is a
+// programming error, which should surface at start-up and not after a payment.
 //
-// An HTTP API hands the path over decoded, so "/a%2Fb" and "/a/b" are one path
+// An HTTP API passes the path decoded, so "/a%2Fb" and "/a/b" are one path
 // here, as they are for h, and cuts it off at a decoded "?". It joins several
-// lines of one header with commas, and keeps cookies apart from the headers. It
+// lines of one header with commas, and separates cookies from the headers. It
 // ignores MultiValueHeaders in a response; a replay has those values joined
 // with commas (RFC 9110, section 5.3).
 func APIGatewayV2(

@@ -23,27 +23,27 @@ import (
 type bench[Ev, Ans any] struct {
 	build     func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error)
 	get, post Ev
-	withKey   func(ev Ev, key string) Ev // without one if key is ""
+	withKey   func(ev Ev, key string) Ev // without a key if key is ""
 	answer    Ans
 	status    func(Ans) int
 	runtime   call // runtime of post and answer, unless set
 }
 
-// call is one request, to be sent again and again.
+// call is one request that is sent repeatedly.
 type call struct {
 	name  string
-	limit float64 // what it may take, in parts of what the runtime takes; 0: no limit
+	limit float64 // maximum cost as a fraction of the runtime's; 0: no limit
 	send  func(i int) error
 }
 
-// The limits of a request that no store is asked about: TestLimits.
+// The limits of a request that does not call the store: TestLimits.
 const (
 	passLimit   = 0.15
 	refuseLimit = 0.33
 )
 
-// runtime is what the Lambda runtime does for each request: it decodes the
-// event, and encodes the answer.
+// runtime does what the Lambda runtime does for each request: it decodes the
+// event and encodes the response.
 func runtime[Ev, Ans any](tb testing.TB, ev Ev, answer Ans) call {
 	data, err := json.Marshal(ev)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 	return calls
 }
 
-// benched are the calls of each event type.
+// benched are the benchmarked calls of each event type.
 var benched = map[string]func(testing.TB) []call{
 	"APIGatewayV2": callsV2, "FunctionURL": callsURL, "APIGatewayV1": callsV1,
 	"ALB": callsALB, "ALBMultiValue": callsALBMultiValue, "Middleware": callsHTTP,
@@ -115,7 +115,7 @@ func run(b *testing.B, of func(testing.TB) []call) {
 	}
 }
 
-// keyedMap returns h with the key, of whatever spelling its name is.
+// keyedMap returns h with the key, whatever the spelling of the header name.
 func keyedMap[V any](h map[string]V, key string, value func(string) V) map[string]V {
 	h = maps.Clone(h)
 	for k := range h {
@@ -206,8 +206,8 @@ func callsALBMultiValue(tb testing.TB) []call {
 	}.calls(tb)
 }
 
-// callsHTTP begins with bare, the exchange itself, whose cost is in that of all
-// others: a writer, and a handler that writes to it.
+// callsHTTP begins with bare, the exchange itself: a writer, and a handler that
+// writes to it. Its cost is part of all other calls.
 func callsHTTP(tb testing.TB) []call {
 	read := func(file string) *http.Request {
 		data, err := os.ReadFile("testdata/" + file)
@@ -260,7 +260,7 @@ func callsHTTP(tb testing.TB) []call {
 	}.calls(tb)...)
 }
 
-// again is a body that can be read again.
+// again is a body that can be read repeatedly.
 type again struct {
 	data []byte
 	read int

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// requestBody is the body of an http.Request, which can be read once. It is
-// read when somebody asks for it, which for most requests is nobody, and given
-// back to the handler.
+// requestBody is the body of an http.Request, which can be read only once. It
+// is read on demand, which most requests do not need, and restored for the
+// handler.
 type requestBody struct {
 	r     *http.Request
 	limit int64
@@ -21,12 +21,12 @@ type requestBody struct {
 }
 
 var (
-	errBase64 = &BodyError{Detail: "it is announced as base64 and is not"}
+	errBase64 = &BodyError{Detail: "it is marked as base64 but is not valid base64"}
 	errShort  = &BodyError{Detail: "it ended early"}
 )
 
-// errBodyRead is a mistake in the program.
-var errBodyRead = errors.New("lambdahttp: the body was read before Middleware could see it; put Middleware around whatever reads it")
+// errBodyRead is a programming error.
+var errBodyRead = errors.New("lambdahttp: another handler has already read the request body; put Middleware around it")
 
 // bytes returns the whole body.
 func (b *requestBody) bytes() ([]byte, error) {
@@ -48,17 +48,17 @@ func (b *requestBody) read() {
 	b.data, b.err = io.ReadAll(io.LimitReader(b.r.Body, b.limit+1))
 	switch {
 	case b.err != nil:
-		b.err = errShort // or in another way that the client did not mean
+		b.err = errShort // or another failure of the transfer
 	case int64(len(b.data)) > b.limit:
 		b.err = &http.MaxBytesError{Limit: b.limit}
 	case len(b.data) == 0 && b.r.ContentLength > 0:
-		// The server would have reported a body that ended early. A fingerprint of
-		// nothing would make all requests equal.
+		// The server would have reported a body that ended early. Without this error
+		// the fingerprints of all requests would be equal.
 		b.err = errBodyRead
 	}
 }
 
-// restore gives r, a copy of the request, its body back.
+// restore gives r, a copy of the request, the body.
 func (b *requestBody) restore(r *http.Request) {
 	if b.data == nil {
 		return // nothing was read
@@ -77,7 +77,7 @@ type body struct {
 	io.Closer
 }
 
-// isUnread reports whether nobody knows what stands in the body.
+// isUnread reports whether the content of the body is unknown.
 func isUnread(err error) bool {
 	var tooLarge *http.MaxBytesError
 	return errors.As(err, &tooLarge) || errors.Is(err, errBodyRead) || errors.Is(err, errShort)

@@ -46,8 +46,8 @@ func TestMiddlewareGivesTheBodyBack(t *testing.T) {
 	}
 }
 
-// A body that is too long is refused before any call of the store, and before
-// the handler.
+// A body that is too long is refused before any call of the store or the
+// handler.
 func TestHTTP21BodyTooLarge(t *testing.T) {
 	t.Parallel()
 	limit := func(o *lambdahttp.Options) { o.MaxRequestBody = 10 }
@@ -61,19 +61,19 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
 		}
 	}
-	// What is announced as too long is not even read.
+	// A body is not read if its Content-Length is too large.
 	r := keyed(t.Context())
 	unread := strings.NewReader("01234567890")
 	r.Body, r.ContentLength = io.NopCloser(unread), 11
 	lambdahttp.Middleware(newGuard(t), single, limit)(http.NotFoundHandler()).ServeHTTP(&plainWriter{header: http.Header{}}, r)
 	if unread.Len() != 11 {
-		t.Errorf("%d bytes were read", 11-unread.Len())
+		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
 	}
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit)
 	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
 		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
 	}
-	// Without a key nothing is read, so nothing is too long.
+	// Without a key the body is not read, so it has no limit.
 	r = s.request(t.Context(), strings.NewReader("01234567890"))
 	r.Header.Del("Idempotency-Key")
 	if a, got := s.send(r); a.StatusCode != 200 || got != "01234567890" {
@@ -81,8 +81,8 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	}
 }
 
-// A scope may look at a body that is too long, and not mind; then the
-// fingerprint does. Where no key is sent, the handler gets all of it.
+// A scope may read a body that is too long and ignore the error; the
+// fingerprint then refuses it. Without a key, the handler gets the whole body.
 func TestBodyThatAScopeRead(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, func(o *lambdahttp.Options) {
@@ -91,7 +91,7 @@ func TestBodyThatAScopeRead(t *testing.T) {
 			_, first := r.Body()
 			_, second := r.Body()
 			if (first == nil) != (second == nil) {
-				t.Error("the second look differs from the first")
+				t.Error("the second read differs from the first")
 			}
 			return "charge"
 		}
@@ -106,7 +106,7 @@ func TestBodyThatAScopeRead(t *testing.T) {
 	}
 }
 
-// A body that ends early is refused: nobody knows what the client meant.
+// A body that ends early is refused, because its rest is unknown.
 func TestHTTP21BodyEndsEarly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil)
@@ -128,7 +128,8 @@ func TestHTTP21BodyEndsEarly(t *testing.T) {
 	}
 }
 
-// Who reads the body outside the middleware would make all fingerprints equal.
+// If a layer outside the middleware reads the body, all fingerprints would be
+// equal, so the request is refused.
 func TestBodyReadOutside(t *testing.T) {
 	t.Parallel()
 	var told error
@@ -142,12 +143,12 @@ func TestBodyReadOutside(t *testing.T) {
 	})
 	r := s.request(t.Context(), strings.NewReader("amount=1250"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if a, _ := s.send(r); a.StatusCode != 500 || s.runs != 0 || s.store.calls != 0 || told == nil || !strings.Contains(told.Error(), "around whatever reads it") {
-		t.Errorf("got %d after %d runs, told %v", a.StatusCode, s.runs, told)
+	if a, _ := s.send(r); a.StatusCode != 500 || s.runs != 0 || s.store.calls != 0 || told == nil || !strings.Contains(told.Error(), "put Middleware around it") {
+		t.Errorf("got %d after %d runs, ErrorHandler got %v", a.StatusCode, s.runs, told)
 	}
 }
 
-// The server removes the files of a form; it knows only its own request.
+// The server removes the files of a form, although it has only its own request.
 func TestFormFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	var form bytes.Buffer
@@ -181,7 +182,7 @@ func TestFormFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// A key in the body is looked for after the same checks of the body.
+// A key in the body is read after the same checks of the body.
 func TestKeyInALongBody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, func(o *lambdahttp.Options) {

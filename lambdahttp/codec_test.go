@@ -15,8 +15,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// handed is what handlers hand to a transaction before they return it, each
-// with the form that it is kept in, "" for what is refused.
+// handed is a response that a handler passes to a transaction before it returns
+// it, with its stored form, or "" if it is refused.
 type handed[Ans any] struct {
 	name   string
 	answer Ans
@@ -25,15 +25,15 @@ type handed[Ans any] struct {
 
 const keptCharge = "{\"s\":201,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/charges/ch_1\"],\"X-Charge-Id\":[\"ch_1\"]}}\n{}"
 
-// headers of an answer, of which some are kept. Events with one map for
-// headers have one value for each.
+// headers returns the headers of a response, of which some are stored. Events
+// with one map for headers have one value for each.
 func headers() map[string]string {
 	return map[string]string{"location": "/charges/ch_1", "x-charge-id": "ch_1", "x-other": "1", "set-cookie": "a=1", "Date": "today"}
 }
 func links() map[string][]string { return map[string][]string{"Link": {"</a>", "</b>"}} }
 
-// The codec of a handler's guard takes what the handler returns, as a value or
-// a pointer, and keeps of it what it keeps of a response that was returned.
+// The codec of a handler's guard accepts the type that the handler returns, as
+// a value or a pointer, and stores the same as of a returned response.
 func TestCodecTakesAnswers(t *testing.T) {
 	t.Parallel()
 	one := strings.Replace(keptCharge, `["</a>","</b>"]`, `["</a>, </b>"]`, 1)
@@ -74,7 +74,7 @@ type (
 
 func xChargeID(o *lambdahttp.Options) { o.ReplayHeaders = []string{"x-charge-id"} }
 
-// codecOf hands the guard's options, as they are in the end, to get.
+// codecOf passes the final options of the guard to get.
 func codecOf(get **idempotent.Options) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { *get = o } }
 }
@@ -91,13 +91,13 @@ func takes[Ev, Ans any](
 		for _, v := range []any{row.answer, &row.answer} {
 			got, err := options.Codec.Encode(v)
 			if string(got) != row.kept || (err == nil) != (row.kept != "") {
-				t.Errorf("%T, %s: kept as %q, %v; want %q", v, row.name, got, err, row.kept)
+				t.Errorf("%T, %s: stored as %q, %v; want %q", v, row.name, got, err, row.kept)
 			}
 		}
 	}
 	for _, v := range []any{event, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
-		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "what the handler returns") {
-			t.Errorf("%T: kept as %q, %v", v, got, err)
+		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "that the handler returns") {
+			t.Errorf("%T: stored as %q, %v", v, got, err)
 		}
 	}
 	for _, v := range []any{
@@ -105,23 +105,23 @@ func takes[Ev, Ans any](
 		&lambdahttp.Response{Status: 201, Header: http.Header{"LOCATION": {"/charges/ch_1"}}, Body: []byte("\xff"), Base64: true},
 	} {
 		if got, err := options.Codec.Encode(v); err != nil || string(got) != "{\"s\":201,\"b\":true,\"h\":{\"Location\":[\"/charges/ch_1\"]}}\n\xff" {
-			t.Errorf("%T: kept as %q, %v", v, got, err)
+			t.Errorf("%T: stored as %q, %v", v, got, err)
 		}
 	}
 	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 500}); err == nil {
-		t.Errorf("a response of 500: kept as %q", got)
+		t.Errorf("a response of 500: stored as %q", got)
 	}
 
-	// What is stored under StoreServerErrors may be handed over too.
+	// With StoreServerErrors a 5xx may be passed to a transaction too.
 	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, codecOf(&options),
 		func(o *lambdahttp.Options) { o.ServerErrors = lambdahttp.StoreServerErrors })
 	if got, err := options.Codec.Encode(&lambdahttp.Response{Status: 500}); err != nil || string(got) != "{\"s\":500}\n" {
-		t.Errorf("a response of 500, stored: kept as %q, %v", got, err)
+		t.Errorf("a response of 500, with StoreServerErrors: stored as %q, %v", got, err)
 	}
 }
 
-// An answer of another event type is a mistake in the program, and behind
-// Middleware there is no answer but a Response.
+// A response of another event type is a programming error, and behind
+// Middleware only a Response is accepted.
 func TestCodecOfOtherTypes(t *testing.T) {
 	t.Parallel()
 	var options *idempotent.Options
@@ -129,19 +129,19 @@ func TestCodecOfOtherTypes(t *testing.T) {
 		return events.APIGatewayV2HTTPResponse{StatusCode: 201}, nil
 	}, single, codecOf(&options))
 	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("kept as %q", got)
+		t.Errorf("stored as %q", got)
 	}
 	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
 	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
-		t.Errorf("kept as %q", got)
+		t.Errorf("stored as %q", got)
 	}
 	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
-		t.Errorf("kept as %q, %v", got, err)
+		t.Errorf("stored as %q, %v", got, err)
 	}
 }
 
-// What a handler declares about its response holds for what it hands over, on
-// every wire.
+// The declarations of a handler also apply to a response that it passes to a
+// transaction, for every event type.
 func TestCodecHeedsDeclarations(t *testing.T) {
 	t.Parallel()
 	secret := lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/keys/sk_live_1"}}, Body: []byte("sk_live_1")}
@@ -156,11 +156,11 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 				return data
 			}
 			if !bytes.Contains(encode(), []byte("sk_live_1")) {
-				t.Error("a response was withheld that the handler has said nothing about")
+				t.Error("a response was withheld without a declaration of the handler")
 			}
 			lambdahttp.NoStore(ctx, "Roll the key.")
 			if data := encode(); string(data) != "{\"s\":201,\"w\":\"Roll the key.\"}\n" {
-				t.Errorf("kept as %q", data)
+				t.Errorf("stored as %q", data)
 			}
 			return created(ctx, r)
 		})
@@ -169,19 +169,19 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			lambdahttp.NotExecuted(ctx)
 			if data, err := lambdahttp.CodecIn(ctx).Encode(secret); err == nil {
-				t.Errorf("a refusal was kept as %q", data)
+				t.Errorf("a refusal was stored as %q", data)
 			}
 			return created(ctx, r)
 		})
 		w.post(charge(withKey(`"` + keyB + `"`)))
 		if w.runs != 2 {
-			t.Errorf("%d runs, want one for each key", w.runs)
+			t.Errorf("got %d runs, want one for each key", w.runs)
 		}
 	})
 }
 
-// A handler that refuses through its response settles the record the same way,
-// whatever a 5xx does.
+// A handler that refuses through its response settles the record in the same
+// way for every rule about 5xx.
 func TestRefusalIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
@@ -197,7 +197,8 @@ func TestRefusalIsNotExecuted(t *testing.T) {
 	}
 }
 
-// An answer that no gateway can deliver is not stored, and observers learn why.
+// A response that no gateway can deliver is not stored, and observers get the
+// reason.
 func TestUndeliverableIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -212,7 +213,7 @@ func TestUndeliverableIsTold(t *testing.T) {
 		}
 	}
 	if why == nil || !strings.Contains(why.Error(), "no gateway can deliver") || errors.Unwrap(why) == nil {
-		t.Errorf("observers are told %v", why)
+		t.Errorf("observers got the error %v", why)
 	}
 	if got := w.store.record(t).State; got != driver.StateUnknown {
 		t.Errorf("the record is %s", got)

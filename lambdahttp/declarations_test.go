@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// inside runs an operation of its own in the handler's, which returns err.
+// inside runs another operation inside the handler's, which returns err.
 func (w *world) inside(ctx context.Context, err error, during ...func(context.Context)) error {
 	_, err = idempotent.Do(ctx, w.guard, idempotent.Key{Operation: "inner", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)},
 		func(ctx context.Context) (string, error) {
@@ -24,8 +24,8 @@ func (w *world) inside(ctx context.Context, err error, during ...func(context.Co
 	return err
 }
 
-// What an error declares is decided as in package idempotent: for the record,
-// for the answer, and for what goes to Lambda, which is the bare error.
+// The meaning of an error is the same as in package idempotent: for the record,
+// for the response, and for the error to Lambda, which is returned unwrapped.
 func TestErrorsDeclareAsInTheCore(t *testing.T) {
 	t.Parallel()
 	var (
@@ -37,7 +37,7 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 		for name, c := range map[string]struct {
 			err    error
 			inner  bool // an inner operation returned it
-			lambda bool // it goes there
+			lambda bool // the error is returned to Lambda
 			status int
 			state  driver.State
 		}{
@@ -60,7 +60,7 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 			})
 			a, err := w.send(t.Context(), charge())
 			switch {
-			case on.carried != nil && c.lambda: // an http.Handler has answered
+			case on.carried != nil && c.lambda: // an http.Handler has already responded
 				if err != nil || a.status != 503 {
 					t.Errorf("%s: the caller got %d %v, want what was written", name, a.status, err)
 				}
@@ -71,14 +71,14 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 			}
 			w.becomes(created)
 			if a := w.post(charge()); (a.status == 201) != (c.state == driver.StateRetryable) {
-				t.Errorf("%s: a retry got %d, and the record was to be %s", name, a.status, c.state)
+				t.Errorf("%s: a retry got %d, want the record %s", name, a.status, c.state)
 			}
 		}
 	})
 }
 
-// An adapter's handler inside another operation declares nothing for that one,
-// and its answers are the same as outside.
+// A handler of this package inside another operation declares nothing for that
+// operation, and responds as it does outside.
 func TestAdapterInsideAnOperation(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -106,11 +106,11 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 					})
 				}
 				if c.status != 0 && got.status != c.status || w.runs != 1 {
-					t.Errorf("%s, key %t: the answer is %d after %d runs", name, key, got.status, w.runs)
+					t.Errorf("%s, key %t: got %d after %d runs", name, key, got.status, w.runs)
 				}
 			}
 		}
-		// A refusal of the guard is answered, too.
+		// A refusal of the guard gets a response too.
 		w := newWorld(t, on)
 		w.becomes(answers(502, nil))
 		w.post(charge())
@@ -120,13 +120,13 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 			return "", err
 		})
 		if err != nil || got.status != 409 || got.header["Retry-After"] == "" {
-			t.Errorf("inside another operation the refusal is %d %v %v", got.status, got.header, err)
+			t.Errorf("inside another operation the refusal got %d %v %v", got.status, got.header, err)
 		}
 	})
 }
 
-// NotExecuted counts for the operation whose handler called it, and not for the
-// one around it.
+// NotExecuted applies to the operation whose handler called it, and not to the
+// outer one.
 func TestNotExecutedOfAnInnerOperation(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -141,7 +141,7 @@ func TestNotExecutedOfAnInnerOperation(t *testing.T) {
 		if a := w.post(charge()); a.header["Idempotent-Replayed"] != "true" || w.runs != 1 {
 			t.Errorf("the retry got %d %v after %d runs, want the stored response", a.status, a.header, w.runs)
 		}
-		// Within a step that undoes itself it is the operation's own.
+		// Within a step that undoes itself it applies to the operation.
 		w = newWorld(t, on)
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			_, _ = idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
@@ -158,8 +158,8 @@ func TestNotExecutedOfAnInnerOperation(t *testing.T) {
 	})
 }
 
-// What an inner operation sets with SetError is an error of the handler, and
-// declares nothing for it but that nothing is known.
+// An error that an inner operation sets with SetError is an error of the
+// handler, whose outcome becomes unknown; it declares nothing else.
 func TestSetErrorOfAnInnerOperation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -183,11 +183,11 @@ func TestSetErrorOfAnInnerOperation(t *testing.T) {
 			out := &plainWriter{header: http.Header{}}
 			h.ServeHTTP(out, keyed(t.Context()))
 			if w.runs == 1 && out.status == 0 && !errors.Is(told, c.err) {
-				t.Errorf("%s: ErrorHandler was told %v", name, told)
+				t.Errorf("%s: ErrorHandler got %v", name, told)
 			}
 		}
 		if w.runs != 1 {
-			t.Errorf("%s: the handler ran %d times", name, w.runs)
+			t.Errorf("%s: the handler ran %d times, want once", name, w.runs)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// declaration is what a handler says about its own response. It travels in the
-// handler's context and is safe for concurrent use.
+// declaration holds what a handler declares about its own response. It is
+// passed in the handler's context and is safe for concurrent use.
 type declaration struct {
-	engine    *engine               // whose rules hold for the response
+	engine    *engine               // whose rules apply to the response
 	execution *idempotent.Execution // the handler's run
 
 	mu          sync.Mutex
@@ -26,8 +26,8 @@ func withDeclaration(ctx context.Context, d *declaration) context.Context {
 	return context.WithValue(ctx, declarationKey{}, d)
 }
 
-// declare changes the declaration of the handler that ctx belongs to. Where a
-// request runs unguarded there is none, and nothing to declare.
+// declare changes the declaration of the handler that ctx belongs to. An
+// unguarded request has no declaration, and declare does nothing.
 func declare(ctx context.Context, change func(*declaration)) {
 	d, ok := ctx.Value(declarationKey{}).(*declaration)
 	if !ok {
@@ -38,38 +38,38 @@ func declare(ctx context.Context, change func(*declaration)) {
 	change(d)
 }
 
-// said returns what was declared so far.
+// said returns the declarations so far.
 func (d *declaration) said() (withheld bool, hint string, notExecuted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.withheld, d.hint, d.notExecuted
 }
 
-// NoStore keeps the response that the handler is going to return out of the
-// store, because it holds a secret that is shown once: a new API key, a one-time
-// password. The outcome itself is stored: the key is never run again, and a
-// retry gets [ReplayUnavailable] with the hint, which should tell the client
-// how to go on: "Roll the key to get a new secret." An empty hint leaves the
-// standard text.
+// NoStore excludes the handler's response from the store, for example because
+// it contains a secret that is shown once: a new API key, a one-time password.
+// The outcome itself is stored: the key never runs again, and a retry gets
+// [ReplayUnavailable] with the hint as its detail. The hint should say how the
+// client can continue: "Roll the key to get a new secret." An empty hint leaves
+// the standard text.
 //
 // It has no effect outside a guarded request.
 func NoStore(ctx context.Context, hint string) {
 	declare(ctx, func(d *declaration) { d.withheld, d.hint = true, hint })
 }
 
-// NotExecuted declares that the response which the handler is going to return
-// refuses the request, and that nothing has happened: an invalid field, a
-// caller who has to slow down. It is answered, but not stored, and the key may
-// run again for the same request. It is what
+// NotExecuted declares that the handler's response refuses the request and that
+// nothing has happened, for example because of an invalid field or a rate
+// limit. The response is sent but not stored, and the key may run again for the
+// same request. It is the equivalent of
 //
 //	return response, idempotent.NotExecuted(err)
 //
-// is, for handlers without an error to return, such as [http.Handler]s. A call
-// of [NoStore] wins over it.
+// for handlers that cannot return an error, such as [http.Handler]s. A call of
+// [NoStore] overrides it.
 //
-// It has no effect outside a guarded request, and none with the context of
-// another operation inside the handler: what that one did not execute says
-// nothing of the rest.
+// It has no effect outside a guarded request. It also has no effect with the
+// context of another operation inside the handler, because the rest of the
+// handler may have had effects.
 func NotExecuted(ctx context.Context) {
 	execution, _ := idempotent.FromContext(ctx)
 	declare(ctx, func(d *declaration) { d.notExecuted = d.notExecuted || d.execution == execution })

@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A secret that is shown once is not in the store, and the key is not run
-// again for it.
+// A secret that is shown once is not stored, and a retry does not run the
+// handler again.
 func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -28,7 +28,7 @@ func TestFM55OneTimeSecret(t *testing.T) {
 				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
 			}
 			if stored := w.store.record(t); stored.State != driver.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
-				t.Errorf("the record is %s and holds %q", stored.State, stored.Result)
+				t.Errorf("the record is %s and contains %q", stored.State, stored.Result)
 			}
 			for range 2 {
 				a := w.post(charge())
@@ -44,14 +44,14 @@ func TestFM55OneTimeSecret(t *testing.T) {
 			}
 			w.clock.Advance(25 * time.Hour)
 			if a := w.post(charge()); a.status != 201 || w.runs != 2 {
-				t.Errorf("past the retention: %d after %d runs", a.status, w.runs)
+				t.Errorf("after the retention: got %d after %d runs", a.status, w.runs)
 			}
 		}
 	})
 }
 
-// What a handler declares and what it returns are weighed: an error counts
-// more, a withheld response stays withheld, and a 5xx is a 5xx.
+// The handler's error takes precedence over its declarations, a withheld
+// response stays withheld, and a 5xx remains a 5xx.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	declared := func(status int, err error, says ...func(context.Context)) handler {
@@ -69,17 +69,17 @@ func TestDeclarations(t *testing.T) {
 			state driver.State
 			next  int
 		}{
-			"NoStore":                         {declared(201, nil, noStore), driver.StateCompleted, 409},
-			"NotExecuted":                     {declared(422, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"both":                            {declared(201, nil, noStore, lambdahttp.NotExecuted), driver.StateCompleted, 409},
-			"both, the other way":             {declared(201, nil, lambdahttp.NotExecuted, noStore), driver.StateCompleted, 409},
-			"NoStore with a 5xx":              {declared(502, nil, noStore), driver.StateUnknown, 409},
-			"NotExecuted with a 5xx":          {declared(503, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"NoStore with Unknown":            {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
-			"NotExecuted with Unknown":        {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), driver.StateUnknown, 409},
-			"NotExecuted with Final":          {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), driver.StateCompleted, 422},
-			"NotExecuted with no status":      {declared(0, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"NoStore that nobody can deliver": {declared(600, nil, noStore), driver.StateUnknown, 409},
+			"NoStore":                    {declared(201, nil, noStore), driver.StateCompleted, 409},
+			"NotExecuted":                {declared(422, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"both":                       {declared(201, nil, noStore, lambdahttp.NotExecuted), driver.StateCompleted, 409},
+			"both, in the other order":   {declared(201, nil, lambdahttp.NotExecuted, noStore), driver.StateCompleted, 409},
+			"NoStore with a 5xx":         {declared(502, nil, noStore), driver.StateUnknown, 409},
+			"NotExecuted with a 5xx":     {declared(503, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore with Unknown":       {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
+			"NotExecuted with Unknown":   {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), driver.StateUnknown, 409},
+			"NotExecuted with Final":     {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), driver.StateCompleted, 422},
+			"NotExecuted with no status": {declared(0, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore, undeliverable":     {declared(600, nil, noStore), driver.StateUnknown, 409},
 		} {
 			w := newWorld(t, on)
 			w.becomes(c.h)
@@ -95,7 +95,7 @@ func TestDeclarations(t *testing.T) {
 	})
 }
 
-// Where nothing is stored there is nothing to declare.
+// A declaration has no effect on an unguarded request.
 func TestDeclarationsUnguarded(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -113,7 +113,7 @@ func TestDeclarationsUnguarded(t *testing.T) {
 	lambdahttp.NotExecuted(t.Context())
 }
 
-// The stored form of a withheld response, and what does not decode.
+// The stored form of a withheld response decodes, and other forms are refused.
 func TestStoredFormOfWithheld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -124,7 +124,7 @@ func TestStoredFormOfWithheld(t *testing.T) {
 	}
 	for _, data := range []string{"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n"} {
 		if err := lambdahttp.Codec.Decode([]byte(data), &lambdahttp.Response{}); err == nil {
-			t.Errorf("%q was read", data)
+			t.Errorf("%q was decoded", data)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // VerifiedDigest is [RawBody] for clients that send a Content-Digest header
-// (RFC 9530): the body has to match every digest in it that is sha-256 or
-// sha-512, and one of these has to be there. Otherwise the request is refused
-// with 400.
+// (RFC 9530). The header must contain at least one sha-256 or sha-512 digest,
+// and the body must match all of them. Otherwise the request is refused with
+// 400.
 var VerifiedDigest = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
 		body, err := r.Body()
@@ -21,19 +21,19 @@ var VerifiedDigest = FingerprintRule{
 		}
 		return RawBody.Of(r)
 	},
-	Description: RawBody.Description + ", which have to match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
+	Description: RawBody.Description + ", which must match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
 	digest:      true,
 }
 
 var (
-	errNoDigest     = &BodyError{digest: true, Detail: "there is none of sha-256 or sha-512"}
-	errDigestSyntax = &BodyError{digest: true, Detail: "it is not a list of digests like sha-256=:…:"}
-	errDigest       = &BodyError{digest: true, Detail: "the body has another digest"}
+	errNoDigest     = &BodyError{digest: true, Detail: "no sha-256 or sha-512 digest"}
+	errDigestSyntax = &BodyError{digest: true, Detail: "the header is not a list of digests like sha-256=:…:"}
+	errDigest       = &BodyError{digest: true, Detail: "the body does not match the digest"}
 )
 
-// verifyDigest checks body against the lines of a Content-Digest header. Other
-// algorithms than ours are skipped: RFC 9530, section 5, calls them insecure or
-// does not know them.
+// verifyDigest checks body against the lines of a Content-Digest header. It
+// skips other algorithms: RFC 9530, section 5, calls them insecure or does not
+// define them.
 func verifyDigest(lines []string, body []byte) error {
 	verified := false
 	for _, line := range lines {

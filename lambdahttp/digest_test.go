@@ -34,22 +34,22 @@ var contentDigests = []struct {
 	{"both, no space", sha256Of(digestBody) + "," + sha512Of(digestBody), ""},
 	{"spaces around", "  " + sha256Of(digestBody) + " \t , \t" + sha512Of(digestBody) + "  ", ""},
 	{"a parameter", sha256Of(digestBody) + ";a=1", ""},
-	{"an unknown one beside", "md5=:AAAA:, " + sha256Of(digestBody), ""},
-	{"one of two is wrong", sha256Of(digestBody) + ", " + sha512Of("x"), "the body has another digest"},
-	{"the same name, one wrong", sha256Of("x") + ", " + sha256Of(digestBody), "the body has another digest"},
-	{"wrong", sha256Of("x"), "the body has another digest"},
-	{"too short", "sha-256=:AAAA:", "the body has another digest"},
-	{"only an unknown one", "md5=:AAAA:", "there is none of sha-256 or sha-512"},
-	{"empty", "", "there is none of sha-256 or sha-512"},
-	{"a name in capitals", strings.ToUpper(sha256Of(digestBody)[:7]) + sha256Of(digestBody)[7:], "it is not a list of digests like sha-256=:…:"},
-	{"no value", "sha-256", "it is not a list of digests like sha-256=:…:"},
-	{"a string", `sha-256="x"`, "it is not a list of digests like sha-256=:…:"},
-	{"an inner list", "sha-256=(1 2)", "it is not a list of digests like sha-256=:…:"},
-	{"broken base64", "sha-256=:%:", "it is not a list of digests like sha-256=:…:"},
-	{"unclosed", "sha-256=:AAAA", "it is not a list of digests like sha-256=:…:"},
-	{"trailing comma", sha256Of(digestBody) + ",", "it is not a list of digests like sha-256=:…:"},
-	{"something behind", sha256Of(digestBody) + " x", "it is not a list of digests like sha-256=:…:"},
-	{"broken parameter", sha256Of(digestBody) + ";A", "it is not a list of digests like sha-256=:…:"},
+	{"with an unknown algorithm", "md5=:AAAA:, " + sha256Of(digestBody), ""},
+	{"one of two is wrong", sha256Of(digestBody) + ", " + sha512Of("x"), "the body does not match the digest"},
+	{"the same name, one wrong", sha256Of("x") + ", " + sha256Of(digestBody), "the body does not match the digest"},
+	{"wrong", sha256Of("x"), "the body does not match the digest"},
+	{"too short", "sha-256=:AAAA:", "the body does not match the digest"},
+	{"only an unknown algorithm", "md5=:AAAA:", "no sha-256 or sha-512 digest"},
+	{"empty", "", "no sha-256 or sha-512 digest"},
+	{"a name in capitals", strings.ToUpper(sha256Of(digestBody)[:7]) + sha256Of(digestBody)[7:], "the header is not a list of digests like sha-256=:…:"},
+	{"no value", "sha-256", "the header is not a list of digests like sha-256=:…:"},
+	{"a string", `sha-256="x"`, "the header is not a list of digests like sha-256=:…:"},
+	{"an inner list", "sha-256=(1 2)", "the header is not a list of digests like sha-256=:…:"},
+	{"broken base64", "sha-256=:%:", "the header is not a list of digests like sha-256=:…:"},
+	{"unclosed", "sha-256=:AAAA", "the header is not a list of digests like sha-256=:…:"},
+	{"trailing comma", sha256Of(digestBody) + ",", "the header is not a list of digests like sha-256=:…:"},
+	{"trailing text", sha256Of(digestBody) + " x", "the header is not a list of digests like sha-256=:…:"},
+	{"broken parameter", sha256Of(digestBody) + ";A", "the header is not a list of digests like sha-256=:…:"},
 }
 
 func TestContentDigest(t *testing.T) {
@@ -72,7 +72,7 @@ func TestContentDigest(t *testing.T) {
 			}
 		}
 		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest })
-		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "there is none") {
+		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "no sha-256 or sha-512 digest") {
 			t.Errorf("without the header: got %d %s", a.status, a.body)
 		}
 		if a := w.post(charge(withHeader("content-digest", "x"), func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, "#invalid-body") {
@@ -81,7 +81,7 @@ func TestContentDigest(t *testing.T) {
 	})
 }
 
-// Whoever sends another digest of the same body sends the same request.
+// A retry may send another digest of the same body.
 func TestContentDigestOfARetry(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -99,7 +99,7 @@ func TestContentDigestOfARetry(t *testing.T) {
 	})
 }
 
-// What is accepted matches, whatever else stands in the header.
+// A header that is accepted matches the body, whatever else it contains.
 func FuzzContentDigest(f *testing.F) {
 	for _, c := range contentDigests {
 		f.Add(c.header, digestBody)
@@ -109,7 +109,7 @@ func FuzzContentDigest(f *testing.F) {
 			return
 		}
 		for _, want := range []string{sha256Of(body), sha512Of(body)} {
-			// Up to the padding, and the bits before it that nobody insists on.
+			// Padding and the pad bits before it are not checked.
 			if strings.Contains(header, want[:len(want)-len("A==:")]) {
 				return
 			}

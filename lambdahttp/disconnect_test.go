@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// The work goes on when the client has gone: a finished effect is not unknown,
-// and the retry gets its response.
+// A handler continues after its client has disconnected: a finished effect is
+// not unknown, and the retry gets its response.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	gone, done := make(chan struct{}), make(chan struct{})
@@ -45,7 +45,7 @@ func TestClientGoesAway(t *testing.T) {
 	r.Header.Set("X-Goes", "away")
 	if a, err := s.client.Do(r); err == nil {
 		a.Body.Close()
-		t.Fatal("the client got an answer")
+		t.Fatal("the client got a response")
 	}
 	<-done
 	a, got := s.do("{}")
@@ -54,7 +54,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// What is streamed is for one client, and ends with it.
+// The context of a handler that streams ends when its client disconnects.
 func TestClientGoesAwayFromAStream(t *testing.T) {
 	t.Parallel()
 	done := make(chan error, 1)
@@ -76,7 +76,7 @@ func TestClientGoesAwayFromAStream(t *testing.T) {
 	}
 }
 
-// A client that has gone before its key was claimed executes nothing.
+// A request whose client disconnected before the claim does not run.
 func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -90,8 +90,8 @@ func TestClientIsGoneBeforeTheClaim(t *testing.T) {
 	}
 }
 
-// Without a deadline there is DefaultLease; a deadline that the request has,
-// under lambdaurl for example, is that of the lease.
+// Without a deadline DefaultLease applies. A deadline of the request, for
+// example under lambdaurl, is also that of the lease.
 func TestMiddlewareDeadlines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -121,8 +121,8 @@ func TestMiddlewareDeadlines(t *testing.T) {
 	}
 }
 
-// A handler that gives up when its time is over, and says nothing, has not
-// answered with an empty 200.
+// A handler that returns after its deadline without writing anything has
+// failed; it did not respond with an empty 200.
 func TestSilenceAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

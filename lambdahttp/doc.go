@@ -1,48 +1,50 @@
-// Package lambdahttp makes HTTP handlers idempotent: it speaks the
+// Package lambdahttp makes HTTP handlers idempotent: it implements the
 // Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and REST
 // APIs ([APIGatewayV1]), Application Load Balancers ([ALB]), Lambda function
 // URLs ([FunctionURL]), and any http.Handler ([Middleware]).
 //
-// A request takes this way, and whatever stops it before the store leaves
-// nothing behind:
+// A request passes these steps. A request that is refused before the store
+// leaves no record:
 //
-//	event ─► method       does the profile guard it? if not: the handler, as it is
-//	      ─► key          one header line of the right syntax and length, else 400
-//	      ─► scope        for whom: the authenticated caller, else 403
+//	event ─► method       does the profile guard it? if not, run the handler unguarded
+//	      ─► key          one header line of valid syntax and length, else 400
+//	      ─► scope        the authenticated caller, else 403
 //	      ─► fingerprint  method, path, sorted query, body; or another rule
-//	      ─► store        idempotent.DoOutcome claims the key, or knows its record
-//	      ─► answer       the handler's own response, the stored one, or a problem
+//	      ─► store        idempotent.DoOutcome claims the key or finds its record
+//	      ─► response     the handler's own, the stored one, or a problem document
 //
 // The first caller gets exactly what the handler returned. A retry gets the
 // stored status, body and listed headers with "Idempotent-Replayed: true". All
-// other answers are problem documents (RFC 9457) whose types are described in
+// other responses are problem documents (RFC 9457) whose types are described in
 // docs/http.md.
 //
-// The rules stand once, in the engine. What differs between dialects of the
-// header is data (a [Profile]: [IETF], [Stripe], [UUID] or yours), and what
-// differs between events is one file of translation each.
+// One engine applies the rules to every event type. A dialect of the header is
+// data (a [Profile]: [IETF], [Stripe], [UUID] or a custom one). An event type
+// is one file that translates events and responses.
 //
-// [NewPolicy] renders what clients have to know, from what the handler is built
-// with.
+// [NewPolicy] renders the rules for clients from the options of a handler.
 //
-// A response of 2xx to 4xx is the outcome of the key: it is stored and
-// replayed, also a 404. What happens after a 5xx is declared by [ServerErrors].
-// A handler can say more about its response with [NoStore] (it is a secret) and
-// [NotExecuted] (it refuses, and nothing happened), and with the errors of
-// package idempotent. What they declare, wrapped or joined, is decided as there:
-// see [idempotent.IsNotExecuted], [idempotent.IsUnknown] and [idempotent.AsFinal].
+// A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
+// stored and replayed. [ServerErrors] decides what happens after a 5xx. A
+// handler can call [NoStore] if its response contains a secret, and
+// [NotExecuted] if it refuses the request and nothing happened. It can also
+// return the errors of package idempotent, wrapped or joined, which are
+// classified by [idempotent.IsNotExecuted], [idempotent.IsUnknown] and
+// [idempotent.AsFinal]:
 //
-//   - (response, idempotent.NotExecuted(err)): nothing happened; the key may run
-//     again. The response, if it has a status, is the answer.
-//   - (response, idempotent.Unknown(err)): the outcome is unknown. As above, but
-//     the key is not run again before it is resolved.
-//   - (_, idempotent.Final(code, message)): a business outcome; it is answered as
+//   - (response, idempotent.NotExecuted(err)): nothing happened; the key may
+//     run again. The caller gets the response, if it has a status.
+//   - (response, idempotent.Unknown(err)): the outcome is unknown. The caller
+//     gets the response, if it has a status, but the key does not run again
+//     before it is resolved.
+//   - (_, idempotent.Final(code, message)): a business outcome. It is sent as
 //     a problem document, stored, and replayed.
-//   - any other error goes to Lambda as it is, and the operation's
+//   - any other error is returned to Lambda unchanged, and the operation's
 //     [idempotent.Recovery] decides about the key.
 //
-// A response that is returned without an error although a transaction of the
-// handler is in doubt (see [idempotent.Execution.Commit]) is not sent. The caller
-// gets 409, outcome-unknown, and repeats the request. A response that was streamed
-// cannot be taken back: look at the transaction's error before the first byte.
+// If a handler returns a response without an error although one of its
+// transactions is in doubt (see [idempotent.Execution.Commit]), that response
+// is not sent: the caller gets 409, outcome-unknown, and repeats the request. A
+// response that was streamed cannot be withdrawn, so a handler has to check the
+// transaction's error before it writes the first byte.
 package lambdahttp

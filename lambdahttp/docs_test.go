@@ -18,11 +18,10 @@ var update = flag.Bool("update", false, "rewrite the tables in docs/http.md")
 
 const docsFile = "../docs/http.md"
 
-// tables are the parts of docs/http.md that are written from data, by the name
-// in their marks.
+// tables are the generated parts of docs/http.md, by the name in their marks.
 var tables = map[string]func() string{"rows": rowsTable, "profiles": profilesTable}
 
-// TestDocs keeps the tables of docs/http.md equal to the rows and the profiles.
+// TestDocs compares the tables of docs/http.md with the rows and the profiles.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(docsFile)
@@ -49,14 +48,14 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("the tables in %s are not those of the tests; run: go test ./lambdahttp -run TestDocs -update", docsFile)
+		t.Fatalf("the tables in %s are out of date; run: go test ./lambdahttp -run TestDocs -update", docsFile)
 	}
 	if err := os.WriteFile(docsFile, []byte(written), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// profilesTable compares the profiles, as far as they are data.
+// profilesTable compares the profiles' data.
 func profilesTable() string {
 	var b strings.Builder
 	b.WriteString("| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n")
@@ -85,7 +84,7 @@ func profilesTable() string {
 			lambdahttp.StoreServerErrors: "is stored",
 		}[p.ServerErrors]
 	})
-	line("least retention", func(p *lambdahttp.Profile) string { return fmt.Sprintf("%g h", p.MinRetention.Hours()) })
+	line("minimum retention", func(p *lambdahttp.Profile) string { return fmt.Sprintf("%g h", p.MinRetention.Hours()) })
 	line("`Idempotency-Status`", func(p *lambdahttp.Profile) string {
 		return map[bool]string{true: "on", false: "off"}[p.StatusHeader]
 	})
@@ -99,7 +98,7 @@ func profilesTable() string {
 			return text
 		})
 	}
-	line("an answer of ours is", func(p *lambdahttp.Profile) string {
+	line("a problem is", func(p *lambdahttp.Profile) string {
 		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
 	})
 	return b.String()
@@ -107,7 +106,7 @@ func profilesTable() string {
 
 func rowsTable() string {
 	var b strings.Builder
-	b.WriteString("| row | profile | situation | answer | handler ran | record |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| row | profile | situation | response | handler ran | record |\n|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		answer := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
 		if r.problem != "" {

@@ -14,20 +14,19 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// transaction writes the record, and the caller's own data, which are nothing
-// here.
+// transaction writes the record. In these tests it writes no other data.
 type transaction = func(context.Context, driver.Record, driver.Version) (*driver.Record, error)
 
-// lost is a transaction of which the store never heard.
+// lost is a transaction that never reached the store.
 func lost(*world) transaction {
 	return func(context.Context, driver.Record, driver.Version) (*driver.Record, error) { return nil, errDown }
 }
 
-// unanswered is a transaction that was applied, and whose reply did not come.
+// unanswered is a transaction that was applied, but whose reply was lost.
 func unanswered(w *world) transaction {
 	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 		if met, err := w.store.Replace(ctx, next, was); err != nil || met != nil {
-			w.t.Errorf("the transaction met %v %v", met, err)
+			w.t.Errorf("the transaction got %v %v", met, err)
 		}
 		return nil, errDown
 	}
@@ -35,8 +34,8 @@ func unanswered(w *world) transaction {
 
 var committed = lambdahttp.Response{Status: 201, Body: []byte(`{"id":"ch_1"}`)}
 
-// careless is a handler that commits, does not look at the error, and answers
-// 201. It is entered once: a retry of its request commits nothing.
+// careless is a handler that commits, ignores the error, and responds with 201.
+// It commits once: a retry of its request commits nothing.
 func (w *world) careless(write transaction) handler {
 	return func(ctx context.Context, r request) (reply, error) {
 		if w.runs == 1 {
@@ -47,16 +46,16 @@ func (w *world) careless(write transaction) handler {
 	}
 }
 
-// A handler that ignores a doubtful transaction claims what it cannot know: its
-// caller is told that the outcome is unknown, and when to ask again.
+// A handler that ignores a transaction in doubt cannot know that it succeeded.
+// Its caller gets 409, outcome-unknown, with Retry-After.
 func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			options func(*lambdahttp.Options)
 			write   func(*world) transaction
-			down    bool // the store is, until the request is answered
-			step    bool // CommitStep
+			down    bool // the store fails until the request has its response
+			step    bool // use CommitStep
 			status  int
 			state   driver.State
 			retry   int
@@ -95,7 +94,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 				t.Errorf("%s: the caller got %d %v, want %d", name, a.status, a.header, c.status)
 			}
 			if c.status == 409 && (!strings.Contains(a.body, "#outcome-unknown") || a.header["Retry-After"] != "1" || a.header["Idempotency-Status"] != "unknown" || a.cookies != nil) {
-				t.Errorf("%s: the answer is %v %s", name, a.header, a.body)
+				t.Errorf("%s: got the response %v %s", name, a.header, a.body)
 			}
 			if got := w.store.record(t).State; got != c.state {
 				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
@@ -107,8 +106,8 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 	})
 }
 
-// A step that the provider may have forgotten is not run again. A handler that
-// ignores that answers success for a record that is unknown.
+// A step whose key the provider may have forgotten does not run again. A
+// handler that ignores that error reports success for an unknown record.
 func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -132,8 +131,8 @@ func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 	})
 }
 
-// What a handler says about a doubt itself is its own to say: an error goes to
-// Lambda, and a failure is answered as it is.
+// A handler can report a transaction in doubt itself: its error is returned to
+// Lambda, and a failure response is sent unchanged.
 func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -159,8 +158,8 @@ func TestReportedDoubtIsTheHandlersAnswer(t *testing.T) {
 	})
 }
 
-// An http.Handler that reports a doubt, and has written a success before, does
-// not answer it.
+// If an http.Handler writes a success and then reports a transaction in doubt,
+// the success is not sent.
 func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[int]int{201: 409, 303: 409, 404: 404, 502: 502} {
@@ -179,13 +178,13 @@ func TestSetErrorTakesBackASuccessInDoubt(t *testing.T) {
 			t.Errorf("%d was written: the client got %d %s", written, out.status, out.body)
 		}
 		if want == 409 && (out.sent.Get("Retry-After") != "1" || out.sent.Get("Access-Control-Expose-Headers") != "Retry-After") {
-			t.Errorf("%d was written: the answer has the headers %v", written, out.sent)
+			t.Errorf("%d was written: the response has the headers %v", written, out.sent)
 		}
 	}
 }
 
-// A response that has left cannot be taken back. The record does not say that it
-// is the outcome.
+// A response that was sent cannot change, but the record does not store it as
+// the outcome.
 func TestDoubtAfterAStream(t *testing.T) {
 	t.Parallel()
 	for _, reports := range []bool{false, true} {

@@ -10,16 +10,16 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// engine is the rules, for every event type. It is immutable and safe for
+// engine applies the rules for every event type. It is immutable and safe for
 // concurrent use.
 type engine struct {
 	opts          *Options
 	guard         *idempotent.Guard
 	disabled      bool                    // idempotent.Options.Disabled
 	replayHeaders []string                // canonical names of the headers that are replayed
-	headers       [len(situations)][]mark // of problems, besides those of Render
-	// translate reads an answer in the handler's own type, for the codec; nil
-	// where handlers return none.
+	headers       [len(situations)][]mark // extra headers of problems, besides those of Render
+	// translate converts a response of the handler's own type, for the codec. It
+	// is nil if handlers return no response.
 	translate func(any) (r Response, ok bool, err error)
 }
 
@@ -58,24 +58,24 @@ func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
 
 // work is one call of the handler.
 type work interface {
-	// enter calls the handler and keeps its response.
+	// enter calls the handler and buffers its response.
 	enter(context.Context) error
-	// status returns the status of the response that was kept.
+	// status returns the status of the buffered response.
 	status() int
-	// response translates it. The error says that no gateway can deliver it.
+	// response translates it. The error means that no gateway can deliver it.
 	response() (Response, error)
 }
 
-// EventError says that an event is not what the handler was built for. It goes
-// to Lambda, and the handler is not entered.
+// EventError reports an event of another type than the handler was built for.
+// It is returned to Lambda, and the handler does not run.
 type EventError struct {
 	Problem string // what is wrong, for the developer
 }
 
 func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
 
-// serve takes one request through the rules, in the order that doc.go shows.
-// An error is for Lambda: the handler's own, or a mistake in the program.
+// serve applies the rules to one request, in the order shown in doc.go. An
+// error is returned to Lambda: it is the handler's own, or a programming error.
 func (e *engine) serve(ctx context.Context, r *Request, w work) (answer, error) {
 	a, err := e.judge(ctx, r, w)
 	if err != nil {
@@ -90,8 +90,8 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	case e.disabled:
 		return e.passThrough(ctx, r, w)
 	case r.Method == "":
-		// A POST that cannot be seen as one would run unguarded.
-		return answer{}, &EventError{"no HTTP method is named; this handler wants " + r.wants}
+		// Without this check a POST of another event format would run unguarded.
+		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
 	case slices.Contains(p.ForbiddenMethods, r.Method) && len(r.Header(p.Header)) > 0:
 		return e.render(e.problem(KeyNotAllowed)), nil
 	case !slices.Contains(p.Methods, r.Method):
@@ -123,8 +123,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	return e.serveOnce(ctx, r, key, w)
 }
 
-// passThrough runs the handler as if this package were not there. A key that
-// stands in the header is ignored.
+// passThrough runs the handler unguarded and ignores a key in the header.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
 	failure := w.enter(ctx)
 	a, err := e.own(w, failure, failure)
@@ -134,7 +133,7 @@ func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, e
 	return a, err
 }
 
-// ignored says that the request has a key which nobody heeds.
+// ignored marks a response whose request key was ignored.
 func (e *engine) ignored(a answer, r *Request) answer {
 	if !e.opts.Profile.StatusHeader || len(r.Header(e.opts.Profile.Header)) == 0 {
 		return a
@@ -142,12 +141,12 @@ func (e *engine) ignored(a answer, r *Request) answer {
 	return e.status(a, statusIgnored)
 }
 
-// serveWithoutKey lets the guard run or refuse a request that has no key: it
-// tells its observer either way. The scope in key names no record.
+// serveWithoutKey lets the guard run or refuse a request without a key, so that
+// its observer sees both. The scope in key does not name a record.
 func (e *engine) serveWithoutKey(ctx context.Context, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
 		entered bool
-		failure error // what it returned
+		failure error // the error it returned
 	}
 	_, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (struct{}, error) {
 		handler.entered = true
@@ -160,12 +159,13 @@ func (e *engine) serveWithoutKey(ctx context.Context, key idempotent.Key, w work
 	return e.own(w, handler.failure, err)
 }
 
-// serveOnce runs the handler under the guard, or answers with what is known.
+// serveOnce runs the handler under the guard, replays the stored outcome, or
+// refuses the request.
 func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
 		entered  bool
-		failure  error // what it returned
-		settles  error // the same, or what its response means for the record
+		failure  error // the error it returned
+		settles  error // failure, or what the response means for the record
 		declared declaration
 	}
 	handler.declared.engine = e
@@ -191,15 +191,15 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	if out.Stored && !out.Value.withheld {
 		return e.expires(e.status(a, statusCreated), out.Expires), nil
 	}
-	// A response and a Final error were to be stored, unless the handler said
-	// otherwise; the rest of the errors settle the record in another way.
+	// A response or a Final error should have been stored, unless the handler
+	// declared otherwise. Other errors settle the record in another way.
 	if _, final := idempotent.AsFinal(handler.settles); handler.settles == nil || final || idempotent.IsNotExecuted(handler.settles) {
 		return a.mark(headerStatus, statusNotStored), nil
 	}
 	return e.status(a, statusNotStored), nil
 }
 
-// own returns the answer for a handler that returned failure. The error for
+// own returns the response for a handler that returned failure. The error for
 // Lambda is err, which is failure as the guard returns it: if an inner call
 // returned it, failure is wrapped and err is not.
 func (e *engine) own(w work, failure, err error) (answer, error) {
@@ -222,9 +222,9 @@ func (e *engine) final(f *idempotent.FinalError) answer {
 	return e.render(p)
 }
 
-// afterwards reports whether err is the guard's own word on record id, given
-// after the handler ran. A handler that uses a guard of its own may return such
-// an error too, about another record.
+// afterwards reports whether err is the guard's own error about record id, made
+// after the handler ran. A handler that uses another guard may return such an
+// error too, about another record.
 func afterwards(err error, id idempotent.RecordID) bool {
 	if lost, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
 		return lost.RecordID == id
@@ -239,7 +239,7 @@ func withRequestID(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, r)
 }
 
-// requestIDFrom names the request in the guard's events and records.
+// requestIDFrom returns the request id for the guard's events and records.
 func requestIDFrom(ctx context.Context) string {
 	if r, ok := ctx.Value(requestIDKey{}).(*Request); ok {
 		return r.RequestID

@@ -12,12 +12,13 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// uncomparable is an error that == panics on.
+// uncomparable is an error type on which == panics.
 type uncomparable []string
 
 func (uncomparable) Error() string { return "uncomparable" }
 
-// The handler's own errors reach Lambda as they are, with and without a key.
+// The handler's own errors are returned to Lambda unchanged, with and without a
+// key.
 func TestHandlerErrorsAreUntouched(t *testing.T) {
 	t.Parallel()
 	inner := idempotent.Key{Operation: "inner", Scope: "s", ID: "i"}.RecordID()
@@ -53,7 +54,7 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 	}
 }
 
-// A handler need not know whether its request had a key.
+// A handler can return the same errors whether or not its request has a key.
 func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -71,7 +72,8 @@ func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	})
 }
 
-// A Final error that could not be stored says so, like a response.
+// A Final error that could not be stored is marked as not stored, like a
+// response.
 func TestFinalNotStored(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -85,7 +87,8 @@ func TestFinalNotStored(t *testing.T) {
 	})
 }
 
-// The mark is set on a copy, and also where the handler has no headers.
+// The header is set on a copy of the handler's map, and also if the handler has
+// no headers.
 func TestNotStoredLeavesTheHandlersMap(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -104,7 +107,7 @@ func TestNotStoredLeavesTheHandlersMap(t *testing.T) {
 	})
 }
 
-// What no gateway can deliver is a server error.
+// A response that no gateway can deliver counts as a server error.
 func TestUndeliverableResponses(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -115,7 +118,7 @@ func TestUndeliverableResponses(t *testing.T) {
 			"broken base64": {status: 200, body: "%", base64: true},
 		} {
 			if _, ok := on.carries(a); !ok {
-				continue // net/http has no such thing
+				continue // net/http cannot express it
 			}
 			w := newWorld(t, on, serverErrors(lambdahttp.StoreServerErrors))
 			w.becomes(func(context.Context, request) (reply, error) { return a, nil })
@@ -129,7 +132,7 @@ func TestUndeliverableResponses(t *testing.T) {
 	})
 }
 
-// F60: whatever the bytes of a body are, a replay has the same.
+// F60: a replay has exactly the bytes of the first body.
 func TestBodiesReplayByteForByte(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -152,8 +155,8 @@ func TestBodiesReplayByteForByte(t *testing.T) {
 	})
 }
 
-// The guard is asked as the options say, and answers for the program's
-// mistakes go to Lambda.
+// Errors of the scope and of the operation are programming errors, and are
+// returned to Lambda.
 func TestProgramMistakesGoToLambda(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -183,7 +186,7 @@ func TestPassingThroughCallsNoStore(t *testing.T) {
 			t.Errorf("%d calls of the store and %d runs, want 0 and 3", w.store.calls, w.runs)
 		}
 		if n := w.seen.Count(event.KeyMissing); n != 1 {
-			t.Errorf("%d events of a missing key, want 1: for the POST", n)
+			t.Errorf("got %d events of a missing key, want 1 for the POST", n)
 		}
 	})
 }
@@ -203,7 +206,8 @@ func TestDisabledGuard(t *testing.T) {
 	})
 }
 
-// Events and records name the gateway's request, unless the guard knows better.
+// Events and records have the gateway's request id, unless the guard sets
+// another.
 func TestRequestID(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -226,7 +230,8 @@ func TestRequestID(t *testing.T) {
 	})
 }
 
-// An observer learns the status that settled a record, though no error was returned.
+// An observer sees the status that settled a record, although no error was
+// returned.
 func TestObserverSeesTheStatus(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -238,6 +243,6 @@ func TestObserverSeesTheStatus(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("no event tells the status: %v", w.seen.Events())
+		t.Errorf("no event has the status: %v", w.seen.Events())
 	})
 }

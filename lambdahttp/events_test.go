@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// An event without a method may be a POST of another payload format: it must
+// An event without a method may be a POST of another payload format, so it must
 // not run unguarded.
 func TestEventWithoutMethod(t *testing.T) {
 	t.Parallel()
@@ -21,12 +21,12 @@ func TestEventWithoutMethod(t *testing.T) {
 		_, err := w.send(t.Context(), request{})
 		var want *lambdahttp.EventError
 		if !errors.As(err, &want) || !strings.Contains(err.Error(), on.wants) || w.runs != 0 {
-			t.Errorf("got %v after %d runs, want an EventError that speaks of %q", err, w.runs, on.wants)
+			t.Errorf("got %v after %d runs, want an EventError with %q in it", err, w.runs, on.wants)
 		}
 	})
 }
 
-// Hostile events are answered, whatever is in them.
+// A hostile event gets a response, whatever it contains.
 func TestHostileEvents(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -79,11 +79,11 @@ func TestOperations(t *testing.T) {
 	a := lambdahttp.OperationOf(&lambdahttp.Request{Method: "POST", Path: "/\x01"})
 	b := lambdahttp.OperationOf(&lambdahttp.Request{Method: "POST", Path: "/\x02"})
 	if a == b {
-		t.Error("two paths share a hash")
+		t.Error("two paths have the same hash")
 	}
 }
 
-// The handler sees the event as it came, and its execution.
+// The handler gets the unchanged event, and its execution.
 func TestHandlerSeesTheEvent(t *testing.T) {
 	t.Parallel()
 	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
@@ -95,7 +95,7 @@ func TestHandlerSeesTheEvent(t *testing.T) {
 		if x, ok := idempotent.FromContext(ctx); !ok || x.RecordID().Operation() != "POST /charges" {
 			t.Error("the handler has no execution of its operation")
 		}
-		clear(got.Headers) // a handler may do what it likes
+		clear(got.Headers) // a handler may change its event
 		return events.APIGatewayV2HTTPResponse{StatusCode: 200}, nil
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
 	if a, err := h(t.Context(), ev); err != nil || a.StatusCode != 200 {

@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// What is special about one event type.
+// These tests cover the differences between event types.
 
 type (
 	v1Event   = events.APIGatewayProxyRequest
@@ -32,9 +32,9 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
-// F04: two header lines are two values where the event shows them, also if they
-// are equal, and a list elsewhere. An Application Load Balancer without
-// multi-value headers shows one, and nobody can know.
+// F04: two header lines are two values if the event has both, even if they are
+// equal, and a list otherwise. The event of an Application Load Balancer
+// without multi-value headers has only one of them, so the request is accepted.
 func TestHTTP06TwoHeaderLines(t *testing.T) {
 	t.Parallel()
 	a, b := `"`+keyA+`"`, `"`+keyB+`"`
@@ -83,12 +83,12 @@ func TestHTTP06TwoHeaderLines(t *testing.T) {
 	runs := 0
 	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
 	if got, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": b}}); got.StatusCode != 201 || err != nil || runs != 1 {
-		t.Errorf("the last of two lines: %d %v", got.StatusCode, err)
+		t.Errorf("the last of two lines: got %d %v", got.StatusCode, err)
 	}
 }
 
-// A handler that was given only one of the two maps sees the values all the
-// same: tools that invent events leave one out.
+// An event with only one of the two maps has the same values, because hand-made
+// test events often leave one out.
 func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -111,7 +111,7 @@ func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
 	}
 }
 
-// Values of one name that a replay has are several again.
+// Several values of one header are separate again in a replay.
 func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -120,7 +120,7 @@ func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
 	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, own), single)
 	ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}}
 	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-		t.Errorf("the first answer is %+v %v", got, err)
+		t.Errorf("the first response is %+v %v", got, err)
 	}
 	want := v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
 		"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}}
@@ -129,8 +129,8 @@ func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
 	}
 }
 
-// The load balancer takes only the headers of the mode that the request came in,
-// and a status with its text.
+// The load balancer accepts only headers in the mode of the request, and a
+// status with its text.
 func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 	t.Parallel()
 	for _, multi := range []bool{false, true} {
@@ -146,13 +146,13 @@ func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 		runs := 0
 		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single)
 		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
-			t.Errorf("multi-value %t: the first answer is %+v %v", multi, got, err)
+			t.Errorf("multi-value %t: the first response is %+v %v", multi, got, err)
 		}
 		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
 			t.Errorf("multi-value %t: the replay is %+v %v, want %+v", multi, got, err, want)
 		}
 
-		// A problem: in the same mode, and with the standard text.
+		// A problem has the same mode, and the standard text.
 		bare := ev
 		bare.Headers, bare.MultiValueHeaders = map[string]string{}, nil
 		if multi {
@@ -165,7 +165,7 @@ func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 		if err != nil || got.StatusDescription != "400 Bad Request" || (got.MultiValueHeaders != nil) != multi || (got.Headers != nil) == multi {
 			t.Errorf("multi-value %t: the problem is %+v %v", multi, got, err)
 		}
-		// The load balancer reads JSON: a map that is nil would be null.
+		// The load balancer reads JSON, in which a nil map would be null.
 		text, _ := json.Marshal(got)
 		if want := `"multiValueHeaders":{}`; strings.Contains(string(text), want) != multi {
 			t.Errorf("multi-value %t: the problem is %s", multi, text)
@@ -173,8 +173,8 @@ func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 	}
 }
 
-// The mark replaces what the handler says of itself, in any spelling, and its
-// maps stay as they are.
+// The header replaces the handler's own value in any spelling, and the
+// handler's maps are not changed.
 func TestNotStoredInLists(t *testing.T) {
 	t.Parallel()
 	shared := map[string][]string{"idempotency-status": {"mine"}, "Etag": {"1"}}
@@ -185,11 +185,12 @@ func TestNotStoredInLists(t *testing.T) {
 	got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {`"` + keyA + `"`}}})
 	want := map[string][]string{"Idempotency-Status": {"not-stored"}, "Etag": {"1"}}
 	if err != nil || !reflect.DeepEqual(got.MultiValueHeaders, want) || !slices.Equal(shared["idempotency-status"], []string{"mine"}) {
-		t.Errorf("got %+v %v; the handler's own are %v", got, err, shared)
+		t.Errorf("got %+v %v; the handler's own headers are %v", got, err, shared)
 	}
 }
 
-// A trace id of the client's making does not get into records as it is.
+// A trace id that a client made up is validated before it is stored in a
+// record.
 func TestTraceIDs(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
@@ -214,7 +215,8 @@ func TestTraceIDs(t *testing.T) {
 	}
 }
 
-// Claims of a REST API are text; what is not is no claim, and names nobody.
+// Claims of a REST API are strings; a value of another type does not identify a
+// caller.
 func TestAPIGatewayV1Claims(t *testing.T) {
 	t.Parallel()
 	ev := load[v1Event](t, "apigatewayv1-post.json")
@@ -241,7 +243,7 @@ func TestAPIGatewayV1Claims(t *testing.T) {
 	}
 }
 
-// An HTTP API and a function URL keep cookies apart from the headers.
+// An HTTP API and a function URL separate cookies from the headers.
 func TestCookiesAreAHeader(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -272,7 +274,7 @@ func TestCookiesAreAHeader(t *testing.T) {
 	}
 }
 
-// No body and an empty body are one request.
+// A missing body and an empty body are the same request.
 func TestNoBodyAndEmptyBody(t *testing.T) {
 	t.Parallel()
 	runs := 0
@@ -290,8 +292,8 @@ func TestNoBodyAndEmptyBody(t *testing.T) {
 	}
 }
 
-// Several spellings of one name come in the order of the spellings, always: a
-// map gives either first.
+// Several spellings of one name are always returned in sorted order, although a
+// map has no order.
 func TestHeaderSpellings(t *testing.T) {
 	t.Parallel()
 	for range 20 {

@@ -51,8 +51,8 @@ func ExampleMiddleware() {
 	// 201 {"id":"ch_1"} map[Content-Type:[application/json] Idempotent-Replayed:[true] Location:[/charges/ch_1]]
 }
 
-// Under lambdaurl an http.Handler answers the events of a function URL with
-// RESPONSE_STREAM. With AWS_IAM as its authorization, the caller is in the event.
+// Under lambdaurl an http.Handler serves a function URL in RESPONSE_STREAM
+// mode. If the URL uses AWS_IAM authorization, the caller is in the event.
 func ExampleMiddleware_lambdaurl() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A profile is data: take one, and change what is different.
+// A profile is plain data: copy one, and change it.
 func ExampleProfile() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -35,8 +35,7 @@ func ExampleProfile() {
 	// 201  created <nil>
 }
 
-// With the profile of Stripe's clients, a key belongs to one request of the
-// whole API.
+// With the Stripe profile, a key belongs to one request of the whole API.
 func ExampleProfile_stripe() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -57,8 +56,7 @@ func ExampleProfile_stripe() {
 	// 400 {"error":{"type":"idempote <nil>
 }
 
-// What clients have to know is rendered from the options that the handler is
-// built with.
+// The policy for clients is rendered from the options of the handler.
 func ExampleNewPolicy() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -77,20 +75,21 @@ func ExampleNewPolicy() {
 	page, document := policy.Markdown(), policy.OpenAPI()
 
 	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "| remembered for") || strings.HasPrefix(line, "| 422") {
+		if strings.HasPrefix(line, "| retention") || strings.HasPrefix(line, "| 422") {
 			fmt.Println(line[:46])
 		}
 	}
 	fmt.Println(json.Valid(document))
 	_ = handler // in main: lambda.StartHandlerFunc(handler)
 	// Output:
-	// | remembered for | 24 h after the response was
+	// | retention | 24 h after the response was stor
 	// | 422 Unprocessable Entity | **Idempotency-Key
 	// | 422 Unprocessable Entity | **The request has
 	// true
 }
 
-// An API key is shown once: it is not stored, and a retry is told how to go on.
+// An API key is shown once: it is not stored, and a retry gets a hint how to
+// continue.
 func ExampleNoStore() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -112,7 +111,8 @@ func ExampleNoStore() {
 	// 409  <nil>
 }
 
-// A request that fails validation has done nothing: the key stays usable.
+// A rate limit refuses a request before it has an effect: the key can be used
+// again.
 func ExampleNotExecuted() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -122,7 +122,7 @@ func ExampleNotExecuted() {
 	charge := func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		if !open {
 			lambdahttp.NotExecuted(ctx)
-			return events.APIGatewayV2HTTPResponse{StatusCode: 429, Body: "come again"}, nil
+			return events.APIGatewayV2HTTPResponse{StatusCode: 429, Body: "try again later"}, nil
 		}
 		return pay(ctx, ev)
 	}
@@ -139,8 +139,8 @@ func ExampleNotExecuted() {
 	// 201  <nil>
 }
 
-// The key in the body, only the amount compared, a look at the resource before
-// a replay, and a retry that waits for its twin.
+// The key is in the body, only the amount is compared, the resource is checked
+// before a replay, and a retry waits for the running request.
 func ExampleOptions() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {

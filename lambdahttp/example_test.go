@@ -47,8 +47,8 @@ func ExampleAPIGatewayV2() {
 	// 201 {"id":"ch_1"} map[Idempotent-Replayed:true] <nil>
 }
 
-// With AWS_IAM as the authorization of a function URL, the caller is in the
-// event itself.
+// If a function URL uses AWS_IAM authorization, the caller is in the event
+// itself.
 func ExampleFunctionURL() {
 	refund := func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
 		return events.LambdaFunctionURLResponse{StatusCode: 202}, nil
@@ -86,8 +86,8 @@ func ExampleFunctionURL() {
 }
 
 // A provider's webhook reports that the charge exists: retries get the response
-// that the handler would have given. While the handler is at work the webhook is
-// refused, and the provider sends it again.
+// that the handler would have returned. While the handler is running the
+// webhook is refused, and the provider sends it again.
 func ExampleResolved() {
 	guard, err := idempotent.New(memstore.New()) // in production: dynamostore
 	if err != nil {
@@ -103,7 +103,7 @@ func ExampleResolved() {
 		if errors.As(err, new(*idempotent.InProgressError)) { // the provider sends it again
 			return events.APIGatewayV2HTTPResponse{StatusCode: 503}, nil
 		}
-		if errors.As(err, new(*idempotent.SettledError)) { // the handler's own response stands
+		if errors.As(err, new(*idempotent.SettledError)) { // the handler's own response was stored
 			return events.APIGatewayV2HTTPResponse{StatusCode: 204}, nil
 		}
 		return events.APIGatewayV2HTTPResponse{StatusCode: 204}, err
@@ -115,7 +115,7 @@ func ExampleResolved() {
 		notice.Headers = map[string]string{"x-record-id": string(execution.RecordID())} // sent as the charge's metadata
 		early, err := webhook(ctx, notice)
 		fmt.Println("webhook", early.StatusCode, err)
-		return events.APIGatewayV2HTTPResponse{StatusCode: 504}, nil // the provider's own answer never came
+		return events.APIGatewayV2HTTPResponse{StatusCode: 504}, nil // the provider did not respond
 	}
 	handler := lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.SingleTenant

@@ -6,7 +6,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// What the tests of other packages cannot reach, and these need.
+// Access to unexported identifiers for the tests.
 var (
 	Codec        idempotent.Codec = responses{}
 	OperationOf                   = operationOf
@@ -14,8 +14,8 @@ var (
 	SyntaxErrors                  = []error{errNotString, errUnclosed, errEscape, errUnprintable, errTrailing, errParameter, errComma, errCharacter, errUUID}
 )
 
-// responses is the codec for plain responses: no other package can name what
-// it decodes into.
+// responses is the codec for plain responses: other packages cannot name the
+// type that it decodes into.
 type responses struct{ codec }
 
 func (c responses) Decode(data []byte, v any) error {
@@ -31,13 +31,14 @@ func (c responses) Decode(data []byte, v any) error {
 	return err
 }
 
-// Reencode reads what is stored and writes it again; an error is about reading.
+// Reencode decodes a stored response and encodes it again. The error is that of
+// decoding.
 func Reencode(data []byte) (r Response, again []byte, err error) {
 	var s stored
 	if err := (codec{}).Decode(data, &s); err != nil {
 		return r, nil, err
 	}
-	again, _ = codec{}.Encode(s) // nil, if it fails
+	again, _ = codec{}.Encode(s) // nil if it fails
 	return s.Response, again, nil
 }
 

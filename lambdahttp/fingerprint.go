@@ -13,24 +13,24 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// FingerprintRule says which requests with one key are the same request.
-// Method and path are always bound to the key; the rule adds the rest.
+// FingerprintRule determines which requests with one key are the same request.
+// Method and path are always compared; the rule adds the rest.
 type FingerprintRule struct {
-	// Of returns what else is bound, as parts: requests with equal parts are the
-	// same. A [*BodyError] refuses the request with 400; any other error goes to
-	// Lambda as it is. It is safe for concurrent use.
+	// Of returns what else is compared, as parts: requests with equal parts are
+	// the same. A [*BodyError] refuses the request with 400; any other error is
+	// returned to Lambda unchanged. Of must be safe for concurrent use.
 	Of func(*Request) (parts [][]byte, err error)
-	// Description tells clients what is compared. Default: "the method, the path,
-	// and what the operation depends on".
+	// Description describes to clients what is compared. Default: "the method,
+	// the path, and what the operation depends on".
 	Description string
 
-	digest bool // Of demands a Content-Digest header
+	digest bool // Of requires a Content-Digest header
 }
 
 // defaultFingerprint describes a rule that has no description.
 const defaultFingerprint = "the method, the path, and what the operation depends on"
 
-// WholeRequest binds query and body, by their meaning: the order of query
+// WholeRequest compares query and body by their meaning. The order of query
 // parameters of different names does not matter, and a body whose Content-Type
 // is JSON is compared in canonical form (see [idempotent.FingerprintJSON]). All
 // other bodies are compared byte for byte. The default.
@@ -42,9 +42,9 @@ var WholeRequest = FingerprintRule{
 	Description: "the method, the path, the query in any order of its names, and the body: JSON by its meaning, anything else byte for byte",
 }
 
-// RawBody binds the query and the bytes of the body as they were sent. It
-// costs less than [WholeRequest], and a client that writes the same JSON in
-// another way is refused.
+// RawBody compares the query and the bytes of the body as they were sent. It
+// costs less than [WholeRequest]. A retry with the same JSON in another
+// spelling is refused.
 var RawBody = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
 		body, err := r.Body()
@@ -56,20 +56,22 @@ var RawBody = FingerprintRule{
 	Description: "the method, the path, the query in any order of its names, and the bytes of the body",
 }
 
-// Fields binds the query and some values of a JSON body, each named by a JSON
-// Pointer (RFC 6901): Fields("/amount", "/card/number"). All other values may
-// differ between two requests with one key, so name everything that the effect
-// depends on. A value that is not there differs from any other, also from null.
-// Of a body that is not JSON all bytes are bound.
+// Fields compares the query and some values of a JSON body, each named by a
+// JSON Pointer (RFC 6901): Fields("/amount", "/card/number"). All other values
+// may differ between two requests with one key, so name everything that the
+// effect depends on. A missing value differs from every other, including null.
+// If the body is not JSON, all its bytes are compared.
+//
+// Fields panics if it has no pointers or a pointer is invalid.
 func Fields(pointers ...string) FingerprintRule {
 	if len(pointers) == 0 {
-		panic(`lambdahttp: Fields wants JSON Pointers, for example "/amount"`)
+		panic(`lambdahttp: Fields: no JSON Pointer; give at least one, for example "/amount"`)
 	}
 	paths := make([][]string, len(pointers))
 	for i, p := range pointers {
 		path, err := parsePointer(p)
 		if err != nil {
-			panic(fmt.Sprintf("lambdahttp: Fields: %q is not a JSON Pointer: %v", p, err))
+			panic(fmt.Sprintf("lambdahttp: Fields: invalid JSON Pointer %q: %v", p, err))
 		}
 		paths[i] = path
 	}
@@ -95,26 +97,25 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 }
 
-// BodyError is a client's mistake that [Request.Body] or a [FingerprintRule]
-// found in the body: the request is answered with 400. Detail is shown to the
-// client.
+// BodyError is a client error that [Request.Body] or a [FingerprintRule] found
+// in the body: the request is refused with 400. Detail is shown to the client.
 type BodyError struct {
 	Detail string
-	digest bool // the mistake is in Content-Digest
+	digest bool // the error is in Content-Digest
 }
 
 func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
 
-// The form in which a body went into a fingerprint. Two bodies of different
-// form never have one fingerprint.
+// The form in which a body is included in a fingerprint. Two bodies of
+// different forms never have the same fingerprint.
 const (
 	formJSON   = "json"   // canonical JSON: spelling does not matter
 	formFields = "fields" // values of canonical JSON
-	formRaw    = "raw"    // the bytes of anything that is not called JSON
-	formBroken = "broken" // the bytes of what is called JSON and has no single meaning
+	formRaw    = "raw"    // the bytes of a body whose Content-Type is not JSON
+	formBroken = "broken" // the bytes of a body whose Content-Type is JSON, but which is invalid or ambiguous
 )
 
-// fingerprint binds the request to its key as the rule says.
+// fingerprint returns the request's fingerprint under the rule.
 func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, error) {
 	parts, err := rule.Of(r)
 	if err != nil {
@@ -123,10 +124,10 @@ func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, err
 	return idempotent.FingerprintBytes(append([][]byte{[]byte(r.Method), []byte(r.Path)}, parts...)...), nil
 }
 
-// content returns the body in the form it is compared in.
+// content returns the body in the form in which it is compared.
 //
-// A body that is called JSON and is not goes on to the handler, which has its
-// own 400 for it; it is bound by its bytes.
+// A body that is called JSON but is invalid is passed to the handler, which has
+// its own 400 for it; its bytes are compared.
 func (r *Request) content() (form string, body []byte, err error) {
 	if body, err = r.Body(); err != nil {
 		return "", nil, err
@@ -149,8 +150,8 @@ func isJSON(media string) bool {
 
 func sortedQuery(r *Request) []byte { return []byte(sortQuery(r.RawQuery)) }
 
-// sortQuery sorts the parameters of a query by name. Values of one name keep
-// their order, because it may mean something.
+// sortQuery sorts the parameters of a query by name. Values of one name stay in
+// their order, because the order may matter.
 func sortQuery(raw string) string {
 	if !strings.Contains(raw, "&") {
 		return raw
@@ -168,7 +169,7 @@ func sortQuery(raw string) string {
 // sections 3 and 4).
 func parsePointer(p string) ([]string, error) {
 	if !strings.HasPrefix(p, "/") {
-		return nil, errors.New("it has to begin with /")
+		return nil, errors.New("it must begin with /")
 	}
 	tokens := strings.Split(p[1:], "/")
 	for i, t := range tokens {
@@ -178,7 +179,7 @@ func parsePointer(p string) ([]string, error) {
 				break
 			}
 			if after == "" || after[0] != '0' && after[0] != '1' {
-				return nil, errors.New("~ may only stand in ~0 and ~1")
+				return nil, errors.New("~ is allowed in ~0 and ~1 only")
 			}
 			rest = after[1:]
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// F20, F21, F23: method, path, query and body are one fingerprint, and no part
-// runs into the next.
+// F20, F21, F23: the fingerprint covers method, path, query and body, with
+// clear boundaries between them.
 func TestFM53Fingerprints(t *testing.T) {
 	t.Parallel()
 	zip := func(s string) string {
@@ -51,11 +51,11 @@ func TestFM53Fingerprints(t *testing.T) {
 		"decimals beyond double": {asJSON(`12345678901234567.89`), asJSON(`12345678901234567.88`), false},
 		"duplicate names":        {asJSON(`{"a":1,"a":2}`), asJSON(`{"a":2}`), false},
 		"duplicate names, order": {asJSON(`{"a":1,"a":2}`), asJSON(`{"a":2,"a":1}`), false},
-		"duplicate names, again": {asJSON(`{"a":1,"a":2}`), asJSON(`{"a":1,"a":2}`), true},
+		"duplicate names, equal": {asJSON(`{"a":1,"a":2}`), asJSON(`{"a":1,"a":2}`), true},
 		"invalid UTF-8":          {asJSON("\"\xff\""), asJSON("\"\xfe\""), false},
 		"invalid and replaced":   {asJSON("\"\xff\""), asJSON("\"\uFFFD\""), false},
 		"malformed":              {asJSON(`{"a":1`), asJSON(`{"a":1 `), false},
-		"malformed, again":       {asJSON(`{"a":1`), asJSON(`{"a":1`), true},
+		"malformed, repeated":    {asJSON(`{"a":1`), asJSON(`{"a":1`), true},
 		"malformed and raw":      {asJSON(`{"a":1`), typed("text/plain", `{"a":1`), false},
 		"JSON and raw":           {asJSON(`{"a":1}`), typed("text/plain", `{"a":1}`), false},
 		"trailing data":          {asJSON(`{"a":1}`), asJSON(`{"a":1}{}`), false},
@@ -95,8 +95,8 @@ func TestFM53Fingerprints(t *testing.T) {
 	}
 }
 
-// F21, F22: which requests are the same is the rule's to say; that the endpoint
-// is the same is not.
+// F21, F22: the rule decides which requests are the same; the endpoint is
+// always compared.
 func TestFM53FingerprintRules(t *testing.T) {
 	t.Parallel()
 	typed := func(media, body string) func(*request) {
@@ -129,14 +129,14 @@ func TestFM53FingerprintRules(t *testing.T) {
 		"fields: element":             {lambdahttp.Fields("/items/1"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[3,2,4]}`), true},
 		"fields: element, changed":    {lambdahttp.Fields("/items/1"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1,3]}`), false},
 		"fields: element too far":     {lambdahttp.Fields("/items/2"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1]}`), true},
-		"fields: no element's number": {lambdahttp.Fields("/items/01"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1,3]}`), true},
+		"fields: not an array index":  {lambdahttp.Fields("/items/01"), asJSON(`{"items":[1,2]}`), asJSON(`{"items":[1,3]}`), true},
 		"fields: through a string":    {lambdahttp.Fields("/a/b"), asJSON(`{"a":"b"}`), asJSON(`{}`), true},
 		"fields: swapped":             {lambdahttp.Fields("/a", "/b"), asJSON(`{"a":1,"b":2}`), asJSON(`{"a":2,"b":1}`), false},
 		"fields: one for two":         {lambdahttp.Fields("/a", "/b"), asJSON(`{"a":1}`), asJSON(`{"b":1}`), false},
 		"fields: escaped names":       {lambdahttp.Fields("/a~1b/c~0d"), asJSON(`{"a/b":{"c~d":1}}`), asJSON(`{"a/b":{"c~d":2}}`), false},
 		"fields: empty name":          {lambdahttp.Fields("/"), asJSON(`{"":1}`), asJSON(`{"":2}`), false},
 		"fields: ~01 is ~1":           {lambdahttp.Fields("/~01"), asJSON(`{"~1":1,"/":1}`), asJSON(`{"~1":2,"/":1}`), false},
-		"fields: no JSON":             {amount, typed("text/plain", `{"amount":1}`), typed("text/plain", `{"amount":1} `), false},
+		"fields: not JSON":            {amount, typed("text/plain", `{"amount":1}`), typed("text/plain", `{"amount":1} `), false},
 		"fields: broken JSON":         {amount, asJSON(`{"amount":1`), asJSON(`{"amount":1,`), false},
 		"fields: query":               {amount, func(r *request) { r.query = "a=1" }, func(r *request) { r.query = "a=2" }, false},
 		"own: nothing more":           {method, asJSON(`1`), asJSON(`2`), true},
@@ -165,8 +165,8 @@ func TestFM53FingerprintRules(t *testing.T) {
 	}
 }
 
-// A rule may refuse a request for the client's sake; its own mistakes go to
-// Lambda.
+// A rule can refuse a request with a BodyError; its other errors are returned
+// to Lambda.
 func TestFingerprintRuleErrors(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -175,8 +175,8 @@ func TestFingerprintRuleErrors(t *testing.T) {
 				o.Fingerprint.Of = func(*lambdahttp.Request) ([][]byte, error) { return nil, err }
 			}
 		}
-		w := newWorld(t, on, failing(&lambdahttp.BodyError{Detail: "it names no order"}))
-		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "The body cannot be bound to the Idempotency-Key: it names no order.") || w.runs+w.store.calls != 0 {
+		w := newWorld(t, on, failing(&lambdahttp.BodyError{Detail: "it has no order"}))
+		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "The body cannot be bound to the Idempotency-Key: it has no order.") || w.runs+w.store.calls != 0 {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
 		w = newWorld(t, on, failing(errDown))
@@ -201,8 +201,8 @@ func TestFieldsPanics(t *testing.T) {
 	}
 }
 
-// A fingerprint covers all of a body: two of 1 MB that differ in the last byte,
-// or in the last value of their JSON, are two requests.
+// A fingerprint covers the whole body: two bodies of 1 MB that differ in the
+// last byte, or in the last value of their JSON, are two requests.
 func TestLastByteOfALargeBodyCounts(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 1<<20)

@@ -9,13 +9,12 @@ import (
 )
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
-// know no routes, so the default operation is the method and the path, and
-// they carry no claims: with AWS_IAM as authorization, [IAMPrincipal] names the
-// caller.
+// have no routes, so the default operation is the method and the path. They
+// have no claims; with AWS_IAM authorization use [IAMPrincipal] for the caller.
 //
-// A function URL hands path and query over as they were sent. Its InvokeMode
-// has to be BUFFERED, which is the default; for RESPONSE_STREAM there is
-// [Middleware] under lambdaurl.
+// A function URL passes path and query unchanged. Its InvokeMode must be
+// BUFFERED, which is the default; for RESPONSE_STREAM use [Middleware] under
+// lambdaurl.
 func FunctionURL(
 	g *idempotent.Guard,
 	h func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error),

@@ -20,7 +20,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// seen is what the rules see of an event; testdata holds one for each.
+// seen is the rules' view of an event; testdata contains one for each.
 type seen struct {
 	Method, Path, Route, RawQuery, RequestID, Operation string
 
@@ -28,10 +28,10 @@ type seen struct {
 	Sub, IAMPrincipal        string   `json:",omitempty"`
 	CognitoIdentity          string   `json:",omitempty"`
 	APIKeyID                 string   `json:",omitempty"`
-	Body                     string   // base64 where it is not text
+	Body                     string   // base64 if it is not text
 }
 
-// newSeen looks at r in every way there is.
+// newSeen reads every part of r.
 func newSeen(t *testing.T, r *lambdahttp.Request) seen {
 	body, err := r.Body()
 	if err != nil {
@@ -59,7 +59,7 @@ func text(b []byte) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// echoed is the answer of a handler that returns the request's body.
+// echoed is the response of a handler that returns the request's body.
 type echoed struct {
 	status   int
 	body     string
@@ -67,8 +67,9 @@ type echoed struct {
 	replayed bool
 }
 
-// echo builds, for the event of a file, a handler that answers with the body it
-// gets, and returns what sends the event. The file's name tells the type.
+// echo builds a handler that responds with the body it gets, for the event type
+// that the file's name starts with, and returns a function that sends the
+// event.
 func echo(t *testing.T, file string, data []byte, g *idempotent.Guard, opts func(*lambdahttp.Options)) func() echoed {
 	kind, _, _ := strings.Cut(filepath.Base(file), "-")
 	switch kind {
@@ -124,7 +125,7 @@ func echo(t *testing.T, file string, data []byte, g *idempotent.Guard, opts func
 			return echoed{a.status, a.body, a.base64, a.header["Idempotent-Replayed"] == "true"}
 		}
 	}
-	t.Fatalf("%s names no event type", file)
+	t.Fatalf("%s: the name does not start with an event type", file)
 	return nil
 }
 
@@ -142,8 +143,8 @@ func sending[Ev, Ans any](t *testing.T, data []byte, h func(context.Context, Ev)
 	}
 }
 
-// Every event of testdata is seen as its golden file says, and answered: first
-// by the handler, then from the store where it is guarded.
+// Every event of testdata has the view in its golden file and gets a response:
+// first the handler's, then the stored one if it is guarded.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	files, _ := filepath.Glob("testdata/*-*.*")
@@ -172,26 +173,26 @@ func TestEvents(t *testing.T) {
 			first := send()
 			golden(t, file+".golden", view)
 			if first.status != 200 || first.replayed || first.body != view.Body {
-				t.Errorf("first answer %+v", first)
+				t.Errorf("got the first response %+v", first)
 			}
 			second := send()
 			if want := len(view.Key) == 1; second.replayed != want {
-				t.Errorf("the second answer is replayed: %t, want %t", second.replayed, want)
+				t.Errorf("the second response is replayed: %t, want %t", second.replayed, want)
 			}
 			second.replayed = false
 			if second != first {
-				t.Errorf("second answer %+v, want the first's %+v", second, first)
+				t.Errorf("got the second response %+v, want the first one %+v", second, first)
 			}
 		})
 	}
 	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
 		if kinds[kind] < 2 {
-			t.Errorf("%d events of the type %s, want more", kinds[kind], kind)
+			t.Errorf("testdata has %d events of the type %s, want more", kinds[kind], kind)
 		}
 	}
 }
 
-// golden holds v to the file, and writes the file with -update.
+// golden compares v with the file, and writes the file with -update.
 func golden(t *testing.T, file string, v any) {
 	t.Helper()
 	var b bytes.Buffer
@@ -208,6 +209,6 @@ func golden(t *testing.T, file string, v any) {
 		}
 	}
 	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s does not say what is seen (-update writes it): %v\n%s", file, err, got)
+		t.Errorf("%s differs from the view of the event (-update writes it): %v\n%s", file, err, got)
 	}
 }

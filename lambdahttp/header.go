@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// The response headers of this package.
+// The response headers that this package sets.
 const (
 	headerReplayed = "Idempotent-Replayed" // "true" on the stored outcome of an earlier run
-	headerStatus   = "Idempotency-Status"  // what became of the key, see status.go
-	headerExpires  = "Idempotency-Expires" // until when a retry gets this response
+	headerStatus   = "Idempotency-Status"  // the state of the key, see status.go
+	headerExpires  = "Idempotency-Expires" // when the stored response expires
 	headerExpose   = "Access-Control-Expose-Headers"
 )
 
-// replayedHeaders are stored and replayed: they describe the content, or the
-// resource that the request made. Everything else belongs to the exchange.
+// replayedHeaders are stored and replayed: they describe the content or the
+// resource that the request created. All other headers belong to the exchange.
 var replayedHeaders = []string{
 	"Cache-Control", "Content-Language", "Content-Location", "Content-Type", "Etag", "Last-Modified",
 	"Link", "Location", "Request-Id", "X-Request-Id",
 }
 
 // neverHeaders and neverPrefixes are headers that would be wrong or harmful in
-// another exchange than their own: cookies and credentials, dates, framing
-// (RFC 9110, section 7.6.1), rate limits, traces, and our own marks.
+// a replay: cookies and credentials, dates, framing (RFC 9110, section 7.6.1),
+// rate limits, traces, and the headers of this package.
 var (
 	neverHeaders = []string{
 		"Set-Cookie", "Set-Cookie2",
@@ -56,9 +56,10 @@ func only(h http.Header, names []string) http.Header {
 	return out
 }
 
-// headersOf returns canonical headers from those of an event: a map with one
-// value for each name, and one with several. What stands in both is sent once
-// (API Gateway: "Output format of a Lambda function for proxy integration").
+// headersOf merges the headers of an event's two maps, one with a single value
+// for each name and one with several, under canonical names. A value that is in
+// both is sent once (API Gateway: "Output format of a Lambda function for proxy
+// integration").
 func headersOf(single map[string]string, multi map[string][]string) http.Header {
 	h := make(http.Header, len(single)+len(multi))
 	for k, values := range multi {
@@ -74,8 +75,8 @@ func headersOf(single map[string]string, multi map[string][]string) http.Header 
 	return h
 }
 
-// canonicalHeaders returns h with canonical names. Of two spellings of one name
-// the values follow each other in the order of the spellings.
+// canonicalHeaders returns h with canonical names. The values of several
+// spellings of one name are joined in the order of the spellings.
 func canonicalHeaders(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for _, key := range slices.Sorted(maps.Keys(h)) {
@@ -85,8 +86,8 @@ func canonicalHeaders(h http.Header) http.Header {
 	return out
 }
 
-// replayList returns the canonical names of what is replayed with these names
-// of the user's besides the standard ones.
+// replayList returns the canonical names of the replayed headers: the standard
+// ones and more.
 func replayList(more []string) []string {
 	names := slices.Clone(replayedHeaders)
 	for _, name := range more {
@@ -95,8 +96,9 @@ func replayList(more []string) []string {
 	return names
 }
 
-// joined returns headers with one value for each name: several become a list
-// (RFC 9110, section 5.3). Set-Cookie, which cannot be joined, never comes here.
+// joined returns headers with one value for each name: several values become a
+// list (RFC 9110, section 5.3). Set-Cookie, which cannot be joined, is never in
+// h.
 func joined(h http.Header) map[string]string {
 	out := make(map[string]string, len(h))
 	for name, values := range h {

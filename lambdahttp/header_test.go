@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// F61: the headers that describe what was made are replayed, and not those of
-// one exchange.
+// F61: headers that describe the result are replayed, and headers of one
+// exchange are not.
 func TestFM54ReplayedHeaders(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -30,7 +30,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 		})
 		a := w.post(charge())
 		if own, _ := on.carries(reply{status: 200, header: first, cookies: []string{"a=1"}}); !reflect.DeepEqual(a, own) {
-			t.Errorf("the first answer is not the handler's: %v %v", a.header, a.cookies)
+			t.Errorf("the first response is not the handler's: %v %v", a.header, a.cookies)
 		}
 		a = w.post(charge())
 		want := map[string]string{
@@ -40,15 +40,16 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 			t.Errorf("replayed %v %v, want %v", a.header, a.cookies, want)
 		}
 		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte("session")) || bytes.Contains(stored, []byte("X-Other")) {
-			t.Errorf("what is not replayed is stored: %s", stored)
+			t.Errorf("a header that is not replayed was stored: %s", stored)
 		}
 	})
 }
 
-// An HTTP API ignores MultiValueHeaders, so the values come back in one line.
+// An HTTP API ignores MultiValueHeaders, so a replay has the values in one
+// line.
 func TestFM54MultiValueHeaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, wires[0]) // for its guard
+	w := newWorld(t, wires[0]) // only its guard is used
 	h := lambdahttp.APIGatewayV2(w.guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		return events.APIGatewayV2HTTPResponse{
 			StatusCode:        201,
@@ -59,7 +60,7 @@ func TestFM54MultiValueHeaders(t *testing.T) {
 	ev := load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")
 	first, err := h(t.Context(), ev)
 	if err != nil || len(first.MultiValueHeaders["Link"]) != 2 {
-		t.Errorf("the first answer is not the handler's: %+v %v", first, err)
+		t.Errorf("the first response is not the handler's: %+v %v", first, err)
 	}
 	second, err := h(t.Context(), ev)
 	want := map[string]string{"Link": "</a>, </b>", "Content-Type": "text/plain", "Idempotent-Replayed": "true"}
@@ -68,7 +69,7 @@ func TestFM54MultiValueHeaders(t *testing.T) {
 	}
 }
 
-// A header that left the list is not replayed any more, though it is stored.
+// A stored header that was removed from the list is no longer replayed.
 func TestFM54ListShrinks(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -85,8 +86,8 @@ func TestFM54ListShrinks(t *testing.T) {
 	})
 }
 
-// What belongs to one exchange cannot be configured to be replayed, and does
-// not get into the store in another way.
+// Headers of one exchange cannot be configured to be replayed, and are never
+// stored.
 func TestHTTP32NeverReplayed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

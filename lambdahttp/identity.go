@@ -1,8 +1,8 @@
 package lambdahttp
 
-// identity is who the caller is, as far as the event tells it: each field is
-// empty where the event does not carry it. The gateway has verified all of
-// them; nothing in here is the caller's choice.
+// identity identifies the caller as far as the event does; a field is empty if
+// the event does not contain it. The gateway has verified all fields, so the
+// caller cannot choose them.
 type identity struct {
 	principal       string // ARN of the IAM principal that signed the request
 	apiKeyID        string // id, never the value, of the API key

@@ -22,10 +22,10 @@ type jsonSchema struct {
 	Examples    []string               `json:"examples,omitempty"`
 }
 
-// schemaOf returns a schema that documents have: what Profile.Render writes is
-// the profile's own business, so its form is read off what it wrote. A member
-// is required if every object has it; where values are of several types, any
-// will do.
+// schemaOf returns a schema for the documents. It is derived from what
+// Profile.Render wrote, because a profile can render any form. A member is
+// required if every object has it. If values are of several types, any type is
+// allowed.
 func schemaOf(documents []any) *jsonSchema {
 	var s jsonSchema
 	for i, d := range documents {
@@ -64,7 +64,7 @@ func (s *jsonSchema) object(documents []any) {
 	}
 }
 
-// jsonType returns the type of a decoded value; "" for none.
+// jsonType returns the JSON type of a decoded value, or "" for other Go types.
 func jsonType(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -86,8 +86,8 @@ func jsonType(v any) string {
 	return ""
 }
 
-// decoded returns the JSON value of a response's body, if it is called JSON and
-// is.
+// decoded returns the JSON value of a response's body. It returns false if the
+// Content-Type is not JSON or the body is invalid.
 func (r *Response) decoded() (v any, ok bool) {
 	return v, isJSON(mediaType(r.Header.Get("Content-Type"))) && json.Unmarshal(r.Body, &v) == nil
 }

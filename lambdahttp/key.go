@@ -7,32 +7,33 @@ import (
 	"strings"
 )
 
-// KeySyntax is how a key is written: for the program (Parse, Check) and for the
-// page that a resource publishes about it (the rest).
+// KeySyntax defines how a key is written: Parse and Check for the program, the
+// other fields for the documentation of a resource.
 type KeySyntax struct {
-	// Parse reads the key from the value of a header line. Two values are one
-	// key exactly when it returns the same bytes for them. The error's text is
-	// shown to the client, so it must not quote the value.
+	// Parse reads the key from the value of a header line. Two values are the
+	// same key if and only if Parse returns the same bytes for them. The
+	// error's text is shown to the client, so it must not quote the value.
 	Parse func(value string) (key string, err error)
-	// Check refuses what Parse or a body field gave and is no key; its error is
-	// shown to the client too. Default: every printable ASCII text is a key.
+	// Check refuses an invalid key from Parse or from a body field. Its error
+	// is shown to the client too. Default: every printable ASCII text is a key.
 	Check func(key string) error
 
-	// Pattern is a regular expression (ECMA-262) that every value a client
-	// should send matches, and no value that Parse refuses. In it {min,max}
-	// stands for the profile's bounds.
+	// Pattern is a regular expression (ECMA-262). Every value that a client
+	// should send matches it, and no value that Parse refuses does. In it
+	// {min,max} stands for the profile's bounds.
 	Pattern string
-	// Description says the same in words.
+	// Description is the same in words.
 	Description string
-	// Example is a value.
+	// Example is a valid value.
 	Example string
 }
 
 const exampleKey = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 
-// QuotedKey is a string in double quotes, "8e03978e-40d5-43e8-bc93-6894a57f9324":
-// an sf-string of RFC 9651, section 3.3.3 (the same as in RFC 8941), as the
-// draft demands. Parameters behind it are allowed and ignored.
+// QuotedKey is a string in double quotes,
+// "8e03978e-40d5-43e8-bc93-6894a57f9324": an sf-string of RFC 9651, section
+// 3.3.3 (the same as in RFC 8941), as the draft requires. Parameters after it
+// are allowed and ignored.
 var QuotedKey = KeySyntax{
 	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).string) },
 	Pattern:     `^"(?:[ !#-\[\]-~]|\\["\\]){min,max}"$`,
@@ -40,19 +41,18 @@ var QuotedKey = KeySyntax{
 	Example:     `"` + exampleKey + `"`,
 }
 
-// QuotedOrBareKey is what [QuotedKey] is, or a key without quotes that is made
-// of letters, digits and !#$%&'*+-.^_`|~:/ only. Both spellings of a key are
-// one key.
+// QuotedOrBareKey is a [QuotedKey], or a key without quotes that contains only
+// letters, digits and !#$%&'*+-.^_`|~:/. Both spellings are the same key.
 var QuotedOrBareKey = KeySyntax{
 	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).stringOrBare) },
 	Pattern:     `^(?:"(?:[ !#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
-	Description: QuotedKey.Description + "; the quotes may be left out if the key holds letters, digits and !#$%&'*+-.^_`|~:/ only",
+	Description: QuotedKey.Description + "; the quotes may be omitted if the key contains letters, digits and !#$%&'*+-.^_`|~:/ only",
 	Example:     QuotedKey.Example,
 }
 
-// OpaqueKey is the value as it stands, without the white space around it.
-// Quotes belong to the key. A comma does not: two header lines come joined by
-// one.
+// OpaqueKey is the value unchanged, except that white space around it is
+// removed. Quotes are part of the key. A comma is not allowed, because gateways
+// join two header lines with one.
 var OpaqueKey = KeySyntax{
 	Parse: func(value string) (string, error) {
 		if strings.Contains(value, ",") {
@@ -66,7 +66,8 @@ var OpaqueKey = KeySyntax{
 }
 
 // UUIDKey is a UUID of version 4 or 7 (RFC 9562), with or without double
-// quotes. Both spellings are one key; capital and small digits are not.
+// quotes. Both spellings are the same key. Upper and lower case digits are
+// different keys.
 var UUIDKey = KeySyntax{
 	Parse:       QuotedOrBareKey.Parse,
 	Check:       checkUUID,
@@ -78,23 +79,23 @@ var UUIDKey = KeySyntax{
 const uuidPattern = `[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[47][0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}`
 
 var (
-	errComma     = errors.New("a key has no comma; send exactly one key")
-	errCharacter = errors.New("a key holds printable ASCII characters only")
-	errUUID      = errors.New("a key is a UUID of version 4 or 7")
+	errComma     = errors.New("a key must not contain a comma; send exactly one key")
+	errCharacter = errors.New("a key must contain printable ASCII characters only")
+	errUUID      = errors.New("a key must be a UUID of version 4 or 7")
 )
 
 // KeyPattern returns the regular expression of the profile's key syntax, with
 // its bounds filled in.
 func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
 
-// bounded fills the profile's bounds into a pattern.
+// bounded replaces {min,max} in a pattern by the profile's bounds.
 func (p *Profile) bounded(pattern string) string {
 	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
 	return strings.ReplaceAll(pattern, "{min,max}", bounds)
 }
 
-// readKey returns the request's key, and whether there is one. The error's
-// text is for the client.
+// readKey returns the request's key, and whether it has one. The error's text
+// is for the client.
 func (o *Options) readKey(r *Request) (key string, found bool, err error) {
 	if o.KeyFrom.member != "" {
 		key, found, err = r.bodyMember(o.KeyFrom.member)
@@ -120,7 +121,7 @@ func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 	}
 }
 
-// checkKey is the last word on a key, wherever it comes from.
+// checkKey validates a key from any source.
 func (p *Profile) checkKey(key string) error {
 	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return errCharacter
@@ -131,13 +132,13 @@ func (p *Profile) checkKey(key string) error {
 		}
 	}
 	if len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength {
-		return fmt.Errorf("a key has %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
+		return fmt.Errorf("a key must have %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
 	}
 	return nil
 }
 
-// checkUUID refuses what is not a UUID of version 4 or 7 in the variant of RFC
-// 9562, sections 4 and 5.
+// checkUUID returns an error unless key is a UUID of version 4 or 7 in the
+// variant of RFC 9562, sections 4 and 5.
 func checkUUID(key string) error {
 	if len(key) != 36 {
 		return errUUID

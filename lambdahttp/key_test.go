@@ -11,8 +11,8 @@ import (
 
 const keyV7 = "019a8f3e-5c1b-7d4a-9e2f-0123456789ab"
 
-// profileKeys are values of the header, and the key that each profile makes of
-// them. An empty want is a refusal.
+// profileKeys are values of the header, and the key that each profile reads
+// from them. An empty want means that the value is refused.
 var profileKeys = []struct {
 	name, value  string
 	stripe, uuid string
@@ -32,7 +32,7 @@ var profileKeys = []struct {
 	{"max UUID", "ffffffff-ffff-ffff-ffff-ffffffffffff", "ffffffff-ffff-ffff-ffff-ffffffffffff", ""},
 	{"UUID without dashes", strings.ReplaceAll(keyA, "-", ""), strings.ReplaceAll(keyA, "-", ""), ""},
 	{"UUID, dashes misplaced", "8e03978-e40d5-43e8-bc93-6894a57f9324", "8e03978-e40d5-43e8-bc93-6894a57f9324", ""},
-	{"UUID, a letter too far", "8e03978g-40d5-43e8-bc93-6894a57f9324", "8e03978g-40d5-43e8-bc93-6894a57f9324", ""},
+	{"UUID, not a hex digit", "8e03978g-40d5-43e8-bc93-6894a57f9324", "8e03978g-40d5-43e8-bc93-6894a57f9324", ""},
 	{"UUID, one short", keyA[1:], keyA[1:], ""},
 	{"UUID, one long", keyA + "0", keyA + "0", ""},
 	{"URN", "urn:uuid:" + keyA, "urn:uuid:" + keyA, ""},
@@ -56,8 +56,7 @@ var profileKeys = []struct {
 	{"not UTF-8", "\xff", "", ""},
 }
 
-// F03, F05, F06, F07: what is a key, and what is none, in each profile but
-// IETF's.
+// F03, F05, F06, F07: which values are keys in each profile except IETF.
 func TestProfileKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range profileKeys {
@@ -83,20 +82,20 @@ var syntaxes = map[string]lambdahttp.Profile{
 	"QuotedOrBareKey": {Syntax: lambdahttp.QuotedOrBareKey, MinKeyLength: 1, MaxKeyLength: 40},
 }
 
-// What a resource publishes about its keys is true: a value that matches the
-// pattern is a key, the example is one, and what is no key does not match.
+// The published rules for keys are true: a value that matches the pattern is a
+// key, the example is a key, and an invalid key does not match.
 func checkPattern(t *testing.T, value string) {
 	t.Helper()
 	for name, p := range syntaxes {
 		key, err := lambdahttp.HeaderKey(&p, value)
 		if published[name].MatchString(value) && (err != nil || len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength) {
-			t.Errorf("%s: %q matches the pattern, and is %q, %v", name, value, key, err)
+			t.Errorf("%s: %q matches the pattern, but was read as %q, %v", name, value, key, err)
 		}
-		if err != nil && !strings.HasPrefix(err.Error(), "a key has ") && !knownSyntaxError(err) {
-			t.Errorf("%s: %q gave an error that is not a fixed text: %v", name, value, err)
+		if err != nil && !strings.HasPrefix(err.Error(), "a key must have ") && !knownSyntaxError(err) {
+			t.Errorf("%s: %q returned an error that is not a fixed text: %v", name, value, err)
 		}
 		if err == nil && strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-			t.Errorf("%s: %q gave the key %q", name, value, key)
+			t.Errorf("%s: %q returned the invalid key %q", name, value, key)
 		}
 	}
 }
@@ -109,8 +108,8 @@ var published = func() map[string]*regexp.Regexp {
 	return patterns
 }()
 
-// F05, F06: the shortest and the longest key of each profile are keys, and the
-// published pattern says so.
+// F05, F06: the shortest and the longest key of each profile are keys, and
+// match the published pattern.
 func TestKeyPatterns(t *testing.T) {
 	t.Parallel()
 	for _, c := range profileKeys {
@@ -149,13 +148,14 @@ func FuzzProfileKey(f *testing.F) {
 }
 
 // bodyKeys are bodies, and the key in their member "k". An empty want with a
-// detail is a refusal, and without one there is no key.
+// detail means that the body is refused, and without a detail that it has no
+// key.
 var bodyKeys = []struct{ name, body, want, detail string }{
 	{"string", `{"k":"abc"}`, "abc", ""},
 	{"among others", ` { "a" : [1,{"k":"x"}] , "k" : "abc" } `, "abc", ""},
 	{"escapes", `{"\u006b":"a\u0062\"\\"}`, `ab"\`, ""},
-	{"quotes belong to it", `{"k":"\"abc\""}`, `"abc"`, ""},
-	{"empty", `{"k":""}`, "", "a key has 1 to 255 characters"},
+	{"quotes are part of it", `{"k":"\"abc\""}`, `"abc"`, ""},
+	{"empty", `{"k":""}`, "", "a key must have 1 to 255 characters"},
 	{"missing", `{"a":1}`, "", ""},
 	{"other case", `{"K":"abc"}`, "", ""},
 	{"nested only", `{"a":{"k":"abc"}}`, "", ""},
@@ -176,7 +176,7 @@ var bodyKeys = []struct{ name, body, want, detail string }{
 	{"not UTF-8", "{\"k\":\"\xff\"}", "", "not one JSON object"},
 	{"control character", `{"k":"a\u0000b"}`, "", "printable ASCII"},
 	{"not ASCII", `{"k":"é"}`, "", "printable ASCII"},
-	{"too long", `{"k":"` + strings.Repeat("k", 256) + `"}`, "", "a key has 1 to 255 characters"},
+	{"too long", `{"k":"` + strings.Repeat("k", 256) + `"}`, "", "a key must have 1 to 255 characters"},
 }
 
 func TestBodyField(t *testing.T) {
@@ -217,8 +217,7 @@ func TestBodyField(t *testing.T) {
 	}
 }
 
-// The header counts for nothing where the key stands in the body, and the
-// body's key is one with no other than itself.
+// If the key is in the body, a key in the header is ignored.
 func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -226,7 +225,7 @@ func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 		w.post(charge(withBodyKey(`"` + keyA + `"`)))
 		w.post(charge(withBodyKey(`"` + keyB + `"`)))
 		if w.runs != 2 {
-			t.Errorf("%d runs for two keys in the body", w.runs)
+			t.Errorf("got %d runs for two keys in the body", w.runs)
 		}
 		if a := w.post(charge(withBodyKey(`"`+keyA+`"`), withKey("broken"))); a.status != 201 || w.runs != 2 {
 			t.Errorf("another header: got %d after %d runs", a.status, w.runs)
@@ -240,7 +239,7 @@ func TestBodyFieldIgnoresTheHeader(t *testing.T) {
 	})
 }
 
-// What encoding/json finds is found, and nothing else.
+// The key is found if and only if encoding/json finds it.
 func FuzzBodyKey(f *testing.F) {
 	for _, c := range bodyKeys {
 		f.Add(c.body)
@@ -249,13 +248,13 @@ func FuzzBodyKey(f *testing.F) {
 		got, found, err := lambdahttp.BodyMember(body, "k")
 		if !found || err != nil {
 			if got != "" {
-				t.Errorf("%q: the key %q was not to be used: %v", body, got, err)
+				t.Errorf("%q: the key %q was read from an invalid body: %v", body, got, err)
 			}
 			return
 		}
 		var members map[string]any
 		if err := json.Unmarshal([]byte(body), &members); err != nil || members["k"] != got {
-			t.Errorf("%q: found %q, and encoding/json %v (%v)", body, got, members["k"], err)
+			t.Errorf("%q: found %q, but encoding/json found %v (%v)", body, got, members["k"], err)
 		}
 	})
 }

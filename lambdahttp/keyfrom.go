@@ -8,26 +8,26 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// KeySource says where a request carries its key. The zero value is the header
-// that the profile names; [BodyField] is the other one.
+// KeySource is where a request carries its key. The zero value is the header of
+// the profile; [BodyField] is the other source.
 type KeySource struct{ member string }
 
 // BodyField is the [KeySource] of APIs whose requests carry the key in a member
-// of their JSON body, as "idempotency_key" or "requestId". The member's string
-// is the key as it stands; a member that is null counts as none. The profile's
-// bounds of length hold, and so does the Check of its syntax.
+// of their JSON body, such as "idempotency_key" or "requestId". The key is the
+// member's string, unchanged. A member that is null counts as missing. The
+// profile's length bounds and the Check of its syntax apply.
 //
-// The body has to be one JSON object without duplicate names, whatever its
-// Content-Type says: in any other body nobody can tell whether there is a key,
-// and the request is refused. An empty body has none.
+// The body must be one JSON object without duplicate names, whatever its
+// Content-Type is. Any other body is refused, because it is ambiguous whether
+// it contains a key. An empty body has no key.
 func BodyField(name string) KeySource {
 	if name == "" {
-		panic(`lambdahttp: BodyField wants the name of a member, for example "idempotency_key"`)
+		panic(`lambdahttp: BodyField: the member's name is empty; give one, for example "idempotency_key"`)
 	}
 	return KeySource{member: name}
 }
 
-// answers changes the texts that speak of a header.
+// answers changes the texts that mention the header.
 func (k KeySource) answers(a *Answers) {
 	if k.member == "" {
 		return
@@ -36,7 +36,8 @@ func (k KeySource) answers(a *Answers) {
 	a[InvalidKey].Detail = fmt.Sprintf("The member %q of the body cannot be used as a key.", k.member)
 }
 
-// bodyKeySyntax and bodyKeyPattern are what Profile.Syntax says of a header.
+// bodyKeySyntax and bodyKeyPattern replace the description and pattern of
+// Profile.Syntax for a key in the body.
 const (
 	bodyKeySyntax  = "a string of printable ASCII characters"
 	bodyKeyPattern = `^[ -~]{min,max}$`
@@ -47,8 +48,8 @@ var (
 	errNotText  = errors.New("the member is not a string")
 )
 
-// bodyMember returns the string that a member of the JSON body holds, and
-// whether there is one.
+// bodyMember returns the string value of a member of the JSON body, and whether
+// the member exists.
 func (r *Request) bodyMember(name string) (value string, found bool, err error) {
 	body, err := r.Body()
 	switch {

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector would be what is measured, so these limits are held
+// The race detector would distort the measurement, so these limits are checked
 // without it (make test-cost).
 
 package lambdahttp_test
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A request that no store is asked about costs a part of what the Lambda
-// runtime takes anyway, to decode the request's event and to encode its answer:
-// 0.15 of it at most to let it pass, a third to refuse it. What the exchange itself
-// takes (bare) is not counted. The tests for each event type run one after the
+// A request that does not call the store costs a fraction of the time that the
+// Lambda runtime needs to decode the event and to encode the response: at most
+// 0.15 to pass it through, and a third to refuse it. The cost of the exchange
+// itself (bare) is not counted. The tests for each event type run one after the
 // other, alone.
 func TestLimits(t *testing.T) {
 	for name, calls := range benched {
@@ -30,7 +30,7 @@ func TestLimits(t *testing.T) {
 					part := float64(took[1]-took[2]) / float64(took[0])
 					t.Logf("%-24s %.2f of %s", c.name, part, took[0])
 					if part > c.limit {
-						t.Errorf("%s takes %.2f of what the runtime takes, want %.2f at most", c.name, part, c.limit)
+						t.Errorf("%s takes %.2f of the runtime's time, want at most %.2f", c.name, part, c.limit)
 					}
 				}
 			}
@@ -38,10 +38,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// fastest returns what each call takes when nothing else is in the way, 0 for a
-// call that does nothing. The calls take turns, so that all meet the same
-// machine. Of many turns, each too short to be interrupted often, the shortest
-// counts.
+// fastest returns the shortest time of each call, and 0 for a call that does
+// nothing. The calls take turns, so that all run under the same conditions.
+// Each turn is short, so that few are interrupted.
 func fastest(t *testing.T, calls ...call) []time.Duration {
 	const turns, each = 100, 50
 	least := make([]time.Duration, len(calls))

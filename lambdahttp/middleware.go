@@ -11,43 +11,42 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Middleware returns a function that puts any http.Handler behind the guard:
-// under lambdaurl or another translation of Lambda's events, or in a server of
-// its own. Put it inside what authenticates and throttles, and around whatever
-// reads the body. Put it behind the routing, as with
+// Middleware returns a function that guards any http.Handler: under lambdaurl
+// or another translation of Lambda's events, or in a server of its own. Put it
+// inside the layers that authenticate and throttle, and around every layer that
+// reads the body. Put it behind the router, as with
 //
 //	mux.Handle("POST /charges/{id}", guarded(charge))
 //
-// and [Request.Route] is the pattern; in front of it, no route is known, and
-// the default operation is the method and the path. [Request.Event] is the
-// *http.Request. A [ScopeRule] finds there, or in its context, the caller that
-// the authentication has left. There are no claims.
+// so that [Request.Route] is the pattern. In front of the router no route is
+// known, and the default operation is the method and the path. [Request.Event]
+// is the *http.Request. A [ScopeRule] finds the authenticated caller there, or
+// in its context. There are no claims.
 //
-// A request with a key has its body read, up to [Options.MaxRequestBody], and
-// given back to the handler. Its response is held back, up to
-// [Options.MaxResponseBody], until the outcome is stored. A handler that
-// flushes, writes more, or hijacks the connection gets its way at once, and
-// what it sends is not stored: its response says "Idempotency-Status:
-// not-stored", the record is completed without a result, and a retry is
-// answered with 409, replay-unavailable. A status that was sent stays, also if a
-// transaction is in doubt afterwards: commit before the first byte is sent.
+// Middleware reads the body of a request with a key, up to
+// [Options.MaxRequestBody], and restores it for the handler. It buffers the
+// response, up to [Options.MaxResponseBody], until the outcome is stored. If
+// the handler flushes, writes more, or hijacks the connection, the response is
+// sent at once and is not stored: it has the header "Idempotency-Status:
+// not-stored", the record is completed without a result, and a retry gets 409,
+// replay-unavailable. A status that was sent cannot change, even if a
+// transaction is in doubt afterwards, so commit before the first byte is sent.
 // Informational responses (1xx) and trailers reach the first client only. All
 // other requests pass through.
 //
-// The client's going away does not end the context of a handler that runs under
-// a key, before it streams: the work is not that connection's any more, a retry
-// will ask for its outcome. The context ends with the deadline of the request's
-// context, and where that has none, with [idempotent.Options.DefaultLease]. A
-// handler that returns after that without having written anything has not
-// answered: it is treated like one that failed.
+// A client disconnect does not cancel a guarded handler that has not started to
+// stream: a retry will ask for its outcome. The handler's context ends with the
+// deadline of the request's context or, if that has none, after
+// [idempotent.Options.DefaultLease]. A handler that returns after that without
+// having written anything is treated as failed.
 //
-// A handler says with [SetError] what others say with the error they return. Its
-// panics go on, http.ErrAbortHandler too.
+// A handler calls [SetError] where an event handler would return an error. Its
+// panics are not recovered, http.ErrAbortHandler included.
 //
-// Like the other constructors it panics if an argument is wrong.
+// Middleware panics if an argument is invalid, like the other constructors.
 func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler) http.Handler {
 	if g == nil {
-		panic("lambdahttp: Middleware wants a guard, got nil")
+		panic("lambdahttp: Middleware: the guard is nil")
 	}
 	e, err := newEngine(g, optFns)
 	if err != nil {
@@ -55,13 +54,13 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 	}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("lambdahttp: Middleware wants a handler, got nil")
+			panic("lambdahttp: Middleware: the handler is nil")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serveHTTP(w, r, next) })
 	}
 }
 
-// httpWork is one request on its way through an http.Handler.
+// httpWork is one request that an http.Handler processes.
 type httpWork struct {
 	engine  *engine
 	next    http.Handler
@@ -88,7 +87,8 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	x.rec.marks = x.marksPassing
 	a, err := e.serve(r.Context(), &x.view, x)
 	if err != nil && !x.rec.direct && 0 < x.rec.status && x.rec.status < 400 && inDoubt(err) {
-		// The handler reports the doubt. The success that it wrote is not sent.
+		// The handler reported a transaction in doubt. The success that it wrote is
+		// not sent.
 		a, err = e.expose(e.outcomeUnknown("", soon), x), nil
 	}
 	switch {
@@ -101,8 +101,8 @@ func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// enter calls the handler: as it is where the request passes through, else with
-// its response kept.
+// enter calls the handler. It buffers the response, unless the request passes
+// through unguarded.
 func (x *httpWork) enter(ctx context.Context) error {
 	outer, _ := idempotent.FromContext(x.r.Context())
 	own, guarded := idempotent.FromContext(ctx)
@@ -120,7 +120,7 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	defer cancel()
 	stop := func() bool { return false }
 	x.rec.keep(x.engine.opts.MaxResponseBody, func(status int) []mark {
-		// From here on the work is for this client: it ends when the client goes.
+		// The response is now streamed to this client: cancel when it disconnects.
 		stop = context.AfterFunc(guarded, cancel)
 		return x.marksStreaming(status)
 	})
@@ -133,8 +133,9 @@ func (x *httpWork) enterGuarded(guarded context.Context) error {
 	return err
 }
 
-// marksPassing are set on a response that passes through, marksStreaming on one
-// that is not kept any more: the engine's own come after it.
+// marksPassing returns the headers for a response that passes through, and
+// marksStreaming those for a response that is no longer buffered. The engine
+// sets its own headers later.
 func (x *httpWork) marksPassing(int) []mark {
 	return x.engine.expose(x.engine.ignored(answer{}, &x.view), x).marks
 }
@@ -153,7 +154,7 @@ func (x *httpWork) serve(ctx context.Context) {
 	x.body.restore(r)
 	x.next.ServeHTTP(&x.rec, r)
 	if x.r.MultipartForm == nil {
-		x.r.MultipartForm = r.MultipartForm // the server removes the files of the request it knows
+		x.r.MultipartForm = r.MultipartForm // the server removes the files of its own request only
 	}
 }
 
@@ -162,12 +163,12 @@ func (x *httpWork) response() (Response, error) { return x.rec.response(), nil }
 
 // internalError is the default of Options.ErrorHandler.
 func internalError(w http.ResponseWriter, r *http.Request, err error) {
-	slog.ErrorContext(r.Context(), "lambdahttp: a request has no answer", slog.String("method", r.Method), slog.Any("error", err))
+	slog.ErrorContext(r.Context(), "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
 	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 }
 
-// routeOfPattern returns the path of a pattern of http.ServeMux, such as
-// "POST example.com/charges/{id}".
+// routeOfPattern returns the path of an http.ServeMux pattern such as "POST
+// example.com/charges/{id}".
 func routeOfPattern(pattern string) string {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		return pattern[i:]
@@ -175,8 +176,8 @@ func routeOfPattern(pattern string) string {
 	return ""
 }
 
-// namesHTTP names the request as Lambda does where it runs there, else as a proxy
-// did.
+// namesHTTP sets the request id from Lambda's context or, outside Lambda, from
+// a proxy's X-Request-Id header.
 func namesHTTP(v *Request) {
 	r := v.Event.(*http.Request)
 	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)

@@ -17,8 +17,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A panic is the server's business: it cuts the connection, and nothing of the
-// response is sent.
+// A panic is handled by the server, which closes the connection and sends
+// nothing of the response.
 func TestFM31PanicCutsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 	h.ServeHTTP(&plainWriter{header: http.Header{}}, keyed(t.Context()))
 }
 
-// What stands around the middleware sets headers of its own exchange: they stay
-// in every answer, and are not stored.
+// Headers that a layer around the middleware sets for its own exchange are in
+// every response, and are not stored.
 func TestHeadersFromAround(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -74,7 +74,7 @@ func TestHeadersFromAround(t *testing.T) {
 		}
 	}
 	if stored := s.store.record(t).Result; bytes.Contains(stored, []byte("exchange")) {
-		t.Errorf("a header from around is stored: %s", stored)
+		t.Errorf("a header set around the middleware was stored: %s", stored)
 	}
 }
 
@@ -100,15 +100,14 @@ func TestMiddlewareRoutes(t *testing.T) {
 	}
 	h.ServeHTTP(&plainWriter{header: http.Header{}}, httptest.NewRequest("POST", "http://example.com/charges/7", nil))
 	if view.Route != "" || lambdahttp.OperationOf(&view) != "POST /charges/7" {
-		t.Errorf("in front of the routing the view is %+v", view)
+		t.Errorf("in front of the router the view is %+v", view)
 	}
 }
 
-// What the handler declares does not depend on whether a key was sent, and the
-// last word counts.
+// SetError has the same meaning with and without a key, and the last call wins.
 func TestSetError(t *testing.T) {
 	t.Parallel()
-	lambdahttp.SetError(t.Context(), errDown) // outside: nothing happens
+	lambdahttp.SetError(t.Context(), errDown) // outside a request: no effect
 	for _, key := range []bool{true, false} {
 		for name, c := range map[string]struct {
 			h      http.HandlerFunc
@@ -116,7 +115,7 @@ func TestSetError(t *testing.T) {
 			record string
 			err    error
 		}{
-			"Final over what was kept": {func(w http.ResponseWriter, r *http.Request) {
+			"Final over a buffered response": {func(w http.ResponseWriter, r *http.Request) {
 				lambdahttp.SetError(r.Context(), idempotent.Final("declined", "Declined."))
 				w.Header().Set("Content-Length", "1000")
 			}, 422, "completed", nil},
@@ -131,7 +130,7 @@ func TestSetError(t *testing.T) {
 				lambdahttp.SetError(r.Context(), errDown)
 				w.WriteHeader(502)
 			}, 502, "unknown", nil},
-			"taken back": {func(w http.ResponseWriter, r *http.Request) {
+			"canceled": {func(w http.ResponseWriter, r *http.Request) {
 				lambdahttp.SetError(r.Context(), errDown)
 				lambdahttp.SetError(r.Context(), nil)
 			}, 200, "completed", nil},
@@ -147,11 +146,11 @@ func TestSetError(t *testing.T) {
 			}
 			out := &plainWriter{header: http.Header{}}
 			h.ServeHTTP(out, r)
-			if !key && name == "taken back" {
-				c.status = 0 // passed through: what nobody wrote is the server's to say
+			if !key && name == "canceled" {
+				c.status = 0 // passed through: the server sets the default status
 			}
 			if out.status != c.status || !errors.Is(told, c.err) || out.sent.Get("Content-Length") != "" {
-				t.Errorf("key %t, %s: status %d %v, told %v", key, name, out.status, out.sent, told)
+				t.Errorf("key %t, %s: status %d %v, ErrorHandler got %v", key, name, out.status, out.sent, told)
 			}
 			state := ""
 			if rec := w.store.record(t); rec != nil {
@@ -164,7 +163,7 @@ func TestSetError(t *testing.T) {
 	}
 }
 
-// Without an ErrorHandler the answer to a mistake is a bare 500.
+// Without an ErrorHandler an internal error gets a plain 500.
 func TestInternalError(t *testing.T) {
 	t.Parallel()
 	h := lambdahttp.Middleware(newGuard(t), func(o *lambdahttp.Options) {
@@ -179,7 +178,7 @@ func TestInternalError(t *testing.T) {
 
 func TestMiddlewareWantsAHandler(t *testing.T) {
 	t.Parallel()
-	if got := panics(func() { lambdahttp.Middleware(newGuard(t), single)(nil) }); !strings.Contains(got, "Middleware wants a handler") {
+	if got := panics(func() { lambdahttp.Middleware(newGuard(t), single)(nil) }); !strings.Contains(got, "Middleware: the handler is nil") {
 		t.Errorf("without a handler: panic %q", got)
 	}
 	for _, limit := range []func(*lambdahttp.Options){
@@ -192,8 +191,8 @@ func TestMiddlewareWantsAHandler(t *testing.T) {
 	}
 }
 
-// The name of a request is Lambda's where it runs there; one of a client's
-// making is taken only if it looks like a name.
+// On Lambda the request id is Lambda's. Elsewhere the client's is used if it is
+// a valid token.
 func TestMiddlewareRequestIDs(t *testing.T) {
 	t.Parallel()
 	onLambda := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "aws-1"})
@@ -210,10 +209,10 @@ func TestMiddlewareRequestIDs(t *testing.T) {
 		w := newWorld(t, wires[0])
 		r := keyed(c.ctx)
 		r.Header.Set("X-Request-Id", c.header)
-		r.Body = nil // as for a request that was made by hand
+		r.Body = nil // like a request that was built by hand
 		lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(&plainWriter{header: http.Header{}}, r)
 		if got := w.store.record(t).RequestID; got != c.want {
-			t.Errorf("%q: the record names %q, want %q", c.header, got, c.want)
+			t.Errorf("%q: the record has the request id %q, want %q", c.header, got, c.want)
 		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// The failure modes that HTTP adds something to, by their ids.
+// The failure modes to which HTTP adds rules, by their ids.
 
 func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		const requests = 64
 		w := newWorld(t, on)
-		others := make(chan struct{}) // closed once everybody else is answered
+		others := make(chan struct{}) // closed when all other requests have a response
 		w.becomes(duringRun(func() { <-others }))
 		replies := make(chan reply, requests)
 		for range requests {
@@ -86,8 +86,7 @@ func TestFM07OtherFingerprintCompleted(t *testing.T) {
 	})
 }
 
-// F10: two resources of one route share an operation: the path tells them
-// apart.
+// F10: two resources of one route share an operation, but have different paths.
 func TestFM07OtherPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -99,7 +98,7 @@ func TestFM07OtherPath(t *testing.T) {
 		t.Errorf("status %d for another path of the route, want 422", a.status)
 	}
 	if a := w.post(charge(func(r *request) { r.path, r.route = "/refunds", "/refunds" })); a.status != 201 || w.runs != 2 {
-		t.Errorf("status %d on another route after %d runs, want a run of its own", a.status, w.runs)
+		t.Errorf("status %d on another route after %d runs, want a separate run", a.status, w.runs)
 	}
 }
 
@@ -120,13 +119,13 @@ func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
 		}
 		for i, d := range distinct {
 			if a := w.post(charge(withCaller(d.caller), withKey(d.key))); a.status != 201 || w.runs != i+1 {
-				t.Errorf("%+v: status %d after %d runs, want a run of its own", d, a.status, w.runs)
+				t.Errorf("%+v: status %d after %d runs, want a separate run", d, a.status, w.runs)
 			}
 		}
 		runs := w.runs
 		for _, same := range []string{`c`, ` c `, `"c";a=1`, `c;a`} {
 			if a := w.post(charge(withCaller("a"), withKey(same))); a.header["Idempotent-Replayed"] != "true" || w.runs != runs {
-				t.Errorf("%q is the key \"c\" and was not recognised: status %d", same, a.status)
+				t.Errorf("%q was not read as the key \"c\": status %d", same, a.status)
 			}
 		}
 	})
@@ -152,8 +151,8 @@ func TestFM31PanicGoesOn(t *testing.T) {
 	})
 }
 
-// The lease of a request is told to the one that waits, in whole seconds and
-// never zero.
+// A request that has to wait gets the remaining time of the lease in
+// Retry-After, in whole seconds and never zero.
 func TestRetryAfterIsNeverZero(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -167,7 +166,7 @@ func TestRetryAfterIsNeverZero(t *testing.T) {
 		}))
 		w.post(charge())
 
-		// The lease ends while the second request is being answered.
+		// The lease ends while the second request is processed.
 		ticking := false
 		w = newWorld(t, on, guard(func(o *idempotent.Options) {
 			o.Now = func() time.Time {

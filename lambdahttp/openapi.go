@@ -2,7 +2,7 @@ package lambdahttp
 
 import "encoding/json"
 
-// This file is the part of OpenAPI 3.1.0 that a policy is rendered in, in the
+// This file contains the part of OpenAPI 3.1.0 that a policy needs, in the
 // order of the specification's section 4.8.
 
 type openAPI struct {
@@ -55,7 +55,7 @@ type openAPIExample struct {
 	Value   json.RawMessage `json:"value"`
 }
 
-// openAPIPolicy is what OpenAPI has no words for. Durations are in seconds.
+// openAPIPolicy contains what OpenAPI cannot express. Durations are in seconds.
 type openAPIPolicy struct {
 	Key struct {
 		In        string `json:"in"` // "header" or "body"
@@ -71,7 +71,7 @@ type openAPIPolicy struct {
 	BelongsTo           string          `json:"belongsTo"`
 	Compared            string          `json:"compared"`
 	Retention           float64         `json:"retention"`
-	UnresolvedRetention float64         `json:"unresolvedRetention,omitempty"` // absent: for ever
+	UnresolvedRetention float64         `json:"unresolvedRetention,omitempty"` // absent: until resolved
 	WaitFor             float64         `json:"waitFor,omitempty"`
 	ServerErrors        string          `json:"serverErrors"`
 	ReplayedHeaders     []string        `json:"replayedHeaders"`

@@ -12,151 +12,153 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Options are given to the constructor of a handler. The zero value of each
-// field is its documented default; only Scope has none.
+// Options configure the constructors of this package. The zero value of each
+// field is its documented default; only Scope has no default.
 type Options struct {
 	// Profile is the dialect of the header: its name, syntax, methods and
-	// answers. A field left zero is that of [IETF]. Default: IETF.
+	// responses. A zero field has the value of [IETF]. Default: IETF.
 	Profile Profile
 
-	// KeyFrom says where the key stands, if not in the profile's header:
-	// [BodyField]. Default: the header.
+	// KeyFrom is where the request carries the key, if not in the profile's
+	// header: [BodyField]. Default: the header.
 	KeyFrom KeySource
 
-	// Scope says for whom a key is valid: [Claim], [IAMPrincipal],
-	// [CognitoIdentity], [APIKeyID], [LambdaTenant] or [TrustedHeader] for the
-	// caller, [SingleTenant] where there is only one, or a rule of yours. Required,
-	// because a key is the client's choice: without a scope one client could be
-	// answered with the response of another.
+	// Scope determines for which caller a key is valid: [Claim],
+	// [IAMPrincipal], [CognitoIdentity], [APIKeyID], [LambdaTenant],
+	// [TrustedHeader], [SingleTenant] if all callers share their keys, or a
+	// custom rule. Required, because the client chooses the key: without a
+	// scope one client could get the response of another.
 	Scope ScopeRule
 
-	// RequireKey refuses a request of a guarded method that has no key with 400.
-	// Default: it runs, and nothing is stored. It decides in place of
+	// RequireKey refuses a request of a guarded method without a key with 400.
+	// Default: such a request runs, and nothing is stored. RequireKey replaces
 	// [idempotent.Options.AllowMissingKey].
 	RequireKey bool
 
-	// Operation names what is done, see [idempotent.Key]. Two services that share
-	// one table need different names for what they both call "POST /charges".
-	// Default: the profile's name; if it has none, the method and the route's
-	// template, "POST /charges/{id}"; where no route is known ($default, function
-	// URLs) the method and the path.
+	// Operation names the operation, see [idempotent.Key]. Two services that
+	// share one table need different names for an endpoint that both call "POST
+	// /charges". Default: the profile's name. If it has no name: the method and
+	// the route's template, "POST /charges/{id}", or the method and the path if
+	// no route is known ($default, function URLs).
 	Operation func(*Request) string
 
-	// Fingerprint says which requests with one key are the same: [WholeRequest],
-	// [Fields], [RawBody], [VerifiedDigest] or a rule of yours. After a change of
-	// the rule, retries of requests from before it are refused as other requests.
-	// Default: WholeRequest.
+	// Fingerprint determines which requests with one key are the same request:
+	// [WholeRequest], [Fields], [RawBody], [VerifiedDigest] or a custom rule.
+	// After a change of the rule, retries of requests from before the change
+	// are refused as other requests. Default: WholeRequest.
 	Fingerprint FingerprintRule
 
-	// ServerErrors says what a response of 5xx does to the key. Default: as the
-	// profile says, which is FollowRecovery for IETF and UUID, and
+	// ServerErrors determines what a response of 5xx does to the key. Default:
+	// the value of the profile, which is FollowRecovery for IETF and UUID, and
 	// StoreServerErrors for Stripe.
 	ServerErrors ServerErrors
 
-	// BeforeReplay is asked before a stored response is returned again, and may
-	// refuse with [RefuseReplay] where the resource is gone or has changed: the
-	// client is then told that its request was done and cannot be answered as it
-	// was. Any other error goes to Lambda as it is. It must not change the stored
-	// response, and is safe for concurrent use. It is not asked about the outcome
-	// of an idempotent.Final error. Default: nobody is asked.
+	// BeforeReplay is called before a stored response is replayed. It can
+	// refuse with [RefuseReplay] if the resource was deleted or changed: the
+	// client then gets [ReplayUnavailable]. Any other error is returned to
+	// Lambda unchanged. BeforeReplay must not change the stored response, and
+	// must be safe for concurrent use. It is not called for the outcome of an
+	// idempotent.Final error. Default: every stored response is replayed.
 	BeforeReplay func(ctx context.Context, r *Request, stored Response) error
 
-	// ReplayHeaders are response headers that are stored and replayed besides the
-	// standard ones: Cache-Control, Content-Language, Content-Location,
+	// ReplayHeaders are response headers that are stored and replayed besides
+	// the standard ones: Cache-Control, Content-Language, Content-Location,
 	// Content-Type, ETag, Last-Modified, Link, Location, Request-Id,
 	// X-Request-Id. Headers that belong to one exchange only (cookies,
-	// credentials, dates, rate limits, traces, framing) are refused here.
-	// Default: none.
+	// credentials, dates, rate limits, traces, framing) are not allowed here.
+	// Default: no others.
 	ReplayHeaders []string
 
-	// Accepted answers a request whose twin is running with 202 in place of 409,
-	// and with a Location header if it returns one: the resource that tells how
-	// the work is going. Nothing runs in the background. It is safe for concurrent
-	// use. Default: 409.
+	// Accepted answers a request with 202 instead of 409 while another request
+	// with its key is running. The location that it returns, the URL of a
+	// resource that reports progress, becomes the Location header; an empty
+	// location sends no header. Nothing runs in the background. It must be safe
+	// for concurrent use. Default: 409.
 	Accepted func(r *Request, record idempotent.RecordID) (location string)
 
-	// GatewayTimeout is how long the gateway waits for an answer. Where the
-	// guard's WaitFor lets a request wait for its twin, it waits at most this
-	// long less [idempotent.Options.LeaseMargin]. Default: 29 s, which is API
-	// Gateway's.
+	// GatewayTimeout is how long the gateway waits for a response. If the
+	// guard's WaitFor lets a request wait for a running one with the same key,
+	// it waits at most GatewayTimeout minus [idempotent.Options.LeaseMargin].
+	// Default: 29 s, the limit of API Gateway.
 	GatewayTimeout time.Duration
 
-	// ExpiresHeader tells clients in Idempotency-Expires, an HTTP date, until
-	// when a retry gets the response. Default: no.
+	// ExpiresHeader sends Idempotency-Expires, an HTTP date: until then a retry
+	// gets the response. Default: no.
 	ExpiresHeader bool
 
-	// ExposeHeaders names the headers that this package sets in
-	// Access-Control-Expose-Headers, so that scripts in a browser can read them.
-	// Default: no.
+	// ExposeHeaders lists the headers that this package sets in
+	// Access-Control-Expose-Headers, so that scripts in a browser can read
+	// them. Default: no.
 	ExposeHeaders bool
 
-	// DocsURL is the page for the clients of your API that tells about keys.
-	// Answers of 400, 409 and 422 link to it with rel="describedby". Default: no
-	// link.
+	// DocsURL is the page about idempotency keys for the clients of your API.
+	// Responses of 400, 409 and 422 link to it with rel="describedby". Default:
+	// no link.
 	DocsURL string
 
-	// ProblemBase is the URI that the types of problems are appended to, with a
-	// '/' between where it ends in neither '/' nor '#'. It should lead to a page
-	// for the clients of your API (RFC 9457, section 3.1.1). Default: DocsURL with
-	// '#' behind it, or [DefaultProblemBase].
+	// ProblemBase is the URI to which the problem types are appended. A '/' is
+	// inserted if it ends in neither '/' nor '#'. It should lead to a page for
+	// the clients of your API (RFC 9457, section 3.1.1). Default: DocsURL
+	// followed by '#', or [DefaultProblemBase].
 	ProblemBase string
 
 	// Guard changes the guard's options for this handler, for example Recovery,
 	// Retention or WaitFor. It is called once, at construction. The codec is
-	// always that of this package: it takes what the handler returns, or a
-	// Response, and keeps of it what is stored of a response that is returned. A
-	// retention shorter than the profile's MinRetention is refused. Default: the
-	// guard's options as they are.
+	// always the one of this package: it stores the handler's response, or a
+	// Response, filtered as for a replay. A retention shorter than the
+	// profile's MinRetention is an error. Default: the guard's options
+	// unchanged.
 	Guard func(*idempotent.Options)
 
-	// The rest is for Middleware alone.
+	// The remaining fields apply to Middleware only.
 
-	// MaxRequestBody is the longest body, in bytes, of a request with a key: it
-	// is read before the handler runs, because the fingerprint covers it. A
-	// longer one is refused with 413. Default: 6 MiB, about what Lambda accepts.
+	// MaxRequestBody is the longest body, in bytes, of a request with a key.
+	// The body is read before the handler runs, because the fingerprint covers
+	// it. A longer one is refused with 413. Default: 6 MiB, about what Lambda
+	// accepts.
 	MaxRequestBody int64
 
-	// MaxResponseBody is the longest body, in bytes, of a response that is held
-	// back to be stored. A longer one goes to the client as it is written, and
-	// a retry is answered with 409. Default: 6 MiB, about what Lambda returns.
+	// MaxResponseBody is the longest response body, in bytes, that is buffered
+	// in order to be stored. A longer one is sent to the client as it is
+	// written, and a retry gets 409. Default: 6 MiB, about what Lambda returns.
 	MaxResponseBody int
 
-	// ErrorHandler answers a request for which there is an error in place of a
-	// response: a Scope that failed, an Operation that cannot be one, or what the
-	// handler said with [SetError] without writing anything. Default: it is logged
-	// with slog, and the answer is a bare 500.
+	// ErrorHandler responds to a request that ended with an error and without a
+	// response: Scope failed, Operation returned an invalid name, or the
+	// handler called [SetError] and wrote nothing. Default: log the error with
+	// slog and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
-	ownOperation bool // Operation is the user's, who may read all of a Request
+	ownOperation bool // Operation is custom and may read all of a Request
 }
 
-// defaultMaxBody is the default of the two limits, in bytes. Lambda's own limit
-// is 6 MB each way, event and response with everything around the body.
+// defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
+// 6 MB each way for the whole event or response, of which the body is a part.
 const defaultMaxBody = 6 << 20
 
-// DefaultProblemBase is the base of problem types unless
-// [Options.ProblemBase] names another: this project's page about them.
+// DefaultProblemBase is the base of problem types if [Options.ProblemBase] and
+// [Options.DocsURL] are not set: this project's page about them.
 const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http.md#"
 
-// ServerErrors says what becomes of a key whose handler answered with a status
-// of 5xx and no error. A response that no gateway can deliver (its status is
-// not 200 to 599, its base64 is broken) counts as one. The caller gets the
-// response as it is, whatever becomes of the key.
+// ServerErrors determines what happens to a key if the handler responds with a
+// status of 5xx and no error. A response that no gateway can deliver (its
+// status is not 200 to 599, or its base64 is broken) counts as a 5xx. The
+// caller gets the response unchanged in each case.
 type ServerErrors uint8
 
 const (
-	// ServerErrorsByProfile leaves it to the profile. The default.
+	// ServerErrorsByProfile uses the profile's setting. The default.
 	ServerErrorsByProfile ServerErrors = iota
-	// FollowRecovery treats the response like an error of the handler: the
-	// operation's [idempotent.Recovery] makes the key unknown, or free to run
-	// again.
+	// FollowRecovery treats the response like an error of the handler:
+	// depending on the operation's [idempotent.Recovery], the outcome becomes
+	// unknown or the key may run again.
 	FollowRecovery
-	// StoreServerErrors stores and replays it like any other response.
+	// StoreServerErrors stores and replays the response like any other.
 	StoreServerErrors
-	// UnknownServerErrors makes the key unknown, whatever the recovery is.
+	// UnknownServerErrors makes the outcome unknown, whatever the recovery is.
 	UnknownServerErrors
-	// ReleaseServerErrors declares that this handler answers 5xx only where no
-	// side effect has happened: the key may run again.
+	// ReleaseServerErrors declares that this handler responds with 5xx only if
+	// no side effect has happened: the key may run again.
 	ReleaseServerErrors
 )
 
@@ -217,7 +219,7 @@ func problemBase(base, docs string) string {
 
 func (o *Options) validate() error {
 	if o.Scope.Of == nil {
-		return errors.New(`lambdahttp: Options.Scope is not set; name the caller, for example with Claim("sub"), or say SingleTenant`)
+		return errors.New(`lambdahttp: Options.Scope is not set; set a rule that names the caller, for example Claim("sub"), or SingleTenant`)
 	}
 	if err := o.Profile.validate(); err != nil {
 		return err
@@ -229,7 +231,7 @@ func (o *Options) validate() error {
 		return errors.New("lambdahttp: Options.MaxRequestBody and Options.MaxResponseBody must not be negative")
 	}
 	if o.KeyFrom.member != "" && o.Profile.HeaderOnly {
-		return errors.New("lambdahttp: Options.KeyFrom is set, and the profile wants the key in the header only")
+		return errors.New("lambdahttp: Options.KeyFrom is set, but the profile allows the key in the header only")
 	}
 	if o.GatewayTimeout < 0 {
 		return fmt.Errorf("lambdahttp: Options.GatewayTimeout is %s; it must not be negative", o.GatewayTimeout)
@@ -245,7 +247,7 @@ func (o *Options) validate() error {
 	}
 	for _, name := range o.ReplayHeaders {
 		if !isToken(name) {
-			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %q is not the name of a header", name)
+			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %q is not a valid header name", name)
 		}
 		if neverReplayed(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s belongs to one exchange and is never stored", name)

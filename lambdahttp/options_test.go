@@ -25,7 +25,7 @@ func newGuard(t testing.TB) *idempotent.Guard {
 	return g
 }
 
-// panics returns what f panics with, as text.
+// panics returns the value that f panics with, as text.
 func panics(f func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -36,14 +36,13 @@ func panics(f func()) (text string) {
 	return ""
 }
 
-// F09: a handler without a scope is not built, nor one with another mistake in
-// its options.
+// F09: construction fails without a scope, and with any other invalid option.
 func TestConstructionPanics(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		g := newGuard(t)
 		for want, change := range map[string]func(*lambdahttp.Options){
-			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "nobody"} },
+			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "no caller"} },
 			"Options.ServerErrors is 5":                func(o *lambdahttp.Options) { o.ServerErrors = 5 },
 			"Options.ProblemBase":                      func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
 			`Options.ReplayHeaders: "a b"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
@@ -64,7 +63,7 @@ func TestConstructionPanics(t *testing.T) {
 			`Options.DocsURL "https://%zz"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
 			"Profile.ServerErrors is 5":                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
 			"Profile.MinRetention is 59m59s":           func(o *lambdahttp.Options) { o.Profile.MinRetention = time.Hour - time.Second },
-			"Profile.ForbiddenMethods has POST":        func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{"POST"} },
+			"Profile.ForbiddenMethods contains POST":   func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{"POST"} },
 			`Profile.ForbiddenMethods: ""`:             func(o *lambdahttp.Options) { o.Profile.ForbiddenMethods = []string{""} },
 			"Profile.Answers[accepted].Status is 409":  func(o *lambdahttp.Options) { o.Profile.Answers[lambdahttp.Accepted].Status = 409 },
 			`Profile.Answers[final].Header: "a b"`: func(o *lambdahttp.Options) {
@@ -76,10 +75,10 @@ func TestConstructionPanics(t *testing.T) {
 				on.build(g, created, func(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }, change)
 			})
 			if !strings.Contains(got, want) {
-				t.Errorf("panic %q does not say %q", got, want)
+				t.Errorf("got panic %q, want %q in it", got, want)
 			}
 		}
-		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.constructor+" wants") {
+		if got := panics(func() { on.build(nil, created) }); !strings.Contains(got, on.constructor+": the guard") {
 			t.Errorf("without a guard: panic %q", got)
 		}
 	})
@@ -91,8 +90,8 @@ func TestConstructionPanics(t *testing.T) {
 	}
 }
 
-// F70, HTTP-30: an outcome is kept as long as clients retry, and so is the
-// memory of an unknown one.
+// F70, HTTP-30: known and unknown outcomes are retained for at least as long as
+// clients retry.
 func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -141,7 +140,7 @@ func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	}
 }
 
-// The base of problem types, by what is said of it.
+// The base of problem types depends on ProblemBase and DocsURL.
 func TestProblemBase(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ base, docs, want string }{
@@ -159,8 +158,8 @@ func TestProblemBase(t *testing.T) {
 	}
 }
 
-// F64: only what a client has to correct, or to wait for, links to the page
-// about keys.
+// F64: only a response after which the client has to change something or to
+// wait links to the page about keys.
 func TestDocsURLLinks(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -188,7 +187,7 @@ func TestDocsURLLinks(t *testing.T) {
 	})
 }
 
-// A profile of one's own is data, and the standard one stays what it is.
+// A custom profile is plain data, and does not change the standard one.
 func TestOwnProfile(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -199,7 +198,7 @@ func TestOwnProfile(t *testing.T) {
 					Parse: func(v string) (string, error) { return v, nil },
 					Check: func(v string) error {
 						if !strings.HasPrefix(v, "op-") {
-							return errors.New("it has to begin with op-")
+							return errors.New("it must begin with op-")
 						}
 						return nil
 					},
@@ -226,8 +225,8 @@ func TestOwnProfile(t *testing.T) {
 			"first":         {put(), 201, `{"id"`},
 			"POST":          {charge(), 201, `{"id"`},
 			"missing":       {put(without("x-operation-id")), 400, "urn:example:problem#missing-key|Idempotency-Key is missing|"},
-			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: it has to begin with op-."},
-			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: a key has 4 to 8 characters."},
+			"syntax":        {put(withHeader("x-operation-id", "1")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: it must begin with op-."},
+			"long":          {put(withHeader("x-operation-id", "op-456789")), 400, "urn:example:problem#invalid-key|Idempotency-Key is invalid|The Idempotency-Key header cannot be used: a key must have 4 to 8 characters."},
 			"longest, once": {put(withHeader("x-operation-id", "op-45678")), 201, `{"id"`},
 		} {
 			if a := w.post(c.r); a.status != c.status || !strings.HasPrefix(a.body, c.body) {
@@ -237,7 +236,7 @@ func TestOwnProfile(t *testing.T) {
 		if a := w.post(put(withBody("{}"))); a.status != 400 || !strings.HasPrefix(a.body, "urn:example:problem#key-reused|Reused|This Idempotency-Key was used") {
 			t.Errorf("reused: got %d %s", a.status, a.body)
 		}
-		// Render gave no headers, and the engine sets its own all the same.
+		// Render returned no headers; the engine sets its own.
 		w.becomes(duringRun(func() {
 			if a := w.post(put(withHeader("x-operation-id", "op-2"))); a.status != 409 || a.header["Retry-After"] == "" {
 				t.Errorf("in progress: got %d %v", a.status, a.header)
@@ -256,7 +255,7 @@ func TestGuardOptionIsAppliedOnce(t *testing.T) {
 	w := newWorld(t, wires[0], guard(func(*idempotent.Options) { applied++ }))
 	twice()(w)
 	if applied != 1 {
-		t.Errorf("applied %d times", applied)
+		t.Errorf("Options.Guard was called %d times, want once", applied)
 	}
 }
 
@@ -265,12 +264,12 @@ func TestSituationNames(t *testing.T) {
 	seen := map[string]bool{}
 	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
 		if seen[s.String()] || strings.HasPrefix(s.String(), "situation-") {
-			t.Errorf("situation %d is called %q", s, s)
+			t.Errorf("the name of situation %d is %q", s, s)
 		}
 		seen[s.String()] = true
 	}
 	if got := lambdahttp.Situation(200).String(); got != "situation-200" {
-		t.Errorf("an unknown situation is called %q", got)
+		t.Errorf("the name of an unknown situation is %q", got)
 	}
 }
 
@@ -292,6 +291,6 @@ func TestRequestView(t *testing.T) {
 		}
 	})
 	if _, err := h(t.Context(), load[events.APIGatewayV2HTTPRequest](t, "apigatewayv2-post.json")); err != nil || !asked {
-		t.Errorf("asked: %t, error %v", asked, err)
+		t.Errorf("Scope was called: %t, error %v", asked, err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// outcome returns what of the handler's response is stored, or the error that
-// settles the record in place of it.
+// outcome returns what is stored of the handler's response, or the error that
+// settles the record instead.
 func (e *engine) outcome(w work, d *declaration) (stored, error) {
 	r, err := w.response()
 	s, err := e.storable(r, err, d)
@@ -23,10 +23,10 @@ func (e *engine) outcome(w work, d *declaration) (stored, error) {
 	return stored{}, err
 }
 
-// storable returns what is kept of a response of the handler's, if it is one to
-// keep. It is the one place for that rule: what a handler returns comes here,
-// and what it hands to a transaction. The error undeliverable says that no
-// gateway can answer with r.
+// storable returns what is stored of a handler's response, or an error if the
+// response is not stored. Every response passes here, whether the handler
+// returns it or passes it to a transaction. The error undeliverable means that
+// no gateway can send r.
 func (e *engine) storable(r Response, undeliverable error, d *declaration) (stored, error) {
 	withheld, hint, notExecuted := d.said()
 	switch {
@@ -43,10 +43,10 @@ func (e *engine) storable(r Response, undeliverable error, d *declaration) (stor
 	return stored{Response: r}, nil
 }
 
-// statusError stands for a response whose status is not to be stored. It
-// reaches observers, and a handler that hands such a response to a transaction.
+// statusError reports a response whose status is not stored. It reaches
+// observers, and a handler that passes such a response to a transaction.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("lambdahttp: the handler's response has the status %d, which is not stored", e.status)
+	return fmt.Sprintf("lambdahttp: response not stored: the handler returned status %d", e.status)
 }

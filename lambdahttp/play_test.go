@@ -33,7 +33,7 @@ func serverErrors(p lambdahttp.ServerErrors, also ...func(*lambdahttp.Options)) 
 	}
 }
 
-// once sends one request, twice the same one two times.
+// once sends one request, and twice sends the same request two times.
 func once(mods ...func(*request)) func(*world) reply {
 	return func(w *world) reply { return w.post(charge(mods...)) }
 }
@@ -45,7 +45,8 @@ func twice(mods ...func(*request)) func(*world) reply {
 	}
 }
 
-// then sends the request to a handler that does h, and again to one that is fine.
+// then sends a request to the handler h, and the same request again to a
+// handler that succeeds.
 func then(h handler) func(*world) reply {
 	return func(w *world) reply {
 		w.becomes(h)
@@ -64,7 +65,7 @@ func meanwhile(mods ...func(*request)) func(*world) reply {
 	}
 }
 
-// G07: every row, on each type of event.
+// G07: every row, for each event type.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	for chunk := range rowsByID() {
@@ -96,8 +97,8 @@ func rowsByID() func(func([]row) bool) {
 	}
 }
 
-// test plays in a bubble, where time passes only while everybody waits: what is
-// told in seconds is exact, and waiting takes none.
+// test runs the row in a synctest bubble, in which times are exact and waiting
+// takes no real time.
 func (r row) test(t *testing.T, on wire) {
 	synctest.Test(t, func(t *testing.T) { r.check(t, on) })
 }
@@ -145,7 +146,7 @@ func (r row) check(t *testing.T, on wire) {
 	case r.problem != "":
 		r.checkProblem(t, a)
 	case a.body != `{"id":"ch_1"}`:
-		t.Errorf("body %q is not the handler's", a.body)
+		t.Errorf("got the body %q, want the handler's", a.body)
 	}
 	for name, value := range a.header {
 		if strings.Contains(value, keyA) {
@@ -157,7 +158,7 @@ func (r row) check(t *testing.T, on wire) {
 	}
 }
 
-// checkProblem holds the answer to the exact members of its problem.
+// checkProblem compares the response with the exact members of its problem.
 func (r row) checkProblem(t *testing.T, a reply) {
 	t.Helper()
 	media := "application/problem+json"
@@ -190,7 +191,7 @@ func (r row) checkProblem(t *testing.T, a reply) {
 	}
 }
 
-// checkStripe holds the answer to the exact members of an error of Stripe's.
+// checkStripe compares the response with the exact members of a Stripe error.
 func (r row) checkStripe(t *testing.T, a reply) {
 	t.Helper()
 	if a.header["Content-Type"] != "application/json" {
@@ -213,7 +214,8 @@ func (r row) checkStripe(t *testing.T, a reply) {
 	}
 }
 
-// Every row of the design is tested, and where profiles differ, for each.
+// Every row of the design has a test, and one for each profile if profiles
+// differ.
 func TestEveryRowIsTested(t *testing.T) {
 	t.Parallel()
 	tested := map[string]bool{}
@@ -222,13 +224,13 @@ func TestEveryRowIsTested(t *testing.T) {
 	}
 	for n := 1; n <= 33; n++ {
 		if id := fmt.Sprintf("HTTP-%02d", n); !tested[id] {
-			t.Errorf("%s has no row", id)
+			t.Errorf("requirement %s has no row", id)
 		}
 	}
 	for _, n := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 31} {
 		for _, profile := range []string{"Stripe", "UUID"} {
 			if id := fmt.Sprintf("HTTP-%02d", n); !tested[id+profile] {
-				t.Errorf("%s has no row of the profile %s", id, profile)
+				t.Errorf("requirement %s has no row for the profile %s", id, profile)
 			}
 		}
 	}

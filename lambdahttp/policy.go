@@ -10,38 +10,38 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Policy is what clients of a handler have to know about keys: what the draft,
-// section 2.5, has a server publish. It is made of what the handler itself
-// works with, so it cannot tell another story. [Policy.Markdown] and
-// [Policy.OpenAPI] render it.
+// Policy describes to clients how a handler uses keys, which a server should
+// publish (the draft, section 2.5). It is computed from the options of the
+// handler, so the two always agree. [Policy.Markdown] and [Policy.OpenAPI]
+// render it.
 type Policy struct {
-	Header   string // that carries the key; empty if a member of the body does
-	Member   string // of the JSON body; empty if a header does
+	Header   string // request header with the key; empty if a body member has it
+	Member   string // JSON body member with the key; empty if a header has it
 	Required bool   // a guarded request without a key is refused
 
 	KeySyntax            string // in words
 	KeyPattern           string // regular expression (ECMA-262) of the value
-	KeyExample           string // a value
+	KeyExample           string // a valid value
 	MinLength, MaxLength int    // of the key itself, without quotes and escapes
 
-	Methods          []string // that are guarded
-	ForbiddenMethods []string // that must not come with a key
-	Scope            string   // for whom a key is valid
-	Extent           string   // what a key belongs to
+	Methods          []string // guarded methods
+	ForbiddenMethods []string // methods whose requests must not have a key
+	Scope            string   // the callers for whom a key is valid
+	Extent           string   // the requests that a key identifies
 	Fingerprint      string   // what two requests with one key must have in common
 	Digest           bool     // a Content-Digest header is required
 
-	Retention           time.Duration // how long an outcome is kept, from when it is stored
-	UnresolvedRetention time.Duration // the same of an outcome that nobody knows; 0: until it is resolved
-	WaitFor             time.Duration // how long a request waits for its twin; 0: not at all
+	Retention           time.Duration // how long an outcome is retained after it is stored
+	UnresolvedRetention time.Duration // how long an unknown outcome is retained; 0: until it is resolved
+	WaitFor             time.Duration // how long a request waits for a running one with its key; 0: no wait
 	ServerErrors        string        // what a response of 5xx does to the key
-	ReplayedHeaders     []string      // of a stored response
+	ReplayedHeaders     []string      // headers of a stored response
 
 	// Marks are the headers that this package sets on a handler's own or stored
 	// response.
 	Marks []PolicyHeader
-	// Answers are all that may be given in place of a handler's response, one for
-	// each situation that can arise.
+	// Answers are the responses that replace the handler's, one for each situation
+	// that can occur.
 	Answers []PolicyAnswer
 
 	DocsURL string
@@ -50,31 +50,32 @@ type Policy struct {
 // PolicyHeader is a response header.
 type PolicyHeader struct {
 	Name        string
-	Values      []string // all there are; nil: any
+	Values      []string // all possible values; nil: any
 	Description string
-	Always      bool // on every answer of its kind
+	Always      bool // on every response of this kind
 }
 
-// PolicyAnswer is an answer in place of the handler's response.
+// PolicyAnswer is a response that replaces the handler's.
 type PolicyAnswer struct {
 	Situation           Situation
 	Status              int
 	Type, Title, Detail string
-	RetryAfter          bool           // the answer says when to repeat the request
+	RetryAfter          bool           // the response has a Retry-After header
 	Headers             []PolicyHeader // besides Content-Type and Content-Language
-	Example             Response       // the answer itself, for a resource "/charges/ch_1"
+	Example             Response       // the response for a resource "/charges/ch_1"
 
-	bare Response // the same without what is not always there
+	bare Response // Example without its optional parts
 }
 
 // NewPolicy returns the policy of a handler that is built with the same
-// arguments. The error is what such a constructor panics with.
+// arguments. It returns the error with which the handler's constructor would
+// panic.
 func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	e, err := newEngine(g, optFns)
 	if err != nil {
 		return nil, err
 	}
-	var kept idempotent.Options // as they are in the end, with defaults
+	var kept idempotent.Options // the final options, with defaults
 	if _, err := e.guard.With(func(o *idempotent.Options) { kept = *o }); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	return policy, nil
 }
 
-// gives reports whether a request can get into that situation.
+// gives reports whether the situation can occur with these options.
 func (e *engine) gives(s Situation) bool {
 	switch s {
 	case MissingKey:
@@ -123,7 +124,7 @@ func (e *engine) gives(s Situation) bool {
 	return true
 }
 
-// extent says what a key belongs to, as Options.Operation has it.
+// extent describes the requests that a key identifies, see Options.Operation.
 func (o *Options) extent() string {
 	switch {
 	case o.ownOperation:
@@ -134,7 +135,7 @@ func (o *Options) extent() string {
 	return "one request of a method and route"
 }
 
-// meaning says what a response of 5xx does to the key.
+// meaning describes what a response of 5xx does to the key.
 func (s ServerErrors) meaning(r idempotent.Recovery) string {
 	switch {
 	case s == StoreServerErrors:
@@ -148,7 +149,7 @@ func (s ServerErrors) meaning(r idempotent.Recovery) string {
 // markPolicy returns the headers of a handler's own or stored response.
 func (e *engine) markPolicy() []PolicyHeader {
 	marks := []PolicyHeader{{Name: headerReplayed, Values: []string{"true"}, Description: "This is the stored response to an earlier request."}}
-	status := PolicyHeader{Name: headerStatus, Description: "What became of the key:"}
+	status := PolicyHeader{Name: headerStatus, Description: "How the key was handled:"}
 	for _, s := range statuses {
 		if e.opts.Profile.StatusHeader || s.value == statusNotStored {
 			status.Values = append(status.Values, s.value)
@@ -158,13 +159,13 @@ func (e *engine) markPolicy() []PolicyHeader {
 	status.Description = strings.TrimSuffix(status.Description, ";") + "."
 	marks = append(marks, status)
 	if e.opts.ExpiresHeader {
-		marks = append(marks, PolicyHeader{Name: headerExpires, Description: "Until when a retry gets this response, as an HTTP date."})
+		marks = append(marks, PolicyHeader{Name: headerExpires, Description: "When the stored response expires, as an HTTP date."})
 	}
 	return marks
 }
 
-// answerPolicy describes the answer of a situation by giving it: once with all
-// that it can have, once with what it always has.
+// answerPolicy describes the response of a situation. It renders the response
+// twice: with all optional parts, and without them.
 func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	p := e.problem(s)
 	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: waits[s]}
@@ -194,10 +195,10 @@ func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	return a
 }
 
-// answerHeaders describes the headers of answers.
+// answerHeaders describes the headers of problem responses.
 var answerHeaders = map[string]string{
-	"Retry-After": "How many seconds to wait before the request is repeated.",
-	"Location":    "Tells how the work is going.",
+	"Retry-After": "How many seconds to wait before repeating the request.",
+	"Location":    "The resource that reports progress.",
 	"Link":        "The page about keys.",
-	headerStatus:  "What became of the key.",
+	headerStatus:  "How the key was handled.",
 }

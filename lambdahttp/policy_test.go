@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// allOptions are what a policy can have besides a profile.
+// allOptions sets everything that a policy can have besides a profile.
 func allOptions(o *lambdahttp.Options) {
 	o.Scope = lambdahttp.Claim("sub")
 	o.KeyFrom = lambdahttp.BodyField("idempotency_key")
@@ -34,9 +34,9 @@ func allOptions(o *lambdahttp.Options) {
 	}
 }
 
-// TestPolicy holds the policies of the profiles, and one with all options, to
-// files that people have read. F65, F70, F90, G07: they say how long a key is
-// remembered, what a replay has and what each refusal looks like.
+// TestPolicy compares the policies of the profiles, and one with all options,
+// with reviewed files. F65, F70, F90, G07: they describe how long an outcome is
+// stored, what a replay contains and what each refusal looks like.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for name, optFns := range map[string][]func(*lambdahttp.Options){
@@ -69,16 +69,16 @@ func compareGolden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is not what is rendered; look at the difference, and run: go test ./lambdahttp -run TestPolicy -update\n%s", file, got)
+		t.Errorf("%s differs from the rendered policy; check the difference, and run: go test ./lambdahttp -run TestPolicy -update\n%s", file, got)
 	}
 }
 
-// A policy can be made only of what a handler can be built of, and what it says
-// of the guard's options is what they are in the end.
+// A policy needs the same valid options as a handler, and shows the final
+// options of the guard.
 func TestPolicyOfOptions(t *testing.T) {
 	t.Parallel()
 	if _, err := lambdahttp.NewPolicy(newGuard(t)); err == nil || !strings.Contains(err.Error(), "Options.Scope") {
-		t.Errorf("without a scope: %v", err)
+		t.Errorf("without a scope: got the error %v", err)
 	}
 	if _, err := lambdahttp.NewPolicy(newGuard(t), single, guard(func(o *idempotent.Options) { o.Retention = time.Minute })); err == nil {
 		t.Error("a retention of a minute was published")
@@ -95,7 +95,7 @@ func TestPolicyOfOptions(t *testing.T) {
 		t.Errorf("the default retention is %s", got)
 	}
 	if got := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour })).WaitFor; got != 27*time.Second {
-		t.Errorf("a request waits %s, want what the gateway allows", got)
+		t.Errorf("a request waits %s, want the gateway's limit", got)
 	}
 	const unknown, again, stored = "leaves the outcome unknown", "runs again", "is stored"
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestPolicyOfOptions(t *testing.T) {
 			t.Errorf("a 5xx %q, want %q in it", got, c.want)
 		}
 	}
-	// A syntax and rules that describe themselves with nothing.
+	// A syntax and rules without descriptions.
 	p := made(func(o *lambdahttp.Options) {
 		o.Profile.Syntax = lambdahttp.KeySyntax{Parse: func(value string) (string, error) { return value, nil }}
 		o.Scope.Description = ""
@@ -129,7 +129,8 @@ func TestPolicyOfOptions(t *testing.T) {
 	}
 }
 
-// The form of an answer is read off what Profile.Render writes, whatever that is.
+// The schema of a problem response is derived from what Profile.Render writes,
+// in any form.
 func TestPolicyOfAnyForm(t *testing.T) {
 	t.Parallel()
 	p, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) {
@@ -176,7 +177,7 @@ func TestPolicyOfAnyForm(t *testing.T) {
 	}
 }
 
-// Changing a policy changes no handler.
+// Changing a policy does not change the handler.
 func TestPolicyIsACopy(t *testing.T) {
 	t.Parallel()
 	p, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
@@ -191,11 +192,12 @@ func TestPolicyIsACopy(t *testing.T) {
 	}
 }
 
-// publishedHeaders are those that an answer has only if its policy says so.
+// publishedHeaders are headers that a response must not have unless its policy
+// names them.
 var publishedHeaders = append([]string{"Retry-After", "Location", "Idempotent-Replayed", "Idempotency-Status"}, strict...)
 
-// checkPublished holds an answer to the policy of its handler: a client meets
-// nothing that was not published.
+// checkPublished compares a response with the policy of its handler: everything
+// that a client can get must be published.
 func (r row) checkPublished(t *testing.T, g *idempotent.Guard, a reply, optFns ...func(*lambdahttp.Options)) {
 	t.Helper()
 	p, err := lambdahttp.NewPolicy(g, optFns...)
@@ -209,7 +211,7 @@ func (r row) checkPublished(t *testing.T, g *idempotent.Guard, a reply, optFns .
 	if r.problem == "" && r.stripe == "" {
 		allowed["Location"] = nil // the handler's own
 	} else if i := slices.IndexFunc(p.Answers, func(published lambdahttp.PolicyAnswer) bool { return r.is(published, a) }); i < 0 {
-		t.Errorf("no published answer is %d %s", a.status, a.body)
+		t.Errorf("the policy has no response %d %s", a.status, a.body)
 	} else {
 		for _, h := range p.Answers[i].Headers {
 			allowed[h.Name] = h.Values
@@ -217,23 +219,23 @@ func (r row) checkPublished(t *testing.T, g *idempotent.Guard, a reply, optFns .
 				allowed[h.Name] = append(allowed[h.Name], "replayed") // a Final outcome
 			}
 			if h.Always && a.header[h.Name] == "" {
-				t.Errorf("the answer has no %s, which is published", h.Name)
+				t.Errorf("the response has no %s, which is published", h.Name)
 			}
 		}
 		if p.Answers[i].RetryAfter != (a.header["Retry-After"] != "") {
-			t.Errorf("Retry-After is %q, published: %t", a.header["Retry-After"], p.Answers[i].RetryAfter)
+			t.Errorf("got Retry-After %q, published: %t", a.header["Retry-After"], p.Answers[i].RetryAfter)
 		}
 	}
 	for _, name := range publishedHeaders {
 		value := a.header[name]
 		if values, ok := allowed[name]; value != "" && (!ok || values != nil && !slices.Contains(values, value)) {
-			t.Errorf("%s: %s is not published, %q are", name, value, values)
+			t.Errorf("%s: got %s, but the published values are %q", name, value, values)
 		}
 	}
 }
 
-// is reports whether a is that answer: its status, and what tells programs what
-// it means, are the same.
+// is reports whether a is the published response: its status, and the members
+// by which a program identifies the situation, are the same.
 func (r row) is(published lambdahttp.PolicyAnswer, a reply) bool {
 	told := func(body []byte) map[string]any {
 		var members map[string]any

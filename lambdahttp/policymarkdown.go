@@ -15,15 +15,15 @@ func (p *Policy) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Idempotency keys\n\n"+
 		"A request with %s is executed once. Repeat it with the same key, and you get the response of the first one.\n"+
-		"Draw a new random key for every thing you want done once, and keep it until you have an answer.\n\n", p.carrier())
+		"Create a new random key for each operation, and store it until you have a response.\n\n", p.carrier())
 	p.writeRules(&b)
 	b.WriteString("\n## Responses\n\nA response to your request may have these headers:\n\n" +
 		"| header | values | meaning |\n|---|---|---|\n")
 	for _, h := range p.Marks {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, codes(h.Values), cell(h.Description))
 	}
-	fmt.Fprintf(&b, "\nA response that is given again has the status, the body and of its headers %s.\n", codes(p.ReplayedHeaders))
-	b.WriteString("\n## Answers in place of a response\n\n| status | what it means | told by | headers |\n|---|---|---|---|\n")
+	fmt.Fprintf(&b, "\nA replayed response has the stored status and body, and these of its headers: %s.\n", codes(p.ReplayedHeaders))
+	b.WriteString("\n## Other responses\n\n| status | meaning | identified by | headers |\n|---|---|---|---|\n")
 	for _, a := range p.Answers {
 		fmt.Fprintf(&b, "| %d %s | **%s**. %s | %s | %s |\n",
 			a.Status, http.StatusText(a.Status), cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), a.members(), a.headers())
@@ -32,7 +32,7 @@ func (p *Policy) Markdown() string {
 	return b.String()
 }
 
-// writeRules writes the table of what holds for keys.
+// writeRules writes the table of the rules for keys.
 func (p *Policy) writeRules(b *strings.Builder) {
 	line := func(name, text string) {
 		if text != "" {
@@ -44,25 +44,25 @@ func (p *Policy) writeRules(b *strings.Builder) {
 	line("it is required", map[bool]string{true: "yes", false: "no: a request without one is executed each time"}[p.Required])
 	line("a key is", cell(p.KeySyntax))
 	line("characters", p.lengths())
-	line("pattern", code(p.KeyPattern)) // a syntax of the user's may say nothing of these two
+	line("pattern", code(p.KeyPattern)) // pattern and example can be empty with a custom syntax
 	line("for example", code(p.KeyExample))
 	line("guarded methods", strings.Join(p.Methods, ", "))
 	line("methods that must not have a key", strings.Join(p.ForbiddenMethods, ", "))
-	line("all other methods", "a key is not looked at")
+	line("all other methods", "a key is ignored")
 	line("valid for", cell(p.Scope))
 	line("belongs to", cell(p.Extent))
 	line("compared", cell(p.Fingerprint))
 	if p.Digest {
 		line("`Content-Digest`", "required, with a sha-256 or sha-512 digest of the body (RFC 9530)")
 	}
-	line("remembered for", period(p.Retention)+" after the response was stored")
+	line("retention", period(p.Retention)+" after the response was stored")
 	if p.UnresolvedRetention == 0 {
-		line("an unknown outcome", "is remembered until it is resolved")
+		line("an unknown outcome", "is stored until it is resolved")
 	} else {
-		line("an unknown outcome", "is remembered for "+period(p.UnresolvedRetention)+" if it is not resolved")
+		line("an unknown outcome", "is stored for "+period(p.UnresolvedRetention)+" if it is not resolved")
 	}
 	if p.WaitFor > 0 {
-		line("while the first request runs", "the next one waits for it, for at most "+period(p.WaitFor))
+		line("while the first request runs", "the next one waits for at most "+period(p.WaitFor))
 	}
 	line("a response of 5xx", cell(p.ServerErrors))
 	if p.DocsURL != "" {
@@ -70,7 +70,7 @@ func (p *Policy) writeRules(b *strings.Builder) {
 	}
 }
 
-// carrier is what makes a request one with a key.
+// carrier describes where a request carries its key.
 func (p *Policy) carrier() string {
 	if p.Member != "" {
 		return "a key, the member " + code(p.Member) + " of its JSON body,"
@@ -92,7 +92,8 @@ func (p *Policy) lengths() string {
 	return fmt.Sprintf("%d to %d", p.MinLength, p.MaxLength)
 }
 
-// headers names the headers of an answer, with their values where there is one.
+// headers lists the headers of a response, with the value of each that has only
+// one.
 func (a *PolicyAnswer) headers() string {
 	names := make([]string, len(a.Headers))
 	for i, h := range a.Headers {
@@ -104,8 +105,9 @@ func (a *PolicyAnswer) headers() string {
 	return strings.Join(names, ", ")
 }
 
-// members names the members of an answer's body that tell programs what it
-// means: its strings, but for the texts and what is there by way of example.
+// members lists the members of a response's body by which a program identifies
+// the situation: the strings, without the texts for people and the example
+// values.
 func (a *PolicyAnswer) members() string {
 	document, _ := a.bare.decoded()
 	var told []string
@@ -126,7 +128,7 @@ func (a *PolicyAnswer) members() string {
 	return strings.Join(told, ", ")
 }
 
-// example shows one answer as it is on the wire.
+// example renders one response as HTTP.
 func (p *Policy) example() string {
 	for _, a := range p.Answers {
 		if a.Situation != KeyReused {
@@ -148,7 +150,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", `\`, `\\`, "<", "&lt;", "*", `\*`, "_", `\_`, "`", "\\`").Replace(text)
 }
 
-// code shows text as it stands; nothing where there is none.
+// code formats text as inline code. It returns "" for an empty text.
 func code(text string) string {
 	if text == "" {
 		return ""
@@ -172,7 +174,7 @@ func codes(texts []string) string {
 	return strings.Join(out, ", ")
 }
 
-// period writes a duration in hours, where it has whole ones.
+// period formats a duration, in hours if it is a whole number of them.
 func period(d time.Duration) string {
 	if d%time.Hour == 0 {
 		return fmt.Sprintf("%d h", d/time.Hour)

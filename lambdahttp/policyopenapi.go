@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// OpenAPI renders the policy as an OpenAPI 3.1.0 document in JSON, which has
-// components only. A description of an API refers to them:
+// OpenAPI renders the policy as an OpenAPI 3.1.0 document in JSON. It consists
+// of components only, to which the description of an API refers:
 //
 //	parameters:
 //	  - $ref: 'idempotency.json#/components/parameters/IdempotencyKey'
@@ -17,18 +17,18 @@ import (
 //	  '409':
 //	    $ref: 'idempotency.json#/components/responses/Idempotency409'
 //
-// There is one response for each status, with an example for each situation in
-// which it is given, and one header each for what this package sets on the
-// handler's own responses. With Content-Digest there is a second parameter, and
-// where the key is a member of the body there is a schema in place of the
-// parameter. What OpenAPI has no words for, such as the retention, stands under
+// There is one response for each status, with an example for each situation,
+// and one header for each that this package sets on the handler's own
+// responses. If Content-Digest is required there is a second parameter. If the
+// key is a member of the body there is a schema instead of the parameter. What
+// OpenAPI cannot express, such as the retention, is under
 // "x-idempotency-policy".
 func (p *Policy) OpenAPI() []byte {
 	d := openAPI{
 		OpenAPI: "3.1.0",
 		Info: openAPIInfo{Title: "Idempotency keys", Version: "1.0.0", Description: fmt.Sprintf(
 			"A request with %s is executed once: repeated with the same key, it gets the response of the first one. "+
-				"An outcome is remembered for %s. Refer to these components from the operations with %s.",
+				"An outcome is stored for %s. Refer to these components from the operations with %s.",
 			p.carrier(), period(p.Retention), strings.Join(p.Methods, ", "))},
 		Components: openAPIComponents{
 			Parameters: p.openAPIParameters(),
@@ -60,8 +60,8 @@ const (
 
 func schemaRef(name string) *jsonSchema { return &jsonSchema{Ref: "#/components/schemas/" + name} }
 
-// keySchema describes the value that carries the key. Only in a body is that
-// the key itself, so that its greatest length is that of the value.
+// keySchema describes the value that carries the key. In a body that value is
+// the key itself, so only there it has a maximum length.
 func (p *Policy) keySchema() *jsonSchema {
 	s := &jsonSchema{
 		Type:        "string",
@@ -83,8 +83,8 @@ func (p *Policy) openAPIParameters() map[string]openAPIParameter {
 		parameters["IdempotencyKey"] = openAPIParameter{
 			Name: p.Header, In: "header", Required: p.Required, Schema: schemaRef(keySchema),
 			Description: fmt.Sprintf(
-				"A key of the client's choice, a new one for every request that is to be executed once. It is valid for %s, and belongs to %s. "+
-					"Two requests with it are the same if these are: %s. The outcome is remembered for %s after it was stored.",
+				"A key that the client chooses, new for each operation. It is valid for %s, and belongs to %s. "+
+					"Two requests with one key are the same if these are equal: %s. The outcome is stored for %s.",
 				p.Scope, p.Extent, p.Fingerprint, period(p.Retention)),
 		}
 	}
@@ -98,7 +98,7 @@ func (p *Policy) openAPIParameters() map[string]openAPIParameter {
 }
 
 // openAPIResponses returns one response for each status, and one for methods
-// that must not come with a key.
+// whose requests must not have a key.
 func (p *Policy) openAPIResponses() map[string]openAPIResponse {
 	groups := map[string][]PolicyAnswer{}
 	for _, a := range p.Answers {
@@ -163,7 +163,8 @@ func (h *PolicyHeader) openAPI() openAPIHeader {
 	return openAPIHeader{Description: h.Description, Required: h.Always, Schema: s}
 }
 
-// answerSchema returns the schema of answers; nil where none is JSON.
+// answerSchema returns the schema of the problem responses, or nil if none is
+// JSON.
 func (p *Policy) answerSchema() *jsonSchema {
 	var documents []any
 	for _, a := range p.Answers {

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// keeper is a store that remembers, as text, every record it was to write.
+// keeper is a store that collects every written record as text.
 type keeper struct {
 	driver.Store
 	mu   sync.Mutex
@@ -40,9 +40,9 @@ func (k *keeper) Replace(ctx context.Context, r driver.Record, was driver.Versio
 	return k.Store.Replace(ctx, r, was)
 }
 
-// F11, F25: the key, the caller and the content of a request are known by their
-// hashes. None of them is in a record, a log line or an event, whatever the
-// request meets.
+// F11, F25: the key, the caller and the content of a request are identified by
+// their hashes. No record, log line or event contains them, whatever the
+// outcome.
 func TestRequestsAreNotKept(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -61,9 +61,9 @@ func TestRequestsAreNotKept(t *testing.T) {
 		again := func(key string) request {
 			return charge(withBody(r.body), withKey(key), func(c *request) { c.query = r.query })
 		}
-		w.becomes(duringRun(func() { w.post(r) })) // the second one is told to wait
+		w.becomes(duringRun(func() { w.post(r) })) // the second one gets Retry-After
 		for _, next := range []request{r, r, charge(withBody(`{"card":"5555555555554444"}`))} {
-			w.post(next) // runs, is replayed, is a mismatch
+			w.post(next) // runs, is replayed, is refused as a mismatch
 		}
 		for _, err := range []error{idempotent.NotExecuted(errDown), idempotent.Unknown(errDown), nil} {
 			w.becomes(answers(503, err))
@@ -81,11 +81,11 @@ func TestRequestsAreNotKept(t *testing.T) {
 			"the events": {told.String(), string(event.Unresolved)},
 		} {
 			if !strings.Contains(text.holds, text.has) {
-				t.Errorf("%s has no %q, so nothing was seen of it:\n%s", what, text.has, text.holds)
+				t.Errorf("%s has no %q, so the test did not exercise it:\n%s", what, text.has, text.holds)
 			}
 			for _, private := range []string{keyA, keyB, "key-of-the-test", "too short", "merchant-1", "4242424242424242", "5555555555554444", "private-query"} {
 				if strings.Contains(text.holds, private) {
-					t.Errorf("%s has %q", what, private)
+					t.Errorf("%s contains %q", what, private)
 				}
 			}
 		}

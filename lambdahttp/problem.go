@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Problem is what a client is told in place of the handler's response. Its
-// JSON form is a problem document of RFC 9457. It never holds the key.
+// Problem describes to a client why it gets this response instead of the
+// handler's. Its JSON form is a problem document of RFC 9457. It never contains
+// the key.
 type Problem struct {
-	// Situation is why.
+	// Situation is the reason.
 	Situation Situation `json:"-"`
 	Type      string    `json:"type"` // URI: Options.ProblemBase and the situation
 	Title     string    `json:"title"`
@@ -19,12 +20,14 @@ type Problem struct {
 	Detail    string    `json:"detail,omitempty"`
 	// Code is the code of an idempotent.FinalError.
 	Code string `json:"code,omitempty"`
-	// Resource is what the key's first request set with Execution.SetRef.
+	// Resource is the reference that the key's first request set with
+	// Execution.SetRef.
 	Resource string `json:"resource,omitempty"`
 }
 
 // ProblemJSON renders p as application/problem+json (RFC 9457, section 3). A
-// status below 400 is no problem: it is application/json with the same members.
+// status below 400 is not a problem: it is rendered as application/json with
+// the same members.
 func ProblemJSON(p Problem) Response {
 	media := "application/problem+json"
 	if p.Status < 400 {
@@ -44,7 +47,7 @@ func (e *engine) problem(s Situation) Problem {
 	return Problem{Situation: s, Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
 }
 
-// render returns the answer for a problem.
+// render returns the response for a problem.
 func (e *engine) render(p Problem) answer {
 	r := e.opts.Profile.Render(p)
 	a := answer{response: &r}
@@ -54,7 +57,7 @@ func (e *engine) render(p Problem) answer {
 	return e.status(a, statusOf(p.Situation))
 }
 
-// renderLater is render with a hint when to repeat the request.
+// renderLater is render with Retry-After, in situations that have it.
 func (e *engine) renderLater(p Problem, wait time.Duration) answer {
 	a := e.render(p)
 	if !waits[p.Situation] {
@@ -63,9 +66,9 @@ func (e *engine) renderLater(p Problem, wait time.Duration) answer {
 	return a.retryAfter(max(wait, soon))
 }
 
-// problemHeaders returns the headers that the answers of a situation have
-// besides those of Render: the profile's, and a link to the page about keys
-// where the client has to change something or to wait (the draft, section 2.7).
+// problemHeaders returns the headers of each situation's response besides those
+// of Render: the profile's headers, and a link to the page about keys if the
+// client has to change something or to wait (the draft, section 2.7).
 func problemHeaders(o *Options) (headers [len(situations)][]mark) {
 	for s, a := range o.Profile.Answers {
 		if o.DocsURL != "" && Situation(s) != FinalOutcome && (a.Status == 400 || a.Status == 409 || a.Status == 422) {

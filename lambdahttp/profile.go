@@ -7,55 +7,57 @@ import (
 )
 
 // Profile is a dialect of the Idempotency-Key header, as plain data: [IETF],
-// [Stripe], [UUID] or one of your own. The zero value of each field is that of
-// [IETF], so a profile of your own names only what differs:
+// [Stripe], [UUID] or a custom one. A zero field has the value of [IETF], so a
+// custom profile sets only the differences:
 //
 //	o.Profile.MinKeyLength = 24
 //	o.Profile.Answers[lambdahttp.KeyReused].Status = 409
 type Profile struct {
 	// Header is the name of the request header that carries the key.
 	Header string
-	// Syntax is how a key is written.
+	// Syntax defines how a key is written.
 	Syntax KeySyntax
 	// MinKeyLength and MaxKeyLength bound the key itself, without quotes and
 	// escapes, in bytes.
 	MinKeyLength, MaxKeyLength int
-	// HeaderOnly refuses, at construction, to read the key from anywhere else
-	// ([Options.KeyFrom]).
+	// HeaderOnly forbids other sources of the key: with [Options.KeyFrom]
+	// construction fails.
 	HeaderOnly bool
 
-	// Methods are the request methods that are guarded; all others go to the
-	// handler as they are. Methods are case-sensitive (RFC 9110, section 9.1).
+	// Methods are the request methods that are guarded; requests of all others
+	// reach the handler unguarded. Methods are case-sensitive (RFC 9110,
+	// section 9.1).
 	Methods []string
-	// ForbiddenMethods are methods that must not come with a key: such a request
-	// is refused with 400. A profile that guards one of them is refused.
+	// ForbiddenMethods are methods whose requests must not have a key: such a
+	// request is refused with 400. A method must not be in both lists.
 	ForbiddenMethods []string
 
-	// Operation is one name for what all endpoints do, see [Options.Operation].
-	// A key then belongs to one request of the whole API, and using it at
-	// another endpoint is [KeyReused]. Empty: each method and route has keys of
-	// its own.
+	// Operation is one operation name for all endpoints, see
+	// [Options.Operation]. A key then belongs to one request of the whole API,
+	// and using it at another endpoint is [KeyReused]. Empty: each method and
+	// route has its own keys.
 	Operation string
 	// ServerErrors is the default of [Options.ServerErrors].
 	ServerErrors ServerErrors
-	// MinRetention is how long at least an outcome has to be kept: a shorter
-	// [idempotent.Options.Retention] is refused. At least an hour.
+	// MinRetention is the shortest allowed [idempotent.Options.Retention]. It
+	// must be at least an hour.
 	MinRetention time.Duration
-	// StatusHeader sends Idempotency-Status with every answer to a request that
-	// has a key.
+	// StatusHeader sends Idempotency-Status with every response to a request
+	// that has a key.
 	StatusHeader bool
 
-	// Answers are the statuses and texts of what is answered in place of the
-	// handler.
+	// Answers are the statuses and texts of the responses that replace the
+	// handler's.
 	Answers Answers
-	// Render writes such an answer.
+	// Render renders such a response.
 	Render func(Problem) Response
 }
 
-// leastRetention is how long a client may retry whatever the profile says.
+// leastRetention is the lower limit of MinRetention: clients may retry for at
+// least that long with every profile.
 const leastRetention = time.Hour
 
-// withDefaults fills what is zero in p with what IETF has.
+// withDefaults replaces the zero fields of p by those of IETF.
 func (p Profile) withDefaults() Profile {
 	if p.Header == "" {
 		p.Header = IETF.Header
@@ -98,7 +100,7 @@ func (p Profile) withDefaults() Profile {
 
 func (p *Profile) validate() error {
 	if !isToken(p.Header) {
-		return fmt.Errorf("lambdahttp: Profile.Header %q is not the name of a header", p.Header)
+		return fmt.Errorf("lambdahttp: Profile.Header %q is not a valid header name", p.Header)
 	}
 	if p.MinKeyLength < 1 || p.MaxKeyLength < p.MinKeyLength {
 		return fmt.Errorf("lambdahttp: Profile.MinKeyLength (%d) must be at least 1 and at most Profile.MaxKeyLength (%d)", p.MinKeyLength, p.MaxKeyLength)
@@ -107,7 +109,7 @@ func (p *Profile) validate() error {
 		return fmt.Errorf("lambdahttp: Profile.ServerErrors is %d; use FollowRecovery, StoreServerErrors, UnknownServerErrors or ReleaseServerErrors", p.ServerErrors)
 	}
 	if p.MinRetention < leastRetention {
-		return fmt.Errorf("lambdahttp: Profile.MinRetention is %s; clients retry for an hour at least", p.MinRetention)
+		return fmt.Errorf("lambdahttp: Profile.MinRetention is %s; it must be at least an hour, because clients may retry for that long", p.MinRetention)
 	}
 	if err := p.validateMethods(); err != nil {
 		return err
@@ -122,7 +124,7 @@ func (p *Profile) validate() error {
 		}
 		for name := range a.Header {
 			if !isToken(name) {
-				return fmt.Errorf("lambdahttp: Profile.Answers[%s].Header: %q is not the name of a header", Situation(s), name)
+				return fmt.Errorf("lambdahttp: Profile.Answers[%s].Header: %q is not a valid header name", Situation(s), name)
 			}
 		}
 	}
@@ -136,16 +138,16 @@ func (p *Profile) validateMethods() error {
 	guarded := map[string]bool{}
 	for _, m := range p.Methods {
 		if !isToken(m) {
-			return fmt.Errorf("lambdahttp: Profile.Methods: %q is not a method", m)
+			return fmt.Errorf("lambdahttp: Profile.Methods: %q is not a valid method", m)
 		}
 		guarded[m] = true
 	}
 	for _, m := range p.ForbiddenMethods {
 		if !isToken(m) {
-			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods: %q is not a method", m)
+			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods: %q is not a valid method", m)
 		}
 		if guarded[m] {
-			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods has %s, which is in Profile.Methods too", m)
+			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods contains %s, which is also in Profile.Methods", m)
 		}
 	}
 	return nil

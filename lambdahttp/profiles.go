@@ -5,14 +5,15 @@ import "time"
 // The profiles of this package. Treat them as constants: assign one to
 // Options.Profile and change the copy.
 //
-// An append to a list of such a copy leaves the original alone, because its
-// list is full:
+// An append to a list of the copy does not change the original, because its
+// slice has no spare capacity:
 //
 //	o.Profile = lambdahttp.UUID
 //	o.Profile.Methods = append(o.Profile.Methods, "PUT", "DELETE")
 
-// IETF is the profile of draft-ietf-httpapi-idempotency-key-header-07. Where
-// the draft leaves a choice, or is silent, docs/http.md tells what was chosen.
+// IETF is the profile of draft-ietf-httpapi-idempotency-key-header-07.
+// docs/http.md describes the choices made where the draft leaves one or says
+// nothing.
 var IETF = Profile{
 	Header:       "Idempotency-Key",
 	Syntax:       QuotedKey,
@@ -30,7 +31,7 @@ var IETF = Profile{
 		KeyNotAllowed: {Status: 400, Title: "Idempotency-Key is not allowed here",
 			Detail: "A request of this method changes nothing, so it must not have an Idempotency-Key. Send it without one."},
 		UnknownCaller: {Status: 403, Title: "The caller is not identified",
-			Detail: "An Idempotency-Key is valid for one caller, and this request does not tell who that is."},
+			Detail: "An Idempotency-Key is valid for one caller, and this request does not identify its caller."},
 		InvalidBody: {Status: 400, Title: "The request body cannot be used",
 			Detail: "The body cannot be bound to the Idempotency-Key."},
 		BodyTooLarge: {Status: 413, Title: "The request body is too large",
@@ -58,8 +59,9 @@ var IETF = Profile{
 
 // Stripe is a profile for APIs whose clients know Stripe's v1 API: opaque keys
 // without quotes, valid for the whole API, errors in Stripe's form, and every
-// response stored, also a 500. Stripe's own clients obey Stripe-Should-Retry,
-// which says here that repeating a request is in vain.
+// response stored, also a 500. Stripe's own clients obey the
+// Stripe-Should-Retry header, which this profile sets to false if a retry
+// cannot succeed.
 var Stripe = Profile{
 	Header:       "Idempotency-Key",
 	Syntax:       OpaqueKey,
@@ -80,9 +82,9 @@ var Stripe = Profile{
 	},
 }
 
-// UUID is the profile of an organisation that wants one format for all its
-// APIs: keys are UUIDs of version 4 or 7, GET and HEAD refuse them, and every
-// answer says in Idempotency-Status what became of the key. PUT and DELETE may
+// UUID is the profile of an organisation that uses one format for all its APIs:
+// keys are UUIDs of version 4 or 7, GET and HEAD refuse them, and every
+// response to a request with a key has Idempotency-Status. PUT and DELETE may
 // be added to its Methods.
 var UUID = Profile{
 	Header:           "Idempotency-Key",

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// encodedQuery writes a query from the decoded parameters of an event: sorted by
-// name, in the one spelling of [url.Values.Encode]. Two queries that the
-// gateway decodes to the same parameters are one; no others are.
+// encodedQuery builds a query from the decoded parameters of an event, sorted
+// by name, in the spelling of [url.Values.Encode]. Two queries have the same
+// result if and only if the gateway decodes them to the same parameters.
 func encodedQuery(multi map[string][]string, single map[string]string) string {
 	if len(multi) == 0 && len(single) == 0 {
 		return ""
@@ -17,9 +17,9 @@ func encodedQuery(multi map[string][]string, single map[string]string) string {
 	return url.Values(parameters(multi, single)).Encode()
 }
 
-// rawQuery writes a query from the parameters of an event that were never
-// decoded, sorted by name. A parameter without a value gets an empty one: the
-// event does not tell the difference.
+// rawQuery builds a query from parameters that the event contains undecoded,
+// sorted by name. A parameter without a value gets an empty one: the event does
+// not distinguish the two.
 func rawQuery(multi map[string][]string, single map[string]string) string {
 	if len(multi) == 0 && len(single) == 0 {
 		return ""
@@ -53,8 +53,8 @@ func rawQuery(multi map[string][]string, single map[string]string) string {
 	return b.String()
 }
 
-// parameters returns what an event shows of the query: every value where it has
-// them all, else the one.
+// parameters returns the query's parameters: all values of each name if the
+// event contains them in multi, else the one in single.
 func parameters(multi map[string][]string, single map[string]string) map[string][]string {
 	all, own := multi, false
 	for name, v := range single {

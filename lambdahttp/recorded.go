@@ -7,13 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// replace answers in place of the handler, unless its answer is on its way.
+// replace sends a instead of the handler's response, unless that has already
+// been started.
 func (r *recorder) replace(a *Response) {
 	if r.hijacked || r.direct && r.status != 0 {
 		return
 	}
 	h := r.w.Header()
-	if r.direct { // then h is the handler's too: what describes its body does not describe this one
+	if r.direct { // h then has the handler's headers too: remove those that describe its body
 		for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
 			h.Del(name)
 		}
@@ -21,31 +22,31 @@ func (r *recorder) replace(a *Response) {
 	for name, values := range a.Header {
 		name = http.CanonicalHeaderKey(name)
 		if name == headerExpose {
-			values = append(slices.Clone(h[name]), values...) // of what stands around, too
+			values = append(slices.Clone(h[name]), values...) // keep those set around this handler
 		}
 		h[name] = slices.Clone(values)
 	}
-	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for the first one, see begin
+	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for a first response, see begin
 		r.w.WriteHeader(a.Status)
 	}
 	if len(a.Body) > 0 {
-		_, _ = r.w.Write(a.Body) // the client is gone, and nothing changes by that
+		_, _ = r.w.Write(a.Body) // an error: the client is gone, and the outcome does not change
 	}
 }
 
 // silent reports whether the handler has written nothing.
 func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
 
-// response returns what there is to store: the status, the body, and those
-// headers that are the handler's own. Others were set around it, for this
+// response returns the response to store: the status, the body, and the headers
+// that the handler itself set. Other headers were set around it, for this
 // exchange.
 func (r *recorder) response() Response {
 	if r.hijacked {
-		return Response{Status: http.StatusOK, unstored: r.unstored} // whatever was spoken, it was the handler's answer
+		return Response{Status: http.StatusOK, unstored: r.unstored} // the status on the connection is not known
 	}
 	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
 	if a.Status == 0 {
-		a.Status = http.StatusOK // as net/http has it
+		a.Status = http.StatusOK // the default of net/http
 	}
 	header := r.sent
 	if header == nil {
@@ -61,8 +62,8 @@ func (r *recorder) response() Response {
 	return a
 }
 
-// allowsBody reports whether a response of that status has a body (RFC 9110,
-// section 6.4.1).
+// allowsBody reports whether a response of that status can have a body (RFC
+// 9110, section 6.4.1).
 func allowsBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -8,36 +8,36 @@ import (
 	"slices"
 )
 
-// recorder is the http.ResponseWriter of a handler behind [Middleware]. It lets
-// everything through at once (direct), or keeps the response until its outcome
-// is stored. The handler ends the keeping by what it does: it flushes, it
-// hijacks the connection, it writes more than the limit.
+// recorder is the http.ResponseWriter of a handler behind [Middleware]. It
+// either writes through at once (direct), or buffers the response until its
+// outcome is stored. Buffering ends early if the handler flushes, hijacks the
+// connection, or writes more than the limit.
 type recorder struct {
 	w      http.ResponseWriter
 	direct bool
 
-	header   http.Header // the handler's: a copy of w's while the response is kept
+	header   http.Header // the handler's: a copy of w's while the response is buffered
 	status   int         // 0: the handler has written nothing
 	implicit bool        // the status is 200 because the handler wrote a body first
 	sent     http.Header // header as it was when the status was written
 	body     []byte
 	limit    int
 
-	// marks returns headers to be set on a response that goes out directly, when
-	// it begins; nil: none.
+	// marks returns headers to be set at the start of a response that is written
+	// through; nil: no headers.
 	marks    func(status int) []mark
-	unstored error // why there is nothing to store
+	unstored error // why the response is not stored
 	hijacked bool
 }
 
-// Why a response is not stored, for observers.
+// The reasons why a response is not stored, for observers.
 var (
 	errStreamed = errors.New("lambdahttp: the handler streamed its response")
 	errTooLong  = errors.New("lambdahttp: the response is longer than Options.MaxResponseBody")
 	errHijacked = errors.New("lambdahttp: the handler took the connection over")
 )
 
-// keep begins the keeping of a response, at most limit bytes of it.
+// keep starts to buffer the response, up to limit bytes.
 func (r *recorder) keep(limit int, marks func(int) []mark) {
 	r.direct, r.limit, r.marks = false, limit, marks
 	r.header = r.w.Header().Clone()
@@ -52,7 +52,8 @@ func (r *recorder) Header() http.Header {
 }
 
 // WriteHeader writes the status. An informational one (RFC 9110, section 15.2)
-// belongs to this exchange only: it goes to the client at once, and is not kept.
+// belongs to this exchange only: it is sent to the client at once, and is not
+// stored.
 func (r *recorder) WriteHeader(status int) {
 	informational := 100 <= status && status <= 199 && status != http.StatusSwitchingProtocols
 	switch {
@@ -69,15 +70,15 @@ func (r *recorder) WriteHeader(status int) {
 		r.w.WriteHeader(status)
 		replaceHeaders(r.w.Header(), before)
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // net/http's words
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // the text of net/http
 	default:
 		r.status, r.sent = status, r.header.Clone()
 	}
 }
 
-// begin makes the status 200 if the handler has given none. It leaves it to w
-// to write that with the body: some writers look at the first part of a body to
-// tell its type.
+// begin makes the status 200 if the handler has not set one. It does not write
+// the status to w: some writers inspect the first part of a body to detect its
+// type.
 func (r *recorder) begin() {
 	if r.status != 0 {
 		return
@@ -90,15 +91,15 @@ func (r *recorder) begin() {
 	}
 }
 
-// setMarks sets on h what marks returns.
+// setMarks sets the headers that marks returns on h.
 func (r *recorder) setMarks(h http.Header) {
 	if r.marks != nil && !r.hijacked {
 		r.mark(h, r.marks(r.status))
 	}
 }
 
-// mark sets headers of this package. A list of exposed headers that was set
-// around the handler grows.
+// mark sets headers of this package. It appends to a list of exposed headers
+// that was set around the handler.
 func (r *recorder) mark(h http.Header, marks []mark) {
 	for _, m := range marks {
 		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
@@ -137,7 +138,8 @@ func (r *recorder) WriteString(s string) (int, error) {
 	return r.Write([]byte(s))
 }
 
-// ReadFrom writes what src has. Once nothing is kept, w may do it by itself.
+// ReadFrom copies src to the response. Once nothing is buffered, it lets w
+// copy.
 func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 	if !r.direct {
 		kept := &io.LimitedReader{R: src, N: int64(r.limit-len(r.body)) + 1}
@@ -154,8 +156,8 @@ func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
-// send sends what was kept. The status that the handler has not written is left
-// to the body, where there is one.
+// send sends the buffered response. If the status is implicit, the body's first
+// write sends it.
 func (r *recorder) send(more int) error {
 	replaceHeaders(r.w.Header(), r.sent)
 	body := r.body
@@ -170,7 +172,7 @@ func (r *recorder) send(more int) error {
 	return err
 }
 
-// finish ends the exchange after the handler: it sends what is still kept.
+// finish ends the exchange after the handler: it sends what is still buffered.
 func (r *recorder) finish(marks []mark) {
 	if r.hijacked {
 		return

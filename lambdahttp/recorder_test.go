@@ -20,7 +20,7 @@ import (
 
 var discard = log.New(io.Discard, "", 0)
 
-// What the inner writer cannot do is reported, and then nothing is lost.
+// An unsupported control of the inner writer is reported, and nothing is lost.
 func TestControlsOfAPlainWriter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -40,7 +40,7 @@ func TestControlsOfAPlainWriter(t *testing.T) {
 			t.Errorf("got %d %q %v", out.status, out.body, out.sent)
 		}
 	}
-	// lambdaurl's writer cannot flush, and streams: the handler's wish is the same.
+	// lambdaurl's writer cannot flush, but a Flush still starts streaming.
 	w = newWorld(t, wires[0])
 	h = lambdahttp.Middleware(w.guard, single)(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
@@ -54,7 +54,7 @@ func TestControlsOfAPlainWriter(t *testing.T) {
 	}
 }
 
-// Deadlines of the connection are set on the server's own writer.
+// Connection deadlines are set on the server's own writer.
 func TestConnectionDeadlines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -68,8 +68,8 @@ func TestConnectionDeadlines(t *testing.T) {
 	}
 }
 
-// Informational responses reach the first client, with the headers they have,
-// and no replay.
+// Informational responses reach the first client with their headers, and are
+// not replayed.
 func TestInformationalResponses(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -91,7 +91,7 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
-// What an informational response had does not stay for an answer in place of the
+// Headers of an informational response are not in a response that replaces the
 // handler's.
 func TestInformationalThenFinal(t *testing.T) {
 	t.Parallel()
@@ -105,7 +105,8 @@ func TestInformationalThenFinal(t *testing.T) {
 	}
 }
 
-// Trailers of both kinds reach the first client, kept or streamed, and no replay.
+// Trailers of both kinds reach the first client, buffered or streamed, and are
+// not replayed.
 func TestTrailers(t *testing.T) {
 	t.Parallel()
 	for _, streamed := range []bool{false, true} {
@@ -134,7 +135,7 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// The rules of net/http for a response hold while it is kept.
+// A buffered response follows the rules of net/http.
 func TestKeptResponsesFollowNetHTTP(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -150,7 +151,7 @@ func TestKeptResponsesFollowNetHTTP(t *testing.T) {
 			w.Header().Set("X-Kept", "after")
 			_, _ = w.Write([]byte("x"))
 		}, 201, "x", "before"},
-		"the first status counts": {func(w http.ResponseWriter, _ *http.Request) {
+		"the first status wins": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(202)
 			w.WriteHeader(500)
 		}, 202, "", ""},
@@ -177,7 +178,7 @@ func TestKeptResponsesFollowNetHTTP(t *testing.T) {
 	}
 }
 
-// A guarded HEAD has headers and no body, first and replayed.
+// A guarded HEAD request gets headers and no body, first and replayed.
 func TestGuardedHEAD(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -193,7 +194,7 @@ func TestGuardedHEAD(t *testing.T) {
 	}
 }
 
-// fast is a writer that can do more than write.
+// fast is a writer with optional interfaces.
 type fast struct {
 	plainWriter
 	copied, flushed int
@@ -206,17 +207,17 @@ func (f *fast) ReadFrom(src io.Reader) (int64, error) {
 
 func (f *fast) Flush() { f.flushed++ }
 
-// A request that passes through loses nothing of what its writer can do, and
-// gets its body unread.
+// A request that passes through can use all optional interfaces of its writer,
+// and its body is not read.
 func TestPassingThroughIsTransparent(t *testing.T) {
 	t.Parallel()
 	body := io.NopCloser(strings.NewReader("body"))
 	h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != body {
-			t.Error("the body is another one")
+			t.Error("the body was replaced")
 		}
 		if _, ok := idempotent.FromContext(r.Context()); ok {
-			t.Error("there is an execution without a key")
+			t.Error("a request without a key has an execution")
 		}
 		w.Header().Set("X-A", "1")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -235,8 +236,8 @@ func TestPassingThroughIsTransparent(t *testing.T) {
 	}
 }
 
-// A guard inside another one is its own: the outer execution does not make a
-// request of the inner one a guarded one.
+// The execution of an outer guard does not make a request of the inner
+// middleware a guarded one.
 func TestMiddlewareInsideAnExecution(t *testing.T) {
 	t.Parallel()
 	inner := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush() }))
@@ -247,7 +248,7 @@ func TestMiddlewareInsideAnExecution(t *testing.T) {
 		out := &fast{plainWriter: plainWriter{header: http.Header{}}}
 		inner.ServeHTTP(out, r)
 		if out.flushed != 1 || out.sent.Get("Idempotency-Status") != "" {
-			t.Errorf("the request was kept: %v", out.sent)
+			t.Errorf("the response was buffered: %v", out.sent)
 		}
 		return 0, nil
 	})
@@ -256,12 +257,12 @@ func TestMiddlewareInsideAnExecution(t *testing.T) {
 	}
 }
 
-// The type of a body is told by whoever tells it without the middleware, from
-// the body's first part and only if the handler wrote no status.
+// The server still detects the type of a body from its first part, if the
+// handler wrote no status.
 func TestContentTypeIsLeftToTheServer(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.HandlerFunc{
-		"kept": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>x") },
+		"buffered": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>x") },
 		"too long": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "<html>"+strings.Repeat("x", 100))
 		},
@@ -272,13 +273,13 @@ func TestContentTypeIsLeftToTheServer(t *testing.T) {
 			out := &firstWrite{plainWriter: plainWriter{header: http.Header{}}}
 			guarded.ServeHTTP(out, keyed(t.Context()))
 			if out.explicit && out.status == 200 {
-				t.Errorf("%s: the status was written before the body: the type cannot be told any more", name)
+				t.Errorf("%s: the status was written before the body, so the server cannot detect the type", name)
 			}
 		}
 	}
 }
 
-// firstWrite knows whether the status was written before the body.
+// firstWrite records whether the status was written before the body.
 type firstWrite struct {
 	plainWriter
 	explicit bool

@@ -9,10 +9,10 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// soon is what a client is told to wait where nothing better is known.
+// soon is the default of Retry-After.
 const soon = time.Second
 
-// refused turns an error of the guard into an answer to r, which is nil where
+// refused converts an error of the guard to a response to r, which is nil if
 // the request had no key.
 func (e *engine) refused(r *Request, err error) (answer, error) {
 	// Inside another operation the guard's errors are wrapped.
@@ -20,7 +20,7 @@ func (e *engine) refused(r *Request, err error) (answer, error) {
 		return e.inProgress(r, g.RecordID, g.Ref, g.RetryAfter), nil
 	}
 	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
-		// The run that took the record over is at work, or has just finished.
+		// The attempt that took the record over is running, or has just finished.
 		return e.inProgress(r, g.RecordID, "", soon), nil
 	}
 	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
@@ -41,11 +41,11 @@ func (e *engine) refused(r *Request, err error) (answer, error) {
 	case errors.As(err, new(*idempotent.StoreError)):
 		return e.renderLater(e.problem(StoreUnavailable), soon), nil
 	}
-	return answer{}, err // an Operation that cannot be one: a mistake in the program
+	return answer{}, err // an invalid Operation: a programming error
 }
 
-// inDoubt reports whether err, which came after the handler was entered, says
-// that an effect of it may have happened.
+// inDoubt reports whether err, from a handler that ran, means that one of its
+// effects may have happened.
 func inDoubt(err error) bool {
 	if s, ok := errors.AsType[*idempotent.StoreError](err); ok {
 		return s.Entered
@@ -60,7 +60,7 @@ func (e *engine) outcomeUnknown(resource string, wait time.Duration) answer {
 	return e.renderLater(p, wait)
 }
 
-// inProgress answers a request whose twin is running.
+// inProgress answers a request while another with its key is running.
 func (e *engine) inProgress(r *Request, record idempotent.RecordID, resource string, wait time.Duration) answer {
 	situation, location := InProgress, ""
 	if e.opts.Accepted != nil {
@@ -81,7 +81,7 @@ func (e *engine) invalidKey(err error) answer {
 	return e.render(p)
 }
 
-// invalidBody answers what Request.Body or a FingerprintRule refused.
+// invalidBody answers a request that Request.Body or a FingerprintRule refused.
 func (e *engine) invalidBody(err error) (answer, error) {
 	var refused *BodyError
 	var tooLarge *http.MaxBytesError
@@ -99,7 +99,7 @@ func (e *engine) invalidBody(err error) (answer, error) {
 	return e.render(p), nil
 }
 
-// because returns a sentence with its reason.
+// because appends a reason to a sentence.
 func because(sentence, reason string) string {
 	if reason == "" {
 		return sentence

@@ -8,8 +8,8 @@ import (
 )
 
 // RefuseReplay returns the error with which [Options.BeforeReplay] refuses to
-// give a stored response again. The detail is shown to the client and should
-// say what has changed: "The charge was deleted." An empty one leaves the
+// replay a stored response. The detail is shown to the client and should say
+// what has changed: "The charge was deleted." An empty detail leaves the
 // standard text.
 func RefuseReplay(detail string) error { return &ReplayRefusedError{Detail: detail} }
 
@@ -18,9 +18,9 @@ type ReplayRefusedError struct{ Detail string }
 
 func (e *ReplayRefusedError) Error() string { return "lambdahttp: replay refused: " + e.Detail }
 
-// replay returns the answer for a stored outcome: a response, or the
-// FinalError err. Headers are chosen again, because a record may be older than
-// the list.
+// replay returns the response for a stored outcome: a response, or the
+// FinalError err. It filters the headers again, because the record may be older
+// than the current list.
 func (e *engine) replay(ctx context.Context, r *Request, out idempotent.Outcome[stored], err error) (answer, error) {
 	var final *idempotent.FinalError
 	if errors.As(err, &final) {
@@ -49,8 +49,8 @@ func (e *engine) replayed(a answer, out idempotent.Outcome[stored]) answer {
 	return e.expires(a, out.Expires)
 }
 
-// unavailable returns the answer for an outcome that stands and cannot be
-// given again.
+// unavailable returns the response for a stored outcome that cannot be
+// replayed.
 func (e *engine) unavailable(resource, detail string) answer {
 	p := e.problem(ReplayUnavailable)
 	p.Resource = resource

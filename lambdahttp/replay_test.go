@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// F63: BeforeReplay sees the retry and what would be returned, once for each
+// F63: BeforeReplay gets the retry and the stored response, once for each
 // replay of a response and at no other time.
 func TestBeforeReplay(t *testing.T) {
 	t.Parallel()
@@ -21,7 +21,7 @@ func TestBeforeReplay(t *testing.T) {
 			o.BeforeReplay = func(ctx context.Context, r *lambdahttp.Request, stored lambdahttp.Response) error {
 				asked++
 				if r.Path != "/charges" || stored.Status != 201 || string(stored.Body) != `{"id":"ch_1"}` || stored.Header.Get("Location") != "/charges/ch_1" || stored.Header.Get("Date") != "" || ctx.Err() != nil {
-					t.Errorf("asked about %+v of %+v", stored, r)
+					t.Errorf("BeforeReplay was called with %+v for %+v", stored, r)
 				}
 				return refusal
 			}
@@ -30,10 +30,10 @@ func TestBeforeReplay(t *testing.T) {
 		w.post(charge(withBody("{}")))
 		w.post(charge(withMethod("GET")))
 		if asked != 0 {
-			t.Errorf("asked %d times without a replay", asked)
+			t.Errorf("BeforeReplay was called %d times without a replay", asked)
 		}
 		if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "true" || asked != 1 {
-			t.Errorf("allowed: got %d %v, asked %d times", a.status, a.header, asked)
+			t.Errorf("allowed: got %d %v after %d calls of BeforeReplay", a.status, a.header, asked)
 		}
 		refusal = lambdahttp.RefuseReplay("The charge was deleted")
 		if a := w.post(charge()); a.status != 409 || a.header["Idempotent-Replayed"] != "" || a.header["Location"] != "" || !strings.Contains(a.body, `"detail":"The charge was deleted"`) {
@@ -41,7 +41,7 @@ func TestBeforeReplay(t *testing.T) {
 		}
 		refusal = errors.Join(errDown)
 		if _, err := w.send(t.Context(), charge()); err != refusal {
-			t.Errorf("failed: got %v, want the error as it is", err)
+			t.Errorf("failed: got %v, want the unchanged error", err)
 		}
 		refusal = nil
 		if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "true" {
@@ -61,6 +61,6 @@ func TestBeforeReplayIsNotAskedAboutFinal(t *testing.T) {
 		}
 	})
 	if got := lambdahttp.RefuseReplay("gone").Error(); !strings.Contains(got, "gone") {
-		t.Errorf("the error says %q", got)
+		t.Errorf("got the error %q, want the detail in it", got)
 	}
 }

@@ -9,37 +9,38 @@ import (
 	"unicode/utf8"
 )
 
-// Request is what the rules see of an event, the same for every event type. It
-// is a view: nothing is copied or decoded before somebody asks, because most
-// requests of an API pass through. It must not be changed, and is safe for
-// concurrent use.
+// Request is the view of an event that the rules get, the same for every event
+// type. It copies and decodes nothing until a method is called, because most
+// requests of an API pass through unguarded. It must not be changed, and is
+// safe for concurrent use.
 type Request struct {
 	Method    string // "POST"
-	Path      string // as in the event, with the stage where the URL has one
-	Route     string // template of the matched route, "/charges/{id}"; empty where none is known
-	RawQuery  string // without the '?'; from decoded parameters, see APIGatewayV1, in one spelling
-	RequestID string // given by the gateway, for people
+	Path      string // as in the event, with the stage if the URL has one
+	Route     string // template of the matched route, "/charges/{id}"; empty if unknown
+	RawQuery  string // without the '?'; normalized if the event has decoded parameters, see APIGatewayV1
+	RequestID string // assigned by the gateway, for logs
 	// Event points to the event itself, for example to an
-	// events.APIGatewayV2HTTPRequest, or to the http.Request: for what this view
-	// leaves out.
+	// events.APIGatewayV2HTTPRequest, or to the http.Request. It has the fields
+	// that this view leaves out.
 	Event any
 
-	wants       string                // what the handler was built for
-	names       func(*Request)        // fills in path, route and request id, where that costs something
-	query       func(*Request) string // fills in RawQuery, where that costs something
+	wants       string                // the event that the handler expects, for EventError
+	names       func(*Request)        // sets path, route and request id, if that is not free
+	query       func(*Request) string // returns RawQuery, if that is not free
 	header      map[string]string     // one value for each name
-	headers     map[string][]string   // every value; before header where it has a name
-	cookies     []string              // where the event keeps them apart from the headers
+	headers     map[string][]string   // every value; takes precedence over header
+	cookies     []string              // if the event separates them from the headers
 	claims      map[string]string
 	claimValues map[string]any
 	identity    identity
 	body        string
 	base64      bool
-	stream      *requestBody // in place of body
+	stream      *requestBody // instead of body
 }
 
-// complete fills in what the event does not show as it stands: for a guarded
-// method with a valid key or none, and the query only where it is asked for.
+// complete sets the fields that take work to compute. It is called for a
+// guarded method with a valid key or without a key, and sets the query only if
+// asked.
 func (r *Request) complete(query bool) {
 	if r.names != nil {
 		r.names(r)
@@ -49,9 +50,9 @@ func (r *Request) complete(query bool) {
 	}
 }
 
-// Header returns the values of the header with that name in any spelling of
-// case. An HTTP API and a function URL join several lines of one header with a
-// comma, so there is rarely more than one value.
+// Header returns the values of the header with that name, in any letter case.
+// An HTTP API and a function URL join several lines of one header with a comma,
+// so there is rarely more than one value.
 func (r *Request) Header(name string) (values []string) {
 	first, more, ok := spellings(r.headers, name)
 	if ok {
@@ -76,8 +77,8 @@ func (r *Request) Header(name string) (values []string) {
 	return nil
 }
 
-// spellings returns the keys of m that are name in any spelling of case. They
-// are sorted, because a map gives any first; most often there is none, or one.
+// spellings returns the keys of m that equal name in any letter case. They are
+// sorted, because the order of a map is random. Usually there is at most one.
 func spellings[V any](m map[string]V, name string) (first string, more []string, ok bool) {
 	for k := range m {
 		switch {
@@ -96,8 +97,8 @@ func spellings[V any](m map[string]V, name string) (first string, more []string,
 	return first, more, ok
 }
 
-// Claim returns a claim of the JWT that the gateway's authorizer has verified,
-// or "" if there is none, or none that is a string.
+// Claim returns a claim of the JWT that the gateway's authorizer has verified.
+// It returns "" if the claim is missing or not a string.
 func (r *Request) Claim(name string) string {
 	if v, ok := r.claims[name]; ok {
 		return v
@@ -106,9 +107,9 @@ func (r *Request) Claim(name string) string {
 	return v
 }
 
-// Body returns the body's bytes, decoded where the event carries them in
-// base64. The error is a [*BodyError], or with [Middleware] an
-// *http.MaxBytesError where the body is longer than [Options.MaxRequestBody].
+// Body returns the body's bytes, decoded if the event has them in base64. The
+// error is a [*BodyError] or, with [Middleware], an *http.MaxBytesError if the
+// body is longer than [Options.MaxRequestBody].
 func (r *Request) Body() ([]byte, error) {
 	if r.stream != nil {
 		return r.stream.bytes()
@@ -139,12 +140,13 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// maxOperation is how long package idempotent lets an operation be, in bytes.
+// maxOperation is the limit of package idempotent for the length of an
+// operation, in bytes.
 const maxOperation = 256
 
-// operationOf is the default of [Options.Operation]. Without a route the path
-// is the client's choice: one that cannot stand in an operation's name is
-// replaced by its hash. The fingerprint covers the path itself.
+// operationOf is the default of [Options.Operation]. Without a route the client
+// chooses the path: one that is not valid in an operation's name is replaced by
+// its hash. The fingerprint covers the path itself.
 func operationOf(r *Request) string {
 	if r.Route != "" {
 		return r.Method + " " + r.Route

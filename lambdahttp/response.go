@@ -14,30 +14,30 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Response is an HTTP response, the same for every event type: what is stored,
-// and what a problem is rendered as.
+// Response is an HTTP response, the same for every event type. It is the form
+// in which responses are stored and problems are rendered.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte // as it is on the wire, never base64
-	// Base64 lets the event carry the body in base64, which what is not UTF-8
-	// text needs.
+	// Base64 makes the event carry the body in base64, which is required for a
+	// body that is not UTF-8 text.
 	Base64 bool
 
-	// unstored is why there is nothing here to store: the client got it while it
-	// was being made.
+	// unstored is why the response cannot be stored: it was sent to the client
+	// while the handler wrote it.
 	unstored error
 }
 
-// Resolved is the evidence that a request had its effect and what its response
-// is, for [idempotent.Guard.Resolve] on a record of this package. Retries get
-// the response as if the handler had returned it; headers that are not
-// replayed are left out. The status has to be 200 to 599.
+// Resolved returns the evidence that a request had its effect, with its
+// response, for [idempotent.Guard.Resolve] on a record of this package. Retries
+// get the response as if the handler had returned it; headers that are not
+// replayed are removed. The status must be 200 to 599.
 func Resolved(r Response) idempotent.Resolution {
 	return idempotent.ResolvedWith(codec{}, r)
 }
 
-// deliverable reports whether a gateway can answer with that status.
+// deliverable reports whether a gateway accepts that status.
 func deliverable(status int) bool { return 200 <= status && status <= 599 }
 
 // bodyOf returns the bytes of a handler's body.
@@ -56,15 +56,15 @@ func (r *Response) eventBody() string {
 	return string(r.Body)
 }
 
-// stored is what a record keeps of a response.
+// stored is what a record contains of a response.
 type stored struct {
 	Response
-	withheld bool   // NoStore: only the status is kept
-	hint     string // what the client is told in its place
+	withheld bool   // NoStore: only the status is stored
+	hint     string // the detail that the client gets instead
 }
 
-// codec stores a response as one line of JSON and the body's bytes behind it.
-// There is one encoding for each response, and no other bytes decode.
+// codec stores a response as one line of JSON followed by the body's bytes.
+// Each response has exactly one encoding, and no other bytes decode.
 type codec struct {
 	handler *declaration // of the handler whose response this is; nil: Resolved's
 }
@@ -76,7 +76,7 @@ type head struct {
 	Status int         `json:"s"`
 	Base64 bool        `json:"b,omitempty"`
 	Header http.Header `json:"h,omitempty"`
-	// Withheld is the hint in place of a response that is not stored.
+	// Withheld is the hint that replaces a response that is not stored.
 	Withheld *string `json:"w,omitempty"`
 }
 
@@ -92,12 +92,12 @@ func (c codec) Encode(v any) ([]byte, error) {
 	return append(line, r.Body...), err
 }
 
-// stored returns what is kept of v. A handler that hands its response to a
-// transaction does so before it returns it, so the rules for what it returns
-// hold here too.
+// stored returns what is stored of v. A handler passes its response to a
+// transaction before it returns it, so the rules for returned responses apply
+// here too.
 func (c codec) stored(v any) (stored, error) {
 	if s, ok := v.(stored); ok {
-		return s, nil // they did
+		return s, nil // the rules were applied
 	}
 	if r, ok := responseIn(v); ok {
 		if c.handler == nil {
@@ -111,7 +111,7 @@ func (c codec) stored(v any) (stored, error) {
 			return c.handler.engine.storable(r, err, c.handler)
 		}
 	}
-	return stored{}, fmt.Errorf("lambdahttp: only a Response, or what the handler returns, can be stored here, not a %T", v)
+	return stored{}, fmt.Errorf("lambdahttp: cannot store a %T as a response; use Response or the type that the handler returns", v)
 }
 
 // responseIn returns the Response that v is, or points to.
@@ -124,11 +124,11 @@ func responseIn(v any) (Response, bool) {
 	return r, ok
 }
 
-// headLine returns the encoding up to the body. It is the last gate before the
-// store: what must never be stored does not pass, whoever built the response.
+// headLine returns the encoding up to the body. It is the last check before the
+// store: it removes headers that must never be stored from every response.
 func (r *stored) headLine() ([]byte, error) {
 	if !deliverable(r.Status) {
-		return nil, fmt.Errorf("lambdahttp: a response of status %d cannot be stored", r.Status)
+		return nil, fmt.Errorf("lambdahttp: cannot store a response of status %d: want 200 to 599", r.Status)
 	}
 	h := head{Status: r.Status, Base64: r.Base64, Header: http.Header{}}
 	if r.withheld {
@@ -140,7 +140,7 @@ func (r *stored) headLine() ([]byte, error) {
 			continue
 		}
 		for _, v := range values {
-			// JSON would replace what is not UTF-8, in a way that does not round-trip.
+			// JSON would replace invalid UTF-8 in a way that does not round-trip.
 			h.Header[name] = append(h.Header[name], strings.ToValidUTF8(v, "\uFFFD"))
 		}
 	}
@@ -156,7 +156,7 @@ var errDamaged = errors.New("lambdahttp: the stored response is damaged")
 func (codec) Decode(data []byte, v any) error {
 	out, ok := v.(*stored)
 	if !ok {
-		return fmt.Errorf("lambdahttp: a stored response decodes into a *stored, not a %T", v)
+		return fmt.Errorf("lambdahttp: cannot decode a stored response into a %T; use *stored", v)
 	}
 	end := bytes.IndexByte(data, '\n') + 1
 	var h head
@@ -167,7 +167,7 @@ func (codec) Decode(data []byte, v any) error {
 	if h.Withheld != nil {
 		r.withheld, r.hint = true, *h.Withheld
 	}
-	// encoding/json forgives much; writing the line again forgives nothing.
+	// encoding/json accepts many spellings; only the canonical one is valid here.
 	if line, err := r.headLine(); err != nil || !bytes.Equal(line, data[:end]) {
 		return errDamaged
 	}

@@ -36,7 +36,7 @@ func TestStoredForm(t *testing.T) {
 		}
 		var back lambdahttp.Response
 		if err := lambdahttp.Codec.Decode(got, &back); err != nil || back.Status != c.in.Status || back.Base64 != c.in.Base64 || !bytes.Equal(back.Body, c.in.Body) {
-			t.Errorf("%s: read back as %+v, %v", name, back, err)
+			t.Errorf("%s: decoded as %+v, %v", name, back, err)
 		}
 	}
 }
@@ -52,11 +52,11 @@ func TestDamagedIsRefused(t *testing.T) {
 	} {
 		r := lambdahttp.Response{Status: 1}
 		if err := lambdahttp.Codec.Decode([]byte(data), &r); err == nil || r.Status != 1 {
-			t.Errorf("%q was read as %+v, %v", data, r, err)
+			t.Errorf("%q was decoded as %+v, %v", data, r, err)
 		}
 	}
 	if err := lambdahttp.Codec.Decode([]byte("{\"s\":200}\n"), new(string)); err == nil {
-		t.Error("a response was read into a string")
+		t.Error("a response was decoded into a string")
 	}
 	for _, v := range []any{"text", nil, (*lambdahttp.Response)(nil), &reply{status: 200}, lambdahttp.Response{}, lambdahttp.Response{Status: 101}, lambdahttp.Response{Status: 600}} {
 		if data, err := lambdahttp.Codec.Encode(v); err == nil {
@@ -65,12 +65,13 @@ func TestDamagedIsRefused(t *testing.T) {
 	}
 }
 
-// What is read is written as the same bytes: there is one form, and no other.
+// Stored data that decodes is encoded as the same bytes: each response has
+// exactly one form.
 func FuzzStoredForm(f *testing.F) {
 	f.Add([]byte("{\"s\":204}\n"))
 	f.Add([]byte("{\"s\":201,\"b\":true,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\nbody\n\x00\xff"))
 	f.Add([]byte("{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\u2028<\"]}}\n"))
-	f.Add([]byte("{\"s\":200}\n\xad")) // a handler says text of what is none, and replays say so too
+	f.Add([]byte("{\"s\":200}\n\xad")) // a handler marked binary data as text; a replay does so too
 	f.Add([]byte("{\"s\":200,\"h\":{\"Set-Cookie\":[\"a=1\"]}}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, again, err := lambdahttp.Reencode(data)
@@ -78,15 +79,15 @@ func FuzzStoredForm(f *testing.F) {
 			return
 		}
 		if !bytes.Equal(again, data) {
-			t.Errorf("%q was read as %+v and written as %q", data, r, again)
+			t.Errorf("%q was decoded as %+v and encoded as %q", data, r, again)
 		}
 		if r.Header.Get("Set-Cookie") != "" {
-			t.Error("a cookie was read")
+			t.Error("a cookie was decoded")
 		}
 	})
 }
 
-// Evidence brings the response that a handler never returned.
+// Evidence provides the response that a handler never returned.
 func TestResolved(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -105,7 +106,7 @@ func TestResolved(t *testing.T) {
 			w := newWorld(t, on)
 			w.becomes(answers(504, nil))
 			w.post(charge())
-			for range 2 { // the same evidence again is no error
+			for range 2 { // the same evidence again is not an error
 				if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, c.evidence); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -124,7 +125,7 @@ func TestResolved(t *testing.T) {
 		// Evidence in another encoding could not be replayed.
 		err = w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text"))
 		if err == nil || !strings.Contains(err.Error(), lambdahttp.Encoding) || w.store.record(t).State != driver.StateUnknown {
-			t.Errorf("a result that is no response resolved a record: %v", err)
+			t.Errorf("a result that is not a response resolved a record: %v", err)
 		}
 		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.ResolvedWithoutResult()); err != nil {
 			t.Fatal(err)
@@ -138,9 +139,9 @@ func TestResolved(t *testing.T) {
 	})
 }
 
-// A webhook that arrives while the handler is at work is refused, and changes
+// A webhook that arrives while the handler is running is refused and changes
 // nothing: the handler's own response is the outcome. The same webhook later
-// finds it stored, or settles what the handler left unknown.
+// finds that response stored, or settles an unknown outcome.
 func TestWebhookDuringTheRun(t *testing.T) {
 	t.Parallel()
 	evidence := lambdahttp.Resolved(lambdahttp.Response{Status: 201, Body: []byte("from the webhook")})
@@ -157,7 +158,7 @@ func TestWebhookDuringTheRun(t *testing.T) {
 			w.becomes(func(ctx context.Context, r request) (reply, error) {
 				var running *idempotent.InProgressError
 				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
-					t.Errorf("during the run the webhook got %v, want InProgressError and when to come again", err)
+					t.Errorf("during the run the webhook got %v, want an InProgressError with RetryAfter", err)
 				}
 				return answers(status, nil)(ctx, r)
 			})
@@ -174,7 +175,7 @@ func TestWebhookDuringTheRun(t *testing.T) {
 	})
 }
 
-// A record of one event type is replayed by another.
+// A record that was made through one event type is replayed through another.
 func TestRecordsAreCommonToEventTypes(t *testing.T) {
 	t.Parallel()
 	same := func(o *lambdahttp.Options) {

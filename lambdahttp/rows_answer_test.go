@@ -8,14 +8,14 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// answerRows are about what a request meets: nothing, a record in one of its
-// states, or a store that fails.
+// answerRows test the response to a request without a record, with a record in
+// each of its states, and with a store that fails.
 var answerRows = []row{
 	{id: "HTTP-08", situation: "the first request: the handler's own response", play: func(w *world) reply {
 		a := once()(w)
 		own, _ := created(w.t.Context(), request{})
 		if own, _ = w.on.carries(own); !reflect.DeepEqual(a, own) {
-			w.t.Errorf("the answer is %+v, want the handler's %+v", a, own)
+			w.t.Errorf("got the response %+v, want the handler's %+v", a, own)
 		}
 		return a
 	}, status: 201, runs: 1, record: "completed"},
@@ -60,7 +60,7 @@ var answerRows = []row{
 		w.post(charge())
 		return second
 	}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "300", runs: 1, record: "completed"},
-	{id: "HTTP-11", situation: "this request outlived its lease, and the one that took over is running", options: rerun,
+	{id: "HTTP-11", situation: "this request exceeded its lease, and the one that took over is running", options: rerun,
 		play: func(w *world) reply {
 			w.becomes(duringRun(func() {
 				w.clock.Advance(16 * time.Minute)
@@ -70,7 +70,7 @@ var answerRows = []row{
 			}))
 			return w.post(charge())
 		}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 2, record: "in_progress"},
-	{id: "HTTP-11", situation: "this request outlived its lease, and the one that took over has finished", options: rerun,
+	{id: "HTTP-11", situation: "this request exceeded its lease, and the one that took over has finished", options: rerun,
 		play: func(w *world) reply {
 			w.becomes(duringRun(func() {
 				w.clock.Advance(16 * time.Minute)
@@ -96,7 +96,7 @@ var answerRows = []row{
 		return second
 	}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "300", says: "conflict", runs: 1, record: "completed"},
 
-	// F24: that it is another request is told first.
+	// F24: a mismatch takes precedence over the state.
 	{id: "HTTP-12", situation: "running, another request with the key", play: meanwhile(withBody(`{"amount":9999}`)),
 		status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
 	{id: "HTTP-12", profile: "Stripe", situation: "running, another request with the key", play: meanwhile(withBody(`{"amount":9999}`)),
@@ -104,19 +104,19 @@ var answerRows = []row{
 	{id: "HTTP-12", profile: "UUID", situation: "running, another request with the key", play: meanwhile(withBody(`{"amount":9999}`)),
 		status: 422, problem: "key-reused", title: titleReused, says: "mismatch", runs: 1, record: "completed"},
 
-	{id: "HTTP-13", situation: "the first request was never heard of again", play: vanished,
+	{id: "HTTP-13", situation: "the first request never finished", play: vanished,
 		status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "60", runs: 1, record: "unknown"},
-	{id: "HTTP-13", profile: "Stripe", situation: "the first request was never heard of again", play: vanished,
+	{id: "HTTP-13", profile: "Stripe", situation: "the first request never finished", play: vanished,
 		status: 409, problem: "outcome-unknown", stripe: "invalid_request_error idempotency_outcome_unknown", retryAfter: "60",
 		header: map[string]string{"Stripe-Should-Retry": "false"}, runs: 1, record: "unknown"},
-	{id: "HTTP-13", profile: "UUID", situation: "the first request was never heard of again", play: vanished,
+	{id: "HTTP-13", profile: "UUID", situation: "the first request never finished", play: vanished,
 		status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "60", says: "unknown", runs: 1, record: "unknown"},
 
-	{id: "HTTP-14", situation: "the first request was never heard of again, recovery `Rerun`: takes over", options: rerun, play: vanished,
+	{id: "HTTP-14", situation: "the first request never finished, recovery `Rerun`: takes over", options: rerun, play: vanished,
 		status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "Stripe", situation: "the same", options: rerun, play: vanished, status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "UUID", situation: "the same", options: rerun, play: vanished, status: 201, says: "created", runs: 2, record: "completed"},
-	{id: "HTTP-14", situation: "the first request was never heard of again, recovery `Resume`: goes on behind its last step", options: resume, play: resumed,
+	{id: "HTTP-14", situation: "the first request never finished, recovery `Resume`: continues after its last step", options: resume, play: resumed,
 		status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "Stripe", situation: "the same", options: resume, play: resumed, status: 201, runs: 2, record: "completed"},
 	{id: "HTTP-14", profile: "UUID", situation: "the same", options: resume, play: resumed, status: 201, says: "created", runs: 2, record: "completed"},
@@ -138,36 +138,36 @@ var answerRows = []row{
 	{id: "HTTP-16", profile: "UUID", situation: "the same", play: then(answers(503, idempotent.NotExecuted(errDown))),
 		status: 201, says: "created", runs: 2, record: "completed"},
 
-	{id: "HTTP-17", situation: "past the retention: a new request", play: func(w *world) reply {
+	{id: "HTTP-17", situation: "after the retention: a new request", play: func(w *world) reply {
 		w.post(charge())
 		w.clock.Advance(24 * time.Hour)
 		return w.post(charge(withBody(`{"amount":9999}`)))
 	}, status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-17", situation: "unknown, past the retention: an unknown outcome never expires", play: func(w *world) reply {
+	{id: "HTTP-17", situation: "unknown, after the retention: an unknown outcome never expires", play: func(w *world) reply {
 		w.becomes(answers(0, idempotent.Unknown(errDown)))
 		w.send(w.t.Context(), charge())
 		w.clock.Advance(1000 * time.Hour)
 		return w.post(charge())
 	}, status: 409, problem: "outcome-unknown", title: titleUnknown, retryAfter: "60",
 		member: map[string]string{"resource": "/charges/ch_1"}, runs: 1, record: "unknown"},
-	{id: "HTTP-17", profile: "Stripe", situation: "past the retention: a new request", play: func(w *world) reply {
+	{id: "HTTP-17", profile: "Stripe", situation: "after the retention: a new request", play: func(w *world) reply {
 		w.post(charge())
 		w.clock.Advance(24 * time.Hour)
 		return w.post(charge(at("/refunds")))
 	}, status: 201, runs: 2, record: "completed"},
 
-	// F63: what cannot be replayed is refused, with the reason.
+	// F63: a response that cannot be replayed is refused, with the reason.
 	{id: "HTTP-18", situation: "completed, the response could not be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.noResults = true })
 		return twice()(w)
 	}, status: 409, problem: "replay-unavailable", title: titleUnavailable,
 		member: map[string]string{"resource": "/charges/ch_1"}, runs: 1, record: "completed"},
-	{id: "HTTP-18", situation: "completed, the handler said `NoStore`: the client is told how to go on", play: func(w *world) reply {
+	{id: "HTTP-18", situation: "completed, the handler called `NoStore`: the client gets the hint", play: func(w *world) reply {
 		w.becomes(secret("Roll the key to get a new secret."))
 		return twice()(w)
 	}, status: 409, problem: "replay-unavailable", title: titleUnavailable,
 		member: map[string]string{"resource": "/charges/ch_1", "detail": "Roll the key to get a new secret."}, runs: 1, record: "completed"},
-	{id: "HTTP-18", situation: "completed, `BeforeReplay` says that the resource has changed",
+	{id: "HTTP-18", situation: "completed, `BeforeReplay` refuses because the resource has changed",
 		options: refusing(lambdahttp.RefuseReplay("The charge was deleted.")), play: twice(),
 		status: 409, problem: "replay-unavailable", title: titleUnavailable,
 		member: map[string]string{"resource": "/charges/ch_1", "detail": "The charge was deleted."}, runs: 1, record: "completed"},
@@ -176,12 +176,12 @@ var answerRows = []row{
 		return twice()(w)
 	}, status: 409, problem: "replay-unavailable", stripe: "invalid_request_error idempotency_replay_unavailable",
 		member: map[string]string{"resource": "/charges/ch_1"}, header: map[string]string{"Stripe-Should-Retry": "false"}, runs: 1, record: "completed"},
-	{id: "HTTP-18", profile: "UUID", situation: "completed, `BeforeReplay` says that the resource has changed",
+	{id: "HTTP-18", profile: "UUID", situation: "completed, `BeforeReplay` refuses because the resource has changed",
 		options: refusing(lambdahttp.RefuseReplay("")), play: twice(),
 		status: 409, problem: "replay-unavailable", title: titleUnavailable, says: "conflict",
 		member: map[string]string{"resource": "/charges/ch_1"}, runs: 1, record: "completed"},
 
-	// F80: without the store nothing runs.
+	// F80: if the store fails, nothing runs.
 	{id: "HTTP-19", situation: "the store fails before the handler", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.insertErr, s.replaceErr = errDown, errDown })
 		return once()(w)
@@ -202,24 +202,24 @@ var answerRows = []row{
 		return once()(w)
 	}, status: 503, problem: "store-unavailable", title: titleStore, retryAfter: "1"},
 
-	{id: "HTTP-20", situation: "the handler is done, and its response could not be stored", play: func(w *world) reply {
+	{id: "HTTP-20", situation: "the handler is done, but its response could not be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 		return once()(w)
 	}, status: 201, says: "not-stored", runs: 1, record: "in_progress"},
 
-	{id: "HTTP-20", situation: "the handler is done, and its response is too large to be stored", play: func(w *world) reply {
+	{id: "HTTP-20", situation: "the handler is done, but its response is too large to be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.noResults = true })
 		return once()(w)
 	}, status: 201, says: "not-stored", runs: 1, record: "completed"},
-	{id: "HTTP-20", situation: "the handler said `NoStore`: the caller gets the response", play: func(w *world) reply {
+	{id: "HTTP-20", situation: "the handler called `NoStore`: the caller gets the response", play: func(w *world) reply {
 		w.becomes(secret(""))
 		return once()(w)
 	}, status: 201, says: "not-stored", runs: 1, record: "completed"},
-	{id: "HTTP-20", profile: "Stripe", situation: "the handler is done, and its response could not be stored", play: func(w *world) reply {
+	{id: "HTTP-20", profile: "Stripe", situation: "the handler is done, but its response could not be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 		return once()(w)
 	}, status: 201, says: "not-stored", runs: 1, record: "in_progress"},
-	{id: "HTTP-20", profile: "UUID", situation: "the handler is done, and its response could not be stored", play: func(w *world) reply {
+	{id: "HTTP-20", profile: "UUID", situation: "the handler is done, but its response could not be stored", play: func(w *world) reply {
 		w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 		return once()(w)
 	}, status: 201, says: "not-stored", runs: 1, record: "in_progress"},

@@ -6,10 +6,10 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// keyRows are about the key: where it stands and how it is written.
+// keyRows test the key: where it is and how it is written.
 var keyRows = []row{
-	// F01: the key is in the header Idempotency-Key, or where the program says.
-	{id: "HTTP-01", situation: "the header's name in any case", play: func(w *world) reply {
+	// F01: the key is in the header Idempotency-Key, or where the options say.
+	{id: "HTTP-01", situation: "the header's name in any letter case", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(without("idempotency-key"), withHeader("IDEMPOTENCY-Key", `"`+keyA+`"`)))
 	}, status: 201, replayed: true, runs: 1, record: "completed"},
@@ -23,8 +23,8 @@ var keyRows = []row{
 	{id: "HTTP-01", situation: "the key in the body, `KeyFrom: BodyField(\"idempotency_key\")`", options: bodyKey,
 		play: twice(withBodyKey(`"` + keyA + `"`)), status: 201, replayed: true, runs: 1, record: "completed"},
 
-	// F03: the draft's syntax, a provider's, or both.
-	{id: "HTTP-02", situation: "a quoted key; parameters behind it are ignored", play: func(w *world) reply {
+	// F03: the syntax of the draft, of a provider, or both.
+	{id: "HTTP-02", situation: "a quoted key; parameters after it are ignored", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withKey(` "` + keyA + `"; v=1;w="x";q=?0 `)))
 	}, status: 201, replayed: true, runs: 1, record: "completed"},
@@ -38,7 +38,7 @@ var keyRows = []row{
 		}, status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-02", profile: "Stripe", situation: "an opaque key of any length up to 255", play: twice(withKey("k")),
 		status: 201, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-02", profile: "Stripe", situation: "quotes belong to the key: with and without are two keys", play: func(w *world) reply {
+	{id: "HTTP-02", profile: "Stripe", situation: "quotes are part of the key: with and without them are two keys", play: func(w *world) reply {
 		w.post(charge(withKey(keyA)))
 		return w.post(charge(withKey(`"` + keyA + `"`)))
 	}, status: 201, runs: 2, record: "completed"},
@@ -49,7 +49,7 @@ var keyRows = []row{
 	{id: "HTTP-02", profile: "UUID", situation: "version 7", play: once(withKey("019a8f3e-5c1b-7d4a-9e2f-0123456789ab")),
 		status: 201, says: "created", runs: 1, record: "completed"},
 
-	// F13, F90: POST and PATCH are guarded; GET needs no key, and may be forbidden one.
+	// F13, F90: POST and PATCH are guarded; GET needs no key, and a profile may forbid one.
 	{id: "HTTP-03", situation: "PATCH is guarded", play: twice(withMethod("PATCH")),
 		status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-03", situation: "GET, or any other method: passes through, the header is ignored",
@@ -66,7 +66,7 @@ var keyRows = []row{
 		options: func(o *lambdahttp.Options) { o.Profile.Methods = append(o.Profile.Methods, "PUT") },
 		status:  201, replayed: true, says: "replayed", runs: 1, record: "completed"},
 
-	// F12: a key is required where the program says so, and else optional.
+	// F12: a key is required if the options say so, else optional.
 	{id: "HTTP-04", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
 		status: 400, problem: "missing-key", title: titleMissing},
 	{id: "HTTP-04", profile: "Stripe", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
@@ -77,7 +77,7 @@ var keyRows = []row{
 		options: func(o *lambdahttp.Options) { bodyKey(o); o.RequireKey = true }, play: once(),
 		status: 400, problem: "missing-key", title: titleMissing},
 
-	// F12, G08: and requests without a key share nothing.
+	// F12, G08: requests without a key share nothing.
 	{id: "HTTP-05", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
 		status: 201, runs: 2},
 	{id: "HTTP-05", profile: "Stripe", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
@@ -85,7 +85,7 @@ var keyRows = []row{
 	{id: "HTTP-05", profile: "UUID", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
 		status: 201, runs: 2},
 
-	// F04: more than one key is none.
+	// F04: more than one key is invalid.
 	{id: "HTTP-06", situation: "two header lines, or a list", play: once(withKey(`"` + keyA + `", "` + keyB + `"`)),
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-06", situation: "two header lines of different spelling", play: once(withHeader("Idempotency-Key", `"`+keyA+`"`)),
@@ -95,7 +95,7 @@ var keyRows = []row{
 	{id: "HTTP-06", profile: "UUID", situation: "two header lines, or a list", play: once(withKey(keyA + "," + keyA)),
 		status: 400, problem: "invalid-key", title: titleInvalid},
 
-	// F05, F06, F07: a key has the length and the form of its profile.
+	// F05, F06, F07: a key must have the length and the form of its profile.
 	{id: "HTTP-07", situation: "an empty header", play: once(withKey("")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", situation: "a malformed key", play: once(withKey(`"` + keyA)),
@@ -106,10 +106,10 @@ var keyRows = []row{
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", profile: "Stripe", situation: "a key of more than 255 characters", play: once(withKey(strings.Repeat("k", 256))),
 		status: 400, problem: "invalid-key", stripe: "invalid_request_error idempotency_key_invalid"},
-	{id: "HTTP-07", profile: "UUID", situation: "no UUID, or one of another version", play: once(withKey("8e03978e-40d5-13e8-bc93-6894a57f9324")),
+	{id: "HTTP-07", profile: "UUID", situation: "not a UUID, or one of another version", play: once(withKey("8e03978e-40d5-13e8-bc93-6894a57f9324")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
-	{id: "HTTP-07", situation: "the key in the body is no string", options: bodyKey, play: once(withBodyKey("7")),
+	{id: "HTTP-07", situation: "the key in the body is not a string", options: bodyKey, play: once(withBodyKey("7")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
-	{id: "HTTP-07", situation: "the body that should hold the key is not one JSON object", options: bodyKey, play: once(withBody("amount=1")),
+	{id: "HTTP-07", situation: "the body that should contain the key is not one JSON object", options: bodyKey, play: once(withBody("amount=1")),
 		status: 400, problem: "invalid-key", title: titleInvalid},
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// optionRows are about waiting, the form of answers, and what is said besides.
+// optionRows test waiting, the form of responses, and optional headers.
 var optionRows = []row{
-	// F52: a retry waits, and not for ever.
-	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes meanwhile", options: waitFor(10 * time.Second),
+	// F52: a retry waits for a limited time.
+	{id: "HTTP-25", situation: "`WaitFor`: the first request finishes in time", options: waitFor(10 * time.Second),
 		play: waiting(3*time.Second, 3*time.Second, 5*time.Second), status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-25", situation: "`WaitFor` ends first", options: waitFor(10 * time.Second),
 		play: waiting(time.Minute, 8*time.Second, 10*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
 		retryAfter: "*", runs: 1, record: "completed"},
-	{id: "HTTP-25", situation: "the gateway would give up first: 29 s, less the lease's margin of 2 s", options: waitFor(time.Hour),
+	{id: "HTTP-25", situation: "the gateway's timeout comes first: 29 s minus the lease margin of 2 s", options: waitFor(time.Hour),
 		play: waiting(time.Minute, 25*time.Second, 27*time.Second), status: 409, problem: "in-progress", title: titleOutstanding,
 		retryAfter: "*", runs: 1, record: "completed"},
 	{id: "HTTP-25", situation: "another `GatewayTimeout`",
@@ -27,7 +27,7 @@ var optionRows = []row{
 		play:   func(w *world) reply { return w.waits(time.Minute, 5*time.Second, 3*time.Second, 5*time.Second) },
 		status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "*", runs: 1, record: "completed"},
 
-	// F51: 202 in place of 409.
+	// F51: 202 instead of 409.
 	{id: "HTTP-26", situation: "the first request is running, `Accepted`", options: accepting, play: meanwhile(),
 		status: 202, problem: "accepted", title: "The request is being processed", retryAfter: "*",
 		header: map[string]string{"Location": "/work/charges"}, runs: 1, record: "completed"},
@@ -44,11 +44,11 @@ var optionRows = []row{
 	{id: "HTTP-27", profile: "Stripe", situation: "an error is `{\"error\":{\"type\",\"code\",\"message\"}}`", options: documented,
 		play: once(withKey("")), status: 400, problem: "invalid-key", stripe: "invalid_request_error idempotency_key_invalid", header: docsLink},
 
-	{id: "HTTP-28", situation: "a replay says so, each time", play: func(w *world) reply {
+	{id: "HTTP-28", situation: "every replay is marked", play: func(w *world) reply {
 		twice()(w)
 		return w.post(charge())
 	}, status: 201, replayed: true, runs: 1, record: "completed"},
-	{id: "HTTP-28", profile: "Stripe", situation: "a replay says so", play: twice(), status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-28", profile: "Stripe", situation: "a replay is marked", play: twice(), status: 201, replayed: true, runs: 1, record: "completed"},
 
 	{id: "HTTP-29", situation: "`Profile.StatusHeader`: created", options: telling, play: once(), status: 201, says: "created", runs: 1, record: "completed"},
 	{id: "HTTP-29", situation: "replayed", options: telling, play: twice(), status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
@@ -65,10 +65,10 @@ var optionRows = []row{
 		return once()(w)
 	}, status: 504, says: "not-stored", runs: 1, record: "unknown"},
 
-	// F70: 24 h, if nobody says otherwise.
-	{id: "HTTP-30", situation: "`ExpiresHeader`: until when a retry gets the response", options: expiring, play: expiresIn(24 * time.Hour),
+	// F70: 24 h by default.
+	{id: "HTTP-30", situation: "`ExpiresHeader`: when the stored response expires", options: expiring, play: expiresIn(24 * time.Hour),
 		status: 201, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
-	{id: "HTTP-30", situation: "the same of a replay, with a retention of 48 h",
+	{id: "HTTP-30", situation: "the same for a replay, with a retention of 48 h",
 		options: func(o *lambdahttp.Options) {
 			expiring(o)
 			o.Guard = func(o *idempotent.Options) { o.Retention = 48 * time.Hour }
@@ -80,8 +80,8 @@ var optionRows = []row{
 		},
 		status: 201, replayed: true, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
 
-	// F09, F10: a key is its caller's, and belongs to a method and route.
-	{id: "HTTP-31", situation: "the key of one route on another: a request of its own", play: func(w *world) reply {
+	// F09, F10: a key belongs to one caller, and to a method and route.
+	{id: "HTTP-31", situation: "the key of one route on another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(at("/refunds")))
 	}, status: 201, runs: 2, record: "completed"},
@@ -93,7 +93,7 @@ var optionRows = []row{
 			w.post(charge(at("/charges/1/capture")))
 			return w.post(charge(at("/charges/2/capture")))
 		}, status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
-	{id: "HTTP-31", situation: "the key of one caller from another: a request of its own", play: func(w *world) reply {
+	{id: "HTTP-31", situation: "the key of one caller from another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withCaller("merchant-2")))
 	}, status: 201, runs: 2, record: "completed"},
@@ -101,11 +101,11 @@ var optionRows = []row{
 		w.post(charge())
 		return w.post(charge(at("/refunds")))
 	}, status: 400, problem: "key-reused", stripe: "idempotency_error idempotency_key_reused", runs: 1, record: "completed"},
-	{id: "HTTP-31", profile: "Stripe", situation: "the key of one caller from another: a request of its own", play: func(w *world) reply {
+	{id: "HTTP-31", profile: "Stripe", situation: "the key of one caller from another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withCaller("merchant-2")))
 	}, status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-31", profile: "UUID", situation: "the key of one endpoint or method on another: a request of its own", play: func(w *world) reply {
+	{id: "HTTP-31", profile: "UUID", situation: "the key of one endpoint or method on another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withMethod("PATCH")))
 	}, status: 201, says: "created", runs: 2, record: "completed"},
@@ -117,7 +117,7 @@ var optionRows = []row{
 			a := twice()(w)
 			want := map[string]string{"Content-Type": "application/json", "Location": "/charges/ch_1", "X-Charge-Id": "ch_1", "Idempotent-Replayed": "true"}
 			if !maps.Equal(a.header, want) {
-				w.t.Errorf("replayed headers are %v, want %v", a.header, want)
+				w.t.Errorf("got the replayed headers %v, want %v", a.header, want)
 			}
 			if len(a.cookies) != 0 {
 				w.t.Errorf("cookies were replayed: %v", a.cookies)
@@ -128,10 +128,10 @@ var optionRows = []row{
 	{id: "HTTP-33", situation: "`ExposeHeaders`: a replay names the headers that scripts may read", options: exposing, play: twice(),
 		status: 201, replayed: true, runs: 1, record: "completed",
 		header: map[string]string{"Access-Control-Expose-Headers": "Idempotent-Replayed"}},
-	{id: "HTTP-33", situation: "the same of a problem", options: func(o *lambdahttp.Options) { exposing(o); documented(o) }, play: vanished,
+	{id: "HTTP-33", situation: "the same for a problem", options: func(o *lambdahttp.Options) { exposing(o); documented(o) }, play: vanished,
 		status: 409, base: "https://api.example.com/docs/keys#", problem: "outcome-unknown", title: titleUnknown, retryAfter: "60",
 		header: map[string]string{"Access-Control-Expose-Headers": "Link, Retry-After", "Link": docsLink["Link"]}, runs: 1, record: "unknown"},
-	{id: "HTTP-33", profile: "UUID", situation: "what the handler exposes itself is kept", options: exposing, play: func(w *world) reply {
+	{id: "HTTP-33", profile: "UUID", situation: "headers that the handler exposes itself stay exposed", options: exposing, play: func(w *world) reply {
 		w.becomes(func(ctx context.Context, r request) (reply, error) {
 			a, err := created(ctx, r)
 			a.header["access-control-expose-headers"] = "X-Charge-Id"

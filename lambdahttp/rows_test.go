@@ -6,8 +6,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// row is one line of the table of answers: what is played, and what is wanted
-// of the last answer. docs/http.md prints these rows, see TestDocs.
+// row is one line of the table of responses: the requests to send, and what the
+// last response must be. docs/http.md shows these rows, see TestDocs.
 type row struct {
 	id        string
 	profile   string // a key of profiles; "": IETF
@@ -25,13 +25,13 @@ type row struct {
 	replayed   bool
 	says       string            // Idempotency-Status
 	header     map[string]string // further headers; "*" is any value
-	runs       int               // of the handler, in all
-	record     string            // its state afterwards; "": none
+	runs       int               // of the handler, in total
+	record     string            // its state afterwards; "": no record
 }
 
 var profiles = map[string]lambdahttp.Profile{"": {}, "Stripe": lambdahttp.Stripe, "UUID": lambdahttp.UUID}
 
-// strict are the headers that an answer has only where its row says so.
+// strict are headers that a response must not have unless its row names them.
 var strict = []string{"Link", "Idempotency-Expires", "Access-Control-Expose-Headers", "Stripe-Should-Retry"}
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// The options and plays that several rows share.
+// The options and request sequences that several rows share.
 
 func bodyKey(o *lambdahttp.Options) { o.KeyFrom = lambdahttp.BodyField("idempotency_key") }
 
@@ -21,8 +21,8 @@ func at(path string) func(*request) {
 	return func(r *request) { r.path, r.route = path, path }
 }
 
-// vanished plays a request whose process ends before it can say how it went,
-// and then the same one after the lease.
+// vanished sends a request whose process ends before it reports its outcome,
+// and the same request again after the lease.
 func vanished(w *world) reply {
 	w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
 	w.post(charge())
@@ -31,8 +31,9 @@ func vanished(w *world) reply {
 	return w.post(charge())
 }
 
-// resumed plays a request that charges in a step, and whose process ends after
-// it; then the same request after the lease, which must not charge again.
+// resumed sends a request that charges in a step and whose process ends after
+// the step. It sends the same request again after the lease, which must not
+// charge again.
 func resumed(w *world) reply {
 	charges := 0
 	w.becomes(func(ctx context.Context, r request) (reply, error) {
@@ -52,13 +53,13 @@ func resumed(w *world) reply {
 	w.clock.Advance(16 * time.Minute)
 	a := w.post(charge())
 	if charges != 1 {
-		w.t.Errorf("charged %d times", charges)
+		w.t.Errorf("charged %d times, want once", charges)
 	}
 	return a
 }
 
-// unheard plays a request whose handler cannot say what happened, and the same
-// one 20 s later.
+// unheard sends a request whose handler returns an unknown outcome, and the
+// same request again 20 s later.
 func unheard(w *world) reply {
 	w.becomes(answers(0, idempotent.Unknown(errDown)))
 	if _, err := w.send(w.t.Context(), charge()); err == nil {
@@ -76,7 +77,7 @@ func secret(hint string) handler {
 	}
 }
 
-// refusal is a handler that does nothing and says so.
+// refusal is a handler that does nothing and declares NotExecuted.
 func refusal(status int) handler {
 	return func(ctx context.Context, r request) (reply, error) {
 		lambdahttp.NotExecuted(ctx)
@@ -90,8 +91,8 @@ func refusing(err error) func(*lambdahttp.Options) {
 	}
 }
 
-// inFront plays a request that something in front of the guarded handler
-// refuses, and then the same one let through.
+// inFront sends a request that a layer in front of the guarded handler refuses,
+// and the same request again without that layer.
 func inFront(status int) func(*world) reply {
 	return func(w *world) reply {
 		open := false
@@ -113,8 +114,8 @@ func waitFor(d time.Duration) func(*lambdahttp.Options) {
 	return guard(func(o *idempotent.Options) { o.WaitFor = d })
 }
 
-// waiting plays a request that takes some time, and a second one beside it
-// that has to be answered after least to most.
+// waiting sends a request that takes some time, and a second one at the same
+// time that must get its response after least to most.
 func waiting(takes, least, most time.Duration) func(*world) reply {
 	return func(w *world) reply { return w.waits(takes, 0, least, most) }
 }
@@ -136,7 +137,7 @@ func (w *world) waits(takes, deadline, least, most time.Duration) (second reply)
 				w.t.Error(err)
 			}
 			if waited := w.clock.Now().Sub(begun); waited < least || waited > most {
-				w.t.Errorf("it was answered after %s, want %s to %s", waited, least, most)
+				w.t.Errorf("the response took %s, want %s to %s", waited, least, most)
 			}
 		}()
 		<-time.After(takes)
@@ -158,8 +159,8 @@ func documented(o *lambdahttp.Options) { o.DocsURL = "https://api.example.com/do
 
 var docsLink = map[string]string{"Link": `<https://api.example.com/docs/keys>; rel="describedby"; type="text/html"`}
 
-// expiresIn sends a request and wants its outcome to expire after d, give or
-// take the seconds that an HTTP date cuts off.
+// expiresIn sends a request and checks that its outcome expires after d, within
+// the second that an HTTP date rounds off.
 func expiresIn(d time.Duration) func(*world) reply {
 	return func(w *world) reply {
 		a := w.post(charge())

@@ -10,26 +10,26 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// ScopeRule says for whom the request's key is valid.
+// ScopeRule determines for which caller the request's key is valid.
 type ScopeRule struct {
-	// Of returns the tenant or the authenticated principal, never something the
-	// caller may choose freely. It is called for requests with a valid key, before
-	// anything is stored.
+	// Of returns the tenant or the authenticated principal, never a value that
+	// the caller can choose freely. It is called for requests with a valid key,
+	// before anything is stored.
 	//
-	// An empty scope refuses the request with 403: keys of callers that nobody
-	// knows would share one bucket. An error goes to Lambda as it is. It is safe
-	// for concurrent use.
+	// An empty scope refuses the request with 403, because the keys of all
+	// unidentified callers would share one scope. An error is returned to
+	// Lambda unchanged. Of must be safe for concurrent use.
 	Of func(ctx context.Context, r *Request) (string, error)
-	// Description tells clients for whom a key of theirs is valid: "the tenant
+	// Description describes to clients for whom a key is valid: "the tenant
 	// that the token names". Default: "the authenticated caller".
 	Description string
 
-	everybody bool // Of refuses nobody
+	everybody bool // Of accepts every caller
 }
 
-// SingleTenant is the [ScopeRule] that says in writing that all callers share
-// one set of keys: whoever knows a key of another caller, and repeats that
-// caller's request, is answered with that caller's response.
+// SingleTenant is the [ScopeRule] that declares that all callers share one set
+// of keys. A caller that knows another caller's key, and repeats that caller's
+// request, gets that caller's response.
 var SingleTenant = ScopeRule{
 	Of:          func(context.Context, *Request) (string, error) { return idempotent.Global, nil },
 	Description: "all callers, who share one set of keys",
@@ -38,13 +38,13 @@ var SingleTenant = ScopeRule{
 
 // Claim returns the [ScopeRule] that reads a claim of the request's JWT, which
 // API Gateway's JWT authorizer has verified. Choose one that names the caller
-// and that the caller cannot change, as "sub" does. Where the authorizer
-// accepts tokens of several issuers, "sub" alone is not unique.
+// and that the caller cannot change, such as "sub". If the authorizer accepts
+// tokens of several issuers, "sub" alone is not unique.
 //
 // The events of function URLs have no claims.
 func Claim(name string) ScopeRule {
 	if name == "" {
-		panic(`lambdahttp: Claim wants the name of a claim, for example "sub"`)
+		panic(`lambdahttp: Claim: the claim's name is empty; give one, for example "sub"`)
 	}
 	return ScopeRule{
 		Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.Claim(name)), nil },
@@ -53,9 +53,9 @@ func Claim(name string) ScopeRule {
 }
 
 // IAMPrincipal is the [ScopeRule] that reads the ARN of the IAM principal that
-// signed the request, for routes with AWS_IAM as authorization. The ARN of an
-// assumed role ends in the name of the session: a client that repeats a request
-// from another session with another name is another caller.
+// signed the request, for routes with AWS_IAM authorization. The ARN of an
+// assumed role ends with the session name, so a client that repeats a request
+// in a session with another name is another caller.
 //
 // Callers with an Amazon Cognito identity share one role and its session name,
 // so they are refused here: use [CognitoIdentity] for them.
@@ -66,19 +66,19 @@ var IAMPrincipal = ScopeRule{
 		}
 		return caller(r.identity.principal), nil
 	},
-	Description: "the IAM principal that signs the request; a role in another session is another one",
+	Description: "the IAM principal that signs the request; a role with another session name is another principal",
 }
 
 // CognitoIdentity is the [ScopeRule] that reads the id of the Amazon Cognito
-// identity that signed the request, for routes with AWS_IAM as authorization.
+// identity that signed the request, for routes with AWS_IAM authorization.
 var CognitoIdentity = ScopeRule{
 	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.cognitoIdentity), nil },
 	Description: "the Amazon Cognito identity that signs the request",
 }
 
 // APIKeyID is the [ScopeRule] that reads the id of the request's API key, for
-// REST APIs whose methods require one. The key itself is never read: it is a
-// secret. One key names one caller only where you hand it to one.
+// REST APIs whose methods require one. The API key itself is never read: it is
+// a secret. Use it only if you give each API key to one caller.
 var APIKeyID = ScopeRule{
 	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.apiKeyID), nil },
 	Description: "the API key of the request",
@@ -98,14 +98,13 @@ var LambdaTenant = ScopeRule{
 }
 
 // TrustedHeader returns the [ScopeRule] that reads a request header. Use it
-// only where every request comes through a proxy of yours that sets the header
-// and replaces whatever the client sent under its name: otherwise a caller
-// could name another one. A header with several values, or with a comma, names
-// nobody: a gateway joins two lines with one, and the first may be the
-// client's.
+// only if every request passes a proxy under your control that sets the header
+// and replaces the client's value: otherwise a caller could name another one. A
+// header with several values, or with a comma, is refused: a gateway joins two
+// lines with a comma, and the first line may be the client's.
 func TrustedHeader(name string) ScopeRule {
 	if !isToken(name) {
-		panic(fmt.Sprintf("lambdahttp: TrustedHeader wants the name of a header, not %q", name))
+		panic(fmt.Sprintf("lambdahttp: TrustedHeader: invalid header name %q", name))
 	}
 	return ScopeRule{
 		Of: func(_ context.Context, r *Request) (string, error) {
@@ -122,8 +121,9 @@ func TrustedHeader(name string) ScopeRule {
 // defaultScope describes a rule that has no description.
 const defaultScope = "the authenticated caller"
 
-// caller returns value as a scope. No caller is named like [idempotent.Global],
-// and one who were would be everybody.
+// caller returns value as a scope. A value with the prefix of
+// [idempotent.Global] is refused, because it could name the scope that all
+// callers share.
 func caller(value string) string {
 	if strings.HasPrefix(value, "\x00") {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A claim that looks like the shared scope is no claim.
+// A claim that looks like the shared scope does not identify a caller.
 func TestFM52GlobalIsNoCaller(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -22,7 +22,7 @@ func TestFM52GlobalIsNoCaller(t *testing.T) {
 	}
 }
 
-// F09, G08: two tenants with one key get what was made for them.
+// F09, G08: two tenants with one key each get their own response.
 func TestTenantsNeverMeet(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -34,23 +34,22 @@ func TestTenantsNeverMeet(t *testing.T) {
 			for _, tenant := range []string{"merchant-1", "merchant-2"} {
 				a := w.post(charge(withCaller(tenant), withHeader("x-secret", tenant)))
 				if a.body != tenant {
-					t.Errorf("%s was answered with %q", tenant, a.body)
+					t.Errorf("%s got the response %q", tenant, a.body)
 				}
 			}
 		}
 		if w.runs != 2 {
 			t.Errorf("the handler ran %d times for two tenants", w.runs)
 		}
-		// The same key over a malformed request does not bring the answer back.
+		// The same key without a caller does not get the response.
 		if a := w.post(charge(withCaller(""))); a.status != 403 || a.body == "merchant-1" {
 			t.Errorf("without a caller: %d %s", a.status, a.body)
 		}
 	})
 }
 
-// F23, INV-7, with scopes and keys that a naive join would take for one
-// another: whoever comes with whatever key gets the response that was made for
-// exactly that caller and key.
+// F23, INV-7: scopes and keys that a naive join would confuse are distinct.
+// Every caller gets exactly the response to that caller and key.
 func TestINV7AdversarialCallersAndKeys(t *testing.T) {
 	t.Parallel()
 	pieces := []string{"a", "b", "ab", "a|b", "b|a", "a#b", "a:b", "a/b", "a,b", "1:a", "a ", "A", "4", "14", "\\", `\"`, "global", "null", "%00", "a;b=c", "http#a"}
@@ -83,7 +82,7 @@ func TestINV7AdversarialCallersAndKeys(t *testing.T) {
 				}
 			}
 			if answered < 2*20*20 || w.runs*2 != answered {
-				t.Errorf("%s: %d runs for %d answers", name, w.runs, answered)
+				t.Errorf("%s: got %d runs for %d responses", name, w.runs, answered)
 			}
 		}
 	})
@@ -100,7 +99,7 @@ func TestSingleTenantShares(t *testing.T) {
 	})
 }
 
-// A request that came through another authorizer has no claims.
+// A request that passed another kind of authorizer has no claims.
 func TestClaimWithoutJWT(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -120,9 +119,9 @@ func TestClaimWithoutJWT(t *testing.T) {
 	}
 }
 
-// F09: each source reads what the gateway has verified. Where that is missing,
-// the request is refused before any call to the store: callers that nobody
-// knows never share a bucket.
+// F09: each source reads a value that the gateway has verified. If it is
+// missing, the request is refused before any call of the store, because
+// unidentified callers must not share a scope.
 func TestScopeSources(t *testing.T) {
 	t.Parallel()
 	iam := func(arn, cognito string) func(*events.APIGatewayV2HTTPRequest) {
@@ -149,7 +148,7 @@ func TestScopeSources(t *testing.T) {
 		"IAM principal":                  {lambdahttp.IAMPrincipal, nil, iam(role+"session", ""), role + "session"},
 		"IAM principal of Cognito":       {lambdahttp.IAMPrincipal, nil, iam(role+"CognitoIdentityCredentials", "eu-west-1:1"), ""},
 		"IAM principal with an identity": {lambdahttp.IAMPrincipal, nil, iam(role+"session", "eu-west-1:1"), ""},
-		"Cognito role, no identity told": {lambdahttp.IAMPrincipal, nil, iam(role+"CognitoIdentityCredentials", ""), ""},
+		"Cognito role, identity missing": {lambdahttp.IAMPrincipal, nil, iam(role+"CognitoIdentityCredentials", ""), ""},
 		"no IAM principal":               {lambdahttp.IAMPrincipal, nil, nothing, ""},
 		"empty IAM principal":            {lambdahttp.IAMPrincipal, nil, iam("", ""), ""},
 		"Cognito identity":               {lambdahttp.CognitoIdentity, nil, iam(role+"CognitoIdentityCredentials", "eu-west-1:1"), "eu-west-1:1"},
@@ -202,7 +201,7 @@ func TestScopeSources(t *testing.T) {
 	}
 }
 
-// A function URL with AWS_IAM tells the principal too.
+// The event of a function URL with AWS_IAM authorization has the principal too.
 func TestIAMPrincipalOfFunctionURL(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])

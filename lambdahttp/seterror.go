@@ -9,23 +9,25 @@ import (
 )
 
 // SetError sets the error that an http.Handler behind [Middleware] cannot
-// return. It counts like the error that a handler of an event returns, see the
-// package's documentation:
+// return. It has the same meaning as the error that an event handler returns,
+// see the package's documentation:
 //
-//   - idempotent.NotExecuted(err): nothing happened, the key may run again. Write
-//     the response too. [NotExecuted] is the same in short.
-//   - idempotent.Unknown(err): nobody can know. Write the response too.
-//   - idempotent.Final(code, message): a business outcome. It is answered as a
-//     problem document in place of the handler's response; write none.
-//   - any other error: the operation's Recovery decides about the key. What the
-//     handler wrote is the answer; if it wrote nothing, Options.ErrorHandler
-//     answers. A status below 400 is replaced by 409, outcome-unknown, if the
-//     error is or wraps that of a transaction in doubt (a StoreError with Entered).
+//   - idempotent.NotExecuted(err): nothing happened, the key may run again.
+//     Write the response too. [NotExecuted] is a short form.
+//   - idempotent.Unknown(err): the outcome is unknown. Write the response
+//     too.
+//   - idempotent.Final(code, message): a business outcome. It is sent as a
+//     problem document instead of the handler's response; write none.
+//   - any other error: the operation's Recovery decides about the key. The
+//     caller gets what the handler wrote; if it wrote nothing,
+//     Options.ErrorHandler responds. A status below 400 is replaced by 409,
+//     outcome-unknown, if the error is or wraps that of a transaction in doubt
+//     (a StoreError with Entered).
 //
-// The last call counts, and nil takes back the ones before. With the context of
-// another operation inside the handler, the error fails the handler and declares
-// neither NotExecuted nor Final. If ctx belongs to no request behind Middleware,
-// SetError does nothing. It is safe for concurrent use.
+// The last call wins, and nil cancels the earlier ones. With the context of
+// another operation inside the handler, the error fails the handler and
+// declares neither NotExecuted nor Final. If ctx belongs to no request behind
+// Middleware, SetError does nothing. It is safe for concurrent use.
 func SetError(ctx context.Context, err error) {
 	d, ok := ctx.Value(handlerErrorKey{}).(*handlerError)
 	if !ok {

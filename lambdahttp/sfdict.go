@@ -6,10 +6,10 @@ type sfMember struct {
 	value []byte
 }
 
-// byteDictionary reads all of the value as a Dictionary (RFC 9651, section
-// 4.2.2) whose members are Byte Sequences, as Content-Digest is (RFC 9530,
-// section 2). Of two members of one name both are returned, where the RFC takes
-// the last: a digest that is wrong is wrong.
+// byteDictionary reads the whole value as a Dictionary (RFC 9651, section
+// 4.2.2) whose members are Byte Sequences, such as Content-Digest (RFC 9530,
+// section 2). It returns all members of one name, although the RFC takes the
+// last: every digest must match.
 func (p *sf) byteDictionary() (members []sfMember, ok bool) {
 	space := func(c byte) bool { return c == ' ' }
 	white := func(c byte) bool { return c == ' ' || c == '\t' }
@@ -31,7 +31,7 @@ func (p *sf) byteDictionary() (members []sfMember, ok bool) {
 		if !p.skip(',') {
 			return nil, false
 		}
-		if p.while(white); p.rest == "" { // a comma ends nothing
+		if p.while(white); p.rest == "" { // trailing comma
 			return nil, false
 		}
 	}

@@ -8,28 +8,29 @@ import (
 	"unicode/utf8"
 )
 
-// This file is the grammar of a Structured Field Item (RFC 9651, which
+// This file contains the grammar of a Structured Field Item (RFC 9651, which
 // obsoletes RFC 8941), one function for each production, in the order of the
-// RFC's section 4.2. Only strings are wanted as a key, but every type may stand
-// in a parameter; those are checked and dropped. sfdict.go adds the one kind of
-// Dictionary that is wanted.
+// RFC's section 4.2. A key is a string, but a parameter can have any type:
+// parameters are checked and ignored. sfdict.go adds the one kind of Dictionary
+// that this package reads.
 //
-// An error's text is shown to the client: it says what is wrong and never
-// quotes the value.
+// The text of an error is shown to the client: it describes the problem and
+// never quotes the value.
 var (
-	errNotString   = errors.New("the value has to be one string in double quotes")
+	errNotString   = errors.New("the value must be one string in double quotes")
 	errUnclosed    = errors.New("the closing double quote is missing")
-	errEscape      = errors.New("a backslash may only stand before a double quote or a backslash")
-	errUnprintable = errors.New("a string holds printable ASCII characters only")
+	errEscape      = errors.New("a backslash is allowed before a double quote or a backslash only")
+	errUnprintable = errors.New("a string must contain printable ASCII characters only")
 	errTrailing    = errors.New("something follows the key; send exactly one")
-	errParameter   = errors.New("a parameter behind the key is malformed")
+	errParameter   = errors.New("a parameter after the key is malformed")
 )
 
-// sf is what is left of a field's value.
+// sf is the part of a field's value that is still to be parsed.
 type sf struct{ rest string }
 
-// peek returns the next character, or 0 at the end. A NUL in the value is as
-// wrong as the end of it, wherever a character is looked for.
+// peek returns the next character, or 0 at the end. A NUL in the value is
+// treated like the end, because both are errors wherever a character is
+// expected.
 func (p *sf) peek() byte {
 	if p.rest == "" {
 		return 0
@@ -58,7 +59,8 @@ func (p *sf) while(ok func(byte) bool) string {
 }
 
 // parseItem reads value as one Item whose bare item is read by bare, and
-// returns that (sections 4.2 and 4.2.3). Only spaces may stand around it.
+// returns the bare item (sections 4.2 and 4.2.3). Only spaces are allowed
+// around it.
 func parseItem(value string, bare func(*sf) (string, error)) (string, error) {
 	p := &sf{strings.TrimLeft(value, " ")}
 	key, err := bare(p)
@@ -99,7 +101,7 @@ func (p *sf) bareItem() bool {
 	return false
 }
 
-// parameters reads what may follow a bare item (section 4.2.3.2).
+// parameters reads the parameters after a bare item (section 4.2.3.2).
 func (p *sf) parameters() bool {
 	for p.skip(';') {
 		p.while(func(c byte) bool { return c == ' ' })
@@ -110,8 +112,8 @@ func (p *sf) parameters() bool {
 	return true
 }
 
-// key reads the name of a parameter or of a member (section 4.2.3.3). An empty
-// one is none.
+// key reads the name of a parameter or of a member (section 4.2.3.3). It
+// returns "" if there is no valid name.
 func (p *sf) key() string {
 	if c := p.peek(); c != '*' && !isLower(c) {
 		return ""
@@ -122,7 +124,7 @@ func (p *sf) key() string {
 }
 
 // number reads an Integer of at most 15 digits, or a Decimal of at most 12
-// before and 1 to 3 behind the point (section 4.2.4).
+// digits before and 1 to 3 after the point (section 4.2.4).
 func (p *sf) number() (integer, ok bool) {
 	p.skip('-')
 	whole := p.while(isDigit)
@@ -140,7 +142,7 @@ func (p *sf) string() (string, error) {
 		return "", errNotString
 	}
 	s := p.rest
-	var unescaped []byte // nil while the text is as it stands
+	var unescaped []byte // nil while there was no escape
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"':
@@ -170,9 +172,9 @@ func (p *sf) string() (string, error) {
 	return "", errUnclosed
 }
 
-// stringOrBare reads a String, or a text of the characters of a Token. It is
-// wider than section 4.2.6: a Token begins with a letter or '*', and most UUIDs
-// do not.
+// stringOrBare reads a String, or a text of the characters of a Token. It
+// accepts more than section 4.2.6: a Token begins with a letter or '*', and
+// most UUIDs do not.
 func (p *sf) stringOrBare() (string, error) {
 	if p.peek() == '"' {
 		return p.string()
@@ -183,8 +185,8 @@ func (p *sf) stringOrBare() (string, error) {
 	return "", errNotString
 }
 
-// byteSequence reads base64 between colons (section 4.2.7). Padding and its
-// bits are not insisted on, as the section recommends.
+// byteSequence reads base64 between colons (section 4.2.7). Padding is optional
+// and non-zero pad bits are accepted, as the section recommends.
 func (p *sf) byteSequence() ([]byte, bool) {
 	if !p.skip(':') {
 		return nil, false
@@ -203,15 +205,14 @@ func (p *sf) boolean() bool {
 	return p.skip('?') && (p.skip('0') || p.skip('1'))
 }
 
-// date reads an Integer behind '@' (section 4.2.9).
+// date reads '@' and an Integer (section 4.2.9).
 func (p *sf) date() bool {
 	p.skip('@')
 	integer, ok := p.number()
 	return integer && ok
 }
 
-// displayString reads percent-encoded UTF-8 in quotes behind '%' (section
-// 4.2.10).
+// displayString reads '%' and percent-encoded UTF-8 in quotes (section 4.2.10).
 func (p *sf) displayString() bool {
 	if p.skip('%'); !p.skip('"') {
 		return false
@@ -247,7 +248,7 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
 func isAlpha(c byte) bool { return isLower(c | 0x20) }
 
-// isTokenByte reports whether c may stand in a Token behind its first
+// isTokenByte reports whether c is allowed in a Token after its first
 // character: tchar of RFC 9110, section 5.6.2, ':' and '/'.
 func isTokenByte(c byte) bool { return isTchar(c) || c == ':' || c == '/' }
 

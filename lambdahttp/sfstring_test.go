@@ -9,7 +9,7 @@ import (
 )
 
 // keySyntax are values of the header, and the key that each syntax reads from
-// them. An empty want is a refusal.
+// them. An empty want means that the value is refused.
 var keySyntax = []struct {
 	name, value  string
 	quoted, both string
@@ -48,7 +48,7 @@ var keySyntax = []struct {
 	{"list without space", `"a","b"`, "", ""},
 	{"trailing comma", `"a",`, "", ""},
 	{"two strings", `"a" "b"`, "", ""},
-	{"byte sequence", `:YWJj:`, "", ":YWJj:"}, // all of it may stand in a bare key
+	{"byte sequence", `:YWJj:`, "", ":YWJj:"}, // all characters are allowed in a bare key
 	{"boolean", `?1`, "", ""},
 	{"inner list", `("a")`, "", ""},
 
@@ -102,7 +102,7 @@ var keySyntax = []struct {
 	{"bare with parameter", `abc;b=1`, "", "abc"},
 }
 
-// F03: the String of a structured field, quoted, and nothing like it.
+// F03: only the String of a structured field is a quoted key.
 func TestKeySyntax(t *testing.T) {
 	t.Parallel()
 	for _, c := range keySyntax {
@@ -121,8 +121,8 @@ func TestKeySyntax(t *testing.T) {
 	}
 }
 
-// An empty string is a string; that it is too short a key is not the grammar's
-// business.
+// An empty string is a valid String; the minimum length is not checked by the
+// grammar.
 func TestEmptyStringIsAString(t *testing.T) {
 	t.Parallel()
 	if got, err := lambdahttp.QuotedKey.Parse(`""`); got != "" || err != nil {
@@ -141,22 +141,22 @@ func FuzzParseKey(f *testing.F) {
 		both, bothErr := lambdahttp.QuotedOrBareKey.Parse(value)
 		for _, err := range []error{quotedErr, bothErr} {
 			if err != nil && !knownSyntaxError(err) {
-				t.Errorf("%q gave an error that is not a fixed text: %v", value, err)
+				t.Errorf("%q returned an error that is not a fixed text: %v", value, err)
 			}
 		}
 		if quotedErr == nil {
 			if bothErr != nil || both != quoted {
-				t.Errorf("%q is the key %q, but with bare keys allowed %q, %v", value, quoted, both, bothErr)
+				t.Errorf("%q is the key %q, but with QuotedOrBareKey %q, %v", value, quoted, both, bothErr)
 			}
-			// What was read can be written again, and is read as the same key.
+			// The key can be written again, and is then read as the same key.
 			escaped := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(quoted) + `"`
 			if again, err := lambdahttp.QuotedKey.Parse(escaped); err != nil || again != quoted {
-				t.Errorf("%q read again is %q, %v", escaped, again, err)
+				t.Errorf("%q was read again as %q, %v", escaped, again, err)
 			}
 		}
 		for _, key := range []string{quoted, both} {
 			if strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
-				t.Errorf("%q gave the key %q", value, key)
+				t.Errorf("%q returned the invalid key %q", value, key)
 			}
 		}
 	})

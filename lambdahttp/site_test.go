@@ -18,10 +18,10 @@ type site struct {
 	*world
 	url    string
 	client *http.Client
-	close  func() // waits for the exchanges to end
+	close  func() // waits until all exchanges have ended
 }
 
-// newSite serves h behind Middleware, and that behind around (nil: nothing).
+// newSite serves h behind Middleware, wrapped by around unless that is nil.
 func newSite(t *testing.T, h http.HandlerFunc, around func(http.Handler) http.Handler, optFns ...func(*lambdahttp.Options)) *site {
 	t.Helper()
 	w := newWorld(t, wires[0])
@@ -52,7 +52,7 @@ func (s *site) request(ctx context.Context, body io.Reader) *http.Request {
 	return r
 }
 
-// do sends a POST with keyA and returns what came back, with the body read.
+// do sends a POST with keyA and returns the response, with its body read.
 func (s *site) do(body string) (*http.Response, string) {
 	s.t.Helper()
 	return s.send(s.request(s.t.Context(), strings.NewReader(body)))
@@ -72,7 +72,8 @@ func (s *site) send(r *http.Request) (*http.Response, string) {
 	return a, string(got)
 }
 
-// wantUnavailable sends the request again: the outcome stands, without a response.
+// wantUnavailable repeats the request, whose outcome must be stored without a
+// response.
 func (s *site) wantUnavailable(body string) {
 	s.t.Helper()
 	rec := s.store.record(s.t)
@@ -85,7 +86,7 @@ func (s *site) wantUnavailable(body string) {
 	}
 }
 
-// keyed is a POST with keyA that needs no server.
+// keyed returns a POST with keyA that needs no server.
 func keyed(ctx context.Context) *http.Request {
 	r := &http.Request{Method: "POST", URL: &url.URL{Path: "/charges"}, Header: http.Header{"Idempotency-Key": {`"` + keyA + `"`}}, Body: http.NoBody}
 	return r.WithContext(ctx)

@@ -2,23 +2,23 @@ package lambdahttp
 
 import "fmt"
 
-// Situation is a reason to answer in place of the handler. Its text is the
-// suffix of the problem's type, for example "missing-key".
+// Situation is the reason for a response that replaces the handler's. Its text
+// is the suffix of the problem's type, for example "missing-key".
 type Situation uint8
 
 const (
-	MissingKey        Situation = iota // no key, and Options.RequireKey
+	MissingKey        Situation = iota // no key, with Options.RequireKey
 	InvalidKey                         // more than one key, wrong syntax or length
 	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
 	UnknownCaller                      // the scope is empty
-	InvalidBody                        // the body cannot be bound to the key
+	InvalidBody                        // the body cannot be compared
 	BodyTooLarge                       // the body is longer than Options.MaxRequestBody
 	InvalidDigest                      // Content-Digest is missing, malformed or wrong
 	KeyReused                          // the key belongs to another request
 	InProgress                         // the first request is running
-	Accepted                           // the same, with Options.Accepted
+	Accepted                           // the first request is running, with Options.Accepted
 	OutcomeUnknown                     // the first request may have had its effect
-	ReplayUnavailable                  // the outcome stands and cannot be returned
+	ReplayUnavailable                  // the outcome is stored but cannot be replayed
 	StoreUnavailable                   // nothing was executed: the store failed
 	NoTimeLeft                         // nothing was executed: the deadline is too near
 	FinalOutcome                       // the outcome is an idempotent.FinalError
@@ -40,15 +40,14 @@ func (s Situation) String() string {
 	return situations[s]
 }
 
-// waits are the situations whose answers tell in Retry-After when to repeat the
-// request.
+// waits are the situations whose responses have a Retry-After header.
 var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
 
 // Answers has one Answer for each [Situation].
 type Answers [len(situations)]Answer
 
-// Answer is the fixed part of an answer: its status, its texts and headers of
-// its own. The title is the same at every occurrence (RFC 9457, section 3.1.3).
+// Answer is the fixed part of a response: its status, its texts and its own
+// headers. The title is the same at every occurrence (RFC 9457, section 3.1.3).
 type Answer struct {
 	Status        int
 	Title, Detail string

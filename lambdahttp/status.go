@@ -12,19 +12,19 @@ const (
 	statusNotStored = "not-stored"
 )
 
-// statuses says what each value means.
+// statuses describes each value.
 var statuses = []struct{ value, meaning string }{
 	{statusCreated, "the request was executed, and its response is stored"},
 	{statusReplayed, "this is the stored response"},
 	{statusConflict, "the first request is running, or its response is gone"},
 	{statusMismatch, "the key belongs to another request"},
-	{statusUnknown, "nobody knows the outcome"},
-	{statusIgnored, "there is a key, and requests of this method are not guarded"},
+	{statusUnknown, "the outcome is unknown"},
+	{statusIgnored, "the request has a key, but its method is not guarded"},
 	{statusNotStored, "a retry will not get this response"},
 }
 
-// statusOf returns what a situation says about the key; empty where nothing is
-// known about it.
+// statusOf returns the status of the key in a situation, or "" if it is not
+// known.
 func statusOf(s Situation) string {
 	switch s {
 	case InProgress, Accepted, ReplayUnavailable:

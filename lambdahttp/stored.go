@@ -1,11 +1,12 @@
 package lambdahttp
 
-// Encoding is what the records of this package say of the responses in them.
+// Encoding is the encoding name in records that contain a response of this
+// package.
 const Encoding = "http1"
 
-// DecodeStored reads a response of that encoding, for tools that show records:
-// see [idempotent.Guard.Stored]. One that was withheld (see [NoStore]) has its
-// status alone.
+// DecodeStored decodes a response of that encoding, for tools that show
+// records: see [idempotent.Guard.Stored]. A response that was withheld (see
+// [NoStore]) has only its status.
 func DecodeStored(data []byte) (Response, error) {
 	var s stored
 	err := codec{}.Decode(data, &s)

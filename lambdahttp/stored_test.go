@@ -9,7 +9,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A tool reads what a handler's response was stored as, and nothing else.
+// DecodeStored decodes a stored response of a handler, and refuses anything
+// else.
 func TestDecodeStored(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -30,6 +31,6 @@ func TestDecodeStored(t *testing.T) {
 		}
 	})
 	if r, err := lambdahttp.DecodeStored([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("JSON was read as the response %+v, %v", r, err)
+		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Flush is FlushError without the error.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what was written to the client.
+// FlushError sends what was written so far to the client.
 func (r *recorder) FlushError() error {
 	r.begin()
 	if err := r.letThrough(errStreamed, 0); err != nil {
@@ -34,12 +34,12 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// Unwrap is for http.ResponseController. What is written to the inner writer is
-// neither kept nor stored.
+// Unwrap supports http.ResponseController. What is written to the inner writer
+// is neither buffered nor stored.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
 
-// letThrough sends what was kept, and everything that follows, to the client:
-// more bytes are about to be written.
+// letThrough sends the buffered response to the client and stops buffering. The
+// caller is about to write more bytes.
 func (r *recorder) letThrough(why error, more int) error {
 	if r.direct {
 		return nil
@@ -49,9 +49,9 @@ func (r *recorder) letThrough(why error, more int) error {
 	return r.send(more)
 }
 
-// handTrailersOn sets the trailers on w, from where the server takes them when
-// the handler has returned. Only they are set: w may have given its headers to
-// another goroutine, as lambdaurl does.
+// handTrailersOn copies the trailers to w, where the server reads them after
+// the handler has returned. It copies nothing else, because w may have passed
+// its headers to another goroutine, as lambdaurl does.
 func (r *recorder) handTrailersOn() {
 	to := r.w.Header()
 	for name, values := range r.header {

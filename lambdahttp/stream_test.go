@@ -16,8 +16,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A handler that flushes gets its way at once; the record says that there is
-// nothing to replay.
+// A response that the handler flushes is sent at once, and its record has no
+// result to replay.
 func TestHTTP18Flushed(t *testing.T) {
 	t.Parallel()
 	for name, flush := range map[string]func(http.ResponseWriter) error{
@@ -54,19 +54,20 @@ func TestHTTP18Flushed(t *testing.T) {
 		}
 		s.wantUnavailable("")
 		if got := s.store.record(t).Ref; got != "/charges/ch_1" {
-			t.Errorf("%s: the reference is %q", name, got)
+			t.Errorf("%s: the record has the reference %q", name, got)
 		}
 		told := false
 		for _, e := range s.seen.Events() {
 			told = told || e.Kind == event.CompletionFailed && e.Err != nil && strings.Contains(e.Err.Error(), "streamed")
 		}
 		if !told {
-			t.Errorf("%s: no event says why nothing was stored: %v", name, s.seen.Events())
+			t.Errorf("%s: no event has the reason why the result was not stored: %v", name, s.seen.Events())
 		}
 	}
 }
 
-// The limit counts the body's bytes; the one above it is the first not kept.
+// The limit is in bytes of the body: a response with one byte more is not
+// stored.
 func TestHTTP18LongResponses(t *testing.T) {
 	t.Parallel()
 	limit := func(o *lambdahttp.Options) { o.MaxResponseBody = 10 }
@@ -115,8 +116,8 @@ func TestHTTP18LongResponses(t *testing.T) {
 	}
 }
 
-// A streamed response of 5xx follows the rules of 5xx, and one that cannot be
-// stored says so only where it would have been.
+// A streamed response of 5xx follows the rules for 5xx. It is marked as not
+// stored only if it would have been stored otherwise.
 func TestHTTP24StreamedServerErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -134,12 +135,12 @@ func TestHTTP24StreamedServerErrors(t *testing.T) {
 		}, nil, serverErrors(c.policy))
 		a, _ := s.do("")
 		if rec := s.store.record(t); a.StatusCode != 502 || rec.State != c.state || a.Header.Get("Idempotency-Status") != c.mark {
-			t.Errorf("policy %d: %d %v, the record is %s", c.policy, a.StatusCode, a.Header, rec.State)
+			t.Errorf("policy %d: got %d %v, the record is %s", c.policy, a.StatusCode, a.Header, rec.State)
 		}
 	}
 }
 
-// Whoever takes the connection over answers by hand.
+// A handler that hijacks the connection writes its response itself.
 func TestHTTP18Hijacked(t *testing.T) {
 	t.Parallel()
 	for name, hijack := range map[string]func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
@@ -157,10 +158,10 @@ func TestHTTP18Hijacked(t *testing.T) {
 			}
 			defer c.Close()
 			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
-				t.Errorf("%s: a write after it: %v", name, err)
+				t.Errorf("%s: a write after the hijack: %v", name, err)
 			}
 			if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("x")); !errors.Is(err, http.ErrHijacked) {
-				t.Errorf("%s: a copy after it: %v", name, err)
+				t.Errorf("%s: a copy after the hijack: %v", name, err)
 			}
 			fmt.Fprint(rw, "HTTP/1.1 299 By Hand\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhand")
 			_ = rw.Flush()
@@ -174,8 +175,9 @@ func TestHTTP18Hijacked(t *testing.T) {
 	}
 }
 
-// untilOver returns what to put around the middleware, and what tells that an
-// exchange is over there: a client of a hijacked connection cannot know.
+// untilOver returns a wrapper for the middleware, and a channel that receives
+// when an exchange has ended there. The client of a hijacked connection cannot
+// see that.
 func untilOver() (func(http.Handler) http.Handler, <-chan struct{}) {
 	over := make(chan struct{}, 2)
 	return func(next http.Handler) http.Handler {
@@ -186,7 +188,7 @@ func untilOver() (func(http.Handler) http.Handler, <-chan struct{}) {
 	}, over
 }
 
-// A response that was begun is sent before the connection is taken over.
+// A response that has been started is sent before the connection is hijacked.
 func TestHijackAfterWrite(t *testing.T) {
 	t.Parallel()
 	ended, over := untilOver()
@@ -209,8 +211,8 @@ func TestHijackAfterWrite(t *testing.T) {
 	s.wantUnavailable("")
 }
 
-// What is on its way cannot be taken back: another outcome that stands is for
-// the retries.
+// A response that is being sent cannot change; retries get the outcome that was
+// stored instead.
 func TestStreamedAndFinal(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -226,8 +228,8 @@ func TestStreamedAndFinal(t *testing.T) {
 	}
 }
 
-// What this package sets is set before a response is on its way, and joins what
-// stands around for scripts of other origins.
+// The headers of this package are set before a response is sent, and are
+// appended to the exposed headers that were set around the handler.
 func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	t.Parallel()
 	around := func(next http.Handler) http.Handler {
@@ -250,7 +252,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			w.Header().Set("Access-Control-Expose-Headers", "X-Inner")
 			w.(http.Flusher).Flush()
 		}, "not-stored", "X-Inner, Idempotency-Status"},
-		"kept":                  {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
+		"buffered":              {"POST", true, func(http.ResponseWriter, *http.Request) {}, "created", "X-Outer|Idempotency-Status"},
 		"passing, a status":     {"GET", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "ignored", "X-Outer|Idempotency-Status"},
 		"passing, a body":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }, "ignored", "X-Outer|Idempotency-Status"},
 		"passing, a copy":       {"GET", true, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, "ignored", "X-Outer|Idempotency-Status"},
@@ -271,7 +273,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			t.Errorf("%s: exposed %q, want %q", name, got, c.expose)
 		}
 	}
-	// A replay, which has a list of its own.
+	// A replay has its own list.
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, around, func(o *lambdahttp.Options) { o.ExposeHeaders = true })
 	s.do("")
 	a, _ := s.do("")
@@ -280,7 +282,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	}
 }
 
-// A secret that is streamed is not in the store either, and the hint is.
+// A secret that is streamed is not stored either, but the hint is.
 func TestFM55StreamedSecret(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -296,12 +298,13 @@ func TestFM55StreamedSecret(t *testing.T) {
 	}
 }
 
-// broken is the writer of a connection that is gone.
+// broken is the writer of a closed connection.
 type broken struct{ plainWriter }
 
 func (*broken) Write([]byte) (int, error) { return 0, errDown }
 
-// The handler of a stream learns that its client is gone; the outcome stands.
+// The handler of a stream gets an error when its client is gone; the outcome is
+// stored.
 func TestWritesToAClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(http.ResponseWriter) error{
@@ -312,17 +315,17 @@ func TestWritesToAClientThatIsGone(t *testing.T) {
 			_, err := io.Copy(w, strings.NewReader("01234567890123456789"))
 			return err
 		},
-		"kept": func(http.ResponseWriter) error { return errDown },
+		"buffered": func(http.ResponseWriter) error { return errDown },
 	} {
 		w := newWorld(t, wires[0])
 		h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) { o.MaxResponseBody = 10 })(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(rw, "first")
 			if err := write(rw); !errors.Is(err, errDown) {
-				t.Errorf("%s: the handler was told %v", name, err)
+				t.Errorf("%s: the handler got the error %v", name, err)
 			}
 		}))
 		h.ServeHTTP(&broken{plainWriter{header: http.Header{}}}, keyed(t.Context()))
-		if rec := w.store.record(t); rec.State != driver.StateCompleted || (rec.Encoding == driver.EncodingOmitted) != (name != "kept") {
+		if rec := w.store.record(t); rec.State != driver.StateCompleted || (rec.Encoding == driver.EncodingOmitted) != (name != "buffered") {
 			t.Errorf("%s: the record is %s, %s", name, rec.State, rec.Encoding)
 		}
 	}

@@ -10,11 +10,11 @@ type stripeError struct {
 	Type     string `json:"type"`
 	Code     string `json:"code"`
 	Message  string `json:"message"`
-	Resource string `json:"resource,omitempty"` // as in Problem
+	Resource string `json:"resource,omitempty"` // see Problem.Resource
 }
 
-// stripeCodes are the codes of situations. Stripe itself has
-// idempotency_key_in_use; the others are made in its manner.
+// stripeCodes are the codes of the situations. Stripe itself defines
+// idempotency_key_in_use; the others follow its style.
 var stripeCodes = [len(situations)]string{
 	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
 	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
@@ -24,8 +24,8 @@ var stripeCodes = [len(situations)]string{
 }
 
 // StripeError renders p as {"error":{"type","code","message"}}. The type is
-// idempotency_error for a key of another request, api_error for 5xx, and
-// otherwise invalid_request_error.
+// idempotency_error for [KeyReused], api_error for 5xx, and otherwise
+// invalid_request_error.
 func StripeError(p Problem) Response {
 	e := stripeError{Type: "invalid_request_error", Code: p.Code, Message: p.Detail, Resource: p.Resource}
 	switch {

@@ -20,8 +20,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Whatever an event holds: nothing panics, what is answered is a status, and a
-// request of a guarded method runs at most once.
+// No event causes a panic, every response has a valid status, and a request of
+// a guarded method runs at most once.
 func FuzzTranslate(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*-*.*")
 	for _, file := range files {
@@ -67,7 +67,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// fuzzOptions look at a request in every way there is.
+// fuzzOptions read every part of a request.
 func fuzzOptions(o *lambdahttp.Options) {
 	o.RequireKey, o.Scope = true, lambdahttp.SingleTenant
 	o.Operation = func(r *lambdahttp.Request) string {
@@ -102,12 +102,13 @@ func fuzzEvent[Ev, Ans any](t *testing.T, data []byte,
 	}
 }
 
-// One request is one request, through whatever it comes: its fingerprint is the
-// same where the design says so.
+// A request has the same fingerprint through every event type, with two
+// exceptions:
 //
-//   - An HTTP API decodes the path, so it is left out where that changes it.
-//   - An Application Load Balancer without multi-value headers shows one of two
-//     parameters of one name, so it is left out where there are two.
+//   - An HTTP API decodes the path, so it is left out if that changes the
+//     path.
+//   - An Application Load Balancer without multi-value headers has only one
+//     of two parameters of one name, so it is left out if there are two.
 func FuzzSameRequest(f *testing.F) {
 	f.Add("charges", "expand", "customer", "dry_run", "false", "application/json", []byte(`{"amount":1250}`))
 	f.Add("a/b", "x", "1", "x", "2", "text/plain", []byte("\xff\x00"))

@@ -80,7 +80,7 @@ func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.APIGatewayProxyRequest
 		ev.HTTPMethod, ev.Path, ev.Resource = r.method, r.path, r.route
-		ev.MultiValueQueryStringParameters, _ = url.ParseQuery(r.query) // of a malformed query the gateway shows what it could read, too
+		ev.MultiValueQueryStringParameters, _ = url.ParseQuery(r.query) // like the gateway, keep the valid parts of a malformed query
 		ev.QueryStringParameters = last(ev.MultiValueQueryStringParameters)
 		ev.RequestContext.RequestID = "req-1"
 		ev.Headers, ev.MultiValueHeaders = maps.Clone(r.header), listed(r.header)
@@ -93,8 +93,8 @@ func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 	}
 }
 
-// cookieHeader is the one spelling of Set-Cookie that the tests' cookies have,
-// so that a header of the reply can have another.
+// cookieHeader is the spelling of Set-Cookie in the tests' cookies, so that a
+// header of the reply can have another.
 const cookieHeader = "set-Cookie"
 
 // cookies adds those of a to h.
@@ -109,7 +109,8 @@ func cookies(h map[string][]string, a reply) map[string][]string {
 	return h
 }
 
-// listed returns h with lists for values; last the last values of h.
+// listed returns h with a list for each value, and last returns the last value
+// of each list.
 func listed(h map[string]string) map[string][]string {
 	out := make(map[string][]string, len(h))
 	for k, v := range h {
@@ -126,7 +127,8 @@ func last(h map[string][]string) map[string]string {
 	return out
 }
 
-// flattened returns both maps in one, without the cookies; nil if both are empty.
+// flattened merges both maps, without the cookies. It returns nil if both are
+// empty.
 func flattened(single map[string]string, multi map[string][]string) map[string]string {
 	out := maps.Clone(single)
 	for k, v := range multi {
@@ -163,7 +165,7 @@ func buildALB(multi bool) func(*idempotent.Guard, handler, ...func(*lambdahttp.O
 			if multi {
 				out.MultiValueHeaders = cookies(listed(a.header), a)
 			} else {
-				// Without lists a second cookie needs another spelling of the name.
+				// Without lists a second cookie must use another spelling of the name.
 				out.Headers = a.header
 				if len(a.cookies) > 0 {
 					out.Headers = maps.Clone(a.header)

@@ -15,7 +15,8 @@ import (
 
 type callerKey struct{}
 
-// scopeOfHTTP finds the caller where an authenticating handler has put it.
+// scopeOfHTTP returns the caller that an authenticating handler has put into
+// the context.
 func scopeOfHTTP(_ context.Context, r *lambdahttp.Request) (string, error) {
 	caller, _ := r.Event.(*http.Request).Context().Value(callerKey{}).(string)
 	if caller == idempotent.Global {
@@ -69,7 +70,6 @@ func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Option
 	}
 }
 
-// write writes a.
 func write(w http.ResponseWriter, a reply) {
 	for k, v := range a.header {
 		w.Header().Set(k, v)
@@ -87,8 +87,8 @@ func write(w http.ResponseWriter, a reply) {
 	}
 }
 
-// carriedHTTP: header names have one spelling, bodies are bytes, and what is
-// not a status cannot be written.
+// carriedHTTP: header names have one spelling, bodies are bytes, and an invalid
+// status cannot be written.
 func carriedHTTP(a reply) (reply, bool) {
 	w := plainWriter{header: http.Header{}}
 	if _, err := base64.StdEncoding.DecodeString(a.body); a.status == 0 || a.base64 && err != nil {
@@ -98,7 +98,7 @@ func carriedHTTP(a reply) (reply, bool) {
 	return w.reply(), true
 }
 
-// plainWriter is the http.ResponseWriter that does nothing by itself.
+// plainWriter is an http.ResponseWriter without optional interfaces.
 type plainWriter struct {
 	header http.Header
 	status int
@@ -118,8 +118,8 @@ func (w *plainWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// reply returns what was written, with the 200 that a server makes of nothing;
-// bytes that are not text as base64.
+// reply returns what was written. The status defaults to 200 as in a server,
+// and bytes that are not text are returned as base64.
 func (w *plainWriter) reply() reply {
 	w.WriteHeader(http.StatusOK)
 	a := reply{status: w.status, body: string(w.body), cookies: w.sent["Set-Cookie"], base64: !utf8.Valid(w.body)}

@@ -10,14 +10,14 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// request, reply and handler are what the tests speak; a wire carries them as
+// request, reply and handler are the tests' own types; a wire translates them to
 // events of one type.
 type request struct {
 	method, path, route, query string
 	header                     map[string]string
 	body                       string
 	base64                     bool
-	caller                     string // the authenticated principal; "": none
+	caller                     string // the authenticated principal; "": missing
 }
 
 type reply struct {
@@ -31,19 +31,19 @@ type reply struct {
 type handler func(context.Context, request) (reply, error)
 type sender func(context.Context, request) (reply, error)
 
-// wire carries requests as events of one type.
+// wire sends requests as events of one type.
 type wire struct {
 	name        string
 	constructor string // of the package
-	wants       string // what an event of another type is told
+	wants       string // in the EventError for an event of another type
 	build       func(*idempotent.Guard, handler, ...func(*lambdahttp.Options)) sender
 	scope       lambdahttp.ScopeRule
-	// carried returns what of a handler's reply the caller sees; ok is false for
-	// a reply that this wire has no form for. nil: all of it.
+	// carried returns the part of a handler's reply that the caller sees; ok is
+	// false if the reply cannot be expressed. nil: the whole reply.
 	carried func(reply) (_ reply, ok bool)
 }
 
-// wires are the event types; every rule holds for each.
+// wires are the event types; every rule applies to each.
 var wires = []wire{
 	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "2.0", build: buildV2, scope: lambdahttp.Claim("sub")},
 	{name: "FunctionURL", constructor: "FunctionURL", wants: "2.0", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
@@ -53,7 +53,7 @@ var wires = []wire{
 	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
 }
 
-// carries returns what of the handler's reply a the caller sees.
+// carries returns the part of the handler's reply a that the caller sees.
 func (w wire) carries(a reply) (reply, bool) {
 	if w.carried == nil {
 		return a, true

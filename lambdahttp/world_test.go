@@ -21,8 +21,8 @@ const (
 	keyB = "clkyoesmbgybucifusbbtdsbohtyuuwz"
 )
 
-// world is one handler on one wire, with a clock and a store that fails on
-// demand.
+// world is one handler behind one event type, with a clock and a store that can
+// fail.
 type world struct {
 	t     *testing.T
 	on    wire
@@ -37,8 +37,8 @@ type world struct {
 	handle handler
 }
 
-// newWorld starts a world whose handler answers 201 until w.handle says
-// otherwise.
+// newWorld returns a world whose handler responds with 201 until w.handle
+// changes it.
 func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world {
 	t.Helper()
 	w := &world{t: t, on: on, store: &faultyStore{Store: memstore.New()}, handle: created}
@@ -62,12 +62,12 @@ func newWorld(t *testing.T, on wire, optFns ...func(*lambdahttp.Options)) *world
 	return w
 }
 
-// post sends r and fails the test on an error for Lambda.
+// post sends r and fails the test if an error is returned to Lambda.
 func (w *world) post(r request) reply {
 	w.t.Helper()
 	a, err := w.send(w.t.Context(), r)
 	if err != nil {
-		w.t.Errorf("an error went to Lambda: %v", err)
+		w.t.Errorf("an error was returned to Lambda: %v", err)
 	}
 	return a
 }
@@ -79,7 +79,7 @@ func (w *world) becomes(h handler) {
 	w.handle = h
 }
 
-// charge is a valid request with keyA; its parts are changed by mods.
+// charge is a valid request with keyA, changed by mods.
 func charge(mods ...func(*request)) request {
 	r := request{
 		method: "POST", path: "/charges", route: "/charges", query: "expand=customer&dry_run=false",
@@ -103,7 +103,8 @@ func without(name string) func(*request) {
 func withBody(body string) func(*request)     { return func(r *request) { r.body = body } }
 func withCaller(caller string) func(*request) { return func(r *request) { r.caller = caller } }
 
-// created is a handler that answers 201 with everything a response can have.
+// created is a handler that responds with 201 and everything that a response
+// can have.
 func created(ctx context.Context, _ request) (reply, error) {
 	if e, ok := idempotent.FromContext(ctx); ok {
 		e.SetRef("/charges/ch_1")
@@ -127,7 +128,7 @@ func answers(status int, err error) handler {
 
 var errDown = errors.New("the store is down")
 
-// faultyStore is a Store that fails on demand and knows its last record.
+// faultyStore is a Store that can fail and remembers the id of its last record.
 type faultyStore struct {
 	driver.Store
 
@@ -171,7 +172,7 @@ func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.V
 	return s.Store.Replace(ctx, r, was)
 }
 
-// record returns the record that was last asked for, or nil.
+// record returns the record that was last requested, or nil.
 func (s *faultyStore) record(t *testing.T) *driver.Record {
 	t.Helper()
 	s.mu.Lock()
@@ -192,7 +193,7 @@ func (s *faultyStore) record(t *testing.T) *driver.Record {
 
 func withMethod(method string) func(*request) { return func(r *request) { r.method = method } }
 
-// duringRun is a handler that calls f before it answers 201.
+// duringRun is a handler that calls f before it responds with 201.
 func duringRun(f func()) handler {
 	return func(ctx context.Context, r request) (reply, error) {
 		f()
