@@ -18,8 +18,7 @@ import (
 
 // IdempotencyAlarmsProps are the properties of [NewIdempotencyAlarms].
 type IdempotencyAlarmsProps struct {
-	// Namespace is the namespace that the functions pass to emf.New.
-	// Required.
+	// Namespace is the namespace that the functions pass to emf.New. Required.
 	Namespace *string
 
 	// Operations are the functions' operations. Required. Each operation has its
@@ -37,9 +36,10 @@ type IdempotencyAlarmsProps struct {
 	// alarm. Default: 15 minutes.
 	OldestUnknown awscdk.Duration
 
-	// Reconciled declares that a reconciler reports to Namespace. If false, there
-	// are no metrics for the age of unknown outcomes and for records that were
-	// given up, and no alarms on them. Default: true.
+	// Reconciled declares that a reconciler reports to Namespace. Set it to false
+	// if there is no reconciler: then the metrics for the age of unknown outcomes
+	// and for records that were given up do not exist, and there are no alarms on
+	// them. Default: true.
 	Reconciled *bool
 
 	// MisuseRate is the percentage of requests within five minutes that may use a
@@ -50,8 +50,7 @@ type IdempotencyAlarmsProps struct {
 	// minute. Default: 0.
 	StoreErrors *float64
 
-	// Action is executed when an alarm starts and when it ends. Default:
-	// nothing.
+	// Action is executed when an alarm starts and when it ends. Default: nothing.
 	Action awscloudwatch.IAlarmAction
 }
 

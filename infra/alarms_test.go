@@ -37,8 +37,7 @@ func watch(stack awscdk.Stack, operations ...string) *infra.IdempotencyAlarms {
 	return alarms
 }
 
-// G12: every condition that needs an operator has an alarm with a
-// description.
+// G12: every condition that needs an operator has an alarm with a description.
 func TestAlarms(t *testing.T) {
 	stack := watched(t)
 	wantRefusals(t, stack)

@@ -12,8 +12,7 @@ import (
 
 // IdempotencyDashboardProps are the properties of [NewIdempotencyDashboard].
 type IdempotencyDashboardProps struct {
-	// Namespace is the namespace that the functions pass to emf.New.
-	// Required.
+	// Namespace is the namespace that the functions pass to emf.New. Required.
 	Namespace *string
 
 	// Operations are the functions' operations. Required.

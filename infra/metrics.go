@@ -14,8 +14,7 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// allOperations is the operation of the metrics that are not about a single
-// one.
+// allOperations is the operation of the metrics that are not about a single one.
 const allOperations = "all"
 
 // metrics are the metrics of package telemetry that the functions print
@@ -25,8 +24,7 @@ type metrics struct {
 	operations []string
 }
 
-// metricsOf validates its arguments and reports missing ones as errors on
-// scope.
+// metricsOf validates its arguments and reports missing ones as errors on scope.
 func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
 	m := metrics{namespace: "not-set"} // so that the missing namespace is the only error
 	if namespace != nil && *namespace != "" {

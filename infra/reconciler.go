@@ -42,9 +42,8 @@ type Reconciler struct {
 	Undelivered awssqs.Queue
 }
 
-// NewReconciler creates the schedule and the queues, and grants the function
-// the permissions it needs. Overlapping runs do no harm: every write is
-// conditional.
+// NewReconciler creates the schedule and the queues, and grants the function the
+// permissions it needs. Overlapping runs do no harm: every write is conditional.
 func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProps) *Reconciler {
 	if props == nil {
 		props = &ReconcilerProps{}

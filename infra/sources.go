@@ -22,8 +22,7 @@ const (
 
 // QueueSourceProps are the properties of [NewQueueSource].
 type QueueSourceProps struct {
-	// Function processes the messages, with a handler of lambdabatch.
-	// Required.
+	// Function processes the messages, with a handler of lambdabatch. Required.
 	Function awslambda.Function
 
 	// Queue is the source of the messages. Required. It needs a dead-letter
@@ -35,8 +34,7 @@ type QueueSourceProps struct {
 	Retention awscdk.Duration
 
 	// Source contains the other settings of the event source mapping. Its
-	// ReportBatchItemFailures is ignored: partial failures are always
-	// reported.
+	// ReportBatchItemFailures is ignored: partial failures are always reported.
 	Source *awslambdaeventsources.SqsEventSourceProps
 }
 
@@ -44,11 +42,10 @@ type QueueSourceProps struct {
 // that the function reports as failed are delivered again.
 type QueueSource struct{ constructs.Construct }
 
-// NewQueueSource connects the queue and the function. It refuses a
-// configuration that would run a message twice, or lose it: a visibility
-// time-out below six times the function's time-out plus the batching window,
-// outcomes that expire while the queue may still deliver, a queue without a
-// dead-letter queue.
+// NewQueueSource connects the queue and the function. It refuses a configuration
+// that would run a message twice, or lose it: a visibility time-out below six
+// times the function's time-out plus the batching window, outcomes that expire
+// while the queue may still deliver, a queue without a dead-letter queue.
 func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourceProps) *QueueSource {
 	if props == nil {
 		props = &QueueSourceProps{}

@@ -24,8 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// template contains the parts of a CloudFormation template that the tests
-// check.
+// template contains the parts of a CloudFormation template that the tests check.
 type template struct {
 	Resources map[string]struct {
 		Type, DeletionPolicy, UpdateReplacePolicy string

@@ -33,8 +33,7 @@ import (
 type Props struct {
 	awscdk.StackProps
 
-	// Root is the folder of the repository, which contains the bundles.
-	// Required.
+	// Root is the folder of the repository, which contains the bundles. Required.
 	Root string
 
 	// Arch is the processor, arm64 or amd64. Default: arm64.
