@@ -39,12 +39,12 @@ func build(app awscdk.App) error {
 		return fmt.Errorf("the payment provider's address is missing: set it with -c providerUrl=https://…")
 	}
 	if props.Arch != "" && props.Arch != "arm64" && props.Arch != "amd64" {
-		return fmt.Errorf("invalid arch %q: want arm64 or amd64", props.Arch)
+		return fmt.Errorf("invalid arch %q: must be arm64 or amd64", props.Arch)
 	}
 	if timeout := get("orderTimeout", ""); timeout != "" {
 		var err error
 		if props.OrderTimeout, err = strconv.ParseFloat(timeout, 64); err != nil || props.OrderTimeout < 1 || props.OrderTimeout > 900 {
-			return fmt.Errorf("invalid orderTimeout %q: want a number of seconds from 1 to 900", timeout)
+			return fmt.Errorf("invalid orderTimeout %q: must be seconds from 1 to 900", timeout)
 		}
 	}
 	chargestack.New(app, get("stack", "ChargeStack"), props)
