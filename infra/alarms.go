@@ -16,44 +16,46 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// IdempotencyAlarmsProps are given to [NewIdempotencyAlarms].
+// IdempotencyAlarmsProps are the properties of [NewIdempotencyAlarms].
 type IdempotencyAlarmsProps struct {
-	// Namespace is what the functions give to emf.New. Required.
+	// Namespace is the namespace that the functions pass to emf.New. Required.
 	Namespace *string
 
-	// Operations are the functions' operations. Required. Each has alarms of its
-	// own, so that an alarm says where to look.
+	// Operations are the functions' operations. Required. Each operation has its
+	// own alarms, so that an alarm shows where to look.
 	Operations *[]*string
 
-	// Table is the table whose throttles are watched. Required.
+	// Table is the table whose throttles raise an alarm. Required.
 	Table *IdempotencyTable
 
-	// DeadLetterQueues are the queues in which nothing should be, such as those
-	// of a [Reconciler]. Default: none.
+	// DeadLetterQueues are the queues that should stay empty, such as those of
+	// a [Reconciler]. Default: none.
 	DeadLetterQueues *[]awssqs.IQueue
 
-	// OldestUnknown is how old an unknown outcome may become. Default: 15 minutes.
+	// OldestUnknown is the age of an unknown outcome above which there is an
+	// alarm. Default: 15 minutes.
 	OldestUnknown awscdk.Duration
 
-	// Reconciled says that a reconciler reports to Namespace. Where none does,
-	// nobody tells which unknown outcomes are old, or were given up, and there are
-	// no alarms for that. Default: true.
+	// Reconciled declares that a reconciler reports to Namespace. Set it to false
+	// if there is no reconciler: then the metrics for the age of unknown outcomes
+	// and for records that were given up do not exist, and there are no alarms on
+	// them. Default: true.
 	Reconciled *bool
 
-	// MisuseRate is in how many of a hundred requests a key may come with another
-	// payload, within five minutes. Default: 1.
+	// MisuseRate is the percentage of requests within five minutes that may use a
+	// key with another payload. Default: 1.
 	MisuseRate *float64
 
-	// StoreErrors is how many calls to the store may fail within a minute.
-	// Default: 0.
+	// StoreErrors is the number of calls to the store that may fail within a
+	// minute. Default: 0.
 	StoreErrors *float64
 
-	// Action is what happens on an alarm and on its end. Default: nothing.
+	// Action is executed when an alarm starts and when it ends. Default: nothing.
 	Action awscloudwatch.IAlarmAction
 }
 
-// IdempotencyAlarms are the alarms for what people have to look at. What each is
-// about, and what to do then, is in its description.
+// IdempotencyAlarms are the alarms for conditions that need an operator. The
+// description of each alarm says what happened and what to do.
 type IdempotencyAlarms struct {
 	constructs.Construct
 	Alarms []awscloudwatch.Alarm
@@ -74,32 +76,32 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 			a.add(id+"-"+operation, metric, threshold, minutes, operation+": "+description)
 		}
 		add("StoreErrors", m.of(event.StoreError, operation), orElse(props.StoreErrors, 0), 3,
-			"Calls to the table fail. Requests are refused, not run unguarded. See the table, its throttles, and the permissions.")
+			"Calls to the table fail. Requests are refused, not run unguarded. Check the table, its throttles, and the permissions.")
 		add("Contradicted", m.of(event.Contradicted, operation), 0, 1,
-			"Evidence met a record that says otherwise: an effect may have happened twice, or a resolver is wrong. Compare the audit with the provider.")
+			"Evidence contradicts a record: an effect may have happened twice, or a resolver is wrong. Compare the audit with the provider.")
 		add("Unknown", m.of(event.MarkedUnknown, operation), 0, 1,
-			"A run ended and nobody knows how. It does not run again by itself. See whether reconciliation settles it (once list --due),"+
-				" the function's time-out and errors, and whether it could say NotExecuted.")
+			"A run ended with an unknown outcome. It is not run again automatically. Check whether reconciliation settles it (once list --due),"+
+				" the function's time-out and errors, and whether the handler could return NotExecuted.")
 		add("NotStored", m.of(event.CompletionFailed, operation), 0, 1,
-			"Work was done, and its outcome or result could not be stored. See the table, its throttles, and how large results are.")
+			"Work was done, and its outcome or result could not be stored. Check the table, its throttles, and the size of results.")
 		add("Late", m.sum(operation, event.LateCompletion, event.LeaseLost), 0, 1,
-			"A handler outlived its lease. Raise the function's time-out, or look at who resolves while it runs.")
+			"A handler outlived its lease. Raise the function's time-out, or find out what resolves records while the handler runs.")
 		add("Misuse", m.share(operation, event.Mismatch,
 			event.Reserved, event.Replayed, event.InProgress, event.Mismatch),
 			orElse(props.MisuseRate, 1), 5,
-			"So many of a hundred requests use the key of another request. Look for a client that makes its keys wrongly,"+
-				" or a sender that puts a time into every retry and needs a Fingerprint.")
+			"The percentage of requests that use the key of another request is too high. Look for a client that generates its keys wrongly,"+
+				" or a sender that adds a time to every retry and needs a Fingerprint.")
 		if reconciled {
 			add("Exhausted", m.of(event.ReconcileExhausted, operation), 0, 1,
-				"Reconciliation has given up a record. Nobody will look at it any more but a person (once list --exhausted).")
+				"Reconciliation has given up a record. An operator must resolve it (once list --exhausted).")
 		}
 	}
 	if reconciled {
 		a.add("OldestUnknown", m.oldest(telemetry.OldestUnresolved), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
-			"An unknown outcome is so many seconds old. See whether the reconciler runs, and what the resolver says (once list --due).")
+			"The age of the oldest unknown outcome, in seconds, is too high. Check whether the reconciler runs, and what the resolver returns (once list --due).")
 	}
 	if props.Table == nil {
-		refuse(a.Construct, "Table is not set; it is the one whose throttles are watched")
+		refuse(a.Construct, "Table is not set: set it to the table whose throttles raise an alarm")
 	} else {
 		a.throttles(props.Table.Table)
 	}
@@ -107,7 +109,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 		for i, queue := range *props.DeadLetterQueues {
 			a.add(fmt.Sprintf("DeadLetters%d", i), queue.MetricApproximateNumberOfMessagesVisible(&awscloudwatch.MetricOptions{
 				Statistic: awscloudwatch.Stats_MAXIMUM(), Period: aMinute(),
-			}), 0, 1, "Messages were given up and wait for a person in "+*queue.Node().Path()+".")
+			}), 0, 1, "Messages were given up and wait for an operator in "+*queue.Node().Path()+".")
 		}
 	}
 	return a
@@ -125,12 +127,13 @@ func (a *IdempotencyAlarms) throttles(table awsdynamodb.TableV2) {
 		a.add(throttled.id, awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
 			Namespace: jsii.String("AWS/DynamoDB"), MetricName: jsii.String("WriteThrottleEvents"),
 			DimensionsMap: &throttled.dimensions, Statistic: awscloudwatch.Stats_SUM(), Period: aMinute(),
-		}), 0, 3, "DynamoDB throttles writes of records. Look for one hot key, or a burst that the table has not seen before.")
+		}), 0, 3, "DynamoDB throttles writes of records. Look for one hot key, or a larger burst than the table has served before.")
 	}
 }
 
-// add creates an alarm for a metric that is above a threshold for so many
-// minutes. What has no data is well: what never happens has no metric.
+// add creates an alarm for a metric that is above threshold for the given
+// number of minutes. Missing data is not an alarm, because a fact that never
+// occurred has no metric.
 func (a *IdempotencyAlarms) add(id string, metric awscloudwatch.IMetric, threshold, minutes float64, description string) {
 	alarm := awscloudwatch.NewAlarm(a.Construct, jsii.String(id), &awscloudwatch.AlarmProps{
 		Metric:             metric,

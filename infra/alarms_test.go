@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// watched returns a stack with everything that watches.
+// watched returns a stack with the alarms and the dashboard.
 func watched(t *testing.T) awscdk.Stack {
 	stack := newStack(t)
 	watch(stack, "charge", "order")
@@ -37,8 +37,7 @@ func watch(stack awscdk.Stack, operations ...string) *infra.IdempotencyAlarms {
 	return alarms
 }
 
-// G12: everything that somebody should hear of has an alarm that says what it
-// is.
+// G12: every condition that needs an operator has an alarm with a description.
 func TestAlarms(t *testing.T) {
 	stack := watched(t)
 	wantRefusals(t, stack)
@@ -47,7 +46,7 @@ func TestAlarms(t *testing.T) {
 		wantProperties(t, alarm, `{"ComparisonOperator": "GreaterThanThreshold", "TreatMissingData": "notBreaching"}`)
 		text := asJSON(t, alarm.Properties)
 		if alarm.Properties["AlarmActions"] == nil || alarm.Properties["OKActions"] == nil || alarm.Properties["AlarmDescription"] == nil {
-			t.Errorf("an alarm that nobody hears or understands: %s", text)
+			t.Errorf("an alarm without actions or a description: %s", text)
 		}
 		for _, what := range []string{
 			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "complete.failed", "reconcile.exhausted",
@@ -69,7 +68,7 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
-// Where nothing is reconciled nobody waits for what a reconciler would tell.
+// Without a reconciler there are no alarms on its metrics.
 func TestAlarmsWithoutReconciler(t *testing.T) {
 	stack := newStack(t)
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
@@ -79,14 +78,15 @@ func TestAlarmsWithoutReconciler(t *testing.T) {
 	wantRefusals(t, stack)
 	alarms := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm"))
 	if strings.Contains(alarms, "reconcile.exhausted") || strings.Contains(alarms, telemetry.OldestUnresolved) {
-		t.Errorf("somebody waits for a reconciler: %s", alarms)
+		t.Errorf("there are alarms on a reconciler's metrics: %s", alarms)
 	}
 	if !strings.Contains(alarms, "zombie_key") {
-		t.Errorf("nobody hears of unknown outcomes: %s", alarms)
+		t.Errorf("there is no alarm on unknown outcomes: %s", alarms)
 	}
 }
 
-// G12: every metric that is watched is one that the functions print.
+// G12: every metric of the alarms and the dashboard is one that the functions
+// print.
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack := watched(t)
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
@@ -98,18 +98,18 @@ func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	for part := range strings.SplitSeq(text, "api.idempotency.") {
 		name := "api.idempotency." + part[:strings.IndexFunc(part, func(r rune) bool { return r != '.' && r != '_' && (r < 'a' || r > 'z') })]
 		if name == "api.idempotency." {
-			continue // before the first
+			continue // the text before the first metric
 		}
 		if found++; !known[name] {
-			t.Errorf("nobody prints %s", name)
+			t.Errorf("package telemetry has no metric %s", name)
 		}
 	}
 	if found < 30 {
-		t.Errorf("%d metrics were found", found)
+		t.Errorf("got %d metrics, want at least 30", found)
 	}
 }
 
-// What is missing is named, and does not end the program.
+// Missing properties are reported, and do not stop the program.
 func TestWhatIsMissingIsRefused(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -127,14 +127,14 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 			[]string{"Namespace is not set", "Operations are not set"}},
 		{"reconciler", func(s awscdk.Stack, id *string) {
 			r := infra.NewReconciler(s, id, nil)
-			r.Exhausted.MetricApproximateNumberOfMessagesVisible(nil) // what is used before the synthesis is there
+			r.Exhausted.MetricApproximateNumberOfMessagesVisible(nil) // the fields that are used before synthesis are set
 		}, []string{"Function is not set", "Table is not set"}},
 		{"reconciler, too often", func(s awscdk.Stack, id *string) {
 			infra.NewReconciler(s, id, &infra.ReconcilerProps{
 				Function: newFunction(s, "Function", 60), Table: infra.NewIdempotencyTable(s, jsii.String("Records"), nil),
 				Every: awscdk.Duration_Seconds(jsii.Number(90)),
 			})
-		}, []string{"Every is 1m30s and has to be whole minutes"}},
+		}, []string{"Every is 1m30s: set it to whole minutes"}},
 		{"queue source", func(s awscdk.Stack, id *string) { infra.NewQueueSource(s, id, nil) },
 			[]string{"Function is not set", "Queue is not set"}},
 	} {
@@ -146,7 +146,8 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 	}
 }
 
-// F41: the reconciler runs once a minute, and what it gives up goes to a queue.
+// F41: the reconciler runs once a minute, and the records it gives up go to a
+// queue.
 func TestReconciler(t *testing.T) {
 	stack := watched(t)
 	rule := resources(t, stack, "AWS::Events::Rule")[0]

@@ -10,9 +10,9 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// IdempotencyDashboardProps are given to [NewIdempotencyDashboard].
+// IdempotencyDashboardProps are the properties of [NewIdempotencyDashboard].
 type IdempotencyDashboardProps struct {
-	// Namespace is what the functions give to emf.New. Required.
+	// Namespace is the namespace that the functions pass to emf.New. Required.
 	Namespace *string
 
 	// Operations are the functions' operations. Required.
@@ -21,13 +21,13 @@ type IdempotencyDashboardProps struct {
 	// Alarms are shown above the graphs. Default: none.
 	Alarms *IdempotencyAlarms
 
-	// DashboardName is the dashboard's name. Default: one that CloudFormation
-	// makes up.
+	// DashboardName is the dashboard's name. Default: a name that
+	// CloudFormation generates.
 	DashboardName *string
 }
 
-// IdempotencyDashboard shows what became of requests, what waits for evidence,
-// and what goes wrong.
+// IdempotencyDashboard shows the outcomes of requests, the records that wait
+// for evidence, and failures.
 type IdempotencyDashboard struct {
 	constructs.Construct
 	Dashboard awscloudwatch.Dashboard
@@ -64,7 +64,7 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 	}
 	d.Dashboard.AddWidgets(
 		widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestUnresolved)}),
-		widget("Age of the oldest released run that nobody continued (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestReleased)}),
+		widget("Age of the oldest released run that no request has continued (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestReleased)}),
 	)
 	return d
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// stand writes a program that stands for another one.
+// stand writes a shell script that replaces another program.
 func stand(t *testing.T, dir, name, script string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
@@ -16,23 +16,23 @@ func stand(t *testing.T, dir, name, script string) {
 	}
 }
 
-// What deploys to an account says what it lacks before it begins, and else builds
-// the bundles, installs the CDK as locked, once, and runs it. Nothing of it is
-// the real one here.
+// The script reports missing requirements before it begins. Otherwise it builds
+// the bundles, installs the CDK at its locked version, once, and runs it. All
+// tools are fakes here.
 func TestDeploy(t *testing.T) {
 	const url, key = "PROVIDER_URL=https://payments.example.com/v1", "AWS_ACCESS_KEY_ID=test"
 	for _, row := range []struct {
 		name, args string
 		env        []string
 		without    string // a tool
-		want       string // in what it says
-		ran        string // by the stand-ins, line by line
+		want       string // part of its output
+		ran        string // the calls of the fakes, line by line
 	}{
-		{name: "no verb", env: []string{url, key}, want: "say deploy, destroy or bootstrap"},
+		{name: "no verb", env: []string{url, key}, want: "unknown command '': use deploy, destroy or bootstrap"},
 		{name: "no provider", args: "deploy", env: []string{key}, want: "PROVIDER_URL is '': set it"},
 		{name: "no address", args: "deploy", env: []string{key, "PROVIDER_URL=payments"}, want: "PROVIDER_URL is 'payments': set it"},
-		{name: "no credentials", args: "deploy", env: []string{url}, want: "there are no AWS credentials: set AWS_PROFILE"},
-		{name: "no credentials to destroy with", args: "destroy", want: "there are no AWS credentials"},
+		{name: "no credentials", args: "deploy", env: []string{url}, want: "no AWS credentials: set AWS_PROFILE"},
+		{name: "no credentials to destroy with", args: "destroy", want: "no AWS credentials"},
 		{name: "no npm", args: "deploy", env: []string{url, key}, without: "npm", want: "npm is missing"},
 		{name: "deploy", args: "deploy --require-approval never", env: []string{url, key},
 			ran: "npm ci\ngo run ./cmd/bundle\ncdk deploy -c providerUrl=https://payments.example.com/v1 --require-approval never\n"},
@@ -49,7 +49,7 @@ func TestDeploy(t *testing.T) {
 while [ "$1" != --prefix ]; do shift; done
 mkdir -p "$2/node_modules/.bin" && printf '#!/bin/sh\necho "cdk $*" >>`+log+`\n' >"$2/node_modules/.bin/cdk" && chmod +x "$2/node_modules/.bin/cdk"`)
 			path := bin + ":/usr/bin:/bin"
-			if row.without != "" { // a PATH with nothing but what the script needs
+			if row.without != "" { // a PATH with only the tools that the script needs
 				os.Remove(filepath.Join(bin, row.without))
 				for _, tool := range []string{"bash", "dirname"} {
 					found, err := exec.LookPath(tool)
@@ -72,23 +72,23 @@ mkdir -p "$2/node_modules/.bin" && printf '#!/bin/sh\necho "cdk $*" >>`+log+`\n'
 				return string(said)
 			}
 			if said := run(); !strings.Contains(said, row.want) {
-				t.Errorf("it says %q, want %q", said, row.want)
+				t.Errorf("got output %q, want %q", said, row.want)
 			}
 			ran, err := os.ReadFile(log)
 			if err != nil && row.ran != "" {
 				t.Fatal(err)
 			}
 			if string(ran) != row.ran {
-				t.Errorf("it ran\n%swant\n%s", ran, row.ran)
+				t.Errorf("got calls\n%swant\n%s", ran, row.ran)
 			}
 			if row.ran != "" { // it is installed now
 				run()
 				if again, err := os.ReadFile(log); err != nil || strings.Count(string(again), "npm ci") != 1 || strings.Count(string(again), "cdk ") != 2 {
-					t.Errorf("the second time it ran (%v)\n%s", err, again)
+					t.Errorf("after the second run the calls are (%v)\n%s", err, again)
 				}
 			}
 			if parts, _ := filepath.Glob(filepath.Join(dir, "cache", "cdk-part-*")); len(parts) != 0 {
-				t.Errorf("it leaves %v", parts)
+				t.Errorf("%v was not removed", parts)
 			}
 		})
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/once-lambda/once/infra"
 )
 
-// protect is what docs/deploy.md adds to a stack that has functions already.
+// protect is the code that docs/deploy.md adds to a stack with existing
+// functions.
 func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, topic awssns.Topic) *infra.IdempotencyTable {
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	records.GrantHandler(charge) // and sets ONCE_TABLE
@@ -29,7 +30,7 @@ func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, topic aws
 	return records
 }
 
-// feed is what it adds for a queue.
+// feed is the code that docs/deploy.md adds for a queue.
 func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.Function, queue awssqs.Queue) {
 	records.GrantHandler(orders)
 	infra.NewQueueSource(stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
@@ -39,7 +40,7 @@ func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.
 	})
 }
 
-// What the guide shows is taken as it stands.
+// The code that the guide shows is accepted.
 func TestGuide(t *testing.T) {
 	stack := newStack(t)
 	topic := awssns.NewTopic(stack, jsii.String("Topic"), nil)
@@ -49,6 +50,6 @@ func TestGuide(t *testing.T) {
 	}))
 	wantRefusals(t, stack)
 	if got := len(resources(t, stack, "AWS::IAM::Policy")); got != 3 {
-		t.Errorf("%d functions may do something, want 3", got)
+		t.Errorf("%d functions have permissions, want 3", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/internal/doctest"
 )
 
-// The permissions in the guide are those that the constructs grant.
+// The permissions in the guide equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| who | on | may |\n| --- | --- | --- |\n")
@@ -36,7 +36,7 @@ var (
 	numbered    = regexp.MustCompile(`[0-9]+$`)
 )
 
-// The alarms in the guide are those that the construct makes.
+// The alarms in the guide equal those that the construct creates.
 func TestAlarmsInTheGuide(t *testing.T) {
 	const operation = "charge"
 	stack := newStack(t)
@@ -46,12 +46,12 @@ func TestAlarmsInTheGuide(t *testing.T) {
 		made[r.id] = r
 	}
 	var table strings.Builder
-	table.WriteString("| alarm | on | when | what it says |\n| --- | --- | --- | --- |\n")
+	table.WriteString("| alarm | on | when | description |\n| --- | --- | --- | --- |\n")
 	rows := map[string]bool{}
 	for _, alarm := range alarms.Alarms {
 		name, _, _ := strings.Cut(numbered.ReplaceAllString(*alarm.Node().Id(), ""), "-")
 		if rows[name] {
-			continue // of another queue
+			continue // the alarm of another queue
 		}
 		rows[name] = true
 		r := made[*stack.GetLogicalId(alarm.Node().DefaultChild().(awscdk.CfnElement))]
@@ -60,7 +60,7 @@ func TestAlarmsInTheGuide(t *testing.T) {
 			on = append(on, metric[1])
 		}
 		slices.Sort(on)
-		if name == "Misuse" { // against all requests
+		if name == "Misuse" { // a share of all requests
 			on = slices.DeleteFunc(on, func(metric string) bool { return metric != "reserve.key_misuse.count" })
 		}
 		minutes := "a minute"

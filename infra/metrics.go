@@ -14,38 +14,38 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// allOperations is the operation of the metrics that are about no single one.
+// allOperations is the operation of the metrics that are not about a single one.
 const allOperations = "all"
 
-// metrics are those of package telemetry that the functions print through
-// telemetry/emf, in one namespace.
+// metrics are the metrics of package telemetry that the functions print
+// through telemetry/emf, in one namespace.
 type metrics struct {
 	namespace  string
 	operations []string
 }
 
-// metricsOf reads what was given, and says on scope what is missing.
+// metricsOf validates its arguments and reports missing ones as errors on scope.
 func metricsOf(scope constructs.Construct, namespace *string, operations *[]*string) metrics {
-	m := metrics{namespace: "not-set"} // so that what is missing is the one thing said of it
+	m := metrics{namespace: "not-set"} // so that the missing namespace is the only error
 	if namespace != nil && *namespace != "" {
 		m.namespace = *namespace
 	} else {
-		refuse(scope, "Namespace is not set; it is what the functions give to emf.New")
+		refuse(scope, "Namespace is not set: set it to the namespace that the functions pass to emf.New")
 	}
 	if operations != nil {
 		for _, o := range *operations {
 			switch {
 			case o == nil || *o == "":
-				refuse(scope, "one of Operations has no name; leave it out")
+				refuse(scope, "one of Operations has no name: remove it")
 			case slices.Contains(m.operations, *o):
-				refuse(scope, fmt.Sprintf("%q is twice in Operations; leave one out", *o))
+				refuse(scope, fmt.Sprintf("%q is twice in Operations: remove one", *o))
 			default:
 				m.operations = append(m.operations, *o)
 			}
 		}
 	}
 	if len(m.operations) == 0 {
-		refuse(scope, "Operations are not set; they are the names that the functions give to their operations, and a record id begins with")
+		refuse(scope, "Operations are not set: list the names of the functions' operations, with which record ids begin")
 	}
 	return m
 }
@@ -86,17 +86,17 @@ func (m metrics) sum(operation string, kinds ...event.Kind) awscloudwatch.IMetri
 	return expression(m.add(using, operation, kinds...), using)
 }
 
-// share returns in how many of a hundred requests of an operation the kind
+// share returns the percentage of an operation's requests in which the kind
 // happened.
 func (m metrics) share(operation string, kind event.Kind, requests ...event.Kind) awscloudwatch.IMetric {
 	using := map[string]awscloudwatch.IMetric{}
 	part, whole := m.add(using, operation, kind), m.add(using, operation, requests...)
-	// Without requests there is nothing wrong with them.
+	// Without requests the share is 0.
 	return expression(fmt.Sprintf("IF(%[2]s > 0, 100 * %[1]s / (%[2]s), 0)", part, whole), using)
 }
 
-// add returns the sum of the kinds as an expression. What never happened has no
-// metric, and counts as zero.
+// add returns the sum of the kinds as an expression. A fact that never occurred
+// has no metric, and counts as zero.
 func (m metrics) add(using map[string]awscloudwatch.IMetric, operation string, kinds ...event.Kind) string {
 	var terms []string
 	for _, kind := range kinds {

@@ -13,36 +13,37 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// ExhaustedVariable is the environment variable that tells a reconciler the URL
-// of the queue for the records it gives up.
+// ExhaustedVariable is the environment variable that contains the URL of the
+// queue for the records that a reconciler gives up.
 const ExhaustedVariable = "ONCE_EXHAUSTED_QUEUE_URL"
 
-// ReconcilerProps are given to [NewReconciler].
+// ReconcilerProps are the properties of [NewReconciler].
 type ReconcilerProps struct {
-	// Function runs idempotent.Reconciler. Required. Its OnExhausted sends what it
-	// gives up to the queue in ONCE_EXHAUSTED_QUEUE_URL.
+	// Function runs idempotent.Reconciler. Required. Its OnExhausted must send the
+	// records that it gives up to the queue in ONCE_EXHAUSTED_QUEUE_URL.
 	Function awslambda.Function
 
-	// Table is what it works through. Required.
+	// Table is the table to reconcile. Required.
 	Table *IdempotencyTable
 
-	// Every is the pause between two runs, in whole minutes. Default: one minute.
+	// Every is the interval between two runs, in whole minutes. Default: one
+	// minute.
 	Every awscdk.Duration
 }
 
-// Reconciler runs a function on a schedule that settles what is due, and keeps
-// what it cannot settle in front of people.
+// Reconciler runs a function on a schedule, which settles due records and
+// passes the records that it cannot settle to a queue.
 type Reconciler struct {
 	constructs.Construct
 	Function awslambda.Function
 	// Exhausted holds a message for each record that reconciliation has given up.
 	Exhausted awssqs.Queue
-	// Undelivered holds the runs that never came to the function.
+	// Undelivered holds the scheduled events that did not reach the function.
 	Undelivered awssqs.Queue
 }
 
-// NewReconciler creates the schedule and the queues, and grants the function
-// what it needs. Runs that overlap do no harm: every write is conditional.
+// NewReconciler creates the schedule and the queues, and grants the function the
+// permissions it needs. Overlapping runs do no harm: every write is conditional.
 func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProps) *Reconciler {
 	if props == nil {
 		props = &ReconcilerProps{}
@@ -51,13 +52,13 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	r.Exhausted = deadLetters(r.Construct, "Exhausted")
 	r.Undelivered = deadLetters(r.Construct, "Undelivered")
 	if props.Function == nil {
-		refuse(r.Construct, "Function is not set; it is the one that runs idempotent.Reconciler")
+		refuse(r.Construct, "Function is not set: set it to the function that runs idempotent.Reconciler")
 	}
 	if props.Table == nil {
-		refuse(r.Construct, "Table is not set; it is the one that is reconciled")
+		refuse(r.Construct, "Table is not set: set it to the table to reconcile")
 	}
 	if every := duration(props.Every, time.Minute); every < time.Minute || every%time.Minute != 0 {
-		refuse(r.Construct, fmt.Sprintf("Every is %v and has to be whole minutes: EventBridge knows nothing in between", inWords(every)))
+		refuse(r.Construct, fmt.Sprintf("Every is %v: set it to whole minutes, because EventBridge schedules support nothing else", inWords(every)))
 		return r
 	}
 	if props.Function == nil || props.Table == nil {
@@ -74,15 +75,15 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		Schedule: awsevents.Schedule_Rate(every),
 		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(props.Function, &awseventstargets.LambdaFunctionProps{
 			DeadLetterQueue: r.Undelivered,
-			// The next run does what this one would have done.
+			// The next run does the same work.
 			RetryAttempts: jsii.Number(0),
 		})},
 	})
 	return r
 }
 
-// deadLetters creates a queue for people to look into: encrypted, and kept as
-// long as SQS can.
+// deadLetters creates an encrypted queue for operators, with the longest
+// retention that SQS allows.
 func deadLetters(scope constructs.Construct, id string) awssqs.Queue {
 	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),

@@ -16,7 +16,8 @@ func seconds(d time.Duration) awscdk.Duration {
 	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
 }
 
-// G12: what cannot work is refused, with what to change.
+// G12: a configuration that cannot work is refused, and the message says what
+// to change.
 func TestQueueSource(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, row := range []struct {
@@ -28,22 +29,22 @@ func TestQueueSource(t *testing.T) {
 		window  time.Duration
 		want    []string
 	}{
-		{name: "all is well", timeout: 30, queue: awssqs.QueueProps{VisibilityTimeout: seconds(3 * time.Minute)}, kept: 5 * day},
+		{name: "valid", timeout: 30, queue: awssqs.QueueProps{VisibilityTimeout: seconds(3 * time.Minute)}, kept: 5 * day},
 		{name: "visibility", timeout: 30, queue: awssqs.QueueProps{VisibilityTimeout: seconds(179 * time.Second)}, kept: 5 * day,
-			want: []string{"visibility time-out is 2m59s and has to be at least 3m0s"}},
+			want: []string{"visibility time-out is 2m59s and must be at least 3m0s"}},
 		{name: "the default visibility", timeout: 6, kept: 5 * day,
-			want: []string{"visibility time-out is 30s and has to be at least 36s"}},
+			want: []string{"visibility time-out is 30s and must be at least 36s"}},
 		{name: "visibility and window", timeout: 30, queue: awssqs.QueueProps{VisibilityTimeout: seconds(3 * time.Minute)}, kept: 5 * day, window: time.Second,
-			want: []string{"visibility time-out is 3m0s and has to be at least 3m1s"}},
+			want: []string{"visibility time-out is 3m0s and must be at least 3m1s"}},
 		{name: "retention, just enough", timeout: 5, kept: 4*day + 30*time.Second},
 		{name: "retention", timeout: 5, kept: 4 * day,
-			want: []string{"outcomes are kept for 4 days and a message may come again for 4 days and 30s: it would run twice"}},
-		{name: "a queue that keeps longer", timeout: 5, queue: awssqs.QueueProps{RetentionPeriod: seconds(14 * day)}, kept: 5 * day,
-			want: []string{"may come again for 14 days and 30s"}},
+			want: []string{"outcomes are stored for 4 days and a message may be delivered again for 4 days and 30s: it would run twice"}},
+		{name: "a queue with a longer retention", timeout: 5, queue: awssqs.QueueProps{RetentionPeriod: seconds(14 * day)}, kept: 5 * day,
+			want: []string{"may be delivered again for 14 days and 30s"}},
 		{name: "no retention", timeout: 5, want: []string{"Retention is not set"}},
 		{name: "no dead-letter queue", timeout: 5, kept: 5 * day, noDead: true, want: []string{"no dead-letter queue"}},
 		{name: "everything at once", timeout: 60, kept: time.Hour, noDead: true,
-			want: []string{"has to be at least 6m0s", "outcomes are kept for 1h0m0s", "no dead-letter queue"}},
+			want: []string{"must be at least 6m0s", "outcomes are stored for 1h0m0s", "no dead-letter queue"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack(t)
@@ -75,5 +76,5 @@ func TestCheckRetention(t *testing.T) {
 	infra.CheckRetention(stack, seconds(30*time.Hour), seconds(30*time.Hour))
 	wantRefusals(t, stack)
 	infra.CheckRetention(stack, seconds(29*time.Hour), seconds(30*time.Hour))
-	wantRefusals(t, stack, "outcomes are kept for 1 days and 5h0m0s")
+	wantRefusals(t, stack, "outcomes are stored for 1 days and 5h0m0s")
 }

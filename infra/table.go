@@ -10,43 +10,44 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// IdempotencyTableProps are given to [NewIdempotencyTable].
+// IdempotencyTableProps are the properties of [NewIdempotencyTable].
 type IdempotencyTableProps struct {
-	// TableName is the table's name. Default: one that CloudFormation makes up,
-	// which lets a table be replaced.
+	// TableName is the table's name. Default: a name that CloudFormation
+	// generates, which allows it to replace the table.
 	TableName *string
 
-	// EncryptionKey is a customer managed key; the stack has to name its region
-	// then. Default: a key that DynamoDB owns, which costs nothing.
+	// EncryptionKey is a customer managed key, which requires that the stack
+	// names its region. Default: a key that DynamoDB owns, without cost.
 	EncryptionKey awskms.IKey
 
-	// PointInTimeRecovery keeps backups of the last 35 days. Default: true.
+	// PointInTimeRecovery enables backups of the last 35 days. Default: true.
 	PointInTimeRecovery *bool
 
-	// DeletionProtection refuses to delete the table. Default: true.
+	// DeletionProtection protects the table from deletion. Default: true.
 	DeletionProtection *bool
 
-	// RemovalPolicy is what becomes of the table when it leaves the stack.
+	// RemovalPolicy applies to the table when it is removed from the stack.
 	// Default: RETAIN.
 	RemovalPolicy awscdk.RemovalPolicy
 
-	// Replicas are copies in other regions. Conditions are judged on the copy of
-	// one region, so a key is only safe from running twice while its requests
-	// reach one region: see docs/deploy.md. Default: none.
+	// Replicas are copies in other regions. Each region evaluates conditions on
+	// its own copy, so a key is protected from running twice only while all its
+	// requests reach one region: see docs/deploy.md. Default: none.
 	Replicas *[]*awsdynamodb.ReplicaTableProps
 
-	// MultiRegionConsistency is that of the replicas. STRONG is refused: such a
-	// table has neither time to live nor transactions. Default: EVENTUAL.
+	// MultiRegionConsistency is the consistency of the replicas. STRONG is
+	// refused: such a table has neither time to live nor transactions. Default:
+	// EVENTUAL.
 	MultiRegionConsistency awsdynamodb.MultiRegionConsistency
 }
 
 // IdempotencyTable is the table of package dynamostore: billed per request, with
-// time to live and the index of the records that reconciliation has to find.
+// time to live and the index that reconciliation uses to find records.
 type IdempotencyTable struct {
 	constructs.Construct
 	Table awsdynamodb.TableV2
 
-	key awskms.IKey // nil: not a customer's
+	key awskms.IKey // nil unless customer managed
 }
 
 // NewIdempotencyTable creates the table.
@@ -66,9 +67,9 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 	}
 	consistency := props.MultiRegionConsistency
 	if consistency == awsdynamodb.MultiRegionConsistency_STRONG {
-		refuse(t.Construct, "a global table with strong consistency has neither time to live nor transactions, so records would stay for ever"+
-			" and Commit would fail; leave MultiRegionConsistency out, and send the requests of a key to one region")
-		consistency = "" // so that this is the one thing said of it
+		refuse(t.Construct, "a global table with strong consistency has neither time to live nor transactions, so records would never expire"+
+			" and Commit would fail: remove MultiRegionConsistency, and send the requests of a key to one region")
+		consistency = "" // so that this is the only error
 	}
 	t.Table = awsdynamodb.NewTableV2(t.Construct, jsii.String("Table"), &awsdynamodb.TablePropsV2{
 		TableName:              props.TableName,
@@ -93,31 +94,31 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 	return t
 }
 
-// replicas returns the copies in other regions, or none where the CDK would
-// stop with an error of its own.
+// replicas returns the copies in other regions. It returns none if the CDK
+// would stop with its own error.
 func (t *IdempotencyTable) replicas(props *IdempotencyTableProps) *[]*awsdynamodb.ReplicaTableProps {
 	if props.Replicas == nil || len(*props.Replicas) == 0 {
 		return nil
 	}
 	if t.knowsNoRegion() {
-		refuse(t.Construct, "Replicas are set and the stack names no region, so nobody knows which one the table itself is in; set Env of the stack")
+		refuse(t.Construct, "Replicas are set and the stack names no region, so the region of the table itself is not known: set Env of the stack")
 		return nil
 	}
 	awscdk.Annotations_Of(t.Construct).AddWarningV2(jsii.String("once:replicas"), jsii.String(
-		"each region judges conditions on its own copy, so two regions that get the same key run it twice; send the requests of a key to one region"))
+		"each region evaluates conditions on its own copy, so two regions that get the same key run it twice: send the requests of a key to one region"))
 	return props.Replicas
 }
 
-// encrypts reports whether the customer's key can be used.
+// encrypts reports whether the customer managed key can be used.
 func (t *IdempotencyTable) encrypts(props *IdempotencyTableProps) bool {
 	switch {
 	case props.EncryptionKey == nil:
 		return false
 	case t.knowsNoRegion():
-		refuse(t.Construct, "EncryptionKey is set and the stack names no region, which the table's replica of it needs; set Env of the stack")
+		refuse(t.Construct, "EncryptionKey is set and the stack names no region, which the table's replica needs: set Env of the stack")
 		return false
 	case props.Replicas != nil && len(*props.Replicas) > 0:
-		refuse(t.Construct, "EncryptionKey and Replicas are set, and a key is of one region; leave EncryptionKey out, or make a table for each region")
+		refuse(t.Construct, "EncryptionKey and Replicas are set, and a key belongs to one region: remove EncryptionKey, or create a table for each region")
 		return false
 	}
 	return true
@@ -138,7 +139,7 @@ func orTrue(b *bool) *bool {
 	return b
 }
 
-// refuse makes the synthesis fail with a message that says what to change.
+// refuse makes synthesis fail with a message that says what to change.
 func refuse(c constructs.IConstruct, message string) {
 	awscdk.Annotations_Of(c).AddError(jsii.String(message))
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/once-lambda/once/infra"
 )
 
-// G12: the table that is declared, with its index, protected and retained.
+// G12: the table as declared, with its index, protected and retained.
 func TestTable(t *testing.T) {
 	stack := newStack(t)
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
 	if len(tables) != 1 {
-		t.Fatalf("%d tables", len(tables))
+		t.Fatalf("got %d tables, want 1", len(tables))
 	}
 	if tables[0].DeletionPolicy != "Retain" {
 		t.Errorf("its deletion policy is %q", tables[0].DeletionPolicy)
@@ -71,16 +71,17 @@ func TestTableInOtherRegions(t *testing.T) {
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{Replicas: replicas})
 	if got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any); len(got) != 2 {
-		t.Errorf("%d regions: %v", len(got), got)
+		t.Errorf("got %d regions, want 2: %v", len(got), got)
 	}
 	wantRefusals(t, stack)
 	said := *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_StringLikeRegexp(jsii.String("send the requests of a key to one region")))
 	if len(said) != 1 {
-		t.Errorf("%d warnings of two regions", len(said))
+		t.Errorf("got %d warnings about two regions, want 1", len(said))
 	}
 }
 
-// Where CloudFormation or the CDK would fail later, or the store could not work.
+// Configurations that CloudFormation or the CDK would refuse later, or with
+// which the store could not work.
 func TestTablesThatAreRefused(t *testing.T) {
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
 	key := func(s awscdk.Stack) awskms.IKey { return awskms.NewKey(s, jsii.String("Key"), nil) }
@@ -95,10 +96,10 @@ func TestTablesThatAreRefused(t *testing.T) {
 		{"strong consistency, in one region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
 			return &infra.IdempotencyTableProps{MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
 		}, "neither time to live nor transactions"},
-		{"replicas of nowhere", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
+		{"replicas without a region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
 			return &infra.IdempotencyTableProps{Replicas: replicas}
 		}, "Replicas are set and the stack names no region"},
-		{"a key of nowhere", "", func(s awscdk.Stack) *infra.IdempotencyTableProps {
+		{"a key without a region", "", func(s awscdk.Stack) *infra.IdempotencyTableProps {
 			return &infra.IdempotencyTableProps{EncryptionKey: key(s)}
 		}, "EncryptionKey is set and the stack names no region"},
 		{"a key and replicas", "eu-central-1", func(s awscdk.Stack) *infra.IdempotencyTableProps {
@@ -116,7 +117,8 @@ func TestTablesThatAreRefused(t *testing.T) {
 	}
 }
 
-// G12: the roles may do what the store does, on this table, and nothing else.
+// G12: the roles are allowed the actions of the store, on this table, and
+// nothing else.
 func TestGrants(t *testing.T) {
 	const handler = `{"Action": ["dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"],
 		"Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}}`
@@ -135,7 +137,7 @@ func TestGrants(t *testing.T) {
 			row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
 			policies := resources(t, stack, "AWS::IAM::Policy")
 			if len(policies) != 1 {
-				t.Fatalf("%d policies", len(policies))
+				t.Fatalf("got %d policies, want 1", len(policies))
 			}
 			wantProperties(t, policies[0], `{"PolicyDocument": `+row.want+`}`)
 			wantProperties(t, resources(t, stack, "AWS::Lambda::Function")[0],
@@ -144,7 +146,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// With a customer's key the roles may use the key.
+// With a customer managed key the roles may use that key.
 func TestGrantsOfAKey(t *testing.T) {
 	stack := newStackIn(t, "eu-central-1")
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// template is a template of CloudFormation, as far as it is looked at.
+// template contains the parts of a CloudFormation template that the tests check.
 type template struct {
 	Resources map[string]struct {
 		Type, DeletionPolicy, UpdateReplacePolicy string
@@ -33,7 +33,8 @@ type template struct {
 	Outputs map[string]any
 }
 
-// wantUpToDate compares a file with what it is generated to, or writes it.
+// wantUpToDate compares a file with its generated content, or writes it with
+// -update.
 func wantUpToDate(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {
@@ -43,11 +44,11 @@ func wantUpToDate(t *testing.T, path, want string) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != want {
-		t.Errorf("%s is not what is generated (%v): go test ./infra -run %s -update", path, err, t.Name())
+		t.Errorf("%s is out of date (%v): run go test ./infra -run %s -update", path, err, t.Name())
 	}
 }
 
-// The table for people who deploy with CloudFormation is the one of the CDK.
+// The table for CloudFormation is the one that the CDK synthesises.
 func TestTableTemplate(t *testing.T) {
 	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(t.TempDir()), AnalyticsReporting: jsii.Bool(false)})
 	stack := awscdk.NewStack(app, jsii.String("Test"), &awscdk.StackProps{
@@ -65,8 +66,8 @@ func TestTableTemplate(t *testing.T) {
 	wantUpToDate(t, filepath.Join("templates", "table.json"), string(want)+"\n")
 }
 
-// readSAM reads the example of SAM with the CDK, which refuses properties that a
-// resource does not have and references that lead nowhere.
+// readSAM reads the SAM example with the CDK, which refuses unknown properties
+// and unresolved references.
 func readSAM(t *testing.T) (sam template) {
 	t.Helper()
 	stack := newStack(t)
@@ -84,7 +85,7 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-// The example of SAM has the table of the CDK.
+// The SAM example has the table of the CDK.
 func TestSAMTable(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("templates", "table.json"))
 	if err != nil {
@@ -93,11 +94,11 @@ func TestSAMTable(t *testing.T) {
 	var want template
 	decode(t, string(text), &want)
 	if got, want := asJSON(t, readSAM(t).Resources["Records"]), asJSON(t, want.Resources["Records"]); got != want {
-		t.Errorf("the table of sam.yaml is\n%s\nand that of table.json\n%s", got, want)
+		t.Errorf("the table of sam.yaml is\n%s\nwant that of table.json\n%s", got, want)
 	}
 }
 
-// function is what SAM says of one.
+// function contains the parts of a SAM function that the tests check.
 type function struct {
 	CodeUri     string
 	Handler     string
@@ -117,8 +118,8 @@ type function struct {
 	}
 }
 
-// The functions of the example are bundles that are built, and may do what the
-// code does and nothing else.
+// The functions of the example use bundles that are built, and are allowed the
+// actions of their code and nothing else.
 func TestSAMFunctions(t *testing.T) {
 	records, index := `{"Fn::GetAtt":"Records.Arn"}`, `{"Fn::Sub":"${Records.Arn}/index/`+dynamostore.IndexName+`"}`
 	handler, sam := map[string][]string{records: infra.HandlerActions}, readSAM(t)
@@ -138,7 +139,7 @@ func TestSAMFunctions(t *testing.T) {
 			var fn function
 			decode(t, asJSON(t, sam.Resources[name].Properties), &fn)
 			if !slices.ContainsFunc(bundle.Functions, func(f bundle.Function) bool { return f.Name == want.bundle }) {
-				t.Errorf("nobody builds %s", want.bundle)
+				t.Errorf("package bundle does not build %s", want.bundle)
 			}
 			if got := fn.CodeUri; got != "../../"+bundle.Path(want.bundle, "arm64") || fn.Handler != "bootstrap" || fn.Runtime != "provided.al2023" {
 				t.Errorf("it runs %q of %s on %s", fn.Handler, got, fn.Runtime)
@@ -163,8 +164,8 @@ func TestSAMFunctions(t *testing.T) {
 	}
 }
 
-// The queue of the example is one that QueueSource would take, and the reconciler
-// runs as Reconciler lets it run.
+// QueueSource would accept the queue of the example, and the reconciler has the
+// schedule and settings of Reconciler.
 func TestSAMEvents(t *testing.T) {
 	sam := readSAM(t)
 	var orders, reconciler function
@@ -180,7 +181,7 @@ func TestSAMEvents(t *testing.T) {
 		t.Errorf("the visibility time-out is %v s, and the function's %v", visibility, orders.Timeout)
 	}
 	if kept := lambdabatch.SQSRedelivery.Seconds(); kept < visibility+retention {
-		t.Errorf("messages come again for %v s, and outcomes are kept for %v", visibility+retention, kept)
+		t.Errorf("messages are delivered again for %v s, and outcomes are stored for %v s", visibility+retention, kept)
 	}
 	if !strings.Contains(asJSON(t, queue["RedrivePolicy"]), `"DeadOrders.Arn"`) {
 		t.Errorf("the dead-letter queue is %v", queue["RedrivePolicy"])
@@ -195,7 +196,7 @@ func TestSAMEvents(t *testing.T) {
 	}
 	for _, name := range []string{"DeadOrders", "Exhausted"} {
 		if got := sam.Resources[name].Properties["MessageRetentionPeriod"].(float64); got != (14 * 24 * time.Hour).Seconds() {
-			t.Errorf("%s keeps messages for %v s", name, got)
+			t.Errorf("%s retains messages for %v s", name, got)
 		}
 	}
 }

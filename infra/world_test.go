@@ -12,12 +12,12 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// The tests of this package do not run side by side: all their constructs live
-// in one process of the CDK, which does one thing at a time.
+// The tests of this package do not run in parallel: all their constructs live
+// in one CDK process, which does one thing at a time.
 
 func newStack(t *testing.T) awscdk.Stack { return newStackOf(t, nil) }
 
-// newStackIn returns a stack that knows where it will be deployed.
+// newStackIn returns a stack with a region and an account.
 func newStackIn(t *testing.T, region string) awscdk.Stack {
 	return newStackOf(t, &awscdk.StackProps{
 		Env: &awscdk.Environment{Region: jsii.String(region), Account: jsii.String("123456789012")},
@@ -29,7 +29,7 @@ func newStackOf(t *testing.T, props *awscdk.StackProps) awscdk.Stack {
 	return awscdk.NewStack(app, jsii.String("Test"), props)
 }
 
-// newFunction returns a function with so many seconds of time-out.
+// newFunction returns a function with a time-out in seconds.
 func newFunction(stack awscdk.Stack, id string, timeout float64) awslambda.Function {
 	code := awss3.Bucket_FromBucketName(stack, jsii.String(id+"Code"), jsii.String("code"))
 	return awslambda.NewFunction(stack, jsii.String(id), &awslambda.FunctionProps{
@@ -46,7 +46,7 @@ type resource struct {
 	Properties     map[string]any
 }
 
-// resources returns the resources of a type that the stack is synthesised to.
+// resources returns the synthesised resources of a type.
 func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) {
 	t.Helper()
 	raw, err := json.Marshal(assertions.Template_FromStack(stack, nil).FindResources(jsii.String(kind), nil))
@@ -64,7 +64,7 @@ func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) 
 	return list
 }
 
-// wantProperties compares some of a resource's properties, given as JSON.
+// wantProperties compares the properties that want names, given as JSON.
 func wantProperties(t *testing.T, r resource, want string) {
 	t.Helper()
 	var properties map[string]any
@@ -87,8 +87,8 @@ func asJSON(t *testing.T, v any) string {
 	return string(out)
 }
 
-// wantRefusals checks what the synthesis refuses: for each of want one message
-// that has it.
+// wantRefusals checks the errors of synthesis: one for each element of want,
+// and containing it.
 func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
 	t.Helper()
 	var got []string
@@ -101,7 +101,7 @@ func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {
-			t.Errorf("none of %q says %q", got, w)
+			t.Errorf("got refusals %q, want one with %q", got, w)
 		}
 	}
 }

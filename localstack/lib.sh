@@ -1,5 +1,5 @@
-# Shared by up, down, dynamodb-local and test: where things lie, what must be there, how it is installed, started and ended.
-# shellcheck shell=bash disable=SC2034 # what is set here is used in other files
+# Shared by up, down, dynamodb-local and test: paths, requirements, installation, start and stop.
+# shellcheck shell=bash disable=SC2034 # variables that are set here are used in other files
 
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${ONCE_CACHE:-${here%/*}/.cache}/localstack
@@ -19,7 +19,7 @@ require_tools() {
 
 require_linux() {
   [[ $(uname -s) == Linux ]] ||
-    die "this runs on Linux only; elsewhere start LocalStack yourself and set LOCALSTACK_ENDPOINT"
+    die "this runs on Linux only: on other systems start LocalStack yourself and set LOCALSTACK_ENDPOINT"
   require_tools curl flock setsid sha256sum
 }
 
@@ -27,7 +27,7 @@ require_linux() {
 require_java() {
   java=$(command -v "${JAVA_HOME:+$JAVA_HOME/bin/}java" || command -v java) ||
     die "Java is missing: install Java 17 or newer (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
-  # Not the first line: JAVA_TOOL_OPTIONS prints one of its own before it. Java 8 calls itself 1.8.
+  # Search all lines: with JAVA_TOOL_OPTIONS another line comes first. Java 8 reports version 1.8.
   local text
   text=$("$java" -version 2>&1) || die "$java does not run: $text"
   if ! [[ $text =~ version\ \"([0-9]+) ]] || ((BASH_REMATCH[1] < 17)); then
@@ -37,7 +37,7 @@ require_java() {
 
 # Sets python and python_version, such as 3.11.
 require_python() {
-  # The lock was tried with these versions; a venv without ensurepip has no pip.
+  # The lock was tested with these versions; a venv without ensurepip has no pip.
   local probe='import sys, venv, ensurepip
 assert (3, 11) <= sys.version_info < (3, 14)
 print("%d.%d" % sys.version_info[:2])'
@@ -51,32 +51,32 @@ print("%d.%d" % sys.version_info[:2])'
 }
 
 require_maven() {
-  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven); it fetches DynamoDB Local once"
+  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven), which downloads DynamoDB Local once"
 }
 
 # --- installation -------------------------------------------------------------
-# Each installation lies in a folder named by the hash of what it was made from. It counts only when finished,
-# so that one cut short is made again, and a changed lock or pom never meets an old installation.
+# Each installation is in a folder named by the hash of its lock file or pom. It counts only when complete, so that an
+# interrupted one is repeated, and a changed lock file or pom never uses an old installation.
 
 hash_of() { sha256sum "$1" | cut -c1-12; }
 
-# locked FILE COMMAND...: runs COMMAND in a subshell while nobody else holds FILE.
+# locked FILE COMMAND...: runs COMMAND in a subshell while it holds a lock on FILE.
 locked() {
   local file=$1
   shift
   mkdir -p "${file%/*}"
   (
-    flock -n 9 || { say "waiting for another run to finish ($file)" && flock -w 900 9; } || die "gave up waiting for $file"
+    flock -n 9 || { say "waiting for another run to finish ($file)" && flock -w 900 9; } || die "timed out waiting for $file"
     "$@"
   ) 9>"$file"
 }
 
-# logged COMMAND...: quiet unless COMMAND fails.
+# logged COMMAND...: runs COMMAND; prints its output only if it fails.
 logged() {
   local log=$cache/install.log
   "$@" >"$log" 2>&1 </dev/null && return
   tail -n 20 "$log" >&2
-  die "failed: $* (all of it in $log)"
+  die "command failed: $*: see $log"
 }
 
 # Sets engine, the folder of DynamoDB Local's jars, and java, which runs them.
@@ -102,14 +102,14 @@ need_venv() {
 }
 
 install_venv() {
-  # A venv cannot be built elsewhere and moved: its scripts name their own place. Hence a stamp instead of a rename.
-  # -x is false, too, when the Python it links to has gone.
+  # A venv cannot be built in another folder and moved, because its scripts contain its path. A stamp marks a complete one.
+  # -x is also false if the Python that the venv links to no longer exists.
   [[ ! -e $venv/complete || ! -x $venv/bin/python ]] || return 0
   say "installing LocalStack for Python $python_version (once, about a minute)"
   rm -rf "$venv"
   logged "$python" -m venv "$venv"
   local pip=("$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --require-hashes)
-  # Four requirements are published as source. They are built with the locked setuptools, not with today's newest.
+  # Four requirements are published as source. They are built with the locked setuptools, not with the newest.
   sed -n '/^setuptools==/,/[^\\]$/p' "$here/requirements.txt" >"$venv/build-requirements.txt"
   logged "${pip[@]}" -r "$venv/build-requirements.txt"
   logged "${pip[@]}" --no-build-isolation --use-pep517 -r "$here/requirements.txt"
@@ -119,13 +119,13 @@ install_venv() {
   touch "$venv/complete"
 }
 
-# What runs Lambda functions. It changes more often than the lock, so it has a stamp of its own.
+# The plugin that runs Lambda functions. It changes more often than the lock file, so it has a separate stamp.
 install_executor() {
   local stamp
   stamp=$venv/executor-$(cat "$here"/executor/pyproject.toml "$here"/executor/once_executor/*.py | sha256sum | cut -c1-12)
   [[ ! -e $stamp ]] || return 0
   rm -rf "$venv"/executor-*
-  # A copy, for what pip builds lands beside the source.
+  # A copy, because pip builds beside the source.
   mkdir "$venv/executor-source"
   cp -r "$here/executor/pyproject.toml" "$here/executor/once_executor" "$venv/executor-source"
   logged "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
@@ -140,7 +140,7 @@ install_all() {
 }
 
 # --- a running instance -------------------------------------------------------
-# Its state is keyed by the port, so that instances live side by side.
+# The port names its state, so that several instances can run.
 
 use_port() {
   port=${LOCALSTACK_PORT:-4566}
@@ -153,7 +153,7 @@ is_port() { [[ $1 =~ ^[1-9][0-9]{0,4}$ ]] && (($1 < 65536)); }
 
 port_taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# Prints a port below those that the kernel gives away by itself.
+# Prints a free port below the range from which the kernel assigns ports.
 free_port() {
   local port
   while true; do
@@ -162,19 +162,19 @@ free_port() {
   done
 }
 
-# healthy URL: does LocalStack with DynamoDB answer there?
+# healthy URL: whether LocalStack with DynamoDB answers there.
 healthy() {
   curl -fsS --noproxy '*' --max-time 5 "$1/_localstack/health" 2>/dev/null |
     grep -Eq '"dynamodb": *"(available|running)"'
 }
 
-# Every process of this instance, wherever it hangs in the process tree: LocalStack gives its children sessions of
-# their own, and they outlive it when it is killed. They all inherit the variable that names the run folder.
+# Every process of this instance, anywhere in the process tree: LocalStack starts its children in new
+# sessions, and they outlive it when it is killed. They all inherit the variable that names the run folder.
 instance_pids() {
   grep -lszxF -e "ONCE_LOCALSTACK_RUN=$run" /proc/[0-9]*/environ | cut -d/ -f3 || true
 }
 
-# The main process, if it lives. A pid from the file alone could have been reused by a stranger.
+# The main process, if it is alive. The pid from the file alone could belong to an unrelated process by now.
 main_pid() {
   [[ -s $run/pid ]] && instance_pids | grep -x "$(<"$run/pid")"
 }
@@ -184,30 +184,30 @@ launch() {
   rm -rf "$run"
   mkdir -p "$run/tmp" "$run/root/usr/lib" "$lib/dynamodb-local/2" "$lib/java/21/bin"
   ln -s "$venv/share/usr/lib/localstack" "$run/root/usr/lib/localstack"
-  # What LocalStack looks for before it would download DynamoDB Local and a Java of its own. The jars are only
-  # marks; the stand-in for java runs the engine that Maven fetched.
+  # The files whose absence makes LocalStack download DynamoDB Local and a Java. The jars are only
+  # markers; the shim for java runs the engine that Maven downloaded.
   : >"$lib/dynamodb-local/2/DynamoDBLocal.jar"
   : >"$lib/dynamodb-local/2/ddb-local-loader-0.1.jar"
   ln -s "$here/java-shim" "$lib/java/21/bin/java"
 
   (
-    # Neither the caller's AWS account nor a proxy has any business here.
+    # Do not use the caller's AWS account or proxy.
     unset "${!AWS_@}" http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
     export ONCE_LOCALSTACK_RUN=$run ONCE_JAVA=$java ONCE_ENGINE=$engine
-    # TMP, for LocalStack warns at every start that it once used TMPDIR otherwise.
+    # Set TMP, not TMPDIR: for TMPDIR, LocalStack warns at every start about its former meaning.
     unset TMPDIR
     export FILESYSTEM_ROOT=$run/root TMP=$run/tmp CONFIG_DIR=$run/config OVERRIDE_IN_DOCKER=0
     export GATEWAY_LISTEN=127.0.0.1:$port
-    # Addresses that LocalStack hands out must work without public DNS.
+    # Addresses that LocalStack returns must work without public DNS.
     export LOCALSTACK_HOST=localhost:$port SQS_ENDPOINT_STRATEGY=path DNS_ADDRESS=0
-    # Nothing calls home, nothing is downloaded, nothing is kept.
+    # No telemetry, no downloads, no persistence.
     export DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1 PERSISTENCE=0 DYNAMODB_IN_MEMORY=1
-    # Lambda functions are processes, and there as soon as they are created.
+    # Lambda functions are processes, and usable as soon as they are created.
     export LAMBDA_RUNTIME_EXECUTOR=process LAMBDA_SYNCHRONOUS_CREATE=1
-    # 0: a free port picked by the kernel, so that two instances cannot meet.
+    # 0: the kernel picks a free port, so that two instances cannot use the same one.
     export DYNAMODB_LOCAL_PORT=0
     cd "$run" || exit
-    # No descriptor of the caller may stay open, or whoever captures the output of `up` waits for ever.
+    # Close the caller's descriptors: a program that captures the output of `up` waits until all are closed.
     for fd in /proc/self/fd/*; do
       fd=${fd##*/}
       ((fd <= 2 || fd == 255)) || eval "exec $fd>&-"
@@ -221,7 +221,7 @@ launch() {
 wait_ready() {
   local end=$((SECONDS + $1)) pid
   pid=$(<"$run/pid")
-  # Healthy alone could be another LocalStack that took the port a moment ago.
+  # A healthy answer alone could come from another LocalStack that has just taken the port.
   until [[ -e $run/listening ]] && healthy "$url"; do
     kill -0 "$pid" 2>/dev/null && ((SECONDS < end)) || return 1
     sleep 0.2
@@ -229,14 +229,14 @@ wait_ready() {
   dynamodb "$url" ListTables '{}' >/dev/null
 }
 
-# dynamodb URL OPERATION JSON: one request, without an SDK. The signature is not looked at.
+# dynamodb URL OPERATION JSON: one request, without an SDK. The signature is not checked.
 dynamodb() {
   curl -sS --fail-with-body --noproxy '*' --max-time 60 "$1/" -d "$3" \
     -H "X-Amz-Target: DynamoDB_20120810.$2" -H 'Content-Type: application/x-amz-json-1.0' \
     -H 'Authorization: AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0'
 }
 
-# Ends every process of the instance: politely first, then not.
+# Ends every process of the instance: first with SIGTERM, then with SIGKILL.
 stop_instance() {
   local pid pids end=$((SECONDS + 10))
   if pid=$(main_pid); then
@@ -250,6 +250,6 @@ stop_instance() {
     kill -KILL $pids 2>/dev/null || true
     sleep 0.1
   done
-  # The log stays, to be read.
+  # The log remains for reading.
   rm -rf "$run/pid" "$run/listening" "$run/root" "$run/tmp" "$run/config"
 }

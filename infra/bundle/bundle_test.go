@@ -17,8 +17,8 @@ import (
 
 const root = "../.."
 
-// An archive is the same bytes wherever it is built: in another folder, by a go
-// command that has built nothing before, with settings of its own.
+// An archive has the same bytes wherever it is built: in another folder, with
+// an empty build cache, and with other Go settings.
 func TestReproducible(t *testing.T) {
 	elsewhere := checkout(t)
 	pkg := bundle.Functions[0].Package
@@ -33,18 +33,18 @@ func TestReproducible(t *testing.T) {
 		second := build(t, elsewhere, pkg, arch)
 		t.Logf("%s: %d bytes, SHA-256 %x", arch, len(second), sha256.Sum256(second))
 		if !bytes.Equal(first[arch], second) {
-			t.Errorf("%s: %d bytes, and %d other ones", arch, len(first[arch]), len(second))
+			t.Errorf("%s: two builds differ: %d bytes and %d bytes", arch, len(first[arch]), len(second))
 		}
 	}
 	compare("amd64")
-	t.Setenv("GOCACHE", t.TempDir()) // for one of the two, because everything is compiled anew
+	t.Setenv("GOCACHE", t.TempDir()) // for one of the two only, because it compiles everything again
 	compare("arm64")
 	if bytes.Equal(first["arm64"], first["amd64"]) {
-		t.Error("both processors get the same program")
+		t.Error("both processors have the same program")
 	}
 }
 
-// What Lambda needs: one file, static, for the processor, that may be executed.
+// Lambda needs one executable, static file for the processor.
 func TestArchive(t *testing.T) {
 	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
 		zipped := build(t, root, bundle.Functions[0].Package, arch)
@@ -53,7 +53,7 @@ func TestArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(r.File) != 1 || r.File[0].Name != "bootstrap" || r.File[0].Mode() != 0o755 {
-			t.Fatalf("%s: it holds %d files, the first of them %s with mode %v", arch, len(r.File), r.File[0].Name, r.File[0].Mode())
+			t.Fatalf("%s: the archive has %d files; the first is %s with mode %v", arch, len(r.File), r.File[0].Name, r.File[0].Mode())
 		}
 		f, err := r.File[0].Open()
 		if err != nil {
@@ -68,10 +68,10 @@ func TestArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		if binary.Machine != machine {
-			t.Errorf("%s: it is for %v", arch, binary.Machine)
+			t.Errorf("%s: the program is for %v", arch, binary.Machine)
 		}
 		if libraries, err := binary.ImportedLibraries(); err != nil || len(libraries) != 0 {
-			t.Errorf("%s: it needs %v (%v)", arch, libraries, err)
+			t.Errorf("%s: the program needs libraries %v (%v)", arch, libraries, err)
 		}
 	}
 }

@@ -8,14 +8,15 @@ type Function struct {
 	Package string // from the root of the repository
 }
 
-// Functions are those that the charge stack deploys.
+// Functions are the functions that the charge stack deploys.
 var Functions = []Function{
 	{"charge", "./examples/charge-lambda/cmd/lambda"},
 	{"reconciler", "./examples/charge-lambda/cmd/reconciler"},
 	{"orders", "./examples/order-queue/cmd/lambda"},
 }
 
-// Path is where a function's archive lies, from the root of the repository.
+// Path returns the path of a function's archive, relative to the root of the
+// repository.
 func Path(name, arch string) string {
 	return path.Join(".cache/bundles", name+"-"+arch+".zip")
 }

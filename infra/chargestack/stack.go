@@ -1,5 +1,5 @@
-// Package chargestack is the example as a stack of the CDK: what a service with
-// an HTTP API and a queue looks like on the constructs of package infra.
+// Package chargestack is the example as a CDK stack: a service with an HTTP API
+// and a queue, built with the constructs of package infra.
 //
 //	REST API, with API keys ─┐
 //	function URL ────────────┴► charge ──┐
@@ -28,12 +28,12 @@ import (
 	"github.com/once-lambda/once/infra/bundle"
 )
 
-// Props are given to [New]. The zero value of each field is its documented
-// default.
+// Props are the properties of [New]. The zero value of each field is its
+// documented default.
 type Props struct {
 	awscdk.StackProps
 
-	// Root is the folder of the repository, in which the bundles are. Required.
+	// Root is the folder of the repository, which contains the bundles. Required.
 	Root string
 
 	// Arch is the processor, arm64 or amd64. Default: arm64.
@@ -42,12 +42,13 @@ type Props struct {
 	// ProviderURL is the payment provider's address. Required.
 	ProviderURL string
 
-	// OrderTimeout is the time-out of the function behind the queue, in seconds.
-	// The queue hides messages for six times as long. Default: 30.
+	// OrderTimeout is the time-out of the function that reads the queue, in
+	// seconds. The queue's visibility time-out is six times as long. Default:
+	// 30.
 	OrderTimeout float64
 }
 
-// The namespaces of the functions' metrics, and their operations, are in their
+// The namespaces of the functions' metrics, and their operations, as in their
 // code.
 const (
 	chargeNamespace = "Charges"
@@ -56,7 +57,7 @@ const (
 	orderOperation  = "take-order"
 )
 
-// stack is what the parts have in common.
+// stack holds what the parts of the stack share.
 type stack struct {
 	awscdk.Stack
 	props   Props
@@ -81,7 +82,7 @@ func New(scope constructs.Construct, id string, props Props) awscdk.Stack {
 	return s.Stack
 }
 
-// function creates a function from its bundle, with a log group of its own.
+// function creates a function from its bundle, with its own log group.
 func (s *stack) function(id, program string, timeout float64, env map[string]string) awslambda.Function {
 	architecture := awslambda.Architecture_ARM_64()
 	if s.props.Arch == "amd64" {
@@ -94,8 +95,8 @@ func (s *stack) function(id, program string, timeout float64, env map[string]str
 	logs := awslogs.NewLogGroup(s.Stack, jsii.String(id+"Logs"), &awslogs.LogGroupProps{
 		Retention: awslogs.RetentionDays_ONE_MONTH, RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
 	})
-	// Not the role that the CDK would make: its policy lets a function write to
-	// every log of the account.
+	// The role that the CDK would create allows a function to write to every
+	// log of the account.
 	role := awsiam.NewRole(s.Stack, jsii.String(id+"Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})
@@ -116,8 +117,9 @@ func (s *stack) function(id, program string, timeout float64, env map[string]str
 	})
 }
 
-// charges takes charges from a REST API, whose API keys are its tenants, and from
-// a function URL, whose only client is another service.
+// charges creates the functions that take charges: from a REST API, whose API
+// keys are its tenants, and from a function URL, whose only client is another
+// service.
 func (s *stack) charges() {
 	const timeout = 10 // seconds; API Gateway waits for 29
 	rest := s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest", "CALLER": "api-key"})
@@ -151,7 +153,8 @@ func (s *stack) charges() {
 	s.output("FunctionURL", url.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_AWS_IAM}).Url())
 }
 
-// orders takes orders from a queue, and returns its dead-letter queue.
+// orders creates the function that takes orders from a queue, and returns the
+// dead-letter queue.
 func (s *stack) orders() awssqs.Queue {
 	fn := s.function("Orders", "orders", s.props.OrderTimeout, nil)
 	s.records.GrantHandler(fn)
@@ -193,7 +196,7 @@ func (s *stack) reconciler() *infra.Reconciler {
 	return r
 }
 
-// watch tells people what they have to look at.
+// watch creates the alarms and dashboards.
 func (s *stack) watch(r *infra.Reconciler, dead awssqs.Queue) {
 	topic := awssns.NewTopic(s.Stack, jsii.String("Alarms"), &awssns.TopicProps{EnforceSSL: jsii.Bool(true)})
 	s.output("AlarmTopic", topic.TopicArn())
@@ -203,7 +206,7 @@ func (s *stack) watch(r *infra.Reconciler, dead awssqs.Queue) {
 		dead                     []awssqs.IQueue
 	}{
 		{"Charge", chargeNamespace, chargeOperation, true, []awssqs.IQueue{r.Exhausted, r.Undelivered}},
-		{"Order", orderNamespace, orderOperation, false, []awssqs.IQueue{dead}}, // it goes on with the next delivery
+		{"Order", orderNamespace, orderOperation, false, []awssqs.IQueue{dead}}, // the next delivery continues an order
 	} {
 		alarms := infra.NewIdempotencyAlarms(s.Stack, jsii.String(w.id+"Alarms"), &infra.IdempotencyAlarmsProps{
 			Namespace: jsii.String(w.namespace), Operations: jsii.Strings(w.operation), Table: s.records,

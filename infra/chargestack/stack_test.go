@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/infra/chargestack"
 )
 
-// newStack returns the stack over bundles that hold nothing.
+// newStack returns the stack with empty bundles.
 func newStack(t *testing.T) awscdk.Stack {
 	t.Helper()
 	root := t.TempDir()
@@ -37,7 +37,7 @@ func newStack(t *testing.T) awscdk.Stack {
 	return s
 }
 
-// Nothing in the stack is refused, neither by the constructs nor by cdk-nag.
+// Neither the constructs nor cdk-nag report errors or warnings on the stack.
 func TestNothingIsRefused(t *testing.T) {
 	s := newStack(t)
 	for _, m := range *assertions.Annotations_FromStack(s).FindError(jsii.String("*"), assertions.Match_AnyValue()) {

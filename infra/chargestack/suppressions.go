@@ -6,9 +6,10 @@ import (
 	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
 )
 
-// What cdk-nag's AwsSolutions rules say of this stack and why it stays so.
+// The findings of cdk-nag's AwsSolutions rules for this stack, with the
+// reason why each is accepted.
 
-// suppress says why rules do not hold for a construct and what is below it.
+// suppress records why rules do not apply to a construct and its children.
 func suppress(c constructs.IConstruct, reasons map[string]string) {
 	for rule, reason := range reasons {
 		cdknag.NagSuppressions_AddResourceSuppressions(c, &[]*cdknag.NagPackSuppression{
@@ -19,13 +20,13 @@ func suppress(c constructs.IConstruct, reasons map[string]string) {
 
 var (
 	apiReasons = map[string]string{
-		"AwsSolutions-APIG2": "The function checks requests itself and says in the problem's words what is wrong with them.",
-		"AwsSolutions-APIG3": "Which web ACL an API wants is a matter of the account it is in; an example has none.",
+		"AwsSolutions-APIG2": "The function validates requests itself and describes errors in problem documents.",
+		"AwsSolutions-APIG3": "The web ACL of an API depends on its account; the example has none.",
 		"AwsSolutions-APIG4": "The callers are services that hold an API key, which is also the scope of their idempotency keys.",
-		"AwsSolutions-APIG6": "Access logs are on. Execution logs would hold payloads.",
+		"AwsSolutions-APIG6": "Access logs are on. Execution logs would contain payloads.",
 		"AwsSolutions-COG4":  "The callers are services, not users of a pool.",
 	}
 	handedOverReasons = map[string]string{
-		"AwsSolutions-SQS3": "This is where messages wait for people, as in a dead-letter queue; an alarm tells of each.",
+		"AwsSolutions-SQS3": "Messages wait here for an operator, as in a dead-letter queue; an alarm reports each.",
 	}
 )

@@ -1,5 +1,5 @@
-// Command bundle builds the example's functions for Lambda and says how large
-// they are.
+// Command bundle builds the example's functions for Lambda and prints their
+// sizes.
 //
 //	go run ./cmd/bundle            # into .cache/bundles of the repository
 //	go run ./cmd/bundle -arch arm64

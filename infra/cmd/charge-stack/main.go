@@ -1,5 +1,5 @@
 // Command charge-stack is the CDK app of the example. It reads the context
-// providerUrl, and optionally arch, orderTimeout and root.
+// values providerUrl, and optionally arch, orderTimeout, root and stack.
 package main
 
 import (
@@ -36,15 +36,15 @@ func build(app awscdk.App) error {
 	}
 	props := chargestack.Props{Root: get("root", ".."), Arch: get("arch", ""), ProviderURL: get("providerUrl", "")}
 	if props.ProviderURL == "" {
-		return fmt.Errorf("the payment provider's address is missing; give it with -c providerUrl=https://…")
+		return fmt.Errorf("the payment provider's address is missing: set it with -c providerUrl=https://…")
 	}
 	if props.Arch != "" && props.Arch != "arm64" && props.Arch != "amd64" {
-		return fmt.Errorf("arch is %q; it has to be arm64 or amd64", props.Arch)
+		return fmt.Errorf("invalid arch %q: must be arm64 or amd64", props.Arch)
 	}
 	if timeout := get("orderTimeout", ""); timeout != "" {
 		var err error
 		if props.OrderTimeout, err = strconv.ParseFloat(timeout, 64); err != nil || props.OrderTimeout < 1 || props.OrderTimeout > 900 {
-			return fmt.Errorf("orderTimeout is %q; it has to be a number of seconds from 1 to 900", timeout)
+			return fmt.Errorf("invalid orderTimeout %q: must be seconds from 1 to 900", timeout)
 		}
 	}
 	chargestack.New(app, get("stack", "ChargeStack"), props)

@@ -38,8 +38,8 @@ class Result:
 
 
 class Environment:
-    """Runs the invocations of one function, one at a time, in a process that is
-    started again when it ended or was killed."""
+    """Runs the invocations of one function, one at a time, in a process. If the
+    process ended or was killed, the next invocation starts a new one."""
 
     def __init__(self, function: Function, env: Mapping[str, str]) -> None:
         self._function = function
@@ -47,16 +47,16 @@ class Environment:
         self._output = Output()
         self._tmp = tempfile.mkdtemp(prefix="once-lambda-")
         self._env = self._environment(env)
-        self._lock = threading.Lock()  # of the two that follow
+        self._lock = threading.Lock()  # guards the next two fields
         self._process: Process | None = None
         self._stopped = False
-        self._busy = threading.Lock()  # held by an invocation
+        self._busy = threading.Lock()  # held during an invocation
         self._session = Session()
-        self._init_took: float | None = None  # seconds, until it is reported
+        self._init_took: float | None = None  # seconds; None once reported
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        # Nothing of our own environment is the function's, but for what
-        # localstack/down finds our children by.
+        # The function inherits only one variable of this process: the one by which
+        # localstack/down finds child processes.
         inherited = {k: v for k, v in os.environ.items() if k == "ONCE_LOCALSTACK_RUN"}
         base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "en_US.UTF-8", "TMPDIR": self._tmp}
         return base | dict(env) | inherited | {
@@ -65,8 +65,8 @@ class Environment:
         }
 
     def start(self) -> None:
-        """Starts the process ahead of the first invocation. If it fails, so be it:
-        Lambda tries again with the first invocation, and tells that one."""
+        """Starts the process before the first invocation. A failure is ignored here:
+        as on Lambda, the first invocation tries again and returns the error."""
         self._initialise("", time.time() + MAX_INIT)
 
     def invoke(self, request_id: str, payload: bytes, function_arn: str, trace_id: str) -> Result:
@@ -77,11 +77,11 @@ class Environment:
             return Result(answer, self._report(request_id, time.time() - began))
 
     def take_logs(self) -> str:
-        """Returns what was printed and is not in the logs of an invocation."""
+        """Returns output that is not part of the logs of an invocation."""
         return self._output.take()
 
     def stop(self) -> None:
-        """Ends the process at once, and with it an invocation. Nothing comes after."""
+        """Kills the process, and with it a running invocation. The environment cannot be used again."""
         with self._lock:
             self._stopped = True
         self._kill()
@@ -102,7 +102,7 @@ class Environment:
                 given = self._session.was_given(invocation)
                 self._kill()
                 if not given:
-                    continue  # it had ended before: this is not its failure
+                    continue  # the process had ended before it got this invocation
                 return _failure(invocation.request_id, "Runtime.ExitError", _exited(e))
             if answer is None:
                 self._kill()
@@ -110,7 +110,7 @@ class Environment:
             return answer
 
     def _initialise(self, request_id: str, deadline: float) -> Answer | None:
-        """Starts a process and waits until it is ready, or returns what became of it."""
+        """Starts a process and waits until it is ready. Returns its failure, or None."""
         began = time.time()
         self._session = session = Session()
         self._api.serve(session)
@@ -120,7 +120,7 @@ class Environment:
                 if self._stopped:
                     return _failure(request_id, "Sandbox.Stopped", "The environment was stopped")
                 self._process = Process(bootstrap, self._env, self._output.descriptor, session.end)
-        except OSError as e:  # such as: it was built for another processor
+        except OSError as e:  # for example a program for another processor
             text = f"bootstrap cannot be executed on this machine: {e.strerror}"
             return _failure(request_id, "Runtime.InvalidEntrypoint", text)
         try:

@@ -26,7 +26,7 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
             timeout=settings.timeout,
             memory=settings.memory_size,
         )
-        # What only LocalStack's own runtime needs is not there on AWS.
+        # Variables for LocalStack's own runtime do not exist on AWS.
         env = {k: str(v) for k, v in env_vars.items() if not k.startswith("LOCALSTACK_RUNTIME_")}
         self._environment = Environment(function, env)
         self._environment.start()
@@ -69,9 +69,9 @@ class ProcessExecutor(RuntimeExecutor):  # type: ignore[misc]
         settings = function_version.config
         if settings.package_type != "Zip" or not (settings.runtime or "").startswith("provided"):
             raise LambdaRuntimeException(
-                f"{function_version.id.function_name} is a function of package type {settings.package_type}"
-                f" and runtime {settings.runtime}; without Docker only zip archives for provided.al2023,"
-                " with a bootstrap in them, can run"
+                f"{function_version.id.function_name} has package type {settings.package_type}"
+                f" and runtime {settings.runtime}: without Docker only zip archives for provided.al2023"
+                " that contain a bootstrap can run"
             )
         settings.code.prepare_for_execution()
         bootstrap = _code(function_version) / "bootstrap"

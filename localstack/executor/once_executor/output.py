@@ -1,4 +1,4 @@
-"""What a process prints."""
+"""The output of a process."""
 
 import os
 import tempfile
@@ -7,8 +7,8 @@ import tempfile
 class Output:
     """A file that a process prints to.
 
-    It is no pipe: what was printed before an answer was sent is there when the
-    answer has come, and nobody has to keep reading.
+    It is not a pipe: output that was printed before an answer was sent is in the
+    file when the answer arrives, and no thread has to read continuously.
     """
 
     def __init__(self) -> None:

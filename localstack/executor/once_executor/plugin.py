@@ -1,4 +1,4 @@
-"""How LocalStack finds the executor: see pyproject.toml."""
+"""The entry point by which LocalStack finds the executor: see pyproject.toml."""
 
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 

@@ -1,4 +1,4 @@
-"""A process and everything it starts."""
+"""A process and all its children."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 class Process:
-    """A program that runs in a process group of its own.
+    """A program that runs in a new process group.
 
-    When it ends, for whatever reason, what is left of its group is killed, and
-    then on_exit is called with the reason, in a thread of its own.
+    When the program ends, for any reason, the rest of its group is killed. Then
+    on_exit is called with the reason, in a separate thread.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Process:
             stderr=output,
             start_new_session=True,
         )
-        self._lock = threading.Lock()  # holds the number of the group while somebody uses it
+        self._lock = threading.Lock()  # while held, the id of the group remains valid
         self._reaped = False
         self._watcher = threading.Thread(target=self._watch, args=(on_exit,), daemon=True)
         self._watcher.start()
@@ -38,7 +38,7 @@ class Process:
         return self._popen.pid
 
     def peak_memory(self) -> int:
-        """Returns the most memory that the program itself has used, in MB."""
+        """Returns the peak memory of the program itself, in MB."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
@@ -47,7 +47,7 @@ class Process:
         return int(peak[1]) // 1024 if peak else 0
 
     def kill(self) -> None:
-        """Ends the whole group at once; on_exit has been called when it returns."""
+        """Kills the whole group. on_exit has been called when kill returns."""
         with self._lock:
             if not self._reaped:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -56,7 +56,7 @@ class Process:
     def _watch(self, on_exit: Callable[[str], None]) -> None:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
-            # Before the leader is reaped nobody else can have its group's number.
+            # Until the leader is reaped, no other group can have the same id.
             os.killpg(self.pid, signal.SIGKILL)
             code = self._popen.wait()
             self._reaped = True
@@ -64,7 +64,7 @@ class Process:
 
 
 def reason(code: int) -> str:
-    """Says how a process ended, as Lambda does."""
+    """Describes how a process ended, in the words of Lambda."""
     if code < 0:
         return f"signal: {signal.strsignal(-code) or -code}".lower()
     return f"exit status {code}"

@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from once_executor.session import Answer, Invocation, Reply, Session
 
 VERSION = "2018-06-01"
-MAX_RESPONSE = 6_291_556  # bytes: what Lambda says when a response is larger
+MAX_RESPONSE = 6_291_556  # bytes: the limit in Lambda's error message
 
 
 class RuntimeAPI:
-    """Serves one session at a time, on a port of its own on 127.0.0.1."""
+    """Serves one session at a time, on a free port of 127.0.0.1."""
 
     def __init__(self) -> None:
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -24,7 +24,7 @@ class RuntimeAPI:
 
     @property
     def address(self) -> str:
-        """What AWS_LAMBDA_RUNTIME_API says to a runtime."""
+        """The value of AWS_LAMBDA_RUNTIME_API for a runtime."""
         return f"127.0.0.1:{self._server.server_address[1]}"
 
     def serve(self, session: Session) -> None:
@@ -40,7 +40,7 @@ class _Server(ThreadingHTTPServer):
     session: Session
 
     def handle_error(self, request: object, client_address: object) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # processes die, and are killed
+        if not isinstance(sys.exception(), ConnectionError):  # expected: processes die and are killed
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
@@ -58,10 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path != f"/{VERSION}/runtime/invocation/next":
-            return self._refuse(HTTPStatus.NOT_FOUND, "NotFound", f"there is no GET {self.path}")
+            return self._refuse(HTTPStatus.NOT_FOUND, "NotFound", f"unknown path: GET {self.path}")
         invocation = self.session.next()
         if invocation is None:
-            self.close_connection = True  # whoever asked is dead
+            self.close_connection = True  # the process that asked is dead
             return
         self._send(HTTPStatus.OK, invocation.payload, _headers(invocation))
 
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
             case [version, "runtime", "init", "error"] if version == VERSION:
                 self._reply(self.session.fail_init(body))
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, "NotFound", f"there is no POST {self.path}")
+                self._refuse(HTTPStatus.NOT_FOUND, "NotFound", f"unknown path: POST {self.path}")
 
     def _answer(self, request_id: str, body: bytes) -> None:
         if len(body) > MAX_RESPONSE:
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.session.answer(request_id, Answer(error, is_error=True))
             return self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", text)
         failed = self._trailers.get("lambda-runtime-function-error-type")
-        if failed is not None:  # a stream that broke off: what came of it is no response
+        if failed is not None:  # the stream broke off: its data is not a response
             body = error_payload(failed, "the response broke off")
         self._reply(self.session.answer(request_id, Answer(body, is_error=failed is not None)))
 

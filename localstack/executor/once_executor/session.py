@@ -1,4 +1,4 @@
-"""The conversation with one process: what it was given and what it said."""
+"""The state of one process: its invocations and its answers."""
 
 import threading
 import time
@@ -23,19 +23,19 @@ class Answer:
 
 
 class Reply(Enum):
-    """What becomes of something that the process said."""
+    """How a message of the process is answered."""
 
     ACCEPTED = auto()
-    UNKNOWN_ID = auto()  # it is about no invocation, or not about this one
-    TOO_LATE = auto()  # it was said before
+    UNKNOWN_ID = auto()  # the id of no invocation, or of another one
+    TOO_LATE = auto()  # already answered
 
 
 class Exited(Exception):
-    """The process ended; the text says how."""
+    """The process ended. The text describes how."""
 
 
 class InitFailed(Exception):
-    """The process said that it cannot start."""
+    """The process reported that it cannot start."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(payload)
@@ -43,23 +43,23 @@ class InitFailed(Exception):
 
 
 class Session:
-    """Two sides meet here: the environment, which runs one invocation after the
-    other, and the Runtime API, through which the process asks and answers.
+    """Connects the environment, which runs one invocation after the other, with
+    the Runtime API, through which the process gets invocations and answers them.
     Safe for use by several threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._asked = False  # for the first invocation: init is over
+        self._asked = False  # the process has asked for an invocation: init is over
         self._init_error: bytes | None = None
-        self._offered: Invocation | None = None  # nobody has it yet
+        self._offered: Invocation | None = None  # the process does not have it yet
         self._given: Invocation | None = None  # the process has it
-        self._answer: Answer | None = None  # to what was given
+        self._answer: Answer | None = None  # the answer to _given
         self._ended: str | None = None
 
     # --- the environment's side
 
     def wait_ready(self, deadline: float) -> bool:
-        """Waits until init is over. False: it took too long."""
+        """Waits until init is over. Returns False if it is not over at the deadline."""
         with self._changed:
             self._wait(lambda: self._asked or self._init_error is not None, deadline)
             if self._init_error is not None:
@@ -67,8 +67,8 @@ class Session:
             return self._asked
 
     def run(self, invocation: Invocation) -> Answer | None:
-        """Hands the invocation over and waits for its answer until its deadline.
-        None: there was none in time."""
+        """Offers the invocation and waits for its answer until its deadline.
+        Returns None if there is no answer in time."""
         with self._changed:
             self._offered = invocation
             self._changed.notify_all()
@@ -80,12 +80,12 @@ class Session:
             return self._answer if answered() else None
 
     def was_given(self, invocation: Invocation) -> bool:
-        """Whether the process has got hold of the invocation."""
+        """Returns whether the process got the invocation."""
         with self._changed:
             return self._given is invocation
 
     def end(self, reason: str) -> None:
-        """The process has ended."""
+        """Records that the process has ended."""
         with self._changed:
             self._ended = reason
             self._changed.notify_all()
@@ -93,7 +93,7 @@ class Session:
     # --- the side of the process
 
     def next(self) -> Invocation | None:
-        """Waits for an invocation. None: there will be none."""
+        """Waits for an invocation. Returns None if the process has ended."""
         with self._changed:
             self._asked = True
             self._changed.notify_all()
@@ -122,8 +122,8 @@ class Session:
             return Reply.ACCEPTED
 
     def _wait(self, come: Callable[[], bool], deadline: float) -> None:
-        """Waits until it has come, or the deadline has, or the process ended,
-        which is an error if it has not come before."""
+        """Waits until come() is true, the deadline has passed, or the process has
+        ended. Raises Exited if the process ended and come() is not true."""
         self._changed.wait_for(lambda: come() or self._ended is not None, deadline - time.time())
         if self._ended is not None and not come():
             raise Exited(self._ended)

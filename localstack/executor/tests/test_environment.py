@@ -1,4 +1,4 @@
-"""The semantics of Lambda, on the bootstrap beside this file."""
+"""Tests the semantics of Lambda with the bootstrap beside this file."""
 
 import json
 import os
@@ -18,12 +18,12 @@ BOOTSTRAP = Path(__file__).with_name("bootstrap")
 
 
 def ends(pid: int) -> bool:
-    """Whether a process has ended, or does within seconds: a signal takes its time."""
+    """Returns whether a process ends within seconds: a signal takes effect later."""
     limit = time.monotonic() + 5
     while time.monotonic() < limit:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z":
-                return True  # nobody has reaped it yet
+                return True  # a zombie: not reaped yet
         except (FileNotFoundError, ProcessLookupError):
             return True
     return False
@@ -83,7 +83,7 @@ class TestEnvironment(unittest.TestCase):
         self.assertTrue(1.9 < time.monotonic() - began < 10)
         self.assertIn("working on sleep", result.logs)
         self.assertTrue(ends(first["pid"]))
-        self.assertTrue(ends(first["child"]), "what it started goes with it")
+        self.assertTrue(ends(first["child"]), "its child process is still running")
         _, second = self.succeeds(environment)
         self.assertNotEqual(first["pid"], second["pid"])
 
@@ -92,7 +92,7 @@ class TestEnvironment(unittest.TestCase):
         _, first = self.succeeds(environment, "child")
         self.fails(environment, "Runtime.ExitError", r"^RequestId: id-1 Error: Runtime exited with error: exit status 4$",
                    "exit", status=4)
-        self.assertTrue(ends(first["child"]), "what it started goes with it")
+        self.assertTrue(ends(first["child"]), "its child process is still running")
         self.fails(environment, "Runtime.ExitError", "signal: killed$", "kill")
         self.succeeds(environment)
 
@@ -133,7 +133,7 @@ class TestEnvironment(unittest.TestCase):
         self.assertEqual(6_000_000, len(answer["event"]["padding"]))
         failed = self.fails(environment, "Function.ResponseSizeTooLarge", r"\(6291556 bytes\)", "large", bytes=6_291_556)
         result, _ = self.succeeds(environment, "")
-        # What it says after its answer is in the logs of this invocation or the next.
+        # Output after the answer is in the logs of this invocation or of the next one.
         self.assertIn("answered 413", failed.logs + result.logs)
         self.succeeds(environment, "large", bytes=6_000_000)
 

@@ -1,4 +1,4 @@
-"""Functions of LocalStack, at the address in LOCALSTACK_ENDPOINT."""
+"""Tests functions in the LocalStack at LOCALSTACK_ENDPOINT."""
 
 import io
 import json
@@ -45,7 +45,7 @@ class TestLocalStack(unittest.TestCase):
         return name
 
     def created(self, **env):
-        """As create, of a function that can run. LocalStack cannot delete the others."""
+        """Like create, for a function that can run. LocalStack cannot delete the others."""
         name = self.create(**env)
         self.addCleanup(self.lambda_.delete_function, FunctionName=name)
         return name
@@ -87,7 +87,7 @@ class TestLocalStack(unittest.TestCase):
         self.invoke(name, "exit", status=1)
         logs, text = client("logs"), ""
         limit = time.monotonic() + 10
-        while "REPORT" not in text and time.monotonic() < limit:  # LocalStack writes them in the background
+        while "REPORT" not in text and time.monotonic() < limit:  # LocalStack writes logs in the background
             try:
                 found = logs.filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
                 text = "".join(e["message"] for e in found)
