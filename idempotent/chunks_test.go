@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func (fullDisk) PutChunks(context.Context, idempotent.RecordID, driver.Version, 
 func TestResolveWithoutRoomForChunks(t *testing.T) {
 	t.Parallel()
 	s := fullDisk{newChunked()}
-	g, _ := newGuardOver(t, s)
+	g, events := newGuardOver(t, s)
 	key := newKey()
 	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
 		t.Fatal("the error was swallowed")
@@ -50,6 +51,9 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
 	if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, errFullDisk) {
 		t.Errorf("got error %v, want StoreError for the full disk", err)
+	}
+	if err != nil && strings.Count(err.Error(), "disk full") != 1 || events.Count(event.StoreError) != 1 {
+		t.Errorf("error %q, events %s; want the failure named once, and one event", err, events.Kinds())
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
 		t.Errorf("the record is %+v (%v), want it unknown still", r, err)

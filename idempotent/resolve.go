@@ -198,7 +198,7 @@ func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 	switch {
 	case given == nil && (!standard || declared == jsonCodecName):
 		return g.opts.Codec, nil
-	case given == nil && declared != jsonCodecName:
+	case given == nil:
 		return nil, fmt.Errorf("idempotent: %s: its operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
 	case given.Name() == declared, !standard && given.Name() == g.opts.Codec.Name():
 		return given, nil
@@ -217,7 +217,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	case resolveAgreed:
 		return judgement{end: endAgreed}
 	case resolveTooEarly:
-		return judgement{end: endRefused, err: &InProgressError{RecordID: current.ID, RetryAfter: max(0, current.LeaseEnd.Sub(now)), Ref: current.Ref}}
+		return judgement{end: endRefused, err: &InProgressError{RecordID: current.ID, RetryAfter: current.LeaseEnd.Sub(now), Ref: current.Ref}}
 	case resolveStale:
 		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
 	case resolveCompare:
