@@ -102,7 +102,7 @@ func (e *ReplayUnavailableError) Error() string {
 }
 
 // NoTimeError reports that the handler was not executed because the deadline is
-// too near, has passed, or the context was cancelled. A retry is safe.
+// too near, has passed, or the context was canceled. A retry is safe.
 type NoTimeError struct {
 	Remaining time.Duration // time until the deadline; negative if it has passed
 	Err       error         // the context's error, or context.DeadlineExceeded

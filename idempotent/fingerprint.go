@@ -89,8 +89,8 @@ func FingerprintJSON(doc []byte) (Fingerprint, error) {
 }
 
 // FingerprintBytes returns the fingerprint of raw bytes. Two fingerprints are
-// equal only if the number of parts and their bytes are equal. Each part is
-// hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
+// equal if and only if the number of parts and their bytes are equal. Each part
+// is hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
 func FingerprintBytes(parts ...[]byte) Fingerprint {
 	size := 0
 	for _, p := range parts {

@@ -44,10 +44,10 @@ func (e *FinalError) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Mes
 // happened: the key may run again, whatever the operation's [Recovery].
 //
 // It counts only as the outermost error that the handler itself returns, and only
-// if the handler has begun no step. It is ignored, and the guard logs that, if it
-// is wrapped in or joined with another error, returned from an inner [Do], [Wrap]
-// or [Step], or used as a panic's value. Returned by the function of a step, it
-// declares that this step had no effect.
+// if the handler has begun no step. The guard ignores it, and logs that, if it is
+// wrapped in or joined with another error, or returned from an inner [Do], [Wrap]
+// or [Step]. As a panic's value it declares nothing either. Returned by the
+// function of a step, it declares that this step had no effect.
 func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
 
 // Final returns the error for a business outcome, which is stored and replayed

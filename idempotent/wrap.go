@@ -41,7 +41,6 @@ import (
 //
 // A nil and an empty slice or map are the same value under omitempty. Under
 // omitzero, so are all values for which IsZero returns true.
-// omitzero whatever its IsZero method calls zero.
 func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options)) func(context.Context, Req) (Resp, error) {
 	if g == nil || key == nil || h == nil {
 		panic("idempotent: Wrap: the guard, the KeyFunc and the handler must not be nil")

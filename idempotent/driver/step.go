@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// StepMode says how often a step may run.
+// StepMode is how often a step may run.
 type StepMode uint8
 
 const (

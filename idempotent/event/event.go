@@ -17,7 +17,7 @@ type Kind string
 const (
 	Reserved           Kind = "reserved"            // a new record was claimed
 	TakenOver          Kind = "taken_over"          // an existing record was claimed for another run
-	ExpiredReplaced    Kind = "expired_replaced"    // a claim replaced a record that had expired
+	ExpiredReplaced    Kind = "expired_replaced"    // a claim found an expired record
 	Replayed           Kind = "replayed"            // a stored outcome was returned
 	ReplayFailed       Kind = "replay_failed"       // a stored outcome could not be returned
 	InProgress         Kind = "in_progress"         // refused: another request is running
