@@ -406,7 +406,7 @@ func TestAudit(t *testing.T) {
 			"time": "2026-11-21T03:12:00.000Z", "action": "resolve", "user": "ada", "host": "ops-1", "store": "file " + d.file,
 			"record": string(chargeKey.RecordID()), "from": "completed", "to": "completed", "evidence": "not_executed", "token": tokenOf(unknownCharge()),
 			"reason": "the provider's ledger has it", "outcome": "refused",
-			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is completed with another outcome, which stays",
+			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is already completed with another outcome",
 		},
 	}
 	if !reflect.DeepEqual(lines, want) {
