@@ -140,7 +140,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 	switch {
 	case errors.As(err, new(*StoreError)):
 		// The effect has happened and its result is known. Stopping here would only
-		// bring both closer to being lost. The next write includes the result.
+		// make it more likely that both are lost. The next write includes the result.
 		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
 		return done, nil
 	case err != nil:

@@ -49,9 +49,9 @@ var decisions = []struct {
 	{"retryable", driver.Record{State: driver.StateRetryable, LeaseEnd: live}, verdictTakeOver},
 	{"unknown", driver.Record{State: driver.StateUnknown, LeaseEnd: ended}, verdictUnresolved},
 	{"past its retention, in any state", driver.Record{State: driver.StateCompleted, Expires: past}, verdictReinsert},
-	{"of another fingerprint, in any state", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
-	{"of another fingerprint version, in any state", driver.Record{State: driver.StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
-	{"in a state that this code does not know", driver.Record{State: driver.StateUnknown + 1}, verdictUnreadable},
+	{"another fingerprint, in any state", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
+	{"another fingerprint version, in any state", driver.Record{State: driver.StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
+	{"a state that this code does not know", driver.Record{State: driver.StateUnknown + 1}, verdictUnreadable},
 }
 
 // F31, F32, F33, F36, F42: the decision table.

@@ -27,7 +27,7 @@ var answers = map[verdict]string{
 // The decision table of docs/concepts.md is the table of the tests.
 func TestDecisionTable(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| the record of the key is | the request gets |\n| --- | --- |\n")
+	table.WriteString("| record of the key | answer to the request |\n| --- | --- |\n")
 	for _, row := range decisions {
 		fmt.Fprintf(&table, "| %s | %s |\n", row.meets, answers[row.want])
 	}

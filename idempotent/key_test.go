@@ -75,7 +75,8 @@ func TestFM52_KeysNeverCollide(t *testing.T) {
 	}
 }
 
-// An invalid record id is shown as it is, cut to the length of a key hash.
+// KeyHash of an invalid id returns the text after its last #, at most 12
+// characters.
 func TestKeyHashOfAnything(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[idempotent.RecordID]string{"": "", "charge": "", "charge#": "", "charge#ab": "ab", "#abcdefghijklmn": "abcdefghijkl", "a#b#cd": "cd"} {

@@ -162,11 +162,11 @@ type Report struct {
 	Stale         int // another writer was faster
 	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
 	// Oldest is the creation time of the oldest record whose outcome is still
-	// unknown; zero if there is none.
+	// unknown; zero if no such record exists.
 	Oldest time.Time
 	// OldestReleased is the creation time of the oldest record that was released
-	// under [Resume] and still waits for a request to continue it; zero if there is
-	// none.
+	// under [Resume] and still waits for a request to continue it; zero if no such
+	// record exists.
 	OldestReleased time.Time
 	// Incomplete reports that the time ended before the list did.
 	Incomplete bool

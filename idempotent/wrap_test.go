@@ -134,7 +134,7 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
 	for name, row := range map[string]struct{ got, says string }{
-		"no guard":                {wrap[int](nil), "got nil"},
+		"no guard":                {wrap[int](nil), "must not be nil"},
 		"bad option":              {wrap[int](g, func(o *idempotent.Options) { o.Retention = -1 }), "Options.Retention"},
 		"channel":                 {wrap[chan int](g), "chan int"},
 		"function in a struct":    {wrap[struct{ F func() }](g), "F: func()"},

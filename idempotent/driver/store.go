@@ -30,8 +30,8 @@ type Store interface {
 
 	// Replace overwrites the record that has the id of r with all of r, if its Version
 	// is was. Otherwise it writes nothing and returns the current record, or
-	// [ErrNoRecord] if there is none: Replace never creates a record. It ignores
-	// Expires.
+	// [ErrNoRecord] if no such record exists: Replace never creates a record. It
+	// ignores Expires.
 	//
 	// As with Insert, the returned record may be r itself. After an error other than
 	// ErrNoRecord and ErrTooLarge, the write may or may not have happened.
