@@ -314,7 +314,7 @@ func TestResolve_Step(t *testing.T) {
 		t.Errorf("the record is %s, and pay has %q", r.State, result)
 	}
 	step(d, "--step", "pay=@"+file).ok().says(`"outcome":"unchanged"`)
-	step(d, "--step", `pay="tr_18"`).exits(exitRefused).says("another result, which stays", `"outcome":"refused"`)
+	step(d, "--step", `pay="tr_18"`).exits(exitRefused).says("already has another recorded result", `"outcome":"refused"`)
 	step(d, "--correct-step", `pay="tr_18"`).ok().says(`"evidence":"corrected_step"`)
 	if _, result := pay(d); result != `"tr_18"` {
 		t.Errorf("pay has %q", result)
