@@ -42,7 +42,7 @@ const (
 	Rerun = driver.Rerun
 )
 
-// Transaction replaces the record whose Version is was with next, atomically with
+// Transaction writes next over the record whose Version is was, atomically with
 // other writes of the caller. See [driver.Transaction].
 type Transaction = driver.Transaction
 

@@ -334,7 +334,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}{
 		"in time":               {59 * time.Minute, func(err error) error { return err }, true},
 		"too late":              {61 * time.Minute, func(err error) error { return err }, false},
-		"too late, swallowed":   {61 * time.Minute, func(error) error { return nil }, false},
+		"too late, ignored":     {61 * time.Minute, func(error) error { return nil }, false},
 		"too late, and Final":   {61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
 		"too late, and another": {61 * time.Minute, func(error) error { return errDown }, false},
 	} {

@@ -40,7 +40,7 @@ const (
 )
 
 func (f fate) String() string {
-	return [...]string{"answered", "refused", "reply lost", "cancelled before", "cancelled after", "request lost", "applied later"}[f]
+	return [...]string{"answered", "refused", "reply lost", "canceled before", "canceled after", "request lost", "applied later"}[f]
 }
 
 // plans yields every sequence of n of the fates.

@@ -497,7 +497,7 @@ func TestReconcileTrustsNobody(t *testing.T) {
 // reported.
 func TestReconcileGivesUpNothing(t *testing.T) {
 	t.Parallel()
-	for name, attempts := range map[string]int{"put off": 2, "given up": 1} {
+	for name, attempts := range map[string]int{"postponed": 2, "given up": 1} {
 		s := newStranded(t)
 		s.unknowns(t, 1)
 		g, events := newGuardOver(t, &failing{s.Store, another}, func(o *idempotent.Options) { o.Now = s.clock.Now })

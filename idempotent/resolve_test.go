@@ -31,7 +31,7 @@ func TestResolveRefusals(t *testing.T) {
 	}{
 		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
 		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), new(idempotent.InvalidKeyError), "RecordID"},
-		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "contains no evidence"},
+		"no evidence":     {memstore.New(), id, idempotent.Resolution{}, nil, "contains no evidence"},
 		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
 		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},

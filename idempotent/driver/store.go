@@ -72,10 +72,9 @@ type DueLister interface {
 	Exhausted(ctx context.Context) iter.Seq2[Record, error]
 }
 
-// Transaction replaces the record whose Version is was with next, as
-// [Store.Replace] does, atomically with other writes of the caller. A package
-// that supports a store's transactions passes one to
-// [idempotent.Execution.Commit].
+// Transaction writes next over the record whose Version is was, as [Store.Replace]
+// does, atomically with other writes of the caller. A package that supports a
+// store's transactions passes one to [idempotent.Execution.Commit].
 //
 // If the current record has another Version, it writes nothing and returns that
 // record. An error that matches [ErrNotApplied] or [ErrTooLarge] means that
