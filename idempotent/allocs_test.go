@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes pools forget, so allocations are counted without it
-// (make cover).
+// With the race detector, pools drop objects, so allocations are counted without
+// it (make cover).
 
 package idempotent_test
 
@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// What a small request may allocate on a store in memory: 24 times at first,
-// 13 times as a replay. It does not run in parallel, for others' allocations
-// would count.
+// A small request on a store in memory may allocate at most 24 times at first and
+// 13 times as a replay. The test does not run in parallel, because the
+// allocations of other tests would count.
 func TestWrapAllocations(t *testing.T) {
 	h, ctx, n := benchmarkGuard(t), t.Context(), 0
 	send := func(order string) {

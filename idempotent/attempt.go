@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// attempt is one request on its way through the protocol: claim, run, settle.
+// attempt is one request in the protocol: claim, run, settle.
 type attempt struct {
 	guard  *Guard
 	opts   *Options
@@ -19,30 +19,30 @@ type attempt struct {
 	owner  driver.Owner
 	window window
 	random random
-	mine   driver.Record // the claim as this attempt wrote it last
+	mine   driver.Record // the claim as last written by this attempt
 	// openBefore is the record's OpenSince before this attempt claimed it.
 	openBefore time.Time
-	// lastCall is how long the last call of the store took.
+	// lastCall is how long the last store call took.
 	lastCall time.Duration
 }
 
-// begin prepares an attempt for key. It draws the owner token: random, and
-// never the request id, which an asynchronous retry may use again.
+// begin prepares an attempt for key. The owner token is random, never the request
+// id, because an asynchronous retry may reuse the request id.
 func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
 	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
 	a.owner = a.random.draw()
 	return a
 }
 
-// random is the randomness of one attempt, read in portions: the usual attempt
-// needs an owner token and two write ids, and asking the system once for all
-// three is a tenth of the cost of a request on a store in memory.
+// random provides the random bytes of one attempt. The usual attempt needs an
+// owner token and two write ids; asking the system once for all three costs a
+// tenth of a request on a store in memory.
 type random struct {
 	bytes [3 * 16]byte
 	used  int
 }
 
-// draw returns 128 bits that were never drawn before.
+// draw returns 128 fresh random bits.
 func (r *random) draw() (out [16]byte) {
 	if r.used == 0 {
 		rand.Read(r.bytes[:])
@@ -52,7 +52,7 @@ func (r *random) draw() (out [16]byte) {
 	return out
 }
 
-// version draws a write id.
+// version returns a new write id.
 func (r *random) version() (v driver.Version) {
 	if r != nil {
 		return r.draw()
@@ -66,16 +66,16 @@ func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
 	return a.claimed(ctx, driver.Record{ID: a.id, Reason: driver.ReasonClaimed, Created: now}, now)
 }
 
-// takeover returns r, claimed for another run at now. What is recorded of its
-// steps stays.
+// takeover returns r, claimed for another run at now. Recorded steps are
+// preserved.
 func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
 	next := *r
 	next.Reason = driver.ReasonTakenOver
 	return a.claimed(ctx, next, now)
 }
 
-// claimed makes r this attempt's own. The promise is the one that the code
-// declares now: the work that begins is this code's work.
+// claimed returns r as owned by this attempt. It stores the options that the
+// current code declares, because the work that begins is this code's work.
 func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) driver.Record {
 	a.openBefore = r.OpenSince
 	a.opts.declare(&r)
@@ -102,14 +102,15 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 }
 
 // keysForgotten reports whether the provider may have forgotten the downstream
-// keys that earlier runs of this record used: running a step of theirs again with
-// such a key would repeat its effect.
+// keys that earlier runs of this record used. Running one of their steps again
+// with such a key would repeat its effect.
 func (a *attempt) keysForgotten(now time.Time) bool {
 	return !a.openBefore.IsZero() && !now.Before(a.openBefore.Add(a.opts.DownstreamRetention))
 }
 
 // released returns the claim r of this attempt, whose handler was not entered,
-// as the next request may take it over: what was open before stays open.
+// such that the next request can take it over. OpenSince has its value from before
+// the claim.
 func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
 	next := *r
 	next.OpenSince = a.openBefore
@@ -120,11 +121,12 @@ func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }
 
-// insert, replace and get call the store, note how long it took, and recognise
-// an own write in what the store returns: a lost reply is retried below, and the
-// retry's condition fails on the first try's write. Only the write id proves
-// that: a record with this attempt's owner token may be somebody's judgement of
-// its work.
+// insert, replace and get call the store and measure the duration. insert and
+// replace recognize this attempt's own write in the returned record: the store
+// may have retried after a lost reply, and the retry's condition then fails on
+// the first try's write. Only the write id proves that. A record with this
+// attempt's owner token may have been written by another party that judged its
+// work.
 
 func (a *attempt) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	began := a.opts.Now()
@@ -153,7 +155,7 @@ func (a *attempt) get(ctx context.Context) (*driver.Record, error) {
 	return r, err
 }
 
-// storeError wraps what a store returned, once.
+// storeError wraps an error of the store, once.
 func storeError(id RecordID, op driver.Op, err error) error {
 	if errors.As(err, new(*StoreError)) {
 		return err
@@ -161,7 +163,7 @@ func storeError(id RecordID, op driver.Op, err error) error {
 	return &StoreError{RecordID: id, Op: op, Err: err}
 }
 
-// foreign returns r unless it is the write with id own.
+// foreign returns r, or nil if r is the write with id own.
 func foreign(r *driver.Record, own driver.Version) *driver.Record {
 	if r != nil && r.Version == own {
 		return nil

@@ -25,7 +25,7 @@ func BenchmarkWrapFirst(b *testing.B) {
 	ctx := b.Context()
 	for i := 0; b.Loop(); i++ {
 		if i%1024 == 0 {
-			h = benchmarkGuard(b) // or the collector's work on a growing store is what is measured
+			h = benchmarkGuard(b) // otherwise it measures garbage collection of a growing store
 		}
 		if _, err := h(ctx, chargeRequest{"acme", strconv.Itoa(i), 4200}); err != nil {
 			b.Fatal(err)

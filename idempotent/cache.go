@@ -8,12 +8,12 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// cache keeps completed records of one guard in memory: bounded by entries, by
-// the bytes of their results, and by age. It holds no other state, because any
-// other may change; a completed record does not change before it expires. What
-// it returns goes through decide like a record from the store.
+// cache holds completed records of one guard in memory, limited by the number of
+// entries, the size of their results, and age. It holds no other states, because
+// records in them can change; a completed record does not change before it
+// expires. A record from the cache goes through decide like one from the store.
 //
-// A nil cache keeps nothing. A cache is safe for concurrent use.
+// A nil cache stores nothing. A cache is safe for concurrent use.
 type cache struct {
 	entries, bytes int
 	age            time.Duration
@@ -39,11 +39,12 @@ func newCache(o *Options) *cache {
 	}
 }
 
-// size is what a record counts for: its result, and what it needs besides.
+// size returns the size counted for a record: its result plus a fixed overhead.
 func size(r *driver.Record) int { return len(r.Result) + 512 }
 
-// get returns a copy of the record of that id, or nil: what a codec decodes may
-// be part of the bytes it was decoded from, and the caller may change it.
+// get returns a copy of the record with that id, or nil. It copies because a
+// decoded value may share memory with the bytes, and the caller may change the
+// value.
 func (c *cache) get(id RecordID, now time.Time) *driver.Record {
 	if c == nil {
 		return nil
@@ -54,7 +55,7 @@ func (c *cache) get(id RecordID, now time.Time) *driver.Record {
 	return nil
 }
 
-// find returns the record itself, which does not change.
+// find returns the cached record itself, which must not be changed.
 func (c *cache) find(id RecordID, now time.Time) *driver.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +72,7 @@ func (c *cache) find(id RecordID, now time.Time) *driver.Record {
 	return entry.record
 }
 
-// put keeps a copy of a completed record that is whole: with its result.
+// put stores a copy of a completed record that includes its result.
 func (c *cache) put(r *driver.Record, now time.Time) {
 	if c == nil || r.State != driver.StateCompleted || size(r) > c.bytes {
 		return

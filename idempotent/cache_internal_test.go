@@ -16,20 +16,21 @@ func cacheOf(entries, bytes int) *cache {
 	return newCache(&Options{CacheEntries: entries, CacheBytes: bytes, CacheAge: time.Hour})
 }
 
-// FM38: a record that expired is gone, at the millisecond, and takes no room.
+// FM38: a record that expired is dropped, to the millisecond, and frees its
+// space.
 func TestFM38_CacheDropsWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	c := cacheOf(8, 1<<20)
 	c.put(completedRecord("a", 1, 1), at)
 	if c.get("a", at.Add(time.Minute-ms)) == nil {
-		t.Error("it was gone before its time")
+		t.Error("the record was dropped too early")
 	}
 	if c.get("a", at.Add(time.Minute)) != nil || len(c.records) != 0 || c.held != 0 {
-		t.Errorf("it is still there: %d records, %d bytes", len(c.records), c.held)
+		t.Errorf("the record is still there: %d records, %d bytes", len(c.records), c.held)
 	}
 }
 
-// The cache holds as many bytes as it may, and not one more.
+// The cache holds exactly as many bytes as its limit.
 func TestCacheIsFilledToTheByte(t *testing.T) {
 	t.Parallel()
 	one := size(completedRecord("", 0, 100))
@@ -37,7 +38,7 @@ func TestCacheIsFilledToTheByte(t *testing.T) {
 	c.put(completedRecord("a", 1, 100), at)
 	c.put(completedRecord("b", 1, 100), at)
 	if c.get("a", at) == nil || c.get("b", at) == nil {
-		t.Error("two records that fill the cache were not both kept")
+		t.Error("two records that exactly fill the cache were not both stored")
 	}
 	c.put(completedRecord("c", 1, 101), at)
 	if c.get("c", at) == nil || c.held > 2*one {
@@ -46,15 +47,15 @@ func TestCacheIsFilledToTheByte(t *testing.T) {
 	whole := cacheOf(8, one)
 	whole.put(completedRecord("a", 1, 100), at)
 	if whole.get("a", at) == nil {
-		t.Error("a record as large as the cache was not kept")
+		t.Error("a record as large as the cache was not stored")
 	}
 	whole.put(completedRecord("b", 1, 101), at)
 	if whole.get("b", at) != nil || whole.get("a", at) == nil {
-		t.Error("a record larger than the cache was kept, or drove out another")
+		t.Error("a record larger than the cache was stored, or evicted another")
 	}
 }
 
-// A record that was written again takes the place of the one before it.
+// A record that was written again replaces the earlier version.
 func TestCacheKeepsTheLatestVersion(t *testing.T) {
 	t.Parallel()
 	c := cacheOf(2, 1<<20)

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// counting counts the calls of a store.
+// counting counts the store calls.
 type counting struct {
 	driver.Store
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ func (c *counting) Insert(ctx context.Context, r driver.Record, now time.Time) (
 	return c.Store.Insert(ctx, r, now)
 }
 
-// cacheLab is a guard with a cache over a store that is counted.
+// cacheLab builds a guard with a cache over a store that counts its calls.
 func cacheLab(t *testing.T, optFns ...func(*idempotent.Options)) (cost func(key idempotent.Key, result string) int) {
 	t.Helper()
 	s := &counting{Store: memstore.New()}
@@ -68,7 +68,7 @@ func TestCache(t *testing.T) {
 		if n := cost(a, result); n != 0 {
 			t.Errorf("a cached replay cost %d calls", n)
 		}
-		cost(c, result) // b goes
+		cost(c, result) // evicts b
 		if n := cost(a, result); n != 0 {
 			t.Errorf("the one used last cost %d calls", n)
 		}
@@ -84,16 +84,16 @@ func TestCache(t *testing.T) {
 		if n := cost(a, large); n != 0 {
 			t.Errorf("a result that fits cost %d calls", n)
 		}
-		cost(b, large) // a goes
+		cost(b, large) // evicts a
 		if n := cost(a, large); n != 1 {
-			t.Errorf("the one that was in the way cost %d calls, want 1", n)
+			t.Errorf("the evicted record cost %d calls, want 1", n)
 		}
 		cost(c, noise(20_000)) // never fits
 		if n := cost(c, noise(20_000)); n != 1 {
 			t.Errorf("a result larger than the cache cost %d calls, want 1", n)
 		}
 		if n := cost(a, large); n != 0 {
-			t.Errorf("it drove out what was there: %d calls", n)
+			t.Errorf("it evicted another record: %d calls", n)
 		}
 	})
 	t.Run("bounded by age from when it was read", func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// looked is a store that notes that a record was read.
+// looked is a store that records that a record was read.
 type looked struct {
 	*memstore.Store
 	at map[idempotent.RecordID]func()
@@ -143,8 +143,8 @@ func (l *looked) Get(ctx context.Context, id idempotent.RecordID) (*driver.Recor
 	return l.Store.Get(ctx, id)
 }
 
-// FM51: many goroutines, one guard, one key, with a cache. A handler returns
-// only when another goroutine has looked at its record, which it does while it
+// FM51: many goroutines, one guard, one key, with a cache. A handler returns only
+// after another goroutine has read its record, which that goroutine does while it
 // waits.
 func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 	t.Parallel()
@@ -164,11 +164,11 @@ func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
 				wg.Go(func() {
 					for i, key := range keys {
 						got, err := idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) {
-							runs[i]++ // a second run beside it would be a race
+							runs[i]++ // a concurrent second run would be a race
 							select {
 							case <-met[i]:
 							case <-time.After(time.Minute):
-								t.Errorf("key %d: no other request looked at the record while it ran", i)
+								t.Errorf("key %d: no other request read the record while it ran", i)
 							}
 							return i, nil
 						})
@@ -201,7 +201,7 @@ func noise(n int) string {
 // letters returns text of about n bytes that hardly compresses.
 func letters(n int) string { return base64.StdEncoding.EncodeToString([]byte(noise(n * 3 / 4))) }
 
-// shared is a codec that copies neither when it encodes nor when it decodes.
+// shared is a codec that copies neither on encode nor on decode.
 type shared struct{}
 
 func (shared) Name() string                    { return "shared" }
@@ -232,7 +232,7 @@ func TestCallersDoNotShareMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(result, "????")
-		return nil, io.ErrUnexpectedEOF // what was committed stands
+		return nil, io.ErrUnexpectedEOF // the committed outcome is final
 	})
 	if err != nil || string(got) != "ch_2" {
 		t.Errorf("after a commit: got %q and error %v", got, err)

@@ -10,14 +10,14 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// This file writes every change of a record but its claim: the outcome, a step,
-// a transaction, evidence, and what reconciliation makes of it. All follow one
-// procedure: judge the record that stands, write on its version, recognise an
-// own write whose reply was lost, and look again if another write was quicker.
+// This file writes every change of a record except its claim: the outcome, a
+// step, a transaction, evidence, and reconciliation. All follow one procedure:
+// judge the current record, write if its version has not changed, recognize an
+// own write whose reply was lost, and judge again if another write came first.
 
-// maxRounds bounds how often one change is judged again because the record
+// maxRounds limits how often one change is judged again because the record
 // changed meanwhile: by a sweeper, by evidence and by an earlier write of the
-// same run, each once, and one to spare.
+// same run, once each, plus one spare.
 const maxRounds = 4
 
 // ending is how a change ended.
@@ -25,32 +25,32 @@ type ending uint8
 
 const (
 	endWritten   ending = iota + 1 // the record is as the change made it
-	endAgreed                      // the record said so already
-	endStanding                    // another outcome stands
+	endAgreed                      // the record already said so
+	endStanding                    // another outcome is stored
 	endLost                        // the record belongs to another run, or is gone
-	endRefused                     // the judge or the store refused: nothing was written, nothing will be
-	endFailed                      // the store failed: it is open whether the change was written
+	endRefused                     // the judge or the store refused: nothing was written or will be
+	endFailed                      // the store failed: the change may or may not have been written
 	endContended                   // the record changed too often: nothing was written
 )
 
-// judgement is what a judge makes of the record that stands.
+// judgement is the decision of a judge about the current record.
 type judgement struct {
-	next driver.Record // the record to write, but for its version and its outcome
+	next driver.Record // the record to write, except for its version and outcome
 	end  ending        // if set, the change ends here and nothing is written
-	err  error         // why
-	// contradicts: next says something else than the evidence that stands.
+	err  error         // reason for end
+	// contradicts reports that next contradicts recorded evidence.
 	contradicts bool
 }
 
-// writer is a party that wants to change a record.
+// writer is a party that changes a record.
 type writer interface {
-	// judge looks at the record that stands. It has no effects.
+	// judge decides about the current record. It has no effects.
 	judge(current *driver.Record, now time.Time) judgement
-	// meet takes note of a record that stood in the way.
+	// meet is called with a record that was found instead of the expected version.
 	meet(current *driver.Record)
 }
 
-// judgeFunc is a writer that does not remember what it met.
+// judgeFunc is a writer that ignores the records it meets.
 type judgeFunc func(current *driver.Record, now time.Time) judgement
 
 func (f judgeFunc) judge(current *driver.Record, now time.Time) judgement { return f(current, now) }
@@ -60,30 +60,30 @@ func (judgeFunc) meet(*driver.Record)                                     {}
 type change struct {
 	opts *Options
 	by   writer
-	// out is the outcome, if the change completes the record.
+	// out is the outcome if the change completes the record.
 	out outcome
-	// whole: the result must be stored. Otherwise the outcome is stored without it
-	// if the store cannot keep it.
+	// whole requires the result to be stored. If it is false and the store cannot
+	// hold the result, the outcome is stored without it.
 	whole bool
-	// transaction writes the record together with writes of the caller. Nil: the
-	// record alone.
+	// transaction writes the record together with writes of the caller. If nil, only
+	// the record is written.
 	transaction driver.Transaction
-	// random draws the write ids. Nil: the system does.
+	// random provides the write ids. If nil, the system does.
 	random *random
-	// rounds bounds how often the record is judged.
+	// rounds limits how often the record is judged.
 	rounds int
-	// mine reports whether a write id is one that this run used before without
-	// learning what became of it. Nil: there is none.
+	// mine reports whether this run used a write id before without learning the
+	// result of the write. Nil if there is no such id.
 	mine func(driver.Version) bool
 }
 
-// changed is what became of a change.
+// changed is the result of a change.
 type changed struct {
 	end ending
-	// record is the record that stands: the one written, the one that was met, or,
-	// if the store failed, the one that may have been written.
+	// record is the current record: the one written, the one found instead, or, if
+	// the store failed, the one that may have been written.
 	record *driver.Record
-	// out is the outcome as it was stored: a result may have been omitted.
+	// out is the outcome as stored: its result may have been omitted.
 	out outcome
 	err error
 }
@@ -107,10 +107,11 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, out.err)
 		}
 		next := j.next
-		// A completed record stays, so a completion alone that met another write was
-		// not applied, and its id, with the chunks under it, serves again. A
-		// transaction is another request each time, and any other change may have
-		// been applied and replaced before its reply came: that id must not recur.
+		// A completed record does not change, so a completion that was refused because
+		// of another write was not applied: its id, and the chunks stored under it, can
+		// be used again. A transaction is a new request each time, and any other change
+		// may have been applied and then replaced before its reply came: those ids must
+		// not be reused.
 		if version == (driver.Version{}) || c.transaction != nil || next.State != driver.StateCompleted {
 			version = c.random.version()
 			out.chunks = driver.Chunks{}
@@ -140,7 +141,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			continue
 		case errors.Is(err, driver.ErrTooLarge), errors.Is(err, ErrNotApplied):
 			return changed{end: endRefused, record: current, out: out, err: err}
-		case errors.Is(err, ErrNoRecord): // an outcome creates no record
+		case errors.Is(err, ErrNoRecord): // an outcome never creates a record
 			return changed{end: endLost, record: &next, out: out, err: err}
 		case err != nil:
 			return changed{end: endFailed, record: &next, out: out, err: err}
@@ -152,5 +153,5 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		c.by.meet(met)
 		current = met
 	}
-	return changed{end: endContended, record: current, out: out, err: fmt.Errorf("another write was quicker at each of %d attempts", c.rounds)}
+	return changed{end: endContended, record: current, out: out, err: fmt.Errorf("conflict persisted after %d attempts", c.rounds)}
 }

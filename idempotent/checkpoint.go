@@ -11,22 +11,22 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// stepRun is one step of this run. It takes the execution's place in the
-// context of the step's function.
+// stepRun is one step of this run. It replaces the execution in the context of
+// the step's function.
 type stepRun struct {
 	execution *Execution
 	name      string
 	mode      driver.StepMode
-	shape     string             // of the result's type
-	before    *driver.StepRecord // what an earlier run left
-	// foreign: the effect is at a provider, which knows the step by its downstream
-	// key. A transaction leaves its own mark in the record instead.
+	shape     string             // shape of the result's type
+	before    *driver.StepRecord // the step as recorded by an earlier run, if any
+	// foreign reports that the effect is at a provider, which identifies the step by
+	// its downstream key. A transaction leaves its own mark in the record instead.
 	foreign bool
 }
 
-// beginStep prepares to run a step: it returns what is recorded of it, or the
-// step, which counts as begun from then on and, if it may run only once, is
-// marked so in the store.
+// beginStep prepares a step. It returns either the recorded step, or the step to
+// run. The latter counts as begun from then on and, if it may run only once, is
+// marked as begun in the store.
 func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, foreign bool, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -45,31 +45,31 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, f
 		defer e.writing.Unlock()
 		recorded, err = e.writeSteps(ctx, name, nil)
 		if err != nil {
-			e.leave(s) // it does not run
+			e.leave(s) // the step does not run
 		}
 	}
 	return s, recorded, err
 }
 
-// checkStep reports what is wrong with how the code asks for a step.
+// checkStep returns an error if the code uses a step incorrectly.
 func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, result reflect.Type) error {
 	if err := checkStepName(name); err != nil {
 		return err
 	}
 	if outer, nested := ctx.Value(executionKey{}).(*stepRun); nested {
-		return &StepError{Step: name, Problem: fmt.Sprintf("is inside the step %q; steps do not nest", outer.name)}
+		return &StepError{Step: name, Problem: fmt.Sprintf("inside step %q; steps cannot be nested", outer.name)}
 	}
 	if !declares(e.attempt.opts.Steps, name) {
-		return &StepError{Step: name, Problem: "is not declared in Options.Steps"}
+		return &StepError{Step: name, Problem: "not declared in Options.Steps"}
 	}
 	if err := checkResult(result); err != nil {
-		return &StepError{Step: name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
+		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	return nil
 }
 
-// enterStep notes that this run has begun a step, or returns what is recorded
-// of it.
+// enterStep notes that this run has begun a step, or returns the step if it is
+// recorded as finished.
 func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,7 +78,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	case e.sealed || w.committed != nil:
 		return nil, ErrExecutionEnded
 	case e.runs[s.name] != nil:
-		return nil, &StepError{Step: s.name, Problem: "was used twice in one run; give every effect a name of its own, for example with a number behind a slash"}
+		return nil, &StepError{Step: s.name, Problem: "used twice in one run; give every effect its own name, for example with a slash and a number"}
 	}
 	if i, found := findStep(w.steps, s.name); found {
 		before := w.steps[i]
@@ -89,8 +89,8 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	}
 	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
 		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
-			"may have begun at %s, and the provider may have forgotten its downstream key since (Options.DownstreamRetention); "+
-				"ask the provider what became of it and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
+			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Options.DownstreamRetention); "+
+				"ask the provider for the outcome and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
 		return nil, w.forgotten
 	}
 	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
@@ -98,10 +98,11 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	return nil, nil
 }
 
-// replayStep reads the recorded result of a step into the value v points to.
+// replayStep decodes the recorded result of a step into the value that v points
+// to.
 func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
 	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
-		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("has a recorded result of another shape than %T; give the changed step a new name, or resolve the record", v)}
+		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
 	}
 	if err := decodeStep(recorded, v); err != nil {
 		return err
@@ -110,8 +111,9 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	return nil
 }
 
-// leaveStep ends a step whose function returned err. [NotExecuted] undoes its
-// beginning, which the next write takes along, and declares nothing more.
+// leaveStep ends a step whose function returned err. [NotExecuted] removes the
+// mark that the step has begun, with the next write. It does not count for the
+// handler.
 func (e *Execution) leaveStep(s *stepRun, err error) error {
 	if !IsNotExecuted(err) {
 		return err
@@ -124,8 +126,9 @@ func (e *Execution) leaveStep(s *stepRun, err error) error {
 	return &innerError{err}
 }
 
-// finishStep records the result v of a step, or reads into the value that v
-// points to what evidence has recorded meanwhile. It returns what is recorded.
+// finishStep records the result of a step, which v points to. If evidence has
+// recorded a result meanwhile, it decodes that into *v. It returns the recorded
+// step.
 func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done driver.StepRecord, err error) {
 	if done, err = e.encodeStep(s, reflect.ValueOf(v).Elem().Interface()); err != nil {
 		return done, err
@@ -137,8 +140,7 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 	switch {
 	case errors.As(err, new(*StoreError)):
 		// The effect has happened and its result is known. Stopping here would only
-		// bring the moment nearer in which both are lost. The next write takes the
-		// result along.
+		// make it more likely that both are lost. The next write includes the result.
 		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
 		return done, nil
 	case err != nil:
@@ -161,18 +163,18 @@ func (e *Execution) encodeStep(s *stepRun, v any) (driver.StepRecord, error) {
 	return done, nil
 }
 
-// encodeStepResult encodes the result of the step of that name.
+// encodeStepResult encodes the result of the named step.
 func encodeStepResult(name string, v any) (encoding string, data []byte, err error) {
 	if encoding, data, err = encodeResult(stepCodec, v); err != nil {
-		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("has a result that cannot be recorded: %v", err)}
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	if n := len(data); n > maxStepResult {
-		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("has a result of %d bytes; a step may keep %d: return a reference to it", n, maxStepResult)}
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
 	}
 	return encoding, data, nil
 }
 
-// checkKept reports that the results of all steps are too large together.
+// checkKept returns an error if the results of all steps together are too large.
 func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
 	kept := len(done.Result)
 	for i := range steps {
@@ -181,15 +183,15 @@ func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
 		}
 	}
 	if kept > maxSteps {
-		return &StepError{Step: done.Name, Problem: fmt.Sprintf("brings the results of all steps to %d bytes; a record may keep %d: return references", kept, maxSteps)}
+		return &StepError{Step: done.Name, Problem: fmt.Sprintf("the results of all steps would have %d bytes; the limit is %d: return references", kept, maxSteps)}
 	}
 	return nil
 }
 
-// record writes that a step has finished, with the writes of transaction if
-// there is one. It returns what is recorded of the step already, if another
-// write was quicker. A step whose transaction is not known to be applied counts
-// as begun.
+// record writes that a step has finished, together with the writes of transaction
+// if it is not nil. If another write has finished the step first, it returns the
+// recorded step. A step whose transaction is not known to be applied counts as
+// begun.
 func (e *Execution) record(ctx context.Context, done driver.StepRecord, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
 	e.writing.Lock()
 	defer e.writing.Unlock()
@@ -201,17 +203,17 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 	if err != nil && (transaction != nil || tooLarge) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		// A finished step must not reach the store with another write; and a result
-		// that is too large would keep every later write out.
+		// A finished step must not reach the store with another write, and a result
+		// that is too large would make every later write fail.
 		e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
 	}
 	if tooLarge {
-		return nil, &StepError{Step: done.Name, Problem: "brings the record to more than the store can hold: return references"}
+		return nil, &StepError{Step: done.Name, Problem: "the record would be larger than the store can hold: return references"}
 	}
 	return recorded, err
 }
 
-// noteDone keeps the result of a step for the next write.
+// noteDone adds the result of a step to the next write.
 func (e *Execution) noteDone(done driver.StepRecord) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -225,9 +227,10 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 	return nil
 }
 
-// writeSteps writes what this run knows of its steps, if the record is still its
-// own and in progress, because of the step of that name. It returns what is
-// recorded of that step if it is finished already. e.writing is held.
+// writeSteps writes what this run knows about its steps, because of the named
+// step, if this run still owns the record and it is in progress. If the named
+// step is already finished, it returns the recorded step. The caller holds
+// e.writing.
 func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
 	a := e.attempt
 	r := a.guard.apply(ctx, e.claim(), &change{
@@ -263,7 +266,7 @@ func (e *Execution) writeSteps(ctx context.Context, name string, transaction dri
 	}
 }
 
-// stepWriter writes what a run knows of its steps, because of one of them.
+// stepWriter writes what a run knows about its steps, because of one of them.
 type stepWriter struct {
 	e    *Execution
 	name string
@@ -287,8 +290,8 @@ func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) 
 	return j
 }
 
-// leave forgets a step that does not run, or whose transaction was not applied:
-// it may be tried again in this run.
+// leave forgets a step that does not run, or whose transaction was not applied.
+// The run may try it again.
 func (e *Execution) leave(s *stepRun) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -298,7 +301,7 @@ func (e *Execution) leave(s *stepRun) {
 	}
 }
 
-// The functions below are called with e.mu held.
+// The caller of the functions below holds e.mu.
 
 // use notes that this run has used the name of a step.
 func (e *Execution) use(s *stepRun) {
@@ -308,7 +311,7 @@ func (e *Execution) use(s *stepRun) {
 	e.runs[s.name] = s
 }
 
-// note keeps what is known of a step for the next write.
+// note adds the state of a step to the next write.
 func (e *Execution) note(s driver.StepRecord) {
 	s.Attempt, s.At = e.attempt.mine.Attempt, e.attempt.opts.now()
 	e.work.steps = withStep(e.work.steps, s)
@@ -323,14 +326,14 @@ func (e *Execution) forget(s *stepRun) {
 	}
 }
 
-// claim returns the record as this run knows it.
+// claim returns the record as this run knows it. It takes e.mu itself.
 func (e *Execution) claim() *driver.Record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.work.seen
 }
 
-// observeStep tells the observer about a step.
+// observeStep reports an event about a step to the observer.
 func (e *Execution) observeStep(ctx context.Context, kind event.Kind, step string) {
 	o := e.attempt.opts
 	if o.Observer == nil {

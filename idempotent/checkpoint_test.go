@@ -16,8 +16,8 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// The writes of steps, one by one: which there are, what is in them, and what
-// becomes of those that fail.
+// The writes of steps, one by one: which there are, what they contain, and what
+// happens if they fail.
 
 func value[T any](v T) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) { return v, nil }
@@ -30,8 +30,8 @@ func (s *watched) do(t *testing.T, key idempotent.Key, h func(context.Context) (
 	return idempotent.Do(t.Context(), g, key, h)
 }
 
-// G01: one write for an AtLeastOnce step, two for one that runs AtMostOnce,
-// none for what is replayed; and each is the owner's own.
+// G01: one write for an AtLeastOnce step, two for an AtMostOnce step, none for a
+// replayed step; and each belongs to its owner.
 func TestStepWrites(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestStepWrites(t *testing.T) {
 	}
 }
 
-// A step is not begun under a context that has ended.
+// A step does not begin under a context that has ended.
 func TestStepUnderAnEndedContext(t *testing.T) {
 	t.Parallel()
 	s := watch()
@@ -77,7 +77,7 @@ func TestStepUnderAnEndedContext(t *testing.T) {
 	}
 }
 
-// A name is used once in a run, also if its result was replayed.
+// A name can be used once in a run, even if its result was replayed.
 func TestStepNamesAreUsedOnce(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -96,8 +96,7 @@ func TestStepNamesAreUsedOnce(t *testing.T) {
 	}
 }
 
-// What an earlier run may have done is not undone by a later one that did
-// nothing.
+// A later run that did nothing does not undo what an earlier run may have done.
 func TestStepStaysBegun(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -114,7 +113,8 @@ func TestStepStaysBegun(t *testing.T) {
 	}
 }
 
-// Without its mark an AtMostOnce step does not run, and was not begun.
+// If its mark cannot be written, an AtMostOnce step does not run and has not
+// begun.
 func TestStepWithoutItsMark(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -125,7 +125,7 @@ func TestStepWithoutItsMark(t *testing.T) {
 	var failed error
 	_, err := s.do(t, key, func(ctx context.Context) (string, error) {
 		_, failed = idempotent.Step(ctx, "a", never[string], atMostOnce)
-		if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil { // it may be tried again
+		if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil { // it can be tried again
 			t.Errorf("got %q, %v", v, err)
 		}
 		return "", idempotent.NotExecuted(errDown)
@@ -148,8 +148,8 @@ func TestStepWithoutItsMark(t *testing.T) {
 	}
 }
 
-// A mark whose reply was lost is in the record, and its step did not run: the
-// next write takes it back.
+// If the reply to a mark was lost, the mark is in the record and its step did not
+// run. The next write removes the mark.
 func TestStepMarkWithoutAReply(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -165,7 +165,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 			t.Errorf("the step: %v", err)
 		}
 		if len(s.record(t, key).Steps) != 1 {
-			t.Error("the mark is not in the record: the test shows nothing")
+			t.Error("the mark is not in the record: the test proves nothing")
 		}
 		return "", idempotent.NotExecuted(errDown)
 	})
@@ -174,7 +174,7 @@ func TestStepMarkWithoutAReply(t *testing.T) {
 	}
 }
 
-// A result that cannot be written is taken along by the next write, and told.
+// A result that cannot be written is reported, and the next write includes it.
 func TestStepResultThatIsNotWritten(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -206,7 +206,8 @@ func TestStepResultThatIsNotWritten(t *testing.T) {
 	}
 }
 
-// A write whose reply was lost is met by the next one, or by itself.
+// The next write, or the retried write itself, finds a write whose reply was
+// lost.
 func TestStepWriteWithoutAReply(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]func(*driver.Record) (*driver.Record, error){
@@ -234,7 +235,7 @@ func TestStepWriteWithoutAReply(t *testing.T) {
 		if err != errDown {
 			t.Error(err)
 		}
-		// A claim, two steps, an outcome; and one more where the first was met.
+		// A claim, two steps, an outcome; and one more if the first write was found.
 		if want := map[string]int{"no reply": 5, "the SDK sent it again": 4}[name]; len(s.calls) != want {
 			t.Errorf("%s: %d calls, want %d: %v", name, len(s.calls), want, s.calls)
 		}
@@ -247,7 +248,7 @@ func TestStepWriteWithoutAReply(t *testing.T) {
 	}
 }
 
-// Where the record is gone, or never stays as it is, the step says so.
+// If the record is gone, or changes every time, the step returns an error.
 func TestStepWhoseRecordIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := watch()
@@ -284,7 +285,8 @@ func TestStepWhoseRecordIsNotThere(t *testing.T) {
 	}
 }
 
-// A record that would be too large keeps that the step was begun, and settles.
+// If the record would be too large, the step stays recorded as begun, and the
+// record settles.
 func TestStepTooLargeForTheStore(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -295,7 +297,7 @@ func TestStepTooLargeForTheStore(t *testing.T) {
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)
 	}
 	_, err := s.do(t, key, func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "a", value("x")) })
-	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "more than the store can hold") {
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "larger than the store can hold") {
 		t.Errorf("got %v", err)
 	}
 	if r := s.record(t, key); r.State != driver.StateRetryable || len(r.Steps) != 1 || r.Steps[0].Finished {
@@ -307,7 +309,7 @@ func finished(steps []driver.StepRecord) []driver.StepRecord {
 	return slices.DeleteFunc(slices.Clone(steps), func(s driver.StepRecord) bool { return !s.Finished })
 }
 
-// JSON has no such number.
+// JSON cannot encode this number.
 func TestStepThatDoesNotEncode(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -341,14 +343,14 @@ func TestStepAfterCommit(t *testing.T) {
 	}
 }
 
-// The end of a step that the handler left behind does not reach the outcome.
+// The end of a step that the handler left behind does not change the outcome.
 func TestStepLeftBehind(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
 	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	writes := 0
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
-		if writes++; writes == 1 { // the outcome is on its way
+		if writes++; writes == 1 { // the outcome is being written
 			close(end)
 			<-left
 			return s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown }), nil
@@ -372,7 +374,7 @@ func TestStepLeftBehind(t *testing.T) {
 	}
 }
 
-// Events name the step; without an observer there are none.
+// Events name the step; without an observer there are no events.
 func TestStepEvents(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -391,7 +393,7 @@ func TestStepEvents(t *testing.T) {
 	}
 	var log bytes.Buffer
 	if _, err := s.do(t, newKey(), h, func(o *idempotent.Options) { o.Observer, o.Logger = nil, slog.New(slog.NewTextHandler(&log, nil)) }); !errors.Is(err, errDown) || log.Len() > 0 {
-		t.Errorf("%v, and the log says %s", err, &log)
+		t.Errorf("got error %v and log %s", err, &log)
 	}
 }
 
@@ -433,7 +435,7 @@ func packs(t *testing.T, n int) string {
 	return ""
 }
 
-// The limits are what may be kept, to the byte.
+// The limits are exact to the byte.
 func TestStepLimits(t *testing.T) {
 	t.Parallel()
 	const one, all = 64 << 10, 256 << 10
@@ -447,7 +449,7 @@ func TestStepLimits(t *testing.T) {
 			}
 		}
 		if _, err := idempotent.Step(ctx, "a/3", value("")); !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "262144") {
-			t.Errorf("beyond all that may be kept: %v", err)
+			t.Errorf("over the limit of all steps: %v", err)
 		}
 		return "", errDown
 	})
@@ -475,11 +477,11 @@ func TestStepModes(t *testing.T) {
 		t.Errorf("an unknown mode has the code %q", got)
 	}
 	if _, err := driver.ParseStepMode("?"); err == nil {
-		t.Error("an unknown code is a mode")
+		t.Error("an unknown code was parsed as a mode")
 	}
 }
 
-// A record that was handed out does not change with the run.
+// A record that was passed to a store does not change with the run.
 func TestStepsAreNotShared(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{Steps: []driver.StepRecord{{Name: "a", Result: []byte("1")}}}
@@ -490,7 +492,7 @@ func TestStepsAreNotShared(t *testing.T) {
 	}
 
 	s, key := watch(), newKey()
-	var seen []driver.Record // as the store was handed them, uncopied
+	var seen []driver.Record // as the store got them, not copied
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 		seen = append(seen, r)
 		return s.Store.Replace(ctx, r, s.record(t, key).Version)

@@ -9,23 +9,23 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// inlineResult is the size in bytes up to which a result stays in its record
-// although the store could keep it beside: a look at a record is billed by its
-// size, and 4 KB is what one read unit covers.
+// inlineResult is the size in bytes up to which a result stays in its record even
+// if the store could store it beside: a read of a record is billed by its size,
+// and one read unit covers 4 KB.
 const inlineResult = 4 << 10
 
-// matches reports whether data is what the chunks were written from.
+// matches reports whether c was computed from data.
 func matches(c driver.Chunks, data []byte) bool {
 	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }
 
-// keepsBeside reports whether the result of out goes beside its record: it is
-// large, the store can, and it has not gone there yet.
+// keepsBeside reports whether to store the result of out beside its record: it is
+// large, the store supports it, and it is not stored there yet.
 func (g *Guard) keepsBeside(out outcome) bool {
 	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
 }
 
-// putChunks keeps the result of out beside the record next, which is written
+// putChunks stores the result of out beside the record next, which is written
 // afterwards, and returns out with a description of the chunks. It uses at most
 // two thirds of the time left; the rest is for the record.
 func (g *Guard) putChunks(ctx context.Context, next *driver.Record, out outcome) (outcome, error) {
@@ -42,16 +42,16 @@ func (g *Guard) putChunks(ctx context.Context, next *driver.Record, out outcome)
 	return out, nil
 }
 
-// withChunks returns r with its result, fetched if it is beside the record. A
-// result that is gone or altered is a [*ReplayUnavailableError], a store that
-// fails a [*StoreError], after which a retry may have better luck.
+// withChunks returns r with its result, fetching it if it is stored beside the
+// record. The error is [*ReplayUnavailableError] if the result is missing or
+// altered, and [*StoreError] if the store fails; a retry may then succeed.
 func (g *Guard) withChunks(ctx context.Context, r *driver.Record) (*driver.Record, error) {
 	if r.Chunks.Count == 0 || r.Result != nil {
 		return r, nil
 	}
 	unavailable := &ReplayUnavailableError{RecordID: r.ID, Ref: r.Ref}
 	if g.chunks == nil {
-		unavailable.Reason = "it is in chunks, and this store keeps none"
+		unavailable.Reason = "it is stored in chunks, which this store does not support"
 		return r, unavailable
 	}
 	data, err := g.chunks.GetChunks(ctx, r.ID, r.Version, r.Chunks.Count)

@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// A store that keeps no chunks cannot replay a record that has some: it was
-// written by another one.
+// A store without chunk support cannot replay a record with chunks, which another
+// store has written.
 func TestChunksWithoutAChunkStore(t *testing.T) {
 	t.Parallel()
 	key := newKey()
@@ -29,7 +29,7 @@ func TestChunksWithoutAChunkStore(t *testing.T) {
 	}
 }
 
-// fullDisk keeps no chunk.
+// fullDisk fails to store chunks.
 type fullDisk struct{ *chunked }
 
 var errFullDisk = errors.New("disk full")
@@ -38,15 +38,15 @@ func (fullDisk) PutChunks(context.Context, idempotent.RecordID, driver.Version, 
 	return 0, errFullDisk
 }
 
-// A large resolution whose chunks cannot be kept is not written at all: the
-// evidence can be given again.
+// A large resolution whose chunks cannot be stored is not written at all, so that
+// the evidence can be given again.
 func TestResolveWithoutRoomForChunks(t *testing.T) {
 	t.Parallel()
 	s := fullDisk{newChunked()}
 	g, events := newGuardOver(t, s)
 	key := newKey()
 	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
 	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
 	if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, errFullDisk) {
@@ -56,12 +56,12 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 		t.Errorf("error %q, events %s; want the failure named once, and one event", err, events.Kinds())
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateUnknown {
-		t.Errorf("the record is %+v (%v), want it unknown still", r, err)
+		t.Errorf("the record is %+v (%v), want it still unknown", r, err)
 	}
 }
 
-// A large result whose chunks cannot be kept is omitted: the work was done, and
-// the record says so.
+// A large result whose chunks cannot be stored is omitted. The record is
+// completed.
 func TestResultWithoutRoomForChunks(t *testing.T) {
 	t.Parallel()
 	s := fullDisk{newChunked()}
@@ -94,7 +94,7 @@ func TestLargeResultOfALongLease(t *testing.T) {
 	}
 }
 
-// Wherever an untyped number hides in a result, it is replayed exactly.
+// An untyped number is replayed exactly, wherever it is in a result.
 func TestUntypedNumbersAreExact(t *testing.T) {
 	t.Parallel()
 	type node struct {

@@ -10,23 +10,23 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// maxClaimRounds bounds how often one claim meets a record that changes under
-// it. Each round means that somebody else made progress.
+// maxClaimRounds limits how often one claim retries because the record changed.
+// Each round means that another writer made progress.
 const maxClaimRounds = 8
 
 var errContended = fmt.Errorf("the record changed %d times while it was being claimed", maxClaimRounds)
 
-// claim makes this attempt the owner of its key, or says why not. It returns
-// either the record we own (held), or a completed one to replay, or an error.
-// The handler may be entered only for a held record.
+// claim makes this attempt the owner of its key, or returns why not. It returns
+// either the record that this attempt owns (held), or a completed record to
+// replay, or an error. The handler may be entered only for a held record.
 func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *driver.Record, err error) {
-	existing := a.guard.cache.get(a.id, now) // what stands, as far as is known
+	existing := a.guard.cache.get(a.id, now) // the current record, if known
 	var patience waiter
 	for round := 0; round < maxClaimRounds; round++ {
-		// A worker past its own time claims nothing any more. (Records keep
-		// milliseconds, so less than one is none.)
+		// An attempt past its own deadline no longer claims. (Records store
+		// milliseconds, so less than one does not count.)
 		if left := a.window.deadline.Sub(now); left < time.Millisecond || ctx.Err() != nil {
-			// Whoever waited until then can still be told what it waited for.
+			// If the request waited until now, it can still get the state it waited for.
 			if round > 0 && existing != nil {
 				if v := decide(existing, a.fp, now); v == verdictReplay || v == verdictInProgress {
 					return a.refuse(ctx, v, existing, now)
@@ -53,14 +53,14 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 			if err := a.opts.checkRecorded(existing); err != nil {
 				return nil, nil, a.unresolved(ctx, existing, now, err)
 			}
-			// The look at the record took time, too.
+			// Reading the record also took time.
 			if left := a.window.deadline.Sub(a.opts.now()); left < time.Millisecond {
 				return nil, nil, noTime(ctx, left)
 			}
 			a.mine = a.takeover(ctx, existing, now)
 			existing, err = a.replace(ctx, a.mine, existing.Version)
 			switch {
-			case errors.Is(err, ErrNoRecord): // its physical expiry was quicker
+			case errors.Is(err, ErrNoRecord): // the store deleted the expired record first
 			case err != nil:
 				return nil, nil, a.giveUp(ctx, err)
 			case existing == nil:
@@ -101,7 +101,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 	return nil, nil, err
 }
 
-// refuse turns a verdict that ends the claim into the caller's answer.
+// refuse returns the result of a claim that ends with verdict v.
 func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now time.Time) (held, replay *driver.Record, err error) {
 	switch v {
 	case verdictReplay:
@@ -125,8 +125,8 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now t
 	return nil, nil, err
 }
 
-// unresolved refuses a request whose key waits for reconciliation, or for code
-// that knows its steps.
+// unresolved returns the error for a request whose key waits for reconciliation,
+// or for code that declares its recorded steps.
 func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Time, cause error) error {
 	wait := r.Due.Sub(now)
 	if wait <= 0 || r.Exhausted {
@@ -137,9 +137,10 @@ func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Tim
 	return err
 }
 
-// giveUp ends a claim whose write is not known to have happened: the handler
-// is not entered. If the write did happen, no handler works under it, so it is
-// released with one write; failing that the record ages.
+// giveUp ends a claim whose write is not known to have happened; the handler is
+// not entered. If the write did happen, no handler runs under it, so giveUp
+// releases the claim with one write. If that fails, the claim ages until its
+// lease ends.
 func (a *attempt) giveUp(ctx context.Context, err error) error {
 	a.observe(ctx, event.StoreError, &a.mine, err)
 	if !errors.Is(err, driver.ErrTooLarge) {

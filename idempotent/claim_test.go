@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// One millisecond is enough to claim, and one to run; less is none.
+// One millisecond is enough to claim, and one to run; less is not.
 func TestTheLastMillisecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,13 +45,13 @@ func TestTheLastMillisecond(t *testing.T) {
 	})
 }
 
-// The look at a record takes time, too: nothing is taken over once the worker
-// is past its own end.
+// Reading the record takes time, too: a worker past its own deadline takes over
+// no record.
 func TestTakeoverInTheLastMillisecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for left, want := range map[time.Duration][]string{
-			time.Millisecond: {"insert", "replace", "replace"}, // and released: too little to run
+			time.Millisecond: {"insert", "replace", "replace"}, // and released: too little time to run
 			0:                {"insert"},
 			-time.Second:     {"insert"},
 		} {
@@ -72,8 +72,8 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 	})
 }
 
-// FM66: a store whose clock is behind brings back a record that has expired by
-// ours. It counts as absent, and the insert is tried again.
+// FM66: a store whose clock is behind returns a record that has expired by the
+// guard's clock. It counts as absent, and the insert is tried again.
 func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -93,8 +93,8 @@ func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
 	}
 }
 
-// F82: an ended lease is marked and refused in two calls: what was written need
-// not be read.
+// F82: an ended lease is marked and the request refused in two calls, because the
+// written record need not be read.
 func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -110,7 +110,7 @@ func TestMarkingUnknownTakesTwoCalls(t *testing.T) {
 	}
 }
 
-// F81: every refusal is told, with the error that the caller gets.
+// F81: every refusal is reported, with the error that the caller gets.
 func TestRefusalsAreObserved(t *testing.T) {
 	t.Parallel()
 	for want, standing := range map[event.Kind]driver.Record{
@@ -132,8 +132,8 @@ func TestRefusalsAreObserved(t *testing.T) {
 	}
 }
 
-// An unresolved request is told to wait until reconciliation is due; where it
-// is due now, or overdue, for as long as reconciliation takes to come round.
+// A caller of an unresolved request is asked to wait until reconciliation is due;
+// if it is due now, or overdue, for as long as reconciliation usually takes.
 func TestUnresolvedSaysHowLong(t *testing.T) {
 	t.Parallel()
 	now := now()
@@ -154,8 +154,8 @@ func TestUnresolvedSaysHowLong(t *testing.T) {
 	}
 }
 
-// A claim whose reply never came is released with one write that has LeaseMargin,
-// and the caller gets the error of the claim.
+// A claim without a reply is released with one write that has LeaseMargin, and
+// the caller gets the error of the claim.
 func TestUnheardClaimIsReleased(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no reply")
@@ -199,8 +199,8 @@ func TestUnheardClaimIsReleased(t *testing.T) {
 	}
 }
 
-// AllowMissingKey lets a request without a key through, and none with a wrong
-// one; either way a missing key is told.
+// AllowMissingKey runs a request without a key, but not one with an invalid key.
+// Either way a missing key is reported.
 func TestMissingIsNotInvalid(t *testing.T) {
 	t.Parallel()
 	fp := idempotent.FingerprintBytes(nil)
@@ -220,7 +220,8 @@ func TestMissingIsNotInvalid(t *testing.T) {
 	}
 }
 
-// The record says who wrote it last, and when the outcome came.
+// The record stores the request id of its last claim, and when the outcome was
+// stored.
 func TestRecordTellsByWhomAndWhen(t *testing.T) {
 	t.Parallel()
 	s, key, at := watch(), newKey(), now()
@@ -238,8 +239,8 @@ func TestRecordTellsByWhomAndWhen(t *testing.T) {
 	}
 }
 
-// A panic that is no error is told as one, without its text: that may hold
-// anything.
+// A panic whose value is not an error is reported without its text, which may
+// contain secrets.
 func TestPanicIsToldWithoutItsText(t *testing.T) {
 	t.Parallel()
 	g, events := newGuard(t)
@@ -257,7 +258,8 @@ func TestPanicIsToldWithoutItsText(t *testing.T) {
 	}
 }
 
-// A takeover begins anew: what reconciliation had given up is listed as due again.
+// A takeover starts again: a record that reconciliation had given up is due
+// again.
 func TestTakeoverOfTheExhausted(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -274,7 +276,8 @@ func TestTakeoverOfTheExhausted(t *testing.T) {
 	}
 }
 
-// Nobody looks at what was given up before a person does, whenever it was due.
+// An exhausted record is not reconciled until an operator acts, whenever it was
+// due.
 func TestUnresolvedAndExhausted(t *testing.T) {
 	t.Parallel()
 	for exhausted, want := range map[bool]time.Duration{false: time.Hour, true: time.Minute} {
@@ -289,7 +292,7 @@ func TestUnresolvedAndExhausted(t *testing.T) {
 	}
 }
 
-// A finished step keeps a record in the list of the due under Resume alone.
+// A retryable record with finished steps is due under Resume only.
 func TestRetryableWithStepsUnderRerun(t *testing.T) {
 	t.Parallel()
 	for recovery, due := range map[idempotent.Recovery]bool{idempotent.Rerun: false, idempotent.Resume: true} {

@@ -13,21 +13,21 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// Codec turns the result of a handler into the bytes that are stored, and
-// back. A Codec is safe for concurrent use.
+// Codec encodes the result of a handler to the bytes that are stored, and decodes
+// them. A Codec is safe for concurrent use.
 type Codec interface {
-	// Name is stored with every result, and a record is only decoded by the
-	// codec that wrote it: change the name when the format changes. It is a
-	// short word without '+', and neither "final" nor "omitted".
+	// Name returns a short word without '+', other than "final" and "omitted". It is
+	// stored with every result, and a record is only decoded by the codec that wrote
+	// it: change the name if the format changes.
 	Name() string
-	// Encode returns the bytes for v. It must not keep them.
+	// Encode returns the bytes for v. It must not retain them.
 	Encode(v any) ([]byte, error)
-	// Decode reads data into the value that v points to.
+	// Decode decodes data into the value that v points to.
 	Decode(data []byte, v any) error
 }
 
 // jsonCodec encodes as the Lambda runtime does: encoding/json without HTML
-// escaping. It refuses a value that would not come back as it was.
+// escaping. It refuses a value that a replay would return differently.
 type jsonCodec struct{}
 
 // jsonCodecName is the name of the default codec.
@@ -58,11 +58,11 @@ func (c *jsonCodec) Encode(v any) ([]byte, error) {
 	} else if !replaced {
 		return nil, err
 	}
-	return nil, errors.New("a text in it is not UTF-8, so a replay would return another one; use strings.ToValidUTF8, or a []byte")
+	return nil, errors.New("a string contains invalid UTF-8, which a replay would not preserve; use strings.ToValidUTF8 or a []byte")
 }
 
-// prove reports whether data, decoded into a new value of type t, encodes to
-// data again. What any holds comes back with its members in another order.
+// prove returns an error unless data, decoded into a new value of type t, encodes
+// to data again. In values of type any, the order of members may differ.
 func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
 	back := reflect.New(t).Interface()
 	if err := c.Decode(data, back); err != nil {
@@ -75,7 +75,7 @@ func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
 	if bytes.Equal(again, data) || info.untyped && !escapesReplacement(data) && sameJSON(again, data) {
 		return nil
 	}
-	return errors.New("a replay of it encodes to something else; see the MarshalJSON or MarshalText of the types in it")
+	return errors.New("a replay of it encodes to other bytes; check the MarshalJSON and MarshalText methods of its types")
 }
 
 func sameJSON(a, b []byte) bool {
@@ -84,8 +84,8 @@ func sameJSON(a, b []byte) bool {
 	return errA == nil && errB == nil && bytes.Equal(formA, formB)
 }
 
-// addressable returns v, or a pointer to a copy of it if json.Marshal would not
-// call all marshalers of v otherwise.
+// addressable returns v, or a pointer to a copy of v if json.Marshal would
+// otherwise not call all marshalers of v.
 func addressable(v any, info *typeInfo) any {
 	if !info.addressed {
 		return v
@@ -95,8 +95,8 @@ func addressable(v any, info *typeInfo) any {
 	return p.Interface()
 }
 
-// marshal encodes v without HTML escaping. json.Marshal escapes, and is what
-// allocates least; most values have nothing to escape.
+// marshal encodes v without HTML escaping. It tries json.Marshal first, which
+// escapes but allocates least; most values contain nothing to escape.
 func marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil || !bytes.Contains(data, []byte(`\u`)) {
@@ -109,10 +109,10 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), err
 }
 
-// Decode keeps the digits of numbers in untyped fields.
+// Decode preserves the digits of numbers in untyped fields.
 func (*jsonCodec) Decode(data []byte, v any) error {
 	if !infoOf(reflect.TypeOf(v)).untyped {
-		return json.Unmarshal(data, v) // which is quicker than a decoder
+		return json.Unmarshal(data, v) // faster than a Decoder
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -120,14 +120,14 @@ func (*jsonCodec) Decode(data []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("data behind the JSON value")
+		return fmt.Errorf("data after the JSON value")
 	}
 	return nil
 }
 
 func validateCodecName(name string) error {
 	if name == "" || name == driver.EncodingFinal || name == driver.EncodingOmitted || strings.Contains(name, "+") {
-		return fmt.Errorf("idempotent: Options.Codec has the name %q; use a short word without '+' that is neither %q nor %q", name, driver.EncodingFinal, driver.EncodingOmitted)
+		return fmt.Errorf("idempotent: invalid name %q of Options.Codec: use a short word without '+', other than %q and %q", name, driver.EncodingFinal, driver.EncodingOmitted)
 	}
 	return nil
 }

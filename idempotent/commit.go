@@ -10,19 +10,19 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Commit completes the record with result in one transaction with other
-// writes: then both happened, or neither did. The result is what the handler
-// returns afterwards; the record is completed whatever it does, and Step, Commit
-// and SetRef are refused from then on.
+// Commit completes the record with result in one transaction with other writes:
+// either both happen or neither. The handler should return the same result
+// afterwards. The record stays completed whatever the handler returns, and later
+// calls of Step, Commit and SetRef are refused.
 //
-// An error that matches [ErrNotApplied] says that nothing was written. It speaks
-// of the transaction only, not of what the handler did before it, so it declares
-// nothing: the record follows the operation's [Recovery]. [*SettledError] says that
-// the record is completed with another outcome, and [*LeaseLostError] that another
-// request owns it; nothing was written. Any other error is a [*StoreError] and
-// leaves open whether the transaction was applied. The handler may call Commit
-// again or return. If it returns a result without a Commit known to be applied,
-// the result is not stored and its caller gets the error.
+// An error that matches [ErrNotApplied] means that nothing was written. It says
+// nothing about what the handler did before the transaction, so it declares
+// nothing: the record follows the operation's [Recovery]. [*SettledError] means
+// that the record is completed with another outcome, and [*LeaseLostError] that
+// another request owns it; nothing was written. Any other error is a
+// [*StoreError]: the transaction may or may not have been applied. The handler
+// can call Commit again or return. If it returns a result without a Commit known
+// to be applied, the result is not stored and its caller gets the error.
 func (e *Execution) Commit(ctx context.Context, result any, write Transaction) error {
 	a := e.attempt
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonCommitted}
@@ -62,15 +62,15 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 		a.observe(ctx, event.StoreError, r.record, err)
 		return err
 	default:
-		if errors.As(r.err, new(*StoreError)) { // the chunks of the result were not kept
+		if errors.As(r.err, new(*StoreError)) { // the chunks of the result were not stored
 			a.observe(ctx, event.StoreError, r.record, r.err)
-			return fmt.Errorf("%w: its result cannot be kept: %w", ErrNotApplied, r.err)
+			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, r.err)
 		}
 		return r.err
 	}
 }
 
-// mayCommit returns why this run must not commit now.
+// mayCommit returns an error if this run must not commit now.
 func (e *Execution) mayCommit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,16 +78,16 @@ func (e *Execution) mayCommit() error {
 		return ErrExecutionEnded
 	}
 	if err := e.work.doubtedStep(); err != nil {
-		return fmt.Errorf("%w: a step's transaction is in doubt: %w", ErrNotApplied, err)
+		return fmt.Errorf("%w: a step's transaction may or may not have been applied: %w", ErrNotApplied, err)
 	}
 	return nil
 }
 
-// commitWriter writes the outcome of a handler that is still at work.
+// commitWriter writes the outcome of a handler that is still running.
 type commitWriter struct {
 	e    *Execution
 	out  outcome
-	kind event.Kind // of the event, once it is written
+	kind event.Kind // event to report after the write
 }
 
 func (c *commitWriter) meet(current *driver.Record) {
@@ -97,8 +97,8 @@ func (c *commitWriter) meet(current *driver.Record) {
 	c.e.meet(current)
 }
 
-// judge says what the transaction makes of current. The handler is still at
-// work, so the record must outlive its lease.
+// judge returns how the transaction changes current. The handler is still
+// running, so the record must not expire before its lease ends.
 func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
 	e, out := c.e, c.out
 	e.mu.Lock()
@@ -120,7 +120,7 @@ func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
 	}
 }
 
-// committed notes that the outcome is in the store.
+// committed notes that the outcome is stored.
 func (e *Execution) committed(ctx context.Context, r changed, kind event.Kind) {
 	whole := *r.record
 	whole.Result = r.out.result
@@ -151,16 +151,15 @@ func (e *Execution) doubt(d doubt) {
 	e.work.doubts = append(e.work.doubts, d)
 }
 
-// CommitStep records result as that of the step of this name, in one
-// transaction with other writes. On a later attempt of the record it returns
-// the recorded result and writes nothing. What is said of [Step] about names and
-// results holds here, and what is said of [Execution.Commit] about errors. ctx
-// has to belong to an execution: without a record there is nothing to write it
-// with.
+// CommitStep records result as the result of the named step, in one transaction
+// with other writes. On a later attempt of the record it returns the recorded
+// result and writes nothing. For names and results see [Step], for errors see
+// [Execution.Commit]. ctx must belong to an execution, because without a record
+// there is nothing to write result to.
 func CommitStep[T any](ctx context.Context, name string, result T, write Transaction) (T, error) {
 	e, ok := FromContext(ctx)
 	if !ok {
-		return result, &StepError{Step: name, Problem: "has no execution to be recorded in; call it in a guarded handler, with its context"}
+		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
 	}
 	err := e.commitStep(ctx, name, &result, write)
 	if done, found := e.step(name); err == nil && found {
@@ -169,7 +168,7 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 	return result, err
 }
 
-// step returns what this run knows of the step of that name.
+// step returns the named step if this run knows it as finished.
 func (e *Execution) step(name string) (driver.StepRecord, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

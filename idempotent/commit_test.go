@@ -15,13 +15,13 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// ledger is a store whose transactions also book an entry, all or nothing, and
-// can be made to fail in every way that a Transaction may.
+// ledger is a store whose transactions also book an entry atomically. They can be
+// made to fail in every way that a Transaction may.
 type ledger struct {
 	*memstore.Store
 	booked []string
-	fail   []error                        // of the next transactions; nil: none
-	lose   bool                           // the first one is applied, and its reply lost
+	fail   []error                        // of the next transactions; nil: no failure
+	lose   bool                           // the first one is applied, and its reply is lost
 	before func(context.Context, *ledger) // called once, before the first transaction
 }
 
@@ -60,7 +60,7 @@ func commit(ctx context.Context, result any, write idempotent.Transaction) error
 	return e.Commit(ctx, result, write)
 }
 
-// What a handler that commits leaves behind, and what its caller gets.
+// The record after a handler that commits, and what its caller gets.
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -106,14 +106,14 @@ func TestCommit(t *testing.T) {
 			ledger:  ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) { return "ok", commit(ctx, "ok", l.book("a")) },
 		}, {
-			name: "in doubt, and the handler looks away", err: errLost, state: driver.StateUnknown,
+			name: "in doubt, and the handler ignores it", err: errLost, state: driver.StateUnknown,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))
 				return "ok", nil
 			},
 		}, {
-			name: "in doubt, and the handler calls it Final", err: errLost, state: driver.StateUnknown,
+			name: "in doubt, and the handler returns Final", err: errLost, state: driver.StateUnknown,
 			ledger: ledger{fail: []error{errLost}},
 			handler: func(ctx context.Context, l *ledger) (string, error) {
 				_ = commit(ctx, "ok", l.book("a"))
@@ -203,9 +203,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// FM60, FM14: a worker that outlived its lease commits on the record as it
-// stands while it is still its own, with the domain write; never once somebody
-// took it over.
+// FM60, FM14: a worker that outlived its lease commits, with the domain write, on
+// the current record while it still owns it; never after a takeover.
 func TestFM60_LateCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -248,7 +247,8 @@ func TestFM60_LateCommit(t *testing.T) {
 	}
 }
 
-// A step's transaction: recorded once, with its writes, whatever is tried again.
+// A step's transaction is recorded once, with its writes, however often it is
+// tried.
 func TestCommitStep(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -301,8 +301,8 @@ func TestCommitStep(t *testing.T) {
 	}
 }
 
-// A handler that looks away from a step in doubt does not complete: the writes
-// that belong to it may be missing.
+// A handler that ignores a step in doubt does not complete the record, because
+// the step's writes may be missing.
 func TestCommitStepInDoubtIsNotDone(t *testing.T) {
 	t.Parallel()
 	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
@@ -335,7 +335,7 @@ func TestCommitStepWithoutExecution(t *testing.T) {
 	}
 }
 
-// A large result goes beside the record before the transaction.
+// A large result is stored beside the record before the transaction.
 func TestCommitLargeResult(t *testing.T) {
 	t.Parallel()
 	store := newChunked()
@@ -359,7 +359,7 @@ func TestCommitLargeResult(t *testing.T) {
 	}
 }
 
-// A panic after a commit changes nothing of it, and is told.
+// A panic after a commit does not change the record, and is reported.
 func TestPanicAfterCommit(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -377,10 +377,10 @@ func TestPanicAfterCommit(t *testing.T) {
 	if r := s.record(t, key); r.State != driver.StateCompleted || events.Count(event.Contradicted) != 1 {
 		t.Errorf("the record is %s, and the events are %v", r.State, events.Kinds())
 	}
-	wantCalls(t, s, "insert") // the transaction is not the guard's
+	wantCalls(t, s, "insert") // the transaction is not a call of the guard
 }
 
-// What was committed is stored, and the outcome says so.
+// A committed result is stored, and the outcome reports that.
 func TestCommitIsStored(t *testing.T) {
 	t.Parallel()
 	s := watch()

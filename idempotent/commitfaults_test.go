@@ -16,10 +16,10 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// What can go wrong with a transaction, and what its caller, the observer and
-// the record know then.
+// Failures of a transaction, and what its caller, the observer and the record
+// then know.
 
-// committing runs one handler that commits, and returns what Commit said.
+// committing runs one handler that commits, and returns the error of Commit.
 func committing(t *testing.T, write func(s *memstore.Store, key idempotent.Key) idempotent.Transaction, optFns ...func(*idempotent.Options)) (r *driver.Record, events []event.Kind, said error) {
 	t.Helper()
 	s, key := memstore.New(), newKey()
@@ -55,7 +55,7 @@ func TestCommitErrors(t *testing.T) {
 	if !errors.As(said, new(*idempotent.LeaseLostError)) || !slices.Contains(events, event.LeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
-	// The transaction's own earlier try is met: it was applied.
+	// The transaction finds its own earlier try: it was applied.
 	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
 		return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
 			if met, err := s.Replace(ctx, next, was); met != nil || err != nil {
@@ -69,17 +69,17 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// What does not encode, and what comes too late, is not sent.
+// A result that does not encode, and a Commit that comes too late, are not sent.
 func TestCommitIsNotSent(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
 	sent := func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
-		t.Error("it was sent")
+		t.Error("the transaction was sent")
 		return nil, nil
 	}
 	_, _ = idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
 		if err := commit(ctx, make(chan int), sent); err == nil {
-			t.Error("a channel is no result")
+			t.Error("a channel was accepted as a result")
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
@@ -88,7 +88,7 @@ func TestCommitIsNotSent(t *testing.T) {
 		}
 		return "", errDown
 	})
-	// A second one, and one after a reply that was lost.
+	// A second Commit, and one after a reply that was lost.
 	l := &ledger{Store: memstore.New(), lose: true}
 	g, events := newGuardOver(t, l.Store)
 	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
@@ -108,7 +108,7 @@ func TestCommitIsNotSent(t *testing.T) {
 	}
 }
 
-// What somebody else wrote meanwhile, by whom, and what is told of it.
+// Writes of other parties that Commit finds, and the reported events.
 func TestCommitMeets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -150,8 +150,8 @@ func TestCommitMeets(t *testing.T) {
 	}
 }
 
-// A transaction that met another write is sent again as another request: under
-// another version, with the chunks of the result under that version.
+// A transaction that found another write is sent again as a new request: with
+// another version, and with the chunks of the result under that version.
 func TestCommitAgainIsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	s, key, want := newChunked(), newKey(), noise(50_000)
@@ -177,22 +177,22 @@ func TestCommitAgainIsAnotherRequest(t *testing.T) {
 	}
 }
 
-// brittle keeps no chunks.
+// brittle fails to store chunks.
 type brittle struct{ *chunked }
 
 func (brittle) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
 	return 0, errDown
 }
 
-// writeOnly never gives back what it keeps.
+// writeOnly stores chunks but never returns them.
 type writeOnly struct{ *chunked }
 
 func (writeOnly) GetChunks(context.Context, idempotent.RecordID, driver.Version, int) ([]byte, error) {
 	return nil, errDown
 }
 
-// A large result is kept before the transaction or there is none; and a retry of
-// the same process has it at hand.
+// A large result is stored before the transaction, or the transaction is not
+// sent. A retry in the same process gets it from the cache.
 func TestCommitLargeResultAtHand(t *testing.T) {
 	t.Parallel()
 	large := make([]int, 20_000)
@@ -225,12 +225,12 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 		}
 	}
 	if len(w.calls) != 1 {
-		t.Errorf("%v; a retry has it in the cache", w.calls)
+		t.Errorf("%v; want a retry to use the cache", w.calls)
 	}
 }
 
-// A step's transaction that was not applied leaves nothing behind: the handler
-// may go on without it, or try again.
+// A step's transaction that was not applied has no effect: the handler can
+// continue without it, or try again.
 func TestCommitStepThatWasNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -261,7 +261,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 					return idempotent.CommitStep(ctx, "order", "y", s.Replace)
 				}
 				if len(record(t, s, key).Steps) != 0 {
-					t.Errorf("%s: it was written", name)
+					t.Errorf("%s: the record was written", name)
 				}
 				return "y", nil
 			})
@@ -270,12 +270,12 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 			}
 		}
 	}
-	// Undeclared: nothing is sent.
+	// For an undeclared step nothing is sent.
 	s := memstore.New()
 	g, _ := newGuardOver(t, s, resume("order"))
 	if _, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) {
 		return idempotent.CommitStep(ctx, "mail", 1, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
-			t.Error("it was sent")
+			t.Error("the transaction was sent")
 			return nil, nil
 		})
 	}); !errors.As(err, new(*idempotent.StepError)) {
@@ -283,7 +283,7 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 	}
 }
 
-// A step's result is what was recorded, not a mixture with what this run had.
+// The result of a step is the recorded one, not a mixture with this run's value.
 func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 	t.Parallel()
 	s, key := memstore.New(), newKey()
@@ -319,7 +319,7 @@ func TestCommitStepGivesWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// The step's transaction meets its own earlier try, or somebody else's record.
+// The step's transaction finds its own earlier try, or another party's record.
 func TestCommitStepMeets(t *testing.T) {
 	t.Parallel()
 	s, key := memstore.New(), newKey()
@@ -342,7 +342,7 @@ func TestCommitStepMeets(t *testing.T) {
 			return &next, nil
 		})
 		if !errors.As(err, new(*idempotent.LeaseLostError)) || errors.As(err, new(*idempotent.StoreError)) {
-			t.Errorf("somebody else's: %v", err)
+			t.Errorf("another owner: %v", err)
 		}
 		return v, err
 	})
@@ -351,7 +351,7 @@ func TestCommitStepMeets(t *testing.T) {
 	}
 }
 
-// After a transaction in doubt nobody can say that nothing was executed.
+// After a transaction in doubt, NotExecuted does not count.
 func TestCommitInDoubtIsNotNothing(t *testing.T) {
 	t.Parallel()
 	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
@@ -382,6 +382,6 @@ func TestCommitStepTwoDoubts(t *testing.T) {
 		return "done", nil
 	})
 	if !errors.Is(err, errLost) {
-		t.Errorf("the handler went on without its step a: %v", err)
+		t.Errorf("the handler continued without its step a: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// commitStep records what v points to as the result of a step, or reads what is
-// recorded into it.
+// commitStep records what v points to as the result of a step, or decodes the
+// recorded result into it.
 func (e *Execution) commitStep(ctx context.Context, name string, v any, write Transaction) error {
 	value := reflect.ValueOf(v).Elem()
 	s, recorded, err := e.beginStep(ctx, name, StepOptions{}, false, value.Type())
@@ -37,10 +37,10 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		return nil
 	case err == nil && recorded.By != driver.StepByTransaction:
 		e.leave(s)
-		return fmt.Errorf("%w: %w", ErrNotApplied, &StepError{Step: name, Problem: "was finished by evidence meanwhile, without the writes of this transaction"})
+		return fmt.Errorf("%w: %w", ErrNotApplied, &StepError{Step: name, Problem: "evidence finished it meanwhile, without the writes of this transaction"})
 	case err == nil:
-		// An earlier try of this step, which was not answered, was applied: what is
-		// recorded is the result.
+		// An earlier try of this step, which was not answered, was applied. The
+		// recorded result is the result.
 		value.SetZero()
 		e.observeStep(ctx, event.StepDone, name)
 		return decodeStep(*recorded, v)
@@ -48,9 +48,9 @@ func (e *Execution) commitStep(ctx context.Context, name string, v any, write Tr
 		e.leave(s)
 		return err
 	}
-	// The step may have been recorded, with the writes that belong to it, or may
-	// be yet. The record shows it when it is met; until then it is not done, and
-	// it may be tried again.
+	// The step, with its transaction's writes, may have been recorded, or may still
+	// be. This run finds out when it reads the record. Until then the step is not
+	// done, and it may be tried again.
 	e.again(s)
 	e.attempt.observe(ctx, event.StoreError, e.claim(), err)
 	return err

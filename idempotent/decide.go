@@ -6,28 +6,28 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// This file is the only place where a record's state is judged. Its functions
-// are pure: they read a record and a time and say what follows. Nobody
-// executes on their word alone; a write of our own has to succeed first.
+// This file is the only place that judges a record's state. Its functions are
+// pure: they take a record and a time and return a verdict. A verdict alone never
+// permits execution; this attempt's own write has to succeed first.
 
-// verdict is the answer to a request that met an existing record.
+// verdict is the decision about a request whose key has an existing record.
 type verdict uint8
 
 const (
 	verdictReplay       verdict = iota + 1 // return the stored outcome
 	verdictInProgress                      // refuse; the owner may be running
-	verdictMismatch                        // refuse; the key belongs to another request
-	verdictIncomparable                    // refuse; the fingerprint's version is not ours
+	verdictMismatch                        // refuse; the key belongs to a different request
+	verdictIncomparable                    // refuse; the fingerprint has another version
 	verdictReinsert                        // the record counts as absent: insert again
 	verdictTakeOver                        // become the owner, if the write succeeds
 	verdictMarkUnknown                     // write that the outcome is unknown, then refuse
 	verdictUnresolved                      // refuse; the outcome is unknown
-	verdictUnreadable                      // refuse; the state is none of ours
+	verdictUnreadable                      // refuse; the state is unknown to this version
 )
 
-// decide answers a request of fingerprint fp that met record r at now, the
-// time its insert was tried with. The fingerprint comes before the state: a
-// mismatch is one also while the first request is running.
+// decide returns the verdict for a request with fingerprint fp that found record
+// r at now, the time of its insert. The fingerprint is compared before the state:
+// a mismatch is reported even while the first request is running.
 func decide(r *driver.Record, fp Fingerprint, now time.Time) verdict {
 	switch {
 	case pastRetention(r, now):
@@ -58,23 +58,24 @@ func decide(r *driver.Record, fp Fingerprint, now time.Time) verdict {
 	}
 }
 
-// lateVerdict is the answer to an owner whose outcome met another write.
+// lateVerdict is the decision about an owner whose outcome conflicts with another
+// write.
 type lateVerdict uint8
 
 const (
-	lateWrite      lateVerdict = iota + 1 // still ours: write on the version that stands
-	lateContradict                        // as lateWrite, against a resolution of somebody else
-	lateAgreed                            // the record says what we would have written, steps included
-	lateStanding                          // completed by somebody: their outcome is the outcome
-	lateLost                              // not ours any more
+	lateWrite      lateVerdict = iota + 1 // still owned by this attempt: write over the current version
+	lateContradict                        // as lateWrite, but contradicts a resolution by another party
+	lateAgreed                            // the record already holds the same state and steps
+	lateStanding                          // completed by another party: that outcome is final
+	lateLost                              // no longer owned by this attempt
 )
 
-// decideLate answers the owner of an attempt that wants to settle its record as
-// want says and finds r instead. While the owner token is still its own, the
-// owner is the best witness there is: nothing else has executed since. It
-// completes what others hold for unknown or not executed, and where it cannot
-// know the outcome it withdraws a "not executed" to unknown. What is completed
-// stays.
+// decideLate returns the verdict for the owner of an attempt that wants to settle
+// its record as want and finds r instead. While the owner token is still its own,
+// nothing else has executed since, so the owner's information is the best there
+// is. It completes a record that others marked unknown or not executed. If it
+// cannot know the outcome, it changes "not executed" back to unknown. A completed
+// record is not changed.
 func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want *driver.Record, now time.Time) lateVerdict {
 	switch {
 	case r.State == driver.StateCompleted && r.Fingerprint == fp && !pastRetention(r, now):
@@ -90,34 +91,34 @@ func decideLate(r *driver.Record, owner driver.Owner, fp Fingerprint, want *driv
 	}
 }
 
-// claims is what a piece of evidence says about a record.
+// claims is the kind of statement that evidence makes about a record.
 type claims uint8
 
 const (
 	claimsOutcome     claims = iota + 1 // the work was done, and this is its outcome
-	claimsNotExecuted                   // one attempt had no effect, and will have none
+	claimsNotExecuted                   // one attempt had no effect and can have none later
 	claimsStep                          // one step was done, and this is its result
-	claimsCorrection                    // as claimsStep, against a result that is recorded
+	claimsCorrection                    // as claimsStep, but replaces a recorded result
 )
 
-// resolveVerdict is the answer to evidence about a record.
+// resolveVerdict is the decision about evidence for a record.
 type resolveVerdict uint8
 
 const (
 	resolveWrite      resolveVerdict = iota + 1 // write what the evidence says
-	resolveContradict                           // as resolveWrite, against a "not executed"
-	resolveCompare                              // completed already: is it the same outcome?
-	resolveAgreed                               // the record says so already
-	resolveSettled                              // completed: it stays
+	resolveContradict                           // as resolveWrite, but contradicts "not executed"
+	resolveCompare                              // already completed: compare the outcomes
+	resolveAgreed                               // the record already says so
+	resolveSettled                              // completed: do not change it
 	resolveTooEarly                             // the owner may be executing
 	resolveStale                                // the evidence is about another attempt
 	resolveGone                                 // past retention: counts as absent
 )
 
-// decideResolution answers evidence that meets r; token names the attempt that a
-// claimsNotExecuted is about. While the lease is live the handler may be at work:
-// its outcome is its own to report, and only a step can be recorded. That nothing
-// happened is said of one attempt and never of a later one.
+// decideResolution returns the verdict for evidence about r; token identifies the
+// attempt that a claimsNotExecuted is about. While the lease is live the handler
+// may be running and will report its own outcome, so only a step can be recorded.
+// Evidence that nothing happened applies to one attempt, never to a later one.
 func decideResolution(r *driver.Record, what claims, token string, now time.Time) resolveVerdict {
 	switch {
 	case pastRetention(r, now):
@@ -141,18 +142,19 @@ func decideResolution(r *driver.Record, what claims, token string, now time.Time
 	}
 }
 
-// stepVerdict is the answer to evidence about a step.
+// stepVerdict is the decision about evidence for a step.
 type stepVerdict uint8
 
 const (
 	stepWrite      stepVerdict = iota + 1 // record the result
-	stepAgreed                            // it is recorded
-	stepSettled                           // another result is recorded: it stays
-	stepUndeclared                        // the operation declared no step of that name
+	stepAgreed                            // the same result is already recorded
+	stepSettled                           // another result is recorded: do not change it
+	stepUndeclared                        // the operation did not declare a step with that name
 )
 
-// decideStep answers evidence that the step s.Name of r was done with the result
-// in s. The first recorded result stays, unless the evidence corrects it.
+// decideStep returns the verdict for evidence that step s.Name of r was done with
+// the result in s. The first recorded result stays, unless the evidence corrects
+// it.
 func decideStep(r *driver.Record, s *driver.StepRecord, what claims) stepVerdict {
 	recorded, _ := r.Step(s.Name)
 	switch {
@@ -169,9 +171,10 @@ func decideStep(r *driver.Record, s *driver.StepRecord, what claims) stepVerdict
 	}
 }
 
-// stateAfterStep returns the state of r once evidence has recorded a step of it
-// at now: retryable, if its promise lets the next request continue, the owner's
-// time is over, and no other step waits for evidence. Otherwise the state stays.
+// stateAfterStep returns the state of r after evidence has recorded one of its
+// steps at now: retryable, if its recovery lets the next request continue, its
+// lease has ended, and no other step waits for evidence. Otherwise the state does
+// not change.
 func stateAfterStep(r *driver.Record, now time.Time) driver.State {
 	if leaseEnded(r, now) && runsAgain(r) {
 		return driver.StateRetryable
@@ -179,18 +182,18 @@ func stateAfterStep(r *driver.Record, now time.Time) driver.State {
 	return r.State
 }
 
-// sweepVerdict is what reconciliation makes of a record that was listed as due.
+// sweepVerdict is the decision of reconciliation about a record listed as due.
 type sweepVerdict uint8
 
 const (
-	sweepStale       sweepVerdict = iota + 1 // not due any more: somebody was quicker
-	sweepMarkUnknown                         // its owner never reported, and an effect may have happened
-	sweepRelease                             // its owner never reported, and it may run again
-	sweepResolve                             // ask what became of it
+	sweepStale       sweepVerdict = iota + 1 // no longer due: another writer was faster
+	sweepMarkUnknown                         // no outcome was reported, and an effect may have happened
+	sweepRelease                             // no outcome was reported, and it may run again
+	sweepResolve                             // ask the resolver
 )
 
-// decideSweep judges a record that was listed as due. The list is a hint: it
-// may be older than the record.
+// decideSweep returns the verdict for a record that was listed as due. The list
+// is a hint: it may be older than the record.
 func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 	switch {
 	case r.Due.IsZero() || r.Due.After(now) || r.Exhausted || pastRetention(r, now):
@@ -207,8 +210,8 @@ func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 }
 
 // mayCheckpoint reports whether the owner of an attempt that wants to write a
-// step, and finds r instead, may write it on r. Once somebody else has judged
-// the record, work in it does not go on: only its outcome may still be told.
+// step, and finds r instead, may write it on r. Once another party has judged the
+// record, the run must not write further steps; it may only report its outcome.
 func mayCheckpoint(r *driver.Record, owner driver.Owner) bool {
 	return r.State == driver.StateInProgress && r.Owner == owner
 }

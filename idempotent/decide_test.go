@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The tables below are the design's, row by row. Each boundary is tested at
-// its millisecond and one before.
+// The tables below are those of the design, row by row. Each boundary is tested
+// at its millisecond and one before.
 
 var (
 	at         = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -19,9 +19,9 @@ var (
 	laterRule  = Fingerprint{fingerprintVersion + 1}
 	ms         = time.Millisecond
 	ended      = at          // a lease that ends at `at` has ended at `at`
-	live       = at.Add(ms)  // one millisecond to go
+	live       = at.Add(ms)  // one millisecond left
 	past       = at          // a record that expires at `at` is past at `at`
-	notPast    = at.Add(ms)  // one millisecond to go
+	notPast    = at.Add(ms)  // one millisecond left
 	never      = time.Time{} // no expiry
 	ownerA     = driver.Owner{1}
 	ownerB     = driver.Owner{2}
@@ -32,8 +32,8 @@ var (
 	cutStep    = []driver.StepRecord{{Name: "a", Finished: true, Mode: driver.AtMostOnce}, {Name: "b", Mode: driver.AtMostOnce}}
 )
 
-// decisions are the rows of the decision table: what a request meets, in
-// words and as a record, and what it gets. docs/concepts.md shows them.
+// decisions are the rows of the decision table: the record that a request finds,
+// in words and as a value, and the verdict. docs/concepts.md shows them.
 var decisions = []struct {
 	meets string
 	r     driver.Record
@@ -45,16 +45,16 @@ var decisions = []struct {
 	{"in progress, lease ended, `Reconcile`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended}, verdictMarkUnknown},
 	{"in progress, lease ended, `Resume`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: doneStep}, verdictTakeOver},
 	{"in progress, lease ended, `Rerun`", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Rerun}, verdictTakeOver},
-	{"in progress, lease ended, an `AtMostOnce` step was begun and did not finish", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: cutStep}, verdictMarkUnknown},
+	{"in progress, lease ended, an `AtMostOnce` step has begun and not finished", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Recovery: Resume, Steps: cutStep}, verdictMarkUnknown},
 	{"retryable", driver.Record{State: driver.StateRetryable, LeaseEnd: live}, verdictTakeOver},
 	{"unknown", driver.Record{State: driver.StateUnknown, LeaseEnd: ended}, verdictUnresolved},
 	{"past its retention, in any state", driver.Record{State: driver.StateCompleted, Expires: past}, verdictReinsert},
 	{"another fingerprint, in any state", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Fingerprint: others}, verdictMismatch},
-	{"a fingerprint of another version, in any state", driver.Record{State: driver.StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
+	{"another fingerprint version, in any state", driver.Record{State: driver.StateCompleted, Fingerprint: laterRule}, verdictIncomparable},
 	{"a state that this code does not know", driver.Record{State: driver.StateUnknown + 1}, verdictUnreadable},
 }
 
-// F31, F32, F33, F36, F42: the table of decisions.
+// F31, F32, F33, F36, F42: the decision table.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	check := func(name string, r driver.Record, want verdict) {
@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 	check("Reconcile, its step done", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Steps: doneStep}, verdictMarkUnknown)
 }
 
-// F24: what comes before the state comes before every state.
+// F24: checks that come before the state apply in every state.
 func TestDecideBeforeTheState(t *testing.T) {
 	t.Parallel()
 	for _, state := range allStates {
@@ -123,7 +123,7 @@ func TestDecideLate(t *testing.T) {
 		want   driver.State
 		answer lateVerdict
 	}{
-		// Still ours.
+		// Still owned by this attempt.
 		{driver.StateInProgress, ownerA, mine, false, driver.StateCompleted, lateWrite},
 		{driver.StateInProgress, ownerA, mine, false, driver.StateRetryable, lateWrite},
 		{driver.StateInProgress, ownerA, mine, false, driver.StateUnknown, lateWrite},
@@ -137,14 +137,14 @@ func TestDecideLate(t *testing.T) {
 		{driver.StateCompleted, ownerA, mine, false, driver.StateRetryable, lateStanding},
 		{driver.StateCompleted, ownerA, mine, false, driver.StateUnknown, lateStanding},
 		{driver.StateCompleted, ownerA, mine, true, driver.StateCompleted, lateLost},
-		// Somebody else's.
+		// Owned by another attempt.
 		{driver.StateInProgress, ownerB, mine, false, driver.StateCompleted, lateLost},
 		{driver.StateUnknown, ownerB, mine, false, driver.StateCompleted, lateLost},
 		{driver.StateUnknown, ownerB, mine, false, driver.StateUnknown, lateLost},
 		{driver.StateRetryable, ownerB, mine, false, driver.StateRetryable, lateLost},
 		{driver.StateCompleted, ownerB, mine, false, driver.StateCompleted, lateStanding},
 		{driver.StateCompleted, ownerB, mine, true, driver.StateCompleted, lateLost},
-		{driver.StateCompleted, ownerB, others, false, driver.StateCompleted, lateLost}, // a later life of the key
+		{driver.StateCompleted, ownerB, others, false, driver.StateCompleted, lateLost}, // a later use of the key
 	} {
 		r := driver.Record{State: row.stands, Owner: row.owner, Fingerprint: row.fp, Expires: notPast}
 		if row.past {
@@ -156,8 +156,9 @@ func TestDecideLate(t *testing.T) {
 	}
 }
 
-// A record of the same state agrees with its owner only if it holds the steps and
-// the reference that the owner knows: another writer's release does not.
+// A record in the same state agrees with its owner only if it has the steps and
+// the reference that the owner knows. A release by another writer does not have
+// them.
 func TestDecideLate_AgreesAboutEverything(t *testing.T) {
 	t.Parallel()
 	another := []driver.StepRecord{{Name: "charge", Finished: true, Encoding: "json", Result: []byte("2")}}
@@ -233,7 +234,7 @@ func TestDecideResolution(t *testing.T) {
 			}
 		}
 	}
-	// A step that was begun is open, too.
+	// A step that has begun is also open.
 	r := driver.Record{State: driver.StateRetryable, LeaseEnd: ended, Steps: begunStep}
 	if got := decideResolution(&r, claimsNotExecuted, r.Token(), at); got != resolveWrite {
 		t.Errorf("retryable with an open step: got verdict %d", got)
@@ -270,8 +271,8 @@ func TestDecideStep(t *testing.T) {
 	}
 }
 
-// A step's evidence lets the next request continue only where the promise does
-// and no handler can be at work.
+// Evidence about a step lets the next request continue only if the recovery
+// allows it and no handler can be running.
 func TestStateAfterStep(t *testing.T) {
 	t.Parallel()
 	for _, state := range []driver.State{driver.StateInProgress, driver.StateUnknown, driver.StateRetryable} {
@@ -301,8 +302,7 @@ func TestStateAfterStep(t *testing.T) {
 	}
 }
 
-// F40, G03: what reconciliation makes of a record that was listed, in every
-// state.
+// F40, G03: the verdict of reconciliation about a listed record, in every state.
 func TestDecideSweep(t *testing.T) {
 	t.Parallel()
 	due := at.Add(-time.Hour)
@@ -333,7 +333,8 @@ func TestDecideSweep(t *testing.T) {
 	}
 }
 
-// A step is written by the record's owner alone, and while nobody has judged it.
+// Only the record's owner writes a step, and only until another party judges the
+// record.
 func TestMayCheckpoint(t *testing.T) {
 	t.Parallel()
 	for _, state := range allStates {
@@ -370,14 +371,14 @@ func TestSchedule(t *testing.T) {
 		{"unknown, Rerun", driver.Record{State: driver.StateUnknown, Recovery: Rerun, LeaseEnd: live}, never, at.Add(reconcileAfter)},
 	} {
 		r := row.r
-		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // of the former state
+		r.Expires, r.Due = at.Add(99*time.Hour), at.Add(99*time.Hour) // from the previous state
 		r.Retention = retention
 		schedule(&r, at, &Options{Retention: 99 * time.Hour, UnresolvedRetention: 99 * time.Hour, ReconcileAfter: reconcileAfter})
 		if !r.Expires.Equal(row.expires) || !r.Due.Equal(row.due) {
 			t.Errorf("%s: expires %v, due %v; want %v, %v", row.name, r.Expires, r.Due, row.expires, row.due)
 		}
 
-		// Bounded for those who ask: only what would never expire changes.
+		// With UnresolvedRetention: only records that would never expire change.
 		r = row.r
 		r.Retention, r.UnresolvedRetention = retention, unresolved
 		schedule(&r, at, &Options{ReconcileAfter: reconcileAfter})
@@ -393,7 +394,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// F35: a lease ends a margin after the deadline, or after DefaultLease.
+// F35: a lease ends one margin after the deadline, or after DefaultLease.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	o, err := Options{}.with(nil)

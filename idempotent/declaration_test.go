@@ -13,8 +13,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What an inner guarded call returned declares nothing for the operation around
-// it: the inner NotExecuted says nothing of the outer handler's own effects.
+// A declaration in the error of an inner guarded call does not apply to the
+// operation around it: the inner NotExecuted is not about the outer handler's own
+// effects.
 func TestInnerErrorsDeclareNothing(t *testing.T) {
 	t.Parallel()
 	for name, declared := range map[string]error{
@@ -38,7 +39,7 @@ func TestInnerErrorsDeclareNothing(t *testing.T) {
 			if r := w.record(t); r.State != want || r.Reason != driver.ReasonHandlerError {
 				t.Errorf("inner %s under %s: the outer record is %s (%s), want %s", name, recovery, r.State, r.Reason, want)
 			}
-			// The outermost caller gets the bare error: Lambda reports its type.
+			// The outermost caller gets the bare error, because Lambda reports its type.
 			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", declared) || !errors.Is(err, declared) {
 				t.Errorf("inner %s: the caller gets a %T", name, err)
 			}
@@ -46,7 +47,7 @@ func TestInnerErrorsDeclareNothing(t *testing.T) {
 	}
 }
 
-// Inside the outer handler the inner error can be examined as ever.
+// Inside the outer handler the inner error can be examined as usual.
 func TestInnerErrorsCanBeExamined(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -67,8 +68,8 @@ func TestInnerErrorsCanBeExamined(t *testing.T) {
 	})
 }
 
-// Final and Unknown pass through a step; NotExecuted undoes the step and declares
-// nothing more for the handler that returns it unchanged.
+// Final and Unknown pass through a step. NotExecuted undoes the step and declares
+// nothing more for a handler that returns it unchanged.
 func TestStepErrorsAndDeclarations(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -100,7 +101,8 @@ func TestStepErrorsAndDeclarations(t *testing.T) {
 	}
 }
 
-// A panic proves nothing; it can say that it does not know.
+// A panic does not prove that nothing happened; it can declare an unknown
+// outcome.
 func TestPanicDeclaresNoProof(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -129,8 +131,8 @@ func TestPanicDeclaresNoProof(t *testing.T) {
 	}
 }
 
-// The log names a declaration that was ignored and what to return instead, once
-// for each guard and kind, and never the error's text.
+// The log names an ignored declaration and what to return instead, once per guard
+// and kind, and never contains the error's text.
 func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 	t.Parallel()
 	refused := fmt.Errorf("%w: sold out", idempotent.ErrNotApplied)
@@ -166,7 +168,7 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 		}
 		text := log.String()
 		if lines := strings.Count(text, "\n"); (row.says == "") != (lines == 0) || lines > 1 || !strings.Contains(text, row.says) || strings.Contains(text, "secret") {
-			t.Errorf("%s: logged %q, want one line that says %q", row.name, text, row.says)
+			t.Errorf("%s: logged %q, want one line that contains %q", row.name, text, row.says)
 		}
 	}
 }
@@ -175,7 +177,7 @@ func returns(err error) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return "", err }
 }
 
-// A refusal speaks of the transaction, not of what the handler did before it.
+// The refusal of a transaction is not about what the handler did before it.
 func TestRefusedTransactionDeclaresNothing(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -207,7 +209,7 @@ func TestRefusedTransactionDeclaresNothing(t *testing.T) {
 	}
 }
 
-// A guard that is disabled says so once.
+// A disabled guard logs that once.
 func TestDisabledIsLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -222,7 +224,7 @@ func TestDisabledIsLogged(t *testing.T) {
 	}
 }
 
-// A guard that is nil panics with what to do.
+// A nil guard panics with a message that says what to do.
 func TestNilGuard(t *testing.T) {
 	t.Parallel()
 	var g *idempotent.Guard
@@ -234,7 +236,7 @@ func TestNilGuard(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if text, _ := recover().(string); !strings.Contains(text, name+": the guard is nil; make one with New") {
+				if text, _ := recover().(string); !strings.Contains(text, name+": the guard is nil; create one with New") {
 					t.Errorf("%s: panicked with %q", name, text)
 				}
 			}()

@@ -42,7 +42,8 @@ func (w *workshop) do(t *testing.T, g *idempotent.Guard, h func(context.Context)
 	return idempotent.DoOutcome(w.clock.Invocation(t.Context(), 10*time.Second), g, w.key, h)
 }
 
-// dies leaves behind what a process leaves that is killed when during is over.
+// dies leaves the store as a process leaves it that is killed at the end of
+// during.
 func (w *workshop) dies(t *testing.T, optFn func(*idempotent.Options), during func(ctx context.Context)) {
 	t.Helper()
 	store := watch()
@@ -57,8 +58,8 @@ func (w *workshop) dies(t *testing.T, optFn func(*idempotent.Options), during fu
 
 func noAnswer(context.Context) (string, error) { return "", errDown }
 
-// The record keeps what its operation declared, and everyone who writes it later
-// judges by that: not by options of their own.
+// The record stores what its operation declared, and every later writer follows
+// that, not its own options.
 func TestRecordKeepsTheDeclaration(t *testing.T) {
 	t.Parallel()
 	declare := func(o *idempotent.Options) {
@@ -82,18 +83,19 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 	}
 	check("swept,")
 	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.Equal(r.Settled.Add(90*24*time.Hour)) {
-		t.Errorf("swept, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Settled))
+		t.Errorf("after the sweep, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Settled))
 	}
-	// A request of the operation's code declares anew: the work is that code's.
+	// A request of the operation's code declares its options again, because the new
+	// run is that code's work.
 	if _, err := w.do(t, w.guard(t, declare, func(o *idempotent.Options) { o.Retention, o.ResultVersion = time.Hour, "3" }), noAnswer); err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
 	if r := w.record(t); r.Retention != time.Hour || r.ResultVersion != "3" {
-		t.Errorf("taken over, the record declares %s and version %q", r.Retention, r.ResultVersion)
+		t.Errorf("after the takeover, the record declares %s and version %q", r.Retention, r.ResultVersion)
 	}
 }
 
-// The defaults take no room in the record.
+// Defaults are not stored in the record.
 func TestDefaultsAreNotStored(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -108,7 +110,7 @@ func TestDefaultsAreNotStored(t *testing.T) {
 	}
 }
 
-// Evidence is kept for as long as the operation declared, or the guard that
+// Evidence is retained as long as the operation declared, or the guard that
 // settles, whichever is longer.
 func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 	t.Parallel()
@@ -132,14 +134,14 @@ func TestEvidenceIsKeptAsDeclared(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := w.record(t).Expires.Sub(w.clock.Now()).Round(time.Second); got != row.want {
-				t.Errorf("declared %s, settled by %s, %s: kept for %s, want %s", row.declared, row.settling, name, got, row.want)
+				t.Errorf("declared %s, settled by %s, %s: retained for %s, want %s", row.declared, row.settling, name, got, row.want)
 			}
 		}
 	}
 }
 
-// Evidence takes the form in which the operation's own replays read it, or is
-// refused. A guard that sets a codec or version itself declares it anew.
+// Evidence is stored in the form that the operation's replays read, or refused. A
+// guard that sets a codec or version itself replaces the declared one.
 func TestEvidenceIsReplayable(t *testing.T) {
 	t.Parallel()
 	version := func(v string) func(*idempotent.Options) { return func(o *idempotent.Options) { o.ResultVersion = v } }
@@ -147,13 +149,13 @@ func TestEvidenceIsReplayable(t *testing.T) {
 	for name, row := range map[string]struct {
 		declare, settle, replay []func(*idempotent.Options)
 		evidence                idempotent.Resolution
-		refused                 string // what the error says
+		refused                 string // text of the error
 	}{
 		"the record's version":        {declare: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
 		"a newer version of the code": {declare: fns(version("1")), settle: fns(version("2")), replay: fns(version("2")), evidence: idempotent.Resolved("ch_1")},
 		"another codec, not known":    {declare: fns(codec), evidence: idempotent.Resolved("ch_1"), refused: `codec "raw", which this guard does not have`},
 		"another codec, given":        {declare: fns(codec), replay: fns(codec), evidence: idempotent.ResolvedWith(raw{}, "ch_1")},
-		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `codec "raw" could not be replayed`},
+		"the wrong codec":             {evidence: idempotent.ResolvedWith(raw{}, "ch_1"), refused: `could not replay a result of the codec "raw"`},
 		"a newer codec of the code":   {settle: fns(codec), replay: fns(codec), evidence: idempotent.Resolved("ch_1")},
 	} {
 		w := newWorkshop()
@@ -161,9 +163,9 @@ func TestEvidenceIsReplayable(t *testing.T) {
 		err := w.guard(t, row.settle...).Resolve(t.Context(), w.key.RecordID(), row.evidence)
 		if row.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), row.refused) || w.record(t).State != driver.StateUnknown {
-				t.Errorf("%s: got error %v, want one that says %q", name, err, row.refused)
+				t.Errorf("%s: got error %v, want one that contains %q", name, err, row.refused)
 			}
-			// What happened can always be recorded.
+			// ResolvedWithoutResult can always be recorded.
 			if err := w.guard(t).Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedWithoutResult()); err != nil {
 				t.Errorf("%s: without a result: %v", name, err)
 			}
@@ -184,7 +186,7 @@ func TestEvidenceIsReplayable(t *testing.T) {
 
 func fns(f ...func(*idempotent.Options)) []func(*idempotent.Options) { return f }
 
-// A sweeper and a takeover judge by the record's promise, whatever the sweeper's
+// A sweeper and a takeover follow the record's recovery, whatever the sweeper's
 // own guard declares.
 func TestSweeperKeepsTheRecordsPromise(t *testing.T) {
 	t.Parallel()

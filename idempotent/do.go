@@ -11,41 +11,39 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Outcome is what [DoOutcome] returns: the value, and how it came about.
+// Outcome is the result of [DoOutcome]: the value, and where it came from.
 type Outcome[T any] struct {
 	Value T
-	// RecordID is the id of the key's record; empty where the request ran
-	// unguarded.
+	// RecordID is the id of the key's record; empty if the request ran unguarded.
 	RecordID RecordID
-	// Replayed: the value, or the Final error, is a stored one. The function
-	// was not called, or another run's outcome stands.
+	// Replayed reports whether the value, or the Final error, is a stored one: the
+	// function was not called, or the outcome of another run was stored first.
 	Replayed bool
-	// Stored: a retry within the retention gets this outcome. It is false after
-	// an error that was not stored, and when the function succeeded but its
-	// result could not be kept.
+	// Stored reports whether a retry within the retention gets this outcome. It is
+	// false after an error that was not stored, and if the function succeeded but
+	// its result could not be stored.
 	Stored bool
-	// Expires is when a stored outcome stops being replayed. Zero if it is not
-	// stored.
+	// Expires is when the stored outcome expires. Zero if the outcome is not stored.
 	Expires time.Time
-	// Ref is what the handler set as resource reference, if the outcome is
-	// stored. See [Execution.SetRef].
+	// Ref is the resource reference that the handler set, if the outcome is stored.
+	// See [Execution.SetRef].
 	Ref string
 }
 
-// Do runs fn once for key and returns its result; every later Do with an equal
-// key within the retention returns the stored one. It returns fn's own error
-// as it is, and otherwise one of the errors that begin with Err. A key needs a
-// fingerprint here: see [FingerprintOf].
+// Do runs fn once for key and returns its result; later calls with an equal key
+// within the retention return the stored result. It returns fn's own error
+// unchanged, and otherwise one of this package's error types, such as
+// [*InProgressError]. The key must have a fingerprint: see [FingerprintOf].
 //
-// The context handed to fn ends [Options.DeadlineReserve] before the deadline
-// of ctx and carries the [Execution]. If fn panics, that is recorded and the
-// panic goes on.
+// The context passed to fn ends [Options.DeadlineReserve] before the deadline of
+// ctx and carries the [Execution]. If fn panics, Do records that and panics again
+// with the same value.
 func Do[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (T, error) {
 	out, err := DoOutcome(ctx, g, key, fn, optFns...)
 	return out.Value, err
 }
 
-// DoOutcome is [Do] for adapters: it also tells how the result came about.
+// DoOutcome is [Do] for adapters: it also returns where the result came from.
 func DoOutcome[T any](ctx context.Context, g *Guard, key Key, fn func(context.Context) (T, error), optFns ...func(*Options)) (Outcome[T], error) {
 	o, err := g.options(optFns)
 	if err != nil {
@@ -59,8 +57,8 @@ func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(conte
 	if err == nil {
 		return out, nil
 	}
-	// What an inner call returns declares nothing for the operation around it; the
-	// outermost caller gets the error that it was.
+	// A declaration in an inner call's error does not apply to the operation around
+	// it. The outermost caller gets the original error.
 	if _, inside := FromContext(ctx); inside {
 		return out, &innerError{err}
 	}
@@ -88,7 +86,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		}
 	}
 	if key.Fingerprint == (Fingerprint{}) {
-		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "is not set; use FingerprintOf on the request, or what of it matters"}
+		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
 	}
 
 	now := o.now()
@@ -102,7 +100,7 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return recall(ctx, &a, replay, out)
 	}
 
-	// The claim took time: is there enough left for the handler?
+	// The claim took time: check whether enough is left for the handler.
 	if left := a.window.handlerEnd.Sub(o.now()); left < a.window.timeToEnter(a.lastCall) || ctx.Err() != nil {
 		err := noTime(ctx, left)
 		a.release(ctx, driver.ReasonNoTime, err)
@@ -111,14 +109,14 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 	return run(ctx, &a, held, fn, out)
 }
 
-// unguarded runs fn without a record. An outer execution does not reach in:
-// its downstream key belongs to its own effect.
+// unguarded runs fn without a record. It hides an outer execution from fn,
+// because the outer downstream key belongs to the outer effect.
 func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
 	out.Value, err = fn(withExecution(ctx, nil))
 	return out, err
 }
 
-// run enters fn under the claim held and settles what comes of it.
+// run calls fn under the claim held and settles its outcome.
 func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
 	execution := &Execution{id: a.id, attempt: a, work: work{seen: held, steps: held.Steps, ref: held.Ref}}
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
@@ -150,7 +148,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	w := execution.seal()
 	switch {
 	case w.committed != nil && err != nil:
-		// What was committed stands, whatever the handler made of it.
+		// The committed outcome is final, even if the handler then returns an error.
 		a.observe(ctx, event.Contradicted, w.committed, err)
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
@@ -159,8 +157,8 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		out.settled(w.committed)
 		return out, nil
 	case err == nil || IsNotExecuted(err) || isFinal(err):
-		// Neither a result nor a declaration may stand while a transaction of the
-		// handler may or may not have been applied: the caller gets the doubt.
+		// Do not store a result or a declaration while it is open whether a transaction
+		// of the handler was applied. The caller gets the transaction's error instead.
 		if doubt := w.doubted(); doubt != nil {
 			err = doubt
 		}
@@ -177,8 +175,8 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		return out, &LeaseLostError{RecordID: a.id}
 	}
 	if s.stored {
-		// The first caller gets what every replay will be. What does not decode was
-		// not stored.
+		// The first caller gets the same value as every replay. A result that does not
+		// decode was not stored.
 		_ = asReplayed(a.opts.Codec, result.encoding, result.result, &value)
 		out.settled(s.record)
 	}
@@ -186,7 +184,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	return out, nil
 }
 
-// failed settles the work w, whose function returned err.
+// failed settles the work w of a function that returned err.
 func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outcome[T]) (Outcome[T], error) {
 	result := outcomeOf(err, w, false)
 	a.guard.hint(ctx, a.opts, w.seen, result, err)
@@ -203,7 +201,7 @@ func failed[T any](ctx context.Context, a *attempt, w *work, err error, out Outc
 	return out, err
 }
 
-// settled notes in out that the record r stores it.
+// settled records in out that r stores it.
 func (out *Outcome[T]) settled(r *driver.Record) {
 	out.Stored, out.Expires, out.Ref = true, r.Expires, r.Ref
 }
@@ -224,8 +222,8 @@ func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcom
 	return out, err
 }
 
-// succeeded returns the outcome of a function that returned value. A result
-// that cannot be encoded is left out: the effect has happened and the caller
+// succeeded returns the outcome of a function that returned value. If value
+// cannot be encoded, the outcome omits it: the effect has happened and the caller
 // gets the value.
 func (a *attempt) succeeded(ctx context.Context, held *driver.Record, value any) outcome {
 	out := outcome{state: driver.StateCompleted, reason: driver.ReasonResult}

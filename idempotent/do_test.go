@@ -20,8 +20,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// F31, F32, F33, F38, F39, G03: what a handler's error makes of the record, by
-// recovery, and whether the key runs again.
+// F31, F32, F33, F38, F39, G03: the record after a handler's error, by recovery,
+// and whether the key runs again.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("plain")
@@ -44,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 		{"Final", idempotent.Reconcile, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
 		{"Final", idempotent.Rerun, idempotent.Final("declined", "no funds"), driver.StateCompleted, driver.ReasonFinal, "replay"},
 		// A helper deep inside cannot prove for the whole operation that nothing
-		// happened. It can say what it does not know.
+		// happened, but it can declare that the outcome is unknown.
 		{"wrapped NotExecuted", idempotent.Reconcile, fmt.Errorf("w: %w", idempotent.NotExecuted(plain)), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
 		{"joined NotExecuted", idempotent.Reconcile, errors.Join(idempotent.NotExecuted(plain), plain), driver.StateUnknown, driver.ReasonHandlerError, "unresolved"},
 		{"NotExecuted around Unknown", idempotent.Reconcile, idempotent.NotExecuted(idempotent.Unknown(plain)), driver.StateUnknown, driver.ReasonUnknown, "unresolved"},
@@ -109,12 +109,12 @@ func TestErrorTexts(t *testing.T) {
 		{idempotent.Unknown(cause), "cause"},
 		{idempotent.Unknown(nil), "idempotent: outcome unknown"},
 		{idempotent.Final("declined", "no funds"), "declined: no funds"},
-		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is completed with another outcome, which stays"},
-		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; it is not run again before it is resolved"},
-		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler outlived its lease and another request took the record over; its outcome is not stored"},
-		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the work was done, but its result cannot be replayed: it is gone"},
-		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not entered: -1s left before the deadline (context canceled); retrying is safe"},
-		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: this key was used for another request; send a new key, or the first request unchanged"},
+		{&idempotent.SettledError{RecordID: "charge#AAAAAAAAAAAAAAAA", State: driver.StateCompleted}, "idempotent: charge#AAAAAAAAAAAA: the record is already completed with another outcome"},
+		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; the key does not run again until the outcome is resolved"},
+		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler ran past its lease and another request took over the record; this outcome is not stored"},
+		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the request is completed, but its result cannot be replayed: it is gone"},
+		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not executed: -1s left before the deadline (context canceled); a retry is safe"},
+		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the key was used for a different request; send a new key, or repeat the first request unchanged"},
 		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry after 0s"},
 	} {
 		if got := row.err.Error(); got != row.want {
@@ -123,13 +123,13 @@ func TestErrorTexts(t *testing.T) {
 	}
 	for _, err := range []error{idempotent.NotExecuted(cause), idempotent.Unknown(cause), &idempotent.StoreError{Err: cause}, &idempotent.LeaseLostError{Err: cause}, &idempotent.NoTimeError{Err: cause}, &idempotent.InvalidKeyError{Err: cause}} {
 		if !errors.Is(err, cause) {
-			t.Errorf("%T hides its cause", err)
+			t.Errorf("%T does not unwrap to its cause", err)
 		}
 	}
 }
 
-// F44: a handler has a deadline before the deadline, and a key for its provider
-// that is its record's alone.
+// F44: the handler's context ends before the deadline, and its downstream key
+// differs for every record.
 func TestHandlerContext(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -161,7 +161,7 @@ func TestHandlerContext(t *testing.T) {
 	}
 }
 
-// The handler's cancelled context does not keep its outcome from being stored.
+// A request that is canceled while its handler runs is settled all the same.
 func TestCancelledRequestIsSettled(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -176,7 +176,7 @@ func TestCancelledRequestIsSettled(t *testing.T) {
 	}
 }
 
-// A claim under a context that ends while it is made is not entered.
+// If the context ends while the key is being claimed, the handler is not entered.
 func TestCancelledWhileClaiming(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +188,7 @@ func TestCancelledWhileClaiming(t *testing.T) {
 		return 0, nil
 	})
 	if !errors.As(err, new(*idempotent.NoTimeError)) || !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want NoTimeError for the cancelled context", err)
+		t.Errorf("got error %v, want NoTimeError for the canceled context", err)
 	}
 	if r, err := s.Get(t.Context(), key.RecordID()); err != nil || r.State != driver.StateRetryable || r.Reason != driver.ReasonNoTime {
 		t.Errorf("the record is %+v (%v), want it retryable", r, err)
@@ -204,17 +204,17 @@ func TestSetRef(t *testing.T) {
 	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 		leaked, _ = idempotent.FromContext(ctx)
 		if err := leaked.SetRef(strings.Repeat("x", 1025)); err == nil {
-			t.Error("a reference of 1,025 bytes was taken")
+			t.Error("a reference of 1,025 bytes was accepted")
 		}
 		if err := leaked.SetRef("\xff"); err == nil {
-			t.Error("a reference that is not UTF-8 was taken")
+			t.Error("a reference that is not UTF-8 was accepted")
 		}
 		return 0, errors.Join(leaked.SetRef("orders/7"), errors.New("no reply"))
 	})
 	if err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
-	// FM64's rule holds for what an execution offers today: a goroutine that the
+	// FM64's rule holds for every method of an execution: a goroutine that the
 	// handler left behind changes nothing.
 	if err := leaked.SetRef("orders/8"); !errors.Is(err, idempotent.ErrExecutionEnded) {
 		t.Errorf("after the outcome: got error %v, want ErrExecutionEnded", err)
@@ -226,8 +226,8 @@ func TestSetRef(t *testing.T) {
 	}
 }
 
-// An adapter learns of a stored outcome until when it stands, and what it is
-// about; of any other it learns neither.
+// An adapter gets the expiry and the reference of a stored outcome, and neither
+// for any other outcome.
 func TestOutcomeSaysHowLongItStands(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -251,7 +251,7 @@ func TestOutcomeSaysHowLongItStands(t *testing.T) {
 				}
 			}
 			if !out.Expires.Equal(want) || out.Ref != ref {
-				t.Errorf("%v: the outcome stands until %s about %q, want %s and %q", err, out.Expires, out.Ref, want, ref)
+				t.Errorf("%v: the outcome expires %s and has the reference %q, want %s and %q", err, out.Expires, out.Ref, want, ref)
 			}
 		}
 	}
@@ -269,7 +269,7 @@ func TestResults(t *testing.T) {
 		"small":          {[]byte("ch_1"), "json", 10},
 		"at the limit":   {bytes.Repeat([]byte{0}, 765), "json", 1024},
 		"compressible":   {bytes.Repeat([]byte{0}, 100_000), "json+gzip", 1000},
-		"incompressible": {incompressible, "json+gzip", 110_000}, // base64 in JSON still packs
+		"incompressible": {incompressible, "json+gzip", 110_000}, // base64 in JSON still compresses
 	} {
 		s := memstore.New()
 		g, _ := newGuardOver(t, s)
@@ -286,14 +286,14 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// raw is a codec that stores text as it is.
+// raw is a codec that stores text unchanged.
 type raw struct{}
 
 func (raw) Name() string                 { return "raw" }
 func (raw) Encode(v any) ([]byte, error) { return []byte(v.(string)), nil }
 func (raw) Decode(b []byte, v any) error { *v.(*string) = string(b); return nil }
 
-// Compression that does not help is left out.
+// Compression that does not save space is not used.
 func TestIncompressibleResult(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -316,7 +316,7 @@ type panics struct{ raw }
 func (panics) Encode(any) ([]byte, error) { panic("encode") }
 
 // G09: a result that cannot be stored does not fail the caller, and its replay
-// says so instead of running again.
+// returns ReplayUnavailableError instead of running again.
 func TestResultOmitted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -352,7 +352,7 @@ func TestResultOmitted(t *testing.T) {
 	}
 }
 
-// A result that was stored with an omission is not told as stored.
+// A result that was omitted is not reported as stored.
 func TestOmittedIsNotStored(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -374,9 +374,9 @@ func TestReplayUnavailable(t *testing.T) {
 		"truncated gzip": func(r *driver.Record) {
 			r.Encoding, r.Result = "json+gzip", []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")
 		},
-		"damaged Final":    func(r *driver.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
-		"no encoding":      func(r *driver.Record) { r.Encoding = "" },
-		"rule of tomorrow": func(r *driver.Record) { r.Fingerprint[0]++ },
+		"damaged Final": func(r *driver.Record) { r.Encoding, r.Result = "final", []byte(`{`) },
+		"no encoding":   func(r *driver.Record) { r.Encoding = "" },
+		"later version": func(r *driver.Record) { r.Fingerprint[0]++ },
 	} {
 		s := memstore.New()
 		g, events := newGuardOver(t, s)
@@ -405,7 +405,7 @@ func TestReplayUnavailable(t *testing.T) {
 	}
 }
 
-// Fail closed: a record of a state that this code does not know is not run.
+// Fail closed: a record in a state that this code does not know does not run.
 func TestUnreadableState(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -424,14 +424,14 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
-// scripted is a store that misbehaves on demand.
+// scripted is a store that fails on demand.
 type scripted struct {
 	driver.Store
 	afterInsert func()
 	insertErr   error
 	replaceErr  error
 	getErr      error
-	limit       int            // of a result, in bytes; 0: none
+	limit       int            // of a result, in bytes; 0: no limit
 	standing    *driver.Record // returned by every write
 	writes      int
 }
@@ -475,8 +475,8 @@ func (s *scripted) Get(ctx context.Context, id idempotent.RecordID) (*driver.Rec
 	return s.Store.Get(ctx, id)
 }
 
-// A record that changes at every look is given up on, not run and not
-// looked at for ever.
+// The claim gives up on a record that changes at every attempt: the handler does
+// not run, and the claim ends.
 func TestContention(t *testing.T) {
 	t.Parallel()
 	key := newKey()
@@ -501,8 +501,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// An outcome whose record changes at every look is given up on; the caller
-// gets its value.
+// The guard gives up writing an outcome whose record changes at every attempt;
+// the caller gets its value.
 func TestOutcomeContention(t *testing.T) {
 	t.Parallel()
 	s := &scripted{Store: memstore.New()}
@@ -558,7 +558,7 @@ func TestStoreErrors(t *testing.T) {
 		})
 		var failed *idempotent.StoreError
 		if row.script.insertErr != nil && errors.Is(row.script.insertErr, driver.ErrTooLarge) && s.writes != 1 {
-			t.Errorf("%s: %d writes, but nothing was written that could be released", name, s.writes)
+			t.Errorf("%s: %d writes, want no release because nothing was written", name, s.writes)
 		}
 		if !errors.As(err, &failed) || failed.Op != row.op || failed.Entered || !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) == 0 {
 			t.Errorf("%s: got error %v, events %v", name, err, events.Kinds())
@@ -566,8 +566,8 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// A record that is physically deleted between the look and the takeover is
-// inserted anew, and one that was to be marked unknown as well.
+// A record that is physically deleted between the read and the takeover, or
+// before it is marked unknown, is inserted again.
 func TestRecordDeletedWhileClaiming(t *testing.T) {
 	t.Parallel()
 	for _, existing := range []driver.Record{
@@ -584,7 +584,7 @@ func TestRecordDeletedWhileClaiming(t *testing.T) {
 	}
 }
 
-// vanishing shows a record once.
+// vanishing returns a record once.
 type vanishing struct {
 	driver.Store
 	seen *driver.Record
@@ -613,7 +613,7 @@ func TestHintIsLoggedOnce(t *testing.T) {
 		t.Errorf("got log %q, want the hint once", text)
 	}
 	if strings.Contains(text, "secret") {
-		t.Errorf("the log holds the error's text: %q", text)
+		t.Errorf("the log contains the error's text: %q", text)
 	}
 }
 
@@ -648,7 +648,7 @@ func TestEventsCarryFacts(t *testing.T) {
 	s := context.WithValue(t.Context(), requestID{}, "req-1")
 	key := newKey()
 	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, idempotent.NotExecuted(errors.New("busy")) }); err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
 	if _, err := idempotent.Do(s, g, key, func(context.Context) (int, error) { return 0, nil }); err != nil {
 		t.Fatal(err)
@@ -659,11 +659,11 @@ func TestEventsCarryFacts(t *testing.T) {
 	}
 	for i, e := range all {
 		if e.Operation != "charge" || e.KeyHash != key.RecordID().KeyHash() || e.RequestID != "req-1" || e.Recovery != idempotent.Rerun || e.Time.IsZero() || e.Attempt != i/2+1 {
-			t.Errorf("event %d lacks facts: %+v", i, e)
+			t.Errorf("event %d has missing fields: %+v", i, e)
 		}
 	}
 	if all[1].Reason != driver.ReasonNotExecuted || all[1].Err == nil {
-		t.Errorf("the event does not say why: %+v", all[1])
+		t.Errorf("the event has no reason: %+v", all[1])
 	}
 }
 
@@ -709,17 +709,17 @@ func TestOptions(t *testing.T) {
 		"codec unnamed":   {func(o *idempotent.Options) { o.Codec = named("") }, "Options.Codec"},
 	} {
 		if _, err := idempotent.New(memstore.New(), row.f); err == nil || !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s: New: got error %v, want one that says %q", name, err, row.says)
+			t.Errorf("%s: New: got error %v, want one that contains %q", name, err, row.says)
 		}
 		if _, err := mustGuard(t).With(row.f); err == nil {
-			t.Errorf("%s: With took it", name)
+			t.Errorf("%s: With accepted it", name)
 		}
 		if _, err := idempotent.Do(t.Context(), mustGuard(t), newKey(), func(context.Context) (int, error) { return 0, nil }, row.f); err == nil {
-			t.Errorf("%s: Do took it", name)
+			t.Errorf("%s: Do accepted it", name)
 		}
 	}
 	if _, err := idempotent.New(nil); err == nil {
-		t.Error("New took no store")
+		t.Error("New accepted a nil store")
 	}
 	g, err := mustGuard(t).With(func(o *idempotent.Options) { o.Disabled = true })
 	if err != nil {
@@ -749,7 +749,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, s := range []driver.State{0, 5} {
 		if _, err := driver.ParseState(s.Code()); err == nil || s.Code() != "?" {
-			t.Errorf("the code %q of %s was read", s.Code(), s)
+			t.Errorf("the code %q of %s was parsed", s.Code(), s)
 		}
 		if got, want := s.String(), fmt.Sprintf("State(%d)", uint8(s)); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -761,15 +761,15 @@ func TestNames(t *testing.T) {
 		}
 	}
 	if _, err := driver.ParseRecovery("resume?"); err == nil {
-		t.Error("an unknown recovery was read")
+		t.Error("an unknown recovery was parsed")
 	}
 	if got := idempotent.Recovery(9).String(); got != "Recovery(9)" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// A takeover begins a life of its own: nothing of the last attempt's outcome
-// is left while it runs, and what the record knows of itself stays.
+// A takeover starts clean: while it runs, the record holds nothing of the last
+// attempt's outcome, and its other fields are preserved.
 func TestTakeoverStartsClean(t *testing.T) {
 	t.Parallel()
 	key := newKey()
@@ -790,10 +790,10 @@ func TestTakeoverStartsClean(t *testing.T) {
 		if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
 			r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
 			r.Attempt != 5 || !r.Settled.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
-			t.Errorf("the record in the handler's hands is %+v", r)
+			t.Errorf("the record while the handler runs is %+v", r)
 		}
 		if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {
-			t.Errorf("the record lost what it knew: %+v", r)
+			t.Errorf("the record lost fields: %+v", r)
 		}
 		return 0, nil
 	})

@@ -1,21 +1,22 @@
 // Package idempotent runs a side effect once per idempotency key.
 //
-// A key is claimed with one conditional write. The work runs under a lease
-// that ends when the platform would kill it. The outcome is written by the
-// owner alone, as a compare-and-swap on the id of the last write. When nobody
-// can know the outcome, the record says so, and evidence resolves it.
+// A guard claims a key with one conditional write. The handler then runs under a
+// lease that ends no earlier than the platform would kill it. Only the owner
+// stores the outcome, with a compare-and-swap on the id of the last write. If the
+// outcome cannot be known, the record becomes unknown, and evidence resolves it.
 //
 //	event ─► Key {Operation, Scope, ID, Fingerprint}
-//	      ─► Store.Insert    one conditional write; on conflict it brings the record
+//	      ─► Store.Insert    one conditional write; a conflict returns the record
 //	      ─► decide          a pure function of (record, fingerprint, now)
-//	      ─► your function   only after a write of ours succeeded
+//	      ─► your function   only after the guard's own write succeeded
 //	      ─► Store.Replace   with the outcome
 //
-// [Wrap] guards a Lambda handler, [Do] any function, [DoOutcome] serves
+// [Wrap] guards a Lambda handler, [Do] any function, and [DoOutcome] is for
 // adapters. [Recovery] declares what may happen after an error or a crash;
-// [NotExecuted], [Final] and [Unknown] declare it for a single one.
-// [Guard.Resolve] brings evidence about an unknown outcome.
+// [NotExecuted], [Final] and [Unknown] override it for a single error.
+// [Guard.Resolve] accepts evidence about an unknown outcome.
 //
-// The package knows no AWS, no HTTP and no event types: a [driver.Store] is three
+// The package does not depend on AWS, HTTP or event types. A [driver.Store] has
+// three methods; memstore, dynamostore and boltstore implement them.
 // methods, and memstore, dynamostore and boltstore have them.
 package idempotent

@@ -8,14 +8,14 @@ import (
 )
 
 // DownstreamKey returns the idempotency key for the provider call of a guarded
-// handler, or of the [Step] that ctx belongs to. It is derived from the record
-// id and the step's name, and so is the same on every attempt: a provider that
-// honours it acts once, also where this process dies between the provider's
-// effect and the record of it.
+// handler, or of the [Step] that ctx belongs to. It is derived from the record id
+// and the step's name, so it is the same on every attempt. A provider that honors
+// it acts once, even if this process dies after the provider's effect and before
+// recording it.
 //
-// Outside a guarded handler it is a fresh random key at every call, never empty,
-// and a warning is logged once per process. See
-// [AsUUID] for providers that want another shape.
+// Outside a guarded handler, every call returns a new random key, never an empty
+// one, and a warning is logged once per process. See [AsUUID] for providers that
+// require another format.
 func DownstreamKey(ctx context.Context) string {
 	switch at := ctx.Value(executionKey{}).(type) {
 	case *Execution:
@@ -29,9 +29,9 @@ func DownstreamKey(ctx context.Context) string {
 	return "once-" + rand.Text()
 }
 
-// AsUUID returns the UUID that stands for a downstream key, for a provider that
-// accepts nothing else. Equal keys give equal UUIDs. It is shaped like version
-// 4 (RFC 9562, section 5.4), which every validator knows; its random bits are a
+// AsUUID returns a UUID derived from a downstream key, for a provider that
+// accepts only UUIDs. Equal keys give equal UUIDs. It has the format of version 4
+// (RFC 9562, section 5.4), which every validator accepts; its random bits are a
 // hash.
 func AsUUID(downstreamKey string) string {
 	sum := sha256.Sum256([]byte("uuid\x00" + downstreamKey))

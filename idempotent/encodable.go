@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// typeInfo is what this package knows about values of a type as JSON. It is
-// computed once per type.
+// typeInfo describes how values of a type are encoded as JSON. It is computed
+// once per type.
 type typeInfo struct {
-	// result says why a stored value would not come back as it was.
+	// result is why a replay would not return a stored value as it was.
 	result error
-	// request says why two different values could have one encoding.
+	// request is why two different values could have the same encoding.
 	request error
 
 	addressed bool   // json.Marshal needs a pointer: a value has a marshaler with a pointer receiver
 	untyped   bool   // it can hold an interface value, whose Go type is not stored
-	unproven  bool   // only its own methods decide whether it comes back
+	unproven  bool   // its own methods decide whether it decodes to the same value
 	shape     string // see shapeOf
 }
 
@@ -41,16 +41,16 @@ func infoOf(t reflect.Type) *typeInfo {
 	return known.(*typeInfo)
 }
 
-// checkResult reports why a value of type t would not survive being stored as
-// JSON and replayed. [Wrap] documents the rules.
+// checkResult returns an error if a value of type t could not be stored as JSON
+// and replayed unchanged. [Wrap] documents the rules.
 func checkResult(t reflect.Type) error { return infoOf(t).result }
 
-// checkRequest reports why two different values of type t could have the same
-// JSON encoding, and so the same fingerprint.
+// checkRequest returns an error if two different values of type t could have the
+// same JSON encoding, and so the same fingerprint.
 func checkRequest(t reflect.Type) error { return infoOf(t).request }
 
-// place is where encoding/json finds a value: it calls a marshaler with a
-// pointer receiver only if it can take the value's address.
+// place is where encoding/json finds a value. It calls a marshaler with a pointer
+// receiver only if it can take the value's address.
 type place uint8
 
 const (
@@ -66,7 +66,7 @@ type visit struct {
 
 // walk visits every type that a value can hold.
 type walk struct {
-	stored bool // the value is read back, too
+	stored bool // the value is also decoded
 	seen   map[visit]bool
 	info   *typeInfo
 }
@@ -84,7 +84,7 @@ func (w *walk) value(t reflect.Type, at place) error {
 		return fmt.Errorf("%s cannot be encoded as JSON", t)
 	case reflect.Interface:
 		if t.NumMethod() > 0 {
-			return fmt.Errorf("%s is an interface with methods: its JSON does not name the type of the value; use a struct", t)
+			return fmt.Errorf("%s is an interface with methods: its JSON does not contain the type of the value; use a struct", t)
 		}
 		w.info.untyped = true
 	case reflect.Pointer, reflect.Slice:
@@ -125,10 +125,10 @@ func (w *walk) field(f jsonField, at place) error {
 			t = t.Elem()
 		}
 		if encodings := encodingsOf(t); encodings != (methods{}) {
-			return fmt.Errorf(`the tag ",string" does not work on %s, which has an encoding of its own; remove the option`, t)
+			return fmt.Errorf(`the tag ",string" does not work on %s, which encodes itself; remove the option`, t)
 		}
 		if t.Kind() == reflect.String && t != numberType {
-			return fmt.Errorf(`the tag ",string" on a string hides text that is not UTF-8; remove the option`)
+			return fmt.Errorf(`the tag ",string" on a string hides invalid UTF-8; remove the option`)
 		}
 	}
 	if f.behindPointer {
@@ -137,8 +137,7 @@ func (w *walk) field(f jsonField, at place) error {
 	return w.value(f.typ, at)
 }
 
-// methods are those with which a type encodes itself, each on the type or on
-// its pointer.
+// methods are the methods with which a type, or a pointer to it, encodes itself.
 type methods struct{ marshalJSON, unmarshalJSON, marshalText, unmarshalText bool }
 
 var (
@@ -154,18 +153,18 @@ func encodingsOf(t reflect.Type) methods {
 	return methods{p.Implements(jsonMarshaler), p.Implements(jsonUnmarshaler), p.Implements(textMarshaler), p.Implements(textUnmarshaler)}
 }
 
-// exact are the types of the standard library whose encoding is known to come
-// back as it was. (That of big.Float is not.)
+// exact lists the types of the standard library whose encoding is known to decode
+// to the same value. (That of big.Float does not.)
 var exact = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time]():       true,
 	reflect.TypeFor[big.Int]():         true,
 	reflect.TypeFor[json.RawMessage](): true,
 }
 
-// ownEncoding reports whether t encodes itself, and what is wrong with how it
-// does.
+// ownEncoding reports whether t encodes itself, and returns an error if it does
+// so in an unsupported way.
 func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
-	m := encodingsOf(t) // an interface or a pointer has none: what is in it decides
+	m := encodingsOf(t) // none for an interface or a pointer: the element decides
 	encodes, decodes := m.marshalJSON || m.marshalText, m.unmarshalJSON || m.unmarshalText
 	if !encodes && (!decodes || !w.stored) {
 		return false, nil
@@ -195,8 +194,8 @@ func (w *walk) ownEncoding(t reflect.Type, at place) (bool, error) {
 	return true, nil
 }
 
-// promoted reports a struct that has its encoding from an embedded field: the
-// other fields are left out.
+// promoted returns an error for a struct that gets its encoding from an embedded
+// field, which omits the other fields.
 func (w *walk) promoted(t reflect.Type) error {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -215,8 +214,8 @@ func (w *walk) promoted(t reflect.Type) error {
 	if len(embedded) == 0 {
 		return nil
 	}
-	// encoding/json prefers the first of each two. The names are constants so
-	// that the linker keeps no other methods alive.
+	// encoding/json prefers the first of each two. The names are constants so that
+	// the linker does not have to retain all other methods.
 	type find = func(reflect.Type) (reflect.Method, bool)
 	for _, names := range [][2]find{{
 		func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("MarshalJSON") },
@@ -233,7 +232,7 @@ func (w *walk) promoted(t reflect.Type) error {
 		case !found || !isGenerated(m):
 			continue
 		case others > 0 || len(embedded) > 1:
-			return fmt.Errorf("%s has the %s of an embedded field, which leaves the other fields out; give it methods of its own, or give the embedded field a name", t, m.Name)
+			return fmt.Errorf("%s has the %s of an embedded field, which omits the other fields; give the struct its own methods, or give the embedded field a name", t, m.Name)
 		case embedded[0].Kind() == reflect.Pointer && w.stored:
 			return fmt.Errorf("%s has the %s of an embedded pointer, which is nil when a replay is decoded; embed the value", t, m.Name)
 		}
@@ -242,7 +241,7 @@ func (w *walk) promoted(t reflect.Type) error {
 	return nil
 }
 
-// method returns a method of t, or else of its pointer.
+// method returns a method of t, or of a pointer to t if t does not have it.
 func method(t reflect.Type, find func(reflect.Type) (reflect.Method, bool)) (reflect.Method, bool) {
 	if m, found := find(t); found {
 		return m, true
@@ -250,8 +249,8 @@ func method(t reflect.Type, find func(reflect.Type) (reflect.Method, bool)) (ref
 	return find(reflect.PointerTo(t))
 }
 
-// isGenerated reports whether the compiler wrote m, to call an embedded
-// field's method of that name.
+// isGenerated reports whether the compiler generated m to call a method of an
+// embedded field.
 func isGenerated(m reflect.Method) bool {
 	pc := m.Func.Pointer()
 	f := runtime.FuncForPC(pc)
@@ -262,13 +261,13 @@ func isGenerated(m reflect.Method) bool {
 	return file == "<autogenerated>"
 }
 
-// key reports what is wrong with t as the key of a map.
+// key returns an error if t is not supported as the key type of a map.
 func (w *walk) key(t reflect.Type) error {
 	m := encodingsOf(t)
 	switch t.Kind() {
 	case reflect.String:
 		if w.stored && m.unmarshalText {
-			return fmt.Errorf("keys of type %s are written as they are and read with UnmarshalText; use a string without methods", t)
+			return fmt.Errorf("keys of type %s are encoded as they are but decoded with UnmarshalText; use a string without methods", t)
 		}
 		return nil
 	case reflect.Interface, reflect.Pointer:
@@ -279,9 +278,9 @@ func (w *walk) key(t reflect.Type) error {
 	case w.stored && writes && !m.unmarshalText:
 		return fmt.Errorf("keys of type %s have MarshalText but no UnmarshalText, so a replay would return something else", t)
 	case w.stored && !writes && m.unmarshalText:
-		return fmt.Errorf("keys of type %s are read with UnmarshalText but not written with MarshalText, which has to have a value receiver", t)
+		return fmt.Errorf("keys of type %s are decoded with UnmarshalText but not encoded with MarshalText, which must have a value receiver", t)
 	case writes:
-		w.info.unproven = true // two keys may have one text
+		w.info.unproven = true // two keys may have the same text
 		return nil
 	}
 	switch t.Kind() {

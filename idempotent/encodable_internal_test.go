@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// A tag that two fields have (vet would refuse the source) drops both.
+// Two fields with the same tag (vet would refuse the source) are both dropped.
 func TestRepeatedTagIsRefused(t *testing.T) {
 	t.Parallel()
 	field := func(name, tag string) reflect.StructField {
@@ -28,7 +28,7 @@ func TestRepeatedTagIsRefused(t *testing.T) {
 		{`json:"n"`, `json:"n"`, `have the same JSON name "n"`},
 		{`json:"n,omitempty"`, `json:"n"`, `have the same JSON name "n"`},
 		{`json:"B"`, ``, `have the same JSON name "B"`},
-		{`json:"b'"`, `json:"b'"`, ""}, // no name: encoding/json ignores both
+		{`json:"b'"`, `json:"b'"`, ""}, // invalid name: encoding/json ignores both
 		{`json:"-"`, `json:"-,"`, ""},
 		{`json:"n"`, `json:"N"`, ""},
 	} {
@@ -49,8 +49,8 @@ type shapeA struct {
 
 type shapeB struct{ Next *shapeB }
 
-// Types of one shape are those that decode what the other encoded, and nothing
-// of them comes back as zero.
+// Types have the same shape only if each decodes what the other encoded without
+// losing values.
 func TestShapeOf(t *testing.T) {
 	t.Parallel()
 	for _, types := range [][2]reflect.Type{
@@ -92,7 +92,7 @@ type shapeC struct {
 	ID string `json:"id"`
 }
 
-// Evidence is the same, whatever program compressed it.
+// Evidence is equal, whatever program compressed it.
 func TestResultEquals(t *testing.T) {
 	t.Parallel()
 	text := []byte(strings.Repeat(`{"id":"ch_1"}`, 500))
@@ -102,7 +102,7 @@ func TestResultEquals(t *testing.T) {
 	w.Close()
 	packed := compress(text)
 	if bytes.Equal(packed, best.Bytes()) {
-		t.Fatal("both are compressed alike: the test shows nothing")
+		t.Fatal("both are compressed to the same bytes: the test proves nothing")
 	}
 	other := bytes.Clone(text)
 	other[len(other)-1] = ']'
@@ -130,7 +130,7 @@ func TestResultEquals(t *testing.T) {
 	}
 }
 
-// What the first caller gets of an any is what every replay gets.
+// The first caller gets the same content of an any as every replay.
 func TestAsReplayed(t *testing.T) {
 	t.Parallel()
 	type typed struct{ B, A int }
@@ -148,7 +148,7 @@ func TestAsReplayed(t *testing.T) {
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %#v", v)
 	}
-	for _, data := range []string{`{"A":3}`, `{`} { // which is not read
+	for _, data := range []string{`{"A":3}`, `{`} { // not decoded
 		static := typed{1, 2}
 		if err := asReplayed(c, "json", []byte(data), &static); err != nil || static != (typed{1, 2}) {
 			t.Errorf("a type without any became %v, error %v", static, err)
@@ -164,12 +164,12 @@ func TestAsReplayed(t *testing.T) {
 	}
 }
 
-// A result that could not be unpacked again is not stored, from the first byte
-// over the bound on.
+// A result that is too large to be unpacked again is not stored, from the first
+// byte over the limit.
 func TestResultBound(t *testing.T) {
 	t.Parallel()
 	zeroes := make([]byte, maxResult+1)
-	if _, _, err := encodeResult(plain{}, zeroes); err == nil || !strings.Contains(err.Error(), "at most 67108864") {
+	if _, _, err := encodeResult(plain{}, zeroes); err == nil || !strings.Contains(err.Error(), "the limit is 67108864") {
 		t.Errorf("%d bytes: got error %v", len(zeroes), err)
 	}
 	encoding, data, err := encodeResult(plain{}, zeroes[:maxResult])
@@ -177,12 +177,12 @@ func TestResultBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back, err := unpack(encoding, "plain", data); err != nil || len(back) != maxResult {
-		t.Errorf("%d bytes came back as %d, error %v", maxResult, len(back), err)
+		t.Errorf("%d bytes were unpacked to %d, error %v", maxResult, len(back), err)
 	}
 }
 
-// A checksum covers all of a result, also of one whose codec or compression
-// would not notice.
+// The checksum covers all of a result, even if its codec or compression would not
+// detect a change.
 func TestChecksumCoversTheLastByte(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, inlineResult, inlineResult + 1, 64 << 10, 1<<20 + 1} {
@@ -190,7 +190,7 @@ func TestChecksumCoversTheLastByte(t *testing.T) {
 		rand.New(rand.NewSource(1)).Read(data)
 		_, stored, err := encodeResult(plain{}, data)
 		if err != nil || len(stored) != n {
-			t.Fatalf("%d bytes are stored as %d (%v): the test shows nothing", n, len(stored), err)
+			t.Fatalf("%d bytes are stored as %d (%v): the test proves nothing", n, len(stored), err)
 		}
 		c := driver.Chunks{Count: 1, Length: n, Sum: sha256.Sum256(stored)}
 		altered := bytes.Clone(stored)

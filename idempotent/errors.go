@@ -10,121 +10,122 @@ import (
 )
 
 // ErrExecutionEnded is returned by the methods of an [Execution], and by [Step],
-// once the outcome of the handler has been decided.
+// after the outcome of the handler has been decided.
 var ErrExecutionEnded = errors.New("idempotent: the execution has ended")
 
-// short names a record in an error text: its operation and the first
+// short returns the name of a record for error texts: its operation and the first
 // characters of its hash, never its key.
 func short(id RecordID) string { return id.Operation() + "#" + id.KeyHash() }
 
-// InProgressError says how long the running request may still take.
+// InProgressError reports that another request with the same key is running.
 type InProgressError struct {
 	RecordID   RecordID
-	RetryAfter time.Duration // until the running request's lease ends
-	Ref        string        // what its handler set as resource reference, if anything
+	RetryAfter time.Duration // time until the lease of the running request ends
+	Ref        string        // resource reference set by its handler, if any
 }
 
 func (e *InProgressError) Error() string {
 	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
 }
 
-// MismatchError says that the key belongs to a request of other content.
+// MismatchError reports that the key belongs to a request with other content.
 type MismatchError struct{ RecordID RecordID }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("idempotent: %s: this key was used for another request; send a new key, or the first request unchanged", short(e.RecordID))
+	return fmt.Sprintf("idempotent: %s: the key was used for a different request; send a new key, or repeat the first request unchanged", short(e.RecordID))
 }
 
-// UnresolvedError says that an earlier request may have had its effect. The
-// key is not run again before [Guard.Resolve] brings evidence.
+// UnresolvedError reports that an earlier request may have had its effect. The
+// key does not run again until [Guard.Resolve] receives evidence.
 type UnresolvedError struct {
 	RecordID   RecordID
-	RetryAfter time.Duration // until the next reconciliation
-	Ref        string        // what the handler set as resource reference, if anything
-	Err        error         // a [*StepError] if this code does not know a step that was recorded
+	RetryAfter time.Duration // time until the next reconciliation
+	Ref        string        // resource reference set by the handler, if any
+	Err        error         // a [*StepError] if a recorded step is not declared by this code
 }
 
 func (e *UnresolvedError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("idempotent: %s: an earlier request cannot be continued: %v", short(e.RecordID), e.Err)
 	}
-	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; it is not run again before it is resolved", short(e.RecordID))
+	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; the key does not run again until the outcome is resolved", short(e.RecordID))
 }
 func (e *UnresolvedError) Unwrap() error { return e.Err }
 
-// NoKeyError says that the request names no key.
+// NoKeyError reports that the request has no idempotency key.
 type NoKeyError struct{ Operation string }
 
 func (e *NoKeyError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the request has no idempotency key; send one, or set Options.AllowMissingKey to run such requests unguarded", e.Operation)
 }
 
-// InvalidKeyError says which part of the key cannot be used.
+// InvalidKeyError reports which part of a key is invalid.
 type InvalidKeyError struct {
 	Field   string // "Operation", "Scope", "Fingerprint" or "RecordID"
-	Problem string // for the developer: what is wrong and what to do; never the value
-	Err     error  // the cause, if there is one
+	Problem string // what is wrong and what to do; does not contain the value
+	Err     error  // the cause, if any
 }
 
 func (e *InvalidKeyError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("idempotent: the key's %s %s: %v", e.Field, e.Problem, e.Err)
+		return fmt.Sprintf("idempotent: invalid %s: %s: %v", e.Field, e.Problem, e.Err)
 	}
-	return fmt.Sprintf("idempotent: the key's %s %s", e.Field, e.Problem)
+	return fmt.Sprintf("idempotent: invalid %s: %s", e.Field, e.Problem)
 }
 func (e *InvalidKeyError) Unwrap() error { return e.Err }
 
-// LeaseLostError says that this handler ran past its lease and another request
-// took its record over. Its result is not the stored one.
+// LeaseLostError reports that this handler ran past its lease and another request
+// took over its record. This handler's outcome is not stored.
 type LeaseLostError struct {
 	RecordID RecordID
-	Err      error // what the handler returned, if it was an error
+	Err      error // the handler's error, if it returned one
 }
 
 func (e *LeaseLostError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the handler outlived its lease and another request took the record over; its outcome is not stored", short(e.RecordID))
+	return fmt.Sprintf("idempotent: %s: the handler ran past its lease and another request took over the record; this outcome is not stored", short(e.RecordID))
 }
 func (e *LeaseLostError) Unwrap() error { return e.Err }
 
-// ReplayUnavailableError says why a completed request has no result to return.
+// ReplayUnavailableError reports why a completed request has no result to return.
 type ReplayUnavailableError struct {
 	RecordID RecordID
-	Reason   string // for people: what is wrong with the stored result
-	Ref      string // what the handler set as resource reference, if anything
-	// Uncompared: the record's fingerprint is of another version, so that nobody
-	// can tell whether this is the request that was done, or whether it is done.
+	Reason   string // what is wrong with the stored result, for people
+	Ref      string // resource reference set by the handler, if any
+	// Uncompared reports that the record's fingerprint has another version. It
+	// cannot be compared, so this may be a different request, and the work of this
+	// request may not be done.
 	Uncompared bool
 }
 
 func (e *ReplayUnavailableError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the work was done, but its result cannot be replayed: %s", short(e.RecordID), e.Reason)
+	return fmt.Sprintf("idempotent: %s: the request is completed, but its result cannot be replayed: %s", short(e.RecordID), e.Reason)
 }
 
-// NoTimeError says that nothing was executed because the deadline is too near,
-// has passed, or the context was cancelled. It is safe to retry.
+// NoTimeError reports that the handler was not executed because the deadline is
+// too near, has passed, or the context was canceled. A retry is safe.
 type NoTimeError struct {
-	Remaining time.Duration // until the deadline; negative when it has passed
+	Remaining time.Duration // time until the deadline; negative if it has passed
 	Err       error         // the context's error, or context.DeadlineExceeded
 }
 
 func (e *NoTimeError) Error() string {
-	return fmt.Sprintf("idempotent: the handler was not entered: %s left before the deadline (%v); retrying is safe", e.Remaining.Round(time.Millisecond), e.Err)
+	return fmt.Sprintf("idempotent: the handler was not executed: %s left before the deadline (%v); a retry is safe", e.Remaining.Round(time.Millisecond), e.Err)
 }
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
-// StoreError reports a call of the store that failed. Retrying with the same key
-// is safe.
+// StoreError reports a failed store call. A retry with the same key is safe.
 type StoreError struct {
 	RecordID RecordID
 	Op       driver.Op
-	// Entered reports whether the handler had been entered. If not, nothing was
-	// executed. If so, the outcome may not be stored: a retry gets what stands.
+	// Entered reports whether the handler had been entered. If false, nothing was
+	// executed. If true, the outcome may not be stored, and a retry is answered from
+	// the record as it is.
 	Entered bool
 	Err     error // what the store returned
 }
 
 func (e *StoreError) Error() string {
-	then := "nothing was executed, and retrying is safe"
+	then := "nothing was executed, and a retry is safe"
 	if e.Entered {
 		then = "the handler was entered, and its outcome may not be stored"
 	}
@@ -132,43 +133,43 @@ func (e *StoreError) Error() string {
 }
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// SettledError reports that the record holds another outcome already, or the step
+// SettledError reports that the record already has another outcome, or the step
 // another result. Nothing was written.
 type SettledError struct {
 	RecordID RecordID
 	State    driver.State
-	Step     string // empty: the outcome
+	Step     string // empty if the error is about the outcome
 }
 
 func (e *SettledError) Error() string {
 	if e.Step != "" {
-		return fmt.Sprintf("idempotent: %s: the step %q is recorded with another result, which stays; use CorrectedStep if it is wrong", short(e.RecordID), e.Step)
+		return fmt.Sprintf("idempotent: %s: step %q already has another recorded result; use CorrectedStep if that result is wrong", short(e.RecordID), e.Step)
 	}
-	return fmt.Sprintf("idempotent: %s: the record is %s with another outcome, which stays", short(e.RecordID), e.State)
+	return fmt.Sprintf("idempotent: %s: the record is already %s with another outcome", short(e.RecordID), e.State)
 }
 
 // StaleEvidenceError reports evidence about an attempt that is not the record's
-// current one. Nothing was written.
+// current attempt. Nothing was written.
 type StaleEvidenceError struct {
 	RecordID RecordID
 	Attempt  int // number of the current attempt
 }
 
 func (e *StaleEvidenceError) Error() string {
-	return fmt.Sprintf("idempotent: %s: the evidence names another attempt than the current one (attempt %d); read the record again before you ask the provider", short(e.RecordID), e.Attempt)
+	return fmt.Sprintf("idempotent: %s: the evidence is not about the current attempt (%d); read the record again before asking the provider", short(e.RecordID), e.Attempt)
 }
 
-// StepError says which step the code asked for in a way that cannot be.
+// StepError reports an invalid use of a step.
 type StepError struct {
 	Step    string
-	Problem string // for the developer: what is wrong and what to do
+	Problem string // what is wrong and what to do
 }
 
 func (e *StepError) Error() string {
-	return fmt.Sprintf("idempotent: the step %q %s", e.Step, e.Problem)
+	return fmt.Sprintf("idempotent: step %q: %s", e.Step, e.Problem)
 }
 
-// noTime returns the error for a request that is not begun.
+// noTime returns the error for a request that does not begin.
 func noTime(ctx context.Context, remaining time.Duration) error {
 	err := ctx.Err()
 	if err == nil {

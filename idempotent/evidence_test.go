@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// A webhook about the first attempt, delivered late, must not release the second
-// one, whose charge went through.
+// A late webhook about the first attempt must not release the second one, whose
+// charge succeeded.
 func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -29,7 +29,7 @@ func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
 		e, _ := idempotent.FromContext(ctx)
 		second = e.Token()
 		charges++
-		return "", errDown // the charge went through, and its reply was lost
+		return "", errDown // the charge succeeded, and its reply was lost
 	})
 	w.clock.Advance(time.Hour)
 	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(first)); !errors.As(err, new(*idempotent.StaleEvidenceError)) {
@@ -43,8 +43,9 @@ func TestLateEvidenceDoesNotReleaseALaterAttempt(t *testing.T) {
 	}
 }
 
-// The whole outcome can be reported once the handler cannot be at work any more.
-// Until then a webhook is refused, so that a handler's own Commit cannot meet it.
+// The whole outcome can be reported once the handler can no longer be running.
+// Until then a webhook is refused, so that it cannot conflict with the handler's
+// own Commit.
 func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
 	t.Parallel()
 	for name, evidence := range map[string]idempotent.Resolution{
@@ -72,8 +73,8 @@ func TestOutcomeEvidenceWaitsForTheLease(t *testing.T) {
 	}
 }
 
-// Evidence about one step is recorded while the handler runs, its own Step gets
-// it, and the handler's outcome is its own to report.
+// Evidence about one step is recorded while the handler runs. The handler's own
+// Step gets it, and the handler reports its own outcome.
 func TestStepEvidenceWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -98,9 +99,9 @@ func TestStepEvidenceWhileTheHandlerRuns(t *testing.T) {
 	}
 }
 
-// Evidence about a step lets the next request continue, if the promise does and
-// the lease has ended; then the client gets the whole result, and what was not
-// done is done.
+// Evidence about a step lets the next request continue, if the recovery allows it
+// and the lease has ended. The client then gets the whole result, and the
+// remaining work is done.
 func TestStepEvidenceAfterACrash(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -150,8 +151,8 @@ func TestStepEvidenceAfterACrash(t *testing.T) {
 
 func fnsStep(f ...func(*idempotent.StepOptions)) []func(*idempotent.StepOptions) { return f }
 
-// A CommitStep that meets evidence fails closed: the evidence does not hold the
-// writes that belong to the step.
+// A CommitStep that finds evidence fails closed: the evidence does not contain
+// the writes that belong to the step.
 func TestCommitStepMeetsEvidence(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -175,7 +176,7 @@ func TestCommitStepMeetsEvidence(t *testing.T) {
 	}
 }
 
-// What evidence about a step may not do.
+// Evidence about a step that is refused.
 func TestStepEvidenceRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -186,7 +187,7 @@ func TestStepEvidenceRefused(t *testing.T) {
 	})
 	resolve := func(r idempotent.Resolution) error { return g.Resolve(t.Context(), id, r) }
 	if err := resolve(idempotent.CorrectedStep("charge", "ch_2")); !errors.As(err, new(*idempotent.InProgressError)) {
-		t.Errorf("a correction while the handler may be at work: %v", err)
+		t.Errorf("a correction while the handler may be running: %v", err)
 	}
 	w.clock.Advance(time.Hour)
 	for name, row := range map[string]struct {
@@ -219,7 +220,7 @@ func TestStepEvidenceRefused(t *testing.T) {
 	}
 }
 
-// Another AtMostOnce step that is open keeps the record unknown.
+// Another interrupted AtMostOnce step leaves the record unknown.
 func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -244,8 +245,8 @@ func TestStepEvidenceWithAnotherStepOpen(t *testing.T) {
 	}
 }
 
-// A process that dies inside its first step leaves nothing in the record. Released,
-// the record stays due and does not expire, and its resolver is asked.
+// A process that dies inside its first step leaves no step in the record. The
+// released record stays due and does not expire, and its resolver is called.
 func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -266,7 +267,7 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 		}
 	}
 	if r := w.record(t); asked != 3 || r.State != driver.StateRetryable || r.Due.IsZero() || !r.Expires.IsZero() || r.OpenSince.IsZero() {
-		t.Errorf("the resolver was asked %d times; the record is %s, due %s, expires %s", asked, r.State, r.Due, r.Expires)
+		t.Errorf("the resolver was called %d times; the record is %s, due %s, expires %s", asked, r.State, r.Due, r.Expires)
 	}
 	if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(token)); err != nil {
 		t.Fatal(err)
@@ -276,8 +277,8 @@ func TestResumeStaysDueAfterACrashInTheFirstStep(t *testing.T) {
 	}
 }
 
-// A claim that was given up before its handler ran leaves open what was open
-// before, and nothing else.
+// After a claim that was given up before its handler ran, exactly what was open
+// before is open.
 func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{false, true} {
@@ -293,7 +294,7 @@ func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
 		store.Store = w.Store
 		late, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = w.clock.Now }, declare)
 		_ = g
-		store.insert = func(r driver.Record) (*driver.Record, error) { // the client goes away during the claim
+		store.insert = func(r driver.Record) (*driver.Record, error) { // the client disconnects during the claim
 			met, err := w.Insert(t.Context(), r, w.clock.Now())
 			if met == nil {
 				cancel()
@@ -314,11 +315,11 @@ func TestReleasedClaimKeepsWhatWasOpen(t *testing.T) {
 	}
 }
 
-// A provider forgets downstream keys. Past that time a step that an earlier run
-// may have begun is not run again: the record becomes unknown.
+// A provider forgets downstream keys. After that time a step that an earlier run
+// may have begun does not run again: the record becomes unknown.
 func TestForgottenDownstreamKeys(t *testing.T) {
 	t.Parallel()
-	// The first run may take longer: nothing has used the keys before it.
+	// The first run may take longer, because no earlier run has used the keys.
 	w := newWorkshop()
 	if _, err := w.do(t, w.guard(t, resume("charge"), func(o *idempotent.Options) { o.DownstreamRetention = time.Second }), func(ctx context.Context) (string, error) {
 		w.clock.Advance(time.Minute)
@@ -328,12 +329,12 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		after   time.Duration
-		handler func(err error) error // what the handler makes of the step's error
+		handler func(err error) error // what the handler returns for the step's error
 		runs    bool
 	}{
 		"in time":               {59 * time.Minute, func(err error) error { return err }, true},
 		"too late":              {61 * time.Minute, func(err error) error { return err }, false},
-		"too late, swallowed":   {61 * time.Minute, func(error) error { return nil }, false},
+		"too late, ignored":     {61 * time.Minute, func(error) error { return nil }, false},
 		"too late, and Final":   {61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
 		"too late, and another": {61 * time.Minute, func(error) error { return errDown }, false},
 	} {
@@ -371,7 +372,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 		if _, err := w.do(t, g, func(context.Context) (string, error) { return "", nil }); !errors.As(err, new(*idempotent.UnresolvedError)) {
 			t.Errorf("%s: a retry gets %v", name, err)
 		}
-		// Evidence that nothing is open lets it run with its key anew.
+		// Evidence that nothing is open lets the step run with its key again.
 		w.clock.Advance(time.Hour)
 		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ProvenNotExecuted(w.record(t).Token())); err != nil {
 			t.Fatal(err)
@@ -384,7 +385,7 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}
 }
 
-// A step's transaction has no downstream key: it runs however late.
+// A step's transaction has no downstream key, so it runs however late it is.
 func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -406,8 +407,8 @@ func TestForgottenKeysDoNotConcernTransactions(t *testing.T) {
 	}
 }
 
-// A retryable record that had no step behind it is due, and does not expire, from
-// the evidence about one on.
+// A retryable record without steps becomes due, and does not expire, once
+// evidence records a step of it.
 func TestStepEvidenceKeepsARetryableRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()

@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// An operation of several effects, each in a step of its own. The second one
-// fails at first; the next attempt continues where the first one ended.
+// An operation with several effects, each in its own step. The second effect
+// fails at first; the next attempt continues after the first one.
 func ExampleStep() {
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
 	if err != nil {
@@ -50,15 +50,15 @@ func ExampleStep() {
 	// {ch_1} <nil>
 }
 
-// G02: a scheduled function that asks the provider what became of the charges
-// whose handlers were never heard of again.
+// G02: a scheduled function that asks the provider about charges whose handlers
+// never reported an outcome.
 func ExampleReconciler() {
 	provider := books{}
 	resolvers := map[string]idempotent.ResolveFunc{
 		"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 			id, err := provider.Find(ctx, r.ID.DownstreamKey())
 			switch {
-			case errors.Is(err, errNoSuchCharge): // and none can come any more: the worker is dead
+			case errors.Is(err, errNoSuchCharge): // and none can follow: the worker is dead
 				return idempotent.ProvenNotExecuted(r.Token), nil
 			case err != nil:
 				return idempotent.Later(5 * time.Minute), nil
@@ -96,7 +96,8 @@ func ExampleReconciler() {
 }
 
 // F41, G02: a provider's webhook names the record, because the charge was sent
-// with its id as metadata. It may come before the handler returns.
+// with the record id as metadata. The webhook may come before the handler
+// returns.
 func ExampleGuard_Resolve_webhook() {
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
 	if err != nil {
@@ -105,11 +106,11 @@ func ExampleGuard_Resolve_webhook() {
 	webhook := func(ctx context.Context, metadata map[string]string, charge string) error {
 		id, err := idempotent.ParseRecordID(metadata["once_record"])
 		if err != nil {
-			return err // not one of ours
+			return err // not sent by this operation
 		}
 		err = guard.Resolve(ctx, id, idempotent.Resolved(Resp{ChargeID: charge}))
 		if errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, idempotent.ErrNoRecord) {
-			return nil // the outcome is stored already, or the record has expired
+			return nil // the outcome is already stored, or the record has expired
 		}
 		return err // for example InProgressError: the provider sends the webhook again
 	}
@@ -135,7 +136,7 @@ func ExampleGuard_Resolve_webhook() {
 	// {ch_1} <nil>
 }
 
-// Some providers take a UUID and nothing else.
+// Some providers accept only UUIDs.
 func ExampleAsUUID() {
 	id := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID()
 	fmt.Println(idempotent.AsUUID(id.StepKey("charge")))

@@ -96,8 +96,8 @@ func (p *cardProvider) Charge(_ string, amount int) (string, error) {
 	return fmt.Sprintf("ch_%d", p.charges), nil
 }
 
-// Any function can be guarded, not only a handler. The fingerprint binds what
-// of the input matters.
+// Any function can be guarded, not only a handler. The fingerprint binds the key
+// to the relevant input.
 func ExampleDo() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -122,11 +122,11 @@ func ExampleDo() {
 	// sent <nil>
 }
 
-// An outcome that nobody can know is not guessed: the key is refused until
-// evidence resolves it.
+// The guard does not guess an unknown outcome: it refuses the key until evidence
+// resolves it.
 func ExampleGuard_Resolve() {
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
-		o.Logger = quiet // the guard would log once what NotExecuted is for
+		o.Logger = quiet // suppress the guard's hint about NotExecuted
 	})
 	if err != nil {
 		panic(err)
@@ -141,11 +141,11 @@ func ExampleGuard_Resolve() {
 	charge() // the call may or may not have reached the provider
 	charge() // refused
 
-	// The provider's webhook names the record it was given as metadata.
+	// The provider's webhook returns the record id that it received as metadata.
 	if err := guard.Resolve(context.Background(), key.RecordID(), idempotent.Resolved("ch_1")); err != nil {
 		panic(err)
 	}
-	charge() // the replay of what the webhook told
+	charge() // replays the webhook's result
 	// Output:
 	//  false true
 	//  true true

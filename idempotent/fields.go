@@ -22,9 +22,9 @@ type jsonField struct {
 	unsettable    bool // in a struct that is embedded by pointer and not exported
 }
 
-// fieldsOf returns the fields of the struct t in the order of their names. It
-// refuses a struct of which encoding/json leaves a field out without being
-// asked to by the tag `json:"-"`.
+// fieldsOf returns the fields of the struct t, sorted by name. It refuses a
+// struct from which encoding/json would omit a field that is not tagged
+// `json:"-"`.
 func fieldsOf(t reflect.Type) ([]jsonField, error) {
 	c := collector{outer: t, paths: map[string]string{}, embedding: map[reflect.Type]bool{}}
 	if err := c.add(t, jsonField{}); err != nil {
@@ -41,8 +41,7 @@ type collector struct {
 	embedding map[reflect.Type]bool
 }
 
-// add collects the fields of t, which is embedded in outer as the path of at
-// says.
+// add collects the fields of t, which is embedded in outer at the path of at.
 func (c *collector) add(t reflect.Type, at jsonField) error {
 	if c.embedding[t] {
 		return fmt.Errorf("%s embeds itself, and encoding/json drops the inner one", t)
@@ -93,8 +92,8 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 	return nil
 }
 
-// isTagName reports whether encoding/json accepts a name in a tag; it ignores
-// any other.
+// isTagName reports whether encoding/json accepts s as a name in a tag. It
+// ignores other names.
 func isTagName(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
@@ -106,11 +105,11 @@ func isQuotable(k reflect.Kind) bool {
 	return k == reflect.String || k <= reflect.Float64
 }
 
-// shapeOf returns a short hash of how values of type t are encoded: kinds,
-// names of fields in any order, and the names of types that encode themselves.
-// Types of one shape decode what the other encoded, and fields that one has and
-// the other lacks differ in shape. Sizes of numbers are no part of it: a number
-// that does not fit is an error, not another value.
+// shapeOf returns a short hash of how values of type t are encoded: kinds, field
+// names in any order, and the names of types that encode themselves. Types with
+// the same shape can decode each other's values. A field that only one type has
+// changes the shape. Number sizes do not: a number that does not fit is an error,
+// not another value.
 func shapeOf(t reflect.Type) string { return infoOf(t).shape }
 
 func hashShape(t reflect.Type) string {
@@ -120,7 +119,7 @@ func hashShape(t reflect.Type) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// writeShape spells the shape of t, which is inside the types of around.
+// writeShape writes the shape of t, which is nested in the types around.
 func writeShape(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 	if i := slices.Index(around, t); i >= 0 {
 		fmt.Fprintf(b, "^%d", len(around)-i)
@@ -161,7 +160,7 @@ func writeShape(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 		inner("map[", t.Key())
 		inner("]", t.Elem())
 	case reflect.Struct:
-		fields, _ := fieldsOf(t) // a struct that is refused is never stored
+		fields, _ := fieldsOf(t) // a refused struct is never stored
 		b.WriteByte('{')
 		for _, f := range fields {
 			quoted := ""

@@ -11,22 +11,22 @@ import (
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// fingerprintVersion is the first byte of every fingerprint made here. A
-// change to the canonical form or to the hashing needs a new one.
+// fingerprintVersion is the first byte of every fingerprint. A change to the
+// canonical form or to the hashing requires a new version.
 const fingerprintVersion = 1
 
-// The first byte that is hashed tells how the rest was made, so that a
-// document and its raw bytes never share a fingerprint.
+// The first hashed byte identifies the kind of input, so that a document and its
+// raw bytes never have the same fingerprint.
 const (
 	fingerprintTagJSON  = 'j'
 	fingerprintTagBytes = 'b'
 )
 
 // FingerprintOf returns the fingerprint of v's JSON encoding in canonical form
-// (see [FingerprintJSON]). It refuses what encoding/json cannot encode; a type
-// of which it would leave something out, so that two values had one fingerprint
-// (see [Wrap]); and text that is not UTF-8, which it would replace. It does not
-// look for such types in interface values.
+// (see [FingerprintJSON]). It returns an error if encoding/json cannot encode v
+// or would replace invalid UTF-8, and if two values of v's type could have the
+// same encoding because a part of it is omitted (see [Wrap]). It does not check
+// the types of values in interfaces.
 func FingerprintOf(v any) (Fingerprint, error) {
 	if raw, ok := v.(json.RawMessage); ok {
 		return FingerprintJSON(raw)
@@ -48,15 +48,14 @@ func FingerprintOf(v any) (Fingerprint, error) {
 	return FingerprintJSON(doc)
 }
 
-var errBrokenText = errors.New("a text is not UTF-8 (or spells U+FFFD as an escape); use FingerprintBytes on what of the request matters")
+var errBrokenText = errors.New("a string contains invalid UTF-8 (or an escaped U+FFFD); use FingerprintBytes on the relevant parts of the request")
 
 func fingerprintError(err error) error {
 	return &InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: err}
 }
 
-// escapesReplacement reports whether the encoder wrote \ufffd, its mark for a
-// byte that is not UTF-8. A replacement character that was really there is
-// written as itself.
+// escapesReplacement reports whether the encoder wrote \ufffd, its replacement
+// for invalid UTF-8. The encoder writes a real U+FFFD unescaped.
 func escapesReplacement(doc []byte) bool {
 	for {
 		i := bytes.Index(doc, []byte(`\ufffd`))
@@ -74,13 +73,13 @@ func escapesReplacement(doc []byte) bool {
 	}
 }
 
-// FingerprintJSON returns the fingerprint of a JSON document. Documents of the
-// same meaning have the same fingerprint: RFC 8785 decides about white space,
-// the order of members, escapes and the spelling of numbers. Unlike RFC 8785
-// it never makes two numbers equal that are not: 9007199254740993 and
-// 9007199254740992 are two payments. Duplicate member names, broken UTF-8 and
-// anything that is not one JSON document are refused with an
-// [*InvalidKeyError].
+// FingerprintJSON returns the fingerprint of a JSON document. Documents with the
+// same meaning have the same fingerprint: white space, the order of members,
+// escapes and the spelling of numbers are normalized as in RFC 8785. Unlike RFC
+// 8785 it never makes two different numbers equal: 9007199254740993 and
+// 9007199254740992 are two payments. It returns an [*InvalidKeyError] for
+// duplicate member names, invalid UTF-8, and anything that is not exactly one
+// JSON document.
 func FingerprintJSON(doc []byte) (Fingerprint, error) {
 	form, err := canonical.JSON(doc)
 	if err != nil {
@@ -89,9 +88,9 @@ func FingerprintJSON(doc []byte) (Fingerprint, error) {
 	return fingerprint(fingerprintTagJSON, form), nil
 }
 
-// FingerprintBytes returns the fingerprint of raw bytes: equal exactly when
-// the same number of parts with the same bytes is given. Each part is hashed
-// with its length before it, so ("ab", "c") and ("a", "bc") differ.
+// FingerprintBytes returns the fingerprint of raw bytes. Two fingerprints are
+// equal if and only if the number of parts and their bytes are equal. Each part
+// is hashed with its length before it, so ("ab", "c") and ("a", "bc") differ.
 func FingerprintBytes(parts ...[]byte) Fingerprint {
 	size := 0
 	for _, p := range parts {

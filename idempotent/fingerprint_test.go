@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// G06: golden fingerprints: a change here turns every running retry into a
-// mismatch; it needs a new fingerprint version.
+// G06: golden fingerprints. A change here turns every running retry into a
+// mismatch and requires a new fingerprint version.
 func TestFingerprintGolden(t *testing.T) {
 	t.Parallel()
 	doc, err := idempotent.FingerprintJSON([]byte(`{"currency":"usd","amount":4200}`))
@@ -42,8 +42,8 @@ func TestFingerprintGolden(t *testing.T) {
 	}
 }
 
-// F21, G06, FM53: equal where the meaning is equal, and never silently equal
-// where it is not.
+// F21, G06, FM53: fingerprints are equal if the meaning is equal, and never
+// silently equal if it is not.
 func TestFM53_Fingerprints(t *testing.T) {
 	t.Parallel()
 	of := func(doc string) idempotent.Fingerprint {
@@ -113,13 +113,13 @@ func TestFingerprintOf(t *testing.T) {
 	}
 	if of(request{1, "<&>"}) != same || of(map[string]any{"amount": 1.0, "note": "<&>"}) != same ||
 		of(json.RawMessage(`{"amount":1.0,"note":"\u003c&>"}`)) != same {
-		t.Error("one meaning has several fingerprints")
+		t.Error("documents with the same meaning have different fingerprints")
 	}
 	if of(request{1, "�"}) == of(request{1, "?"}) {
 		t.Error("a real replacement character is lost")
 	}
 	if of(request{1, `\ufffd`}) == of(request{1, "�"}) {
-		t.Error("a text that spells an escape is the character itself")
+		t.Error("a string that contains an escape sequence equals the character itself")
 	}
 	for name, v := range map[string]any{
 		"broken UTF-8":                             request{1, "\xff"},
@@ -135,8 +135,8 @@ func TestFingerprintOf(t *testing.T) {
 	}
 }
 
-// A fingerprint covers all of a document: two of 1 MB that differ in the last
-// value, or byte, are two requests.
+// A fingerprint covers all of a document: two documents of 1 MB that differ in
+// the last value, or byte, are two requests.
 func TestLastByteOfALargeRequestCounts(t *testing.T) {
 	t.Parallel()
 	document := func(last string) json.RawMessage {

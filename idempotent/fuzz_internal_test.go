@@ -12,9 +12,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// FuzzDecodeResult: whatever a store brings back as a result, reading it ends
-// with a value, with the business outcome, or with the reason why not, which
-// quotes nothing of it.
+// FuzzDecodeResult: whatever a store returns as a result, decoding it ends with a
+// value, with the business outcome, or with an error that names the reason and
+// does not quote the result.
 func FuzzDecodeResult(f *testing.F) {
 	packed := string(compress([]byte(`{"id":"ch_1"}`)))
 	for _, seed := range [][2]string{
@@ -52,17 +52,17 @@ func FuzzDecodeResult(f *testing.F) {
 		if !slices.Contains([]string{
 			"the result could not be stored",
 			"the stored Final error is damaged",
-			fmt.Sprintf("it was encoded as %q and this code decodes %q", codec, o.Codec.Name()),
+			fmt.Sprintf("it was encoded as %q but this code decodes %q", codec, o.Codec.Name()),
 			"the stored result is damaged",
 			"the stored result does not decode into a *interface {}",
 		}, unavailable.Reason) {
-			t.Errorf("the error says more than it may: %v", err)
+			t.Errorf("the error has an unexpected reason: %v", err)
 		}
 	})
 }
 
-// FuzzResult: a JSON value is replayed as what it was, numbers to the last
-// digit, compressed or not.
+// FuzzResult: a JSON value is replayed unchanged, with all digits of its numbers,
+// compressed or not.
 func FuzzResult(f *testing.F) {
 	for _, doc := range []string{`null`, `0`, `false`, `""`, `{}`, `[]`, `{"a":[1,2.50,"x"]}`, `9007199254740993`, `"` + strings.Repeat("long ", 400) + `"`} {
 		f.Add([]byte(doc))
@@ -78,7 +78,7 @@ func FuzzResult(f *testing.F) {
 		}
 		encoding, data, err := encodeResult(o.Codec, v)
 		if err != nil {
-			t.Fatalf("%q was read and cannot be written: %v", doc, err)
+			t.Fatalf("%q was decoded but cannot be encoded: %v", doc, err)
 		}
 		if plain, _ := json.Marshal(v); len(data) > len(plain) {
 			t.Errorf("%d bytes are stored as %d", len(plain), len(data))

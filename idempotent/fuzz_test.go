@@ -11,9 +11,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// FuzzFingerprintJSON: a document that encoding/json has read and written again
-// has the same fingerprint: other white space, another order of members, other
-// escapes, the same numbers.
+// FuzzFingerprintJSON: a document that encoding/json has decoded and encoded
+// again has the same fingerprint: other white space, another order of members,
+// other escapes, the same numbers.
 func FuzzFingerprintJSON(f *testing.F) {
 	for _, doc := range []string{
 		`{"b":1,"a":[true,null,"\u00e9"]}`, ` { "a" : 1.50 } `, `9007199254740993`, `[1e400,-0,1e-400]`, `"<&>\u2028\ufffd"`, `{"":{"":""}}`,
@@ -43,13 +43,13 @@ func FuzzFingerprintJSON(f *testing.F) {
 			t.Fatal(err)
 		}
 		if other, err := idempotent.FingerprintJSON(again.Bytes()); err != nil || other != fp {
-			t.Errorf("%q has another fingerprint as %q (%v)", doc, again.Bytes(), err)
+			t.Errorf("%q has another fingerprint when written as %q (%v)", doc, again.Bytes(), err)
 		}
 	})
 }
 
-// FuzzFingerprintNumbers: two amounts have one fingerprint exactly if they are
-// the same amount.
+// FuzzFingerprintNumbers: two amounts have the same fingerprint if and only if
+// they are the same amount.
 func FuzzFingerprintNumbers(f *testing.F) {
 	for _, pair := range [][2]string{
 		{"4200", "4200.00"}, {"1e2", "100"}, {"9007199254740993", "9007199254740992"},
@@ -71,12 +71,13 @@ func FuzzFingerprintNumbers(f *testing.F) {
 			return fp
 		}
 		if same := x.Cmp(y) == 0; same != (of(a) == of(b)) {
-			t.Errorf("%s and %s are equal: %v, and their fingerprints are not so", a, b, same)
+			t.Errorf("%s and %s are equal: %v, but their fingerprints are not", a, b, same)
 		}
 	})
 }
 
-// amount reads a JSON number whose fraction is small enough to be written out.
+// amount parses a JSON number whose exponent is small enough to write the number
+// out.
 func amount(s string) (*big.Rat, bool) {
 	if !json.Valid([]byte(s)) || strings.Trim(s, "0123456789+-.eE") != "" {
 		return nil, false
@@ -87,7 +88,7 @@ func amount(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
-// FuzzParseRecordID: what is read as a record id is one, to the letter.
+// FuzzParseRecordID: a text that is parsed as a record id is exactly that id.
 func FuzzParseRecordID(f *testing.F) {
 	good := string(idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID())
 	for _, s := range []string{good, "", "charge", "#" + good, good + "=", strings.ToUpper(good), strings.Replace(good, "charge", "a#b", 1), good[:len(good)-1] + "d", good[:20] + "\n" + good[20:]} {
@@ -108,8 +109,9 @@ func FuzzParseRecordID(f *testing.F) {
 	})
 }
 
-// FuzzRecordID: an id can be read back, says its operation and nothing of the
-// rest, and wherever the text is cut into scope and id, no two cuts meet.
+// FuzzRecordID: an id can be parsed, contains its operation and nothing else of
+// the key, and wherever the text is cut into scope and id, no two cuts give the
+// same id.
 func FuzzRecordID(f *testing.F) {
 	f.Add("charge", "acme", "order-1")
 	f.Add("POST /charges/{id}#x", "ü", "日本")
@@ -130,12 +132,12 @@ func FuzzRecordID(f *testing.F) {
 		for cut := range min(len(text), 64) + 1 {
 			k := idempotent.Key{Operation: operation, Scope: text[:cut], ID: text[cut:]}.RecordID()
 			if other, ok := seen[k]; ok {
-				t.Errorf("%+q cut at %d and at %d is one record", text, other, cut)
+				t.Errorf("%+q cut at %d and at %d gives the same record id", text, other, cut)
 			}
 			seen[k] = cut
 		}
 		if moved := (idempotent.Key{Operation: scope, Scope: operation, ID: id}).RecordID(); (moved == record) != (scope == operation) {
-			t.Errorf("%+q and its exchange of operation and scope are one record", key)
+			t.Errorf("%+q with operation and scope exchanged gives the same record id", key)
 		}
 	})
 }

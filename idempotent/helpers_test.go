@@ -16,7 +16,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// newGuard returns a guard over a new memory store and what it observed.
+// newGuard returns a guard over a new memory store and the recorder of its
+// events.
 func newGuard(t *testing.T, optFns ...func(*idempotent.Options)) (*idempotent.Guard, *idempotenttest.Recorder) {
 	t.Helper()
 	return newGuardOver(t, memstore.New(), optFns...)
@@ -34,7 +35,7 @@ func newGuardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Optio
 	return g, events
 }
 
-// newKey returns a key that no other test has.
+// newKey returns a key that no other test uses.
 func newKey() idempotent.Key {
 	return idempotent.Key{
 		Operation:   "charge",
@@ -47,7 +48,7 @@ func newKey() idempotent.Key {
 // quiet is a logger for examples.
 var quiet = slog.New(slog.DiscardHandler)
 
-// chunked is a memory store that keeps large results beside their records.
+// chunked is a memory store that stores large results beside their records.
 type chunked struct {
 	*memstore.Store
 	mu     sync.Mutex
@@ -89,15 +90,15 @@ func (c *chunked) GetChunks(_ context.Context, id idempotent.RecordID, v driver.
 	return data, nil
 }
 
-// fixed sets the clock to one moment.
+// fixed sets the clock to a fixed time.
 func fixed(now time.Time) func(*idempotent.Options) {
 	return func(o *idempotent.Options) { o.Now = func() time.Time { return now } }
 }
 
-// now is a moment in the form that records keep.
+// now returns the current time as records store it.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// forbidden is a handler that must not be entered.
+// forbidden returns a handler that must not be entered.
 func forbidden(t *testing.T) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		t.Error("the handler was entered")

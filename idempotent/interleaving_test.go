@@ -19,27 +19,27 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// forced is how many interleavings of each kind are forced, and in so many of
-// them has to happen what a kind is about.
+// The number of interleavings forced of each kind, and in how many of them the
+// events that the kind is about must happen.
 const (
 	forced = 1000
 	often  = 25
 )
 
 // A worker outlives its lease and then finishes, while reconcilers judge its
-// record and, in some, a client sends the request again. Every call of the store
-// is a crossing at which a seeded traffic light says who goes first. In each of
-// the interleavings there is one truth: whoever is told a result is told the
-// same one, also by a retry afterwards. INV-14: what each is about happens often.
+// record and, in some cases, a client sends the request again. A seeded scheduler
+// decides the order of all store calls. In every interleaving, all callers that
+// get a result, including a later retry, get the same one. INV-14: the events
+// that each kind is about happen often.
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
 	later, found := idempotent.Later(0), idempotent.Resolved("by the resolver")
 	for _, k := range []struct {
 		name    string
 		answers []idempotent.Resolution // one reconciler for each
-		client  bool                    // who sends the request again
-		cut     bool                    // replies are lost, and the SDK sends the write again
-		wants   []string                // what has to happen often
+		client  bool                    // whether a client sends the request again
+		cut     bool                    // whether replies are lost and the SDK sends the write again
+		wants   []string                // events that must happen often
 	}{
 		{"FM14_LateOwnerOfAnUnknown", []idempotent.Resolution{later, later}, false, false, []string{"marked_unknown", "late_completion"}},
 		{"FM44_OwnerAgainstSweepers", []idempotent.Resolution{later, found}, false, false, []string{"marked_unknown", "owner first", "completed", "resolved"}},
@@ -72,7 +72,7 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// meet lets a late owner, reconcilers and a client meet at c.
+// meet runs a late owner, reconcilers and a client concurrently at c.
 func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client bool) {
 	t.Helper()
 	s := newStranded(t)
@@ -86,7 +86,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 		}
 		return g
 	}
-	var told []string // what callers were told
+	var told []string // results that callers got
 	tell := func(value string, err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	var ownErr error
 	go func() {
 		value, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), guard("owner"), key, func(context.Context) (string, error) {
-			s.clock.Advance(time.Minute) // the lease is over
+			s.clock.Advance(time.Minute) // the lease has ended
 			for i, resolution := range answers {
 				go func() {
 					_, _ = idempotent.ReconcileDue(t.Context(), guard(fmt.Sprint("reconciler ", i)), answer(resolution))
@@ -125,22 +125,22 @@ func meet(t *testing.T, c *crossing, answers []idempotent.Resolution, client boo
 	}
 	truth, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, never[string])
 	if err != nil || len(told) == 0 || slices.ContainsFunc(told, func(v string) bool { return v != truth }) {
-		t.Errorf("callers were told %q, and a last retry %q, %v", told, truth, err)
+		t.Errorf("callers got %q, and a last retry %q, %v", told, truth, err)
 	}
 	if !c.seen[string(event.MarkedUnknown)] {
 		c.note("owner first")
 	}
 }
 
-// crossing is where the calls of the store meet. Between two lights everybody
-// stands at it or is done.
+// crossing schedules the store calls. Between two turns, every party waits at the
+// crossing or is done.
 type crossing struct {
 	dice *rand.Rand
 	cut  bool
 
 	mu      sync.Mutex
 	waiting []car
-	way     strings.Builder // who went, in their order
+	way     strings.Builder // the parties in the order in which they went
 	seen    map[string]bool
 }
 
@@ -158,7 +158,7 @@ func (c *crossing) note(what string) {
 	c.seen[what] = true
 }
 
-// stop waits at the crossing for the light.
+// stop waits at the crossing for the party's turn.
 func (c *crossing) stop(name string) {
 	goes := make(chan struct{})
 	c.mu.Lock()
@@ -167,7 +167,7 @@ func (c *crossing) stop(name string) {
 	<-goes
 }
 
-// direct lets one after the other go until nobody comes any more.
+// direct lets one party after the other go until all are done.
 func (c *crossing) direct() {
 	for {
 		synctest.Wait()
@@ -186,7 +186,7 @@ func (c *crossing) direct() {
 	}
 }
 
-// road is the store of one of them.
+// road is the store of one party.
 type road struct {
 	*memstore.Store
 	name     string
@@ -201,7 +201,7 @@ func (s *road) Replace(ctx context.Context, r driver.Record, was driver.Version)
 	return s.write(func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) })
 }
 
-// write writes; where its reply is lost, twice.
+// write writes, and writes a second time if the reply is lost.
 func (s *road) write(f func() (*driver.Record, error)) (*driver.Record, error) {
 	s.crossing.stop(s.name)
 	met, err := f()

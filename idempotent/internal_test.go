@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadlineContext has a deadline that never cuts anything off.
+// deadlineContext has a deadline but never ends.
 type deadlineContext struct {
 	context.Context
 	deadline time.Time

@@ -10,38 +10,39 @@ import (
 	"unicode/utf8"
 )
 
-// Global is the scope of an operation that knows no tenants: it says in
-// writing that every caller shares one set of keys.
+// Global is the scope of an operation without tenants. Using it states explicitly
+// that all callers share one set of keys.
 const Global = "\x00global"
 
-// maxOperation bounds the name of an operation, in bytes: it is a prefix of
-// the record id and a dimension of metrics.
+// maxOperation is the maximum length of an operation name, in bytes. The name is
+// a prefix of the record id and a dimension of metrics.
 const maxOperation = 256
 
-// recordIDVersion is hashed into every record id, so that another way of
-// building ids can never meet the records of this one.
+// recordIDVersion is hashed into every record id, so that ids built by a later
+// scheme can never equal the ids of this one.
 const recordIDVersion = 1
 
-// Key names one unit of work that is done once.
+// Key identifies one unit of work that must be done once.
 type Key struct {
-	// Operation names what is done, for example "charge". It is explicit
-	// because a refactoring must not change keys, and required because two
-	// functions must not share records. 1 to 256 bytes of printable text.
+	// Operation names the work, for example "charge": 1 to 256 bytes of printable
+	// text. It is required because two functions must not share records, and
+	// explicit because a refactoring must not change keys.
 	Operation string
-	// Scope names for whom it is done: the tenant or the authenticated
-	// principal, never something the caller may choose freely. Required;
-	// [Global] says that there is none.
+	// Scope is the tenant or the authenticated principal the work is done for, never
+	// a value that the caller can choose freely. Required; use [Global] if there is
+	// no such scope.
 	Scope string
-	// ID is the client's idempotency key, or the business key of a message. An
-	// empty ID is [*NoKeyError]. It is hashed: neither the store nor a log sees it.
+	// ID is the client's idempotency key, or the business key of a message. An empty
+	// ID returns [*NoKeyError]. The ID is hashed; neither the store nor a log
+	// contains it.
 	ID string
-	// Fingerprint binds the request's content to the key. The zero value lets
-	// [Wrap] compute it from the request; [Do] refuses it.
+	// Fingerprint binds the content of the request to the key. If it is zero, [Wrap]
+	// computes it from the request and [Do] returns an error.
 	Fingerprint Fingerprint
 }
 
-// KeyFunc names the unit of work a request stands for. Its error is returned
-// to the caller before anything is stored or executed.
+// KeyFunc returns the key of a request. The guard returns its error to the caller
+// before it stores or executes anything.
 type KeyFunc[Req any] func(context.Context, Req) (Key, error)
 
 // KeyFrom returns a KeyFunc for keys that are fields of the request.
@@ -69,15 +70,15 @@ func (k Key) RecordID() RecordID {
 // hashText is the length of a SHA-256 sum in unpadded base64.
 const hashText = 43
 
-// ParseRecordID reads a record id from outside: a provider's metadata, an
-// operator's command line. The error is an [*InvalidKeyError].
+// ParseRecordID parses a record id from outside, such as a provider's metadata or
+// an operator's command line. The error is an [*InvalidKeyError].
 func ParseRecordID(s string) (RecordID, error) {
 	id := RecordID(s)
 	operation := id.Operation()
 	hash := s[min(len(s), len(operation)+1):]
-	// The decoder skips line breaks, so the length of the text counts too.
+	// The decoder skips line breaks, so check the length of the text as well.
 	if sum, _ := base64.RawURLEncoding.Strict().DecodeString(hash); len(hash) != hashText || len(sum) != sha256.Size {
-		return "", &InvalidKeyError{Field: "RecordID", Problem: "is none: it wants an operation, # and 43 characters of base64url"}
+		return "", &InvalidKeyError{Field: "RecordID", Problem: "want OPERATION#HASH"}
 	}
 	if err := checkOperation(operation); err != nil {
 		return "", err
@@ -85,13 +86,13 @@ func ParseRecordID(s string) (RecordID, error) {
 	return id, nil
 }
 
-// validate checks everything about the key but its fingerprint.
+// validate checks the key except for its fingerprint.
 func (k Key) validate() error {
 	if err := checkOperation(k.Operation); err != nil {
 		return err
 	}
 	if k.Scope == "" {
-		return &InvalidKeyError{Field: "Scope", Problem: "is empty; name the tenant or principal, or say idempotent.Global"}
+		return &InvalidKeyError{Field: "Scope", Problem: "empty; set the tenant or principal, or idempotent.Global"}
 	}
 	if k.ID == "" {
 		return &NoKeyError{Operation: k.Operation}
@@ -102,11 +103,11 @@ func (k Key) validate() error {
 func checkOperation(s string) error {
 	switch {
 	case s == "":
-		return &InvalidKeyError{Field: "Operation", Problem: `is empty; name what is done, for example "charge"`}
+		return &InvalidKeyError{Field: "Operation", Problem: `empty; set the name of the work, for example "charge"`}
 	case len(s) > maxOperation:
-		return &InvalidKeyError{Field: "Operation", Problem: "is longer than 256 bytes"}
+		return &InvalidKeyError{Field: "Operation", Problem: "longer than 256 bytes"}
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return &InvalidKeyError{Field: "Operation", Problem: "holds something else than printable text"}
+		return &InvalidKeyError{Field: "Operation", Problem: "contains characters that are not printable text"}
 	}
 	return nil
 }

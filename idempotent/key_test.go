@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// F11: golden ids: a change here loses every record that was written before it.
+// F11: golden ids. A change here loses every record that was written before it.
 func TestRecordID(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -40,8 +40,8 @@ func TestRecordID(t *testing.T) {
 	}
 }
 
-// F23, FM52: no choice of operation, scope and id is mistaken for another one,
-// and nothing is normalised behind the caller's back.
+// F23, FM52: no two combinations of operation, scope and id have the same record
+// id, and nothing is normalized silently.
 func TestFM52_KeysNeverCollide(t *testing.T) {
 	t.Parallel()
 	seen := map[idempotent.RecordID]idempotent.Key{}
@@ -75,7 +75,8 @@ func TestFM52_KeysNeverCollide(t *testing.T) {
 	}
 }
 
-// What is no record id is shown as it is, so far as it goes.
+// KeyHash of an invalid id returns the text after its last #, at most 12
+// characters.
 func TestKeyHashOfAnything(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[idempotent.RecordID]string{"": "", "charge": "", "charge#": "", "charge#ab": "ab", "#abcdefghijklmn": "abcdefghijkl", "a#b#cd": "cd"} {
@@ -124,10 +125,10 @@ func TestInvalidKeys(t *testing.T) {
 			return 0, nil
 		})
 		if !errtype.Matches(err, row.want) || !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s: got error %v, want %v that says %q", row.name, err, row.want, row.says)
+			t.Errorf("%s: got error %v, want %v that contains %q", row.name, err, row.want, row.says)
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error holds the key: %v", row.name, err)
+			t.Errorf("%s: the error contains the key: %v", row.name, err)
 		}
 	}
 	longest := idempotent.Key{Operation: strings.Repeat("o", 256), Scope: "s", ID: "i", Fingerprint: fp}

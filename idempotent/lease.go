@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// window is the time one attempt has.
+// window is the time available to one attempt.
 //
 //	now ── handler runs ── handlerEnd ── outcome is written ── deadline ── margin ── leaseEnd
 //
-// The platform kills at the deadline, give or take the margin; the next
-// request may come in at the end of the lease.
+// The platform kills at the deadline, to within the margin. The next request may
+// start at the end of the lease.
 type window struct {
 	began      time.Time
 	handlerEnd time.Time
@@ -18,8 +18,8 @@ type window struct {
 	leaseEnd   time.Time
 }
 
-// windowOf returns the time that ctx leaves at now. Without a deadline
-// DefaultLease takes its place.
+// windowOf returns the window that ctx leaves at now. DefaultLease applies if ctx
+// has no deadline.
 func (o *Options) windowOf(ctx context.Context, now time.Time) window {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -34,19 +34,19 @@ func (o *Options) windowOf(ctx context.Context, now time.Time) window {
 	}
 }
 
-// timeToEnter is the least time that the handler must have, after the claim, to be
-// entered: 100 ms or twice what the last call of the store took, whichever is more,
-// but never more than a fifth of the time that the request had. The first call of
-// a cold start is slow, and must not keep a request with time enough out.
+// timeToEnter returns the minimum time that must be left for the handler after
+// the claim: 100 ms or twice the duration of the last store call, whichever is
+// longer, but at most a fifth of the time that the request had. The limit lets
+// requests run although the first call of a cold start is slow.
 func (w window) timeToEnter(lastCall time.Duration) time.Duration {
 	return max(min(max(100*time.Millisecond, 2*lastCall), w.deadline.Sub(w.began)/5), time.Millisecond)
 }
 
 // stepContext returns the context for the write of a step. It ends with the
-// handler's time, so that a write that hangs leaves the reserve to the outcome,
-// and not with the request's own context, which a client can cancel. In the
-// reserve it has half of what is left, and past the deadline LeaseMargin, as the
-// outcome does.
+// handler's time, so that a write that hangs leaves the reserve for the outcome.
+// It does not end with the request's own context, which a client can cancel.
+// After the handler's time it has half of what is left until the deadline, and
+// after the deadline LeaseMargin, like the write of the outcome.
 func (o *Options) stepContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
 	now := o.Now()
 	left := w.handlerEnd.Sub(now)
@@ -60,17 +60,17 @@ func (o *Options) stepContext(ctx context.Context, w window) (context.Context, c
 	return context.WithTimeout(context.WithoutCancel(ctx), left)
 }
 
-// releaseContext returns the context for a write that frees the key of a handler
-// that was not entered. It has LeaseMargin, also past the deadline: no handler is
-// at work.
+// releaseContext returns the context for a write that releases the claim of a
+// handler that was not entered. It lasts LeaseMargin, even past the deadline,
+// because no handler is running.
 func (o *Options) releaseContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), o.LeaseMargin)
 }
 
-// outcomeContext returns the context for a write that has to be tried although
-// the request's own context may have ended. It ends at the real deadline. A
-// worker that is past it, because the platform does not kill or not yet, gets
-// one more LeaseMargin: a late write is safe, its condition is the fence.
+// outcomeContext returns the context for a write that must be tried even if the
+// request's own context has ended. It ends at the real deadline. After the
+// deadline, if the platform has not killed the process, it lasts LeaseMargin: a
+// late write is safe because it is conditional.
 func (o *Options) outcomeContext(ctx context.Context, w window) (context.Context, context.CancelFunc) {
 	left := w.deadline.Sub(o.Now())
 	if left <= 0 {

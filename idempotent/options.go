@@ -11,107 +11,107 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Options are given to [New] for all operations of a guard, and to [Wrap], [Do]
-// and [DoOutcome] for one. The zero value of each field is its documented
-// default.
+// Options configure all operations of a guard if passed to [New], and one
+// operation if passed to [Wrap], [Do] or [DoOutcome]. The zero value of each
+// field selects its documented default.
 type Options struct {
-	// Recovery is the promise of the operation. Default: Reconcile.
+	// Recovery is the recovery promise of the operation. Default: Reconcile.
 	Recovery Recovery
 
-	// Steps names the steps of the operation, and has to under [Resume]: a
-	// record that holds a step this code does not know is not continued, and a
-	// step that is not named here does not run. A name covers what follows it
-	// behind a slash: "ship" covers "ship/1" and "ship/2". Default: any step, and
-	// none under Resume.
+	// Steps lists the step names of the operation; it is required with [Resume]. A
+	// record that contains an undeclared step is not continued, and an undeclared
+	// step does not run. A name also covers names that extend it after a slash:
+	// "ship" covers "ship/1" and "ship/2". Default: any step name is allowed.
 	Steps []string
 
-	// Retention is how long an outcome is kept and replayed, from the moment it
-	// is stored. It has to be longer than any client or event source retries.
-	// Records that money may hang on never expire: unknown ones, those in
-	// progress under Reconcile and Resume, and those with a step behind them
-	// that wait to be resumed. Default: 24 h.
+	// Retention is how long an outcome is stored and replayed, from the moment it is
+	// stored. It must be longer than any client or event source retries. It does not
+	// apply to records whose effect may be unresolved: unknown records, records in
+	// progress under Reconcile or Resume, and records with steps that wait to be
+	// resumed. Those never expire. Default: 24 h.
 	Retention time.Duration
 
-	// UnresolvedRetention bounds how long a record is kept that Retention does
-	// not bound: from the end of its lease, or from when it was settled. When it
-	// ends the key counts as new, whatever happened to the effect. Default: for
-	// ever.
+	// UnresolvedRetention limits how long a record is stored that Retention does not
+	// apply to, from the end of its lease or from when it was settled. After that
+	// the key counts as new, whatever happened to the effect. Default: no limit.
 	UnresolvedRetention time.Duration
 
-	// DownstreamRetention is how long a provider remembers a downstream key, from
-	// the first attempt on. Under Resume a step that an earlier run may have begun
-	// is not run again after it: the record becomes unknown instead. Default: 24 h.
+	// DownstreamRetention is how long a provider remembers a downstream key, counted
+	// from the first attempt. After that time, a step under Resume that an earlier
+	// run may have begun does not run again: the record becomes unknown instead.
+	// Default: 24 h.
 	DownstreamRetention time.Duration
 
-	// WaitFor lets a request that finds another one running wait for its
-	// outcome, for at most this long, and never past its own deadline. It looks
-	// again after 50 ms, then ever less often; each look is one Get. Default:
+	// WaitFor is the longest time that a request waits for the outcome of another
+	// running request with its key, never past its own deadline. It polls the store
+	// with one Get, first after 50 ms, then at growing intervals. Default: return
 	// InProgressError at once.
 	WaitFor time.Duration
 
-	// LeaseMargin is added to the context's deadline to give the end of the
-	// lease: before it nobody else may run the key. It covers the platform that
-	// kills late and the difference between two clocks. Lambda was seen to kill
+	// LeaseMargin is added to the context's deadline to get the end of the lease;
+	// until then no other request can run the key. It covers a platform that kills
+	// late and the difference between two clocks. Lambda has been observed to kill
 	// 0.68 s after the deadline (aws-powertools/powertools-lambda-python#4759).
 	// Default: 2 s.
 	LeaseMargin time.Duration
 
-	// DeadlineReserve is how long before its deadline the handler's context
-	// ends, so that the outcome can still be written; at most a fifth of the
-	// time left. Default: 500 ms.
+	// DeadlineReserve is how long before its deadline the handler's context ends, so
+	// that time remains to write the outcome. It is at most a fifth of the time
+	// left. Default: 500 ms.
 	DeadlineReserve time.Duration
 
-	// DefaultLease is the length of the lease, margin included, where the
-	// context has no deadline. The handler's context then ends LeaseMargin and
-	// DeadlineReserve before it. Default: 15 min.
+	// DefaultLease is the length of the lease, including the margin, if the context
+	// has no deadline. The handler's context then ends LeaseMargin and
+	// DeadlineReserve before the lease. Default: 15 min.
 	DefaultLease time.Duration
 
-	// ReconcileAfter is how long after a record became unknown reconciliation
-	// is first due, and what a caller is told to wait. Default: 1 min.
+	// ReconcileAfter is how long after a record became unknown its first
+	// reconciliation is due. Callers receive it as the time to wait. Default: 1 min.
 	ReconcileAfter time.Duration
 
-	// AllowMissingKey runs a request without a key unguarded instead of
-	// refusing it with NoKeyError. Default: refuse.
+	// AllowMissingKey runs a request without a key unguarded instead of refusing it
+	// with NoKeyError. Default: false.
 	AllowMissingKey bool
 
-	// Disabled runs every request unguarded, for example in a test of the
-	// handler alone. Default: guarded.
+	// Disabled runs every request unguarded, for example in a test of the handler
+	// alone. Default: false.
 	Disabled bool
 
-	// Codec turns results into bytes and back. Default: JSON.
+	// Codec encodes and decodes results. Default: JSON.
 	Codec Codec
 
-	// ResultVersion names the shape of the result. It is stored with every
-	// result, and one of another version is not replayed: a field that was
-	// renamed would come back as its zero value. Change it with the shape.
-	// Default: the empty version.
+	// ResultVersion names the shape of the result. It is stored with every result,
+	// and a result of another version is not replayed, because a renamed field would
+	// decode as its zero value. Change it when the shape changes. Default: the empty
+	// version.
 	ResultVersion string
 
-	// CacheEntries is how many completed records the guard keeps in memory, so
-	// that a storm of retries costs no call. A cached record is judged as one
-	// from the store is. The cache belongs to the guard: options of a single
-	// Wrap or Do do not change it. Default: no cache.
+	// CacheEntries is how many completed records the guard holds in memory, so that
+	// repeated retries need no store call. A cached record is checked like one from
+	// the store. The cache belongs to the guard: the options of a single Wrap or Do
+	// do not change it. Default: no cache.
 	CacheEntries int
 
-	// CacheBytes bounds the results in the cache. Default: 16 MiB.
+	// CacheBytes limits the size of the results in the cache. Default: 16 MiB.
 	CacheBytes int
 
-	// CacheAge is how long a record is kept in the cache. Default: 60 s.
+	// CacheAge is how long a record stays in the cache. Default: 60 s.
 	CacheAge time.Duration
 
-	// Observer is told every fact. Default: nobody.
+	// Observer receives every event. Default: none.
 	Observer event.Observer
 
-	// Logger gets what a developer should see once, and what would otherwise be
-	// lost. Default: slog.Default at the time of the call.
+	// Logger receives warnings for developers, each logged once, and errors that are
+	// not reported elsewhere. Default: slog.Default at the time of the call.
 	Logger *slog.Logger
 
-	// RequestID names the request in events and records, for people. Default:
-	// no name.
+	// RequestID returns an identifier of the request for events and records, for
+	// people to read. Default: no identifier.
 	RequestID func(context.Context) string
 
-	// Now is the clock. It has to be the clock that the context's deadline is
-	// told in, and on all machines the same up to LeaseMargin. Default: time.Now.
+	// Now returns the current time. It must use the same clock as the context's
+	// deadline, and the clocks of all machines must agree to within LeaseMargin.
+	// Default: time.Now.
 	Now func() time.Time
 }
 
@@ -167,7 +167,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("idempotent: Options.Recovery is %d; use Reconcile, Resume or Rerun", o.Recovery)
 	}
 	if o.Recovery == Resume && len(o.Steps) == 0 {
-		return errors.New("idempotent: Options.Recovery is Resume and Options.Steps is empty; name the steps, or choose another recovery for an operation that has none")
+		return errors.New("idempotent: Options.Recovery is Resume but Options.Steps is empty; list the step names, or use another recovery for an operation without steps")
 	}
 	for _, name := range o.Steps {
 		if err := checkStepName(name); err != nil {
@@ -175,12 +175,12 @@ func (o *Options) validate() error {
 		}
 	}
 	if o.DefaultLease <= o.LeaseMargin {
-		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which is part of it", o.DefaultLease, o.LeaseMargin)
+		return fmt.Errorf("idempotent: Options.DefaultLease (%s) must be longer than Options.LeaseMargin (%s), which it includes", o.DefaultLease, o.LeaseMargin)
 	}
 	return validateCodecName(o.Codec.Name())
 }
 
-// with returns o changed by optFns, with defaults filled in and validated.
+// with returns a copy of o with optFns and defaults applied, validated.
 func (o Options) with(optFns []func(*Options)) (*Options, error) {
 	for _, f := range optFns {
 		f(&o)
@@ -192,7 +192,7 @@ func (o Options) with(optFns []func(*Options)) (*Options, error) {
 	return &o, nil
 }
 
-// now reads the clock in the form that records keep.
+// now returns the current time as records store it: UTC, in whole milliseconds.
 func (o *Options) now() time.Time {
 	return o.Now().UTC().Truncate(time.Millisecond)
 }
@@ -204,7 +204,7 @@ func (o *Options) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// observe tells the observer one fact about record r, which may be nil.
+// observe reports an event about record r to the observer. r may be nil.
 func (o *Options) observe(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) {
 	if o.Observer != nil {
 		o.emit(ctx, o.event(ctx, kind, operation, r, err))
@@ -222,7 +222,7 @@ func (o *Options) event(ctx context.Context, kind event.Kind, operation string, 
 	return e
 }
 
-// emit hands the observer e. A panic of the observer cannot change an outcome.
+// emit passes e to the observer. It recovers and logs a panic of the observer.
 func (o *Options) emit(ctx context.Context, e event.Event) {
 	if o.Observer == nil {
 		return

@@ -30,29 +30,29 @@ func text(err error, otherwise string) string {
 	return err.Error()
 }
 
-// FinalError is a business outcome that is an error: a declined card, an order
-// that is closed. It is stored, and every replay returns an equal one. Build
-// it with [Final].
+// FinalError is a business outcome that is an error, such as a declined card or a
+// closed order. It is stored, and every replay returns an equal error. Build it
+// with [Final].
 type FinalError struct {
 	Code    string `json:"code"`    // for programs
-	Message string `json:"message"` // for people; it is stored, so no secrets
+	Message string `json:"message"` // for people; stored, so it must not contain secrets
 }
 
 func (e *FinalError) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message) }
 
-// NotExecuted wraps the error of a handler that has proof that no side effect
+// NotExecuted wraps the error of a handler that can prove that no side effect
 // happened: the key may run again, whatever the operation's [Recovery].
 //
-// It counts only as the outermost error that the handler itself returns. Wrapped
-// in another error, joined with one, passed on from an inner [Do] or [Wrap] or
-// from a [Step], or used as a panic's value, it declares nothing, and the guard
-// logs that. A handler that has begun a step has no such proof. Returned by the
-// function of a step, it declares that this step did nothing.
+// It counts only as the outermost error that the handler itself returns, and only
+// if the handler has begun no step. The guard ignores it, and logs that, if it is
+// wrapped in or joined with another error, or returned from an inner [Do], [Wrap]
+// or [Step]. As a panic's value it declares nothing either. Returned by the
+// function of a step, it declares that this step had no effect.
 func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
 
-// Final returns the error for a business outcome that stands: it is stored and
-// replayed like a result. Bytes that are not UTF-8 are replaced by U+FFFD. Errors
-// that wrap it with a single %w keep it; an error that joins several does not.
+// Final returns the error for a business outcome, which is stored and replayed
+// like a result. Invalid UTF-8 is replaced by U+FFFD. An error that wraps it with
+// a single %w preserves it; an error that joins several errors does not.
 func Final(code, message string) error {
 	return &FinalError{Code: strings.ToValidUTF8(code, "\uFFFD"), Message: strings.ToValidUTF8(message, "\uFFFD")}
 }
@@ -62,27 +62,27 @@ func Final(code, message string) error {
 // counts anywhere in the tree of wrapped and joined errors.
 func Unknown(err error) error { return &UnknownError{Err: err} }
 
-// innerError is an error of an inner guarded call, or of a step that undid
-// itself. It declares nothing for the operation around it.
+// innerError is an error of an inner guarded call, or of a step that returned
+// NotExecuted. It declares nothing for the operation around it.
 type innerError struct{ err error }
 
 func (e *innerError) Error() string { return e.err.Error() }
 func (e *innerError) Unwrap() error { return e.err }
 
-// IsNotExecuted reports whether err, as a handler returned it, declares that no
+// IsNotExecuted reports whether err, as returned by a handler, declares that no
 // effect happened. See [NotExecuted].
 func IsNotExecuted(err error) bool {
 	_, ok := err.(*NotExecutedError)
 	return ok && !IsUnknown(err)
 }
 
-// IsUnknown reports whether err, as a handler returned it, declares that the
+// IsUnknown reports whether err, as returned by a handler, declares that the
 // outcome is unknown. See [Unknown].
 func IsUnknown(err error) bool {
 	return reaches(err, func(err error) bool { _, ok := err.(*UnknownError); return ok })
 }
 
-// AsFinal returns the business outcome that err, as a handler returned it,
+// AsFinal returns the business outcome that err, as returned by a handler,
 // declares. See [Final].
 func AsFinal(err error) (*FinalError, bool) {
 	if IsUnknown(err) || IsNotExecuted(err) {
@@ -108,7 +108,7 @@ func isFinal(err error) bool {
 	return ok
 }
 
-// bare returns err as it was before an inner call, or a step, returned it.
+// bare returns err without the wrapper that an inner call or a step added.
 func bare(err error) error {
 	if inner, ok := err.(*innerError); ok {
 		return inner.err
@@ -116,8 +116,8 @@ func bare(err error) error {
 	return err
 }
 
-// reaches reports whether the tree of err, without what inner calls returned,
-// has an error that matches.
+// reaches reports whether the tree of err contains an error that matches. It
+// skips the errors of inner calls.
 func reaches(err error, match func(error) bool) bool {
 	if err == nil || match(err) {
 		return err != nil
@@ -133,24 +133,24 @@ func reaches(err error, match func(error) bool) bool {
 	return false
 }
 
-// reachesNotExecuted reports whether NotExecuted is anywhere in the tree of err,
-// also where it declares nothing.
+// reachesNotExecuted reports whether the tree of err contains a NotExecutedError,
+// even one that declares nothing.
 func reachesNotExecuted(err error) bool {
 	declared := (*NotExecutedError)(nil)
 	return errors.As(err, &declared)
 }
 
-// outcome is what an attempt has to report about its work.
+// outcome is the outcome of an attempt, as it is to be stored.
 type outcome struct {
 	state    driver.State
 	reason   driver.Reason
 	encoding string
 	result   []byte
-	chunks   driver.Chunks // where result is, if the store keeps it beside the record
+	chunks   driver.Chunks // set if result is stored beside the record
 	err      error         // what went wrong, for events
 }
 
-// setOutcome puts the result of out, or the lack of one, into r.
+// setOutcome sets the result of r to that of out, or clears it.
 func setOutcome(r *driver.Record, out outcome) {
 	r.Encoding, r.Result, r.Chunks = out.encoding, out.result, out.chunks
 	if out.chunks.Count > 0 {
@@ -158,7 +158,7 @@ func setOutcome(r *driver.Record, out outcome) {
 	}
 }
 
-// equals reports whether the completed record r holds this very outcome.
+// equals reports whether the completed record r holds the same outcome.
 func (o outcome) equals(r *driver.Record) bool {
 	switch {
 	case o.state != r.State:
@@ -174,8 +174,8 @@ func (o outcome) omitted(err error) outcome {
 	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
 }
 
-// outcomeOf returns the outcome of the work w whose handler returned err, or, if
-// panicked, panicked with it.
+// outcomeOf returns the outcome of the work w whose handler returned err, or
+// panicked with it.
 func outcomeOf(err error, w *work, panicked bool) outcome {
 	switch {
 	case w.forgotten != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// An outcome is the one that stands only if everything of it is.
+// An outcome equals the stored one only if all of its parts are equal.
 func TestOutcomeEquals(t *testing.T) {
 	t.Parallel()
 	result, other := []byte("ch_1"), []byte("ch_2")
@@ -42,7 +42,7 @@ func TestOutcomeEquals(t *testing.T) {
 	}
 }
 
-// Data is what the chunks were written from by its length and by its sum.
+// Chunks match data only if its length and its sum are equal.
 func TestChunksMatch(t *testing.T) {
 	t.Parallel()
 	data := []byte("result")
@@ -55,13 +55,13 @@ func TestChunksMatch(t *testing.T) {
 	}
 	c.Length++
 	if matches(c, data) {
-		t.Error("data of another length than the record says matches")
+		t.Error("data whose length differs from the record matches")
 	}
 }
 
 type noChunks struct{ driver.ChunkStore }
 
-// Only what is large goes beside the record, once, and where there is room.
+// Only large results go beside the record, once, and if the store supports it.
 func TestKeepsBeside(t *testing.T) {
 	t.Parallel()
 	room, none := &Guard{chunks: noChunks{}}, &Guard{}
@@ -83,8 +83,8 @@ func TestKeepsBeside(t *testing.T) {
 	}
 }
 
-// An outcome may be written until the deadline; once that has passed, for as
-// long as the margin, and whatever became of the request's own context.
+// An outcome can be written until the deadline, or after it for as long as the
+// margin, even if the request's own context has ended.
 func TestOutcomeContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,14 +103,14 @@ func TestOutcomeContext(t *testing.T) {
 			ctx, cancel := o.outcomeContext(gone, window{deadline: time.Now().Add(left)})
 			deadline, ok := ctx.Deadline()
 			if got := time.Until(deadline); !ok || got != want || ctx.Err() != nil {
-				t.Errorf("%s before the deadline: %s to write in, want %s (%v)", left, got, want, ctx.Err())
+				t.Errorf("%s before the deadline: %s left for the write, want %s (%v)", left, got, want, ctx.Err())
 			}
 			cancel()
 		}
 	})
 }
 
-// A large result may take two thirds of the time; the rest is the record's.
+// A large result may use two thirds of the time; the rest is for the record.
 func TestLargeResultHasItsOwnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,14 +121,14 @@ func TestLargeResultHasItsOwnTime(t *testing.T) {
 		if _, err := g.putChunks(ctx, &driver.Record{}, outcome{result: make([]byte, 5<<10)}); err != nil || store.left != 6*time.Second {
 			t.Errorf("%s of 9s, want 6s (%v)", store.left, err)
 		}
-		// Evidence may come with a context that never ends.
+		// Evidence may have a context that never ends.
 		if _, err := g.putChunks(t.Context(), &driver.Record{}, outcome{result: make([]byte, 5<<10)}); err != nil {
 			t.Errorf("without a deadline: %v", err)
 		}
 	})
 }
 
-// timedChunks notes how much time a call has.
+// timedChunks records how much time a call has.
 type timedChunks struct {
 	driver.ChunkStore
 	left time.Duration
@@ -141,8 +141,8 @@ func (c *timedChunks) PutChunks(ctx context.Context, _ RecordID, _ driver.Versio
 	return 1, ctx.Err()
 }
 
-// A lease ends in UTC, whatever the deadline's zone: stores and tests compare
-// records whole.
+// A lease ends in UTC, whatever the time zone of the deadline: stores and tests
+// compare whole records.
 func TestLeaseEndsInUTC(t *testing.T) {
 	t.Parallel()
 	o, err := Options{}.with(nil)

@@ -1,7 +1,7 @@
 //go:build !race
 
 // Nothing here runs concurrently, and the race detector makes it ten times as
-// slow, so the plans are run without it (make cover).
+// slow, so the plans run without it (make cover).
 
 package idempotent_test
 
@@ -33,14 +33,14 @@ const (
 	answered        fate = iota // the call is applied, and its caller gets the reply
 	refused                     // the call is not applied, and its caller gets an error
 	replyLost                   // the call is applied, and its caller gets an error
-	cancelledBefore             // the request is cancelled, then the store is called
-	cancelledAfter              // the store is called, then the request is cancelled
-	requestLost                 // of a transaction: as refused, but its caller cannot know
-	appliedLater                // of a transaction: its caller gets an error; it is tried after the next write
+	cancelledBefore             // the request is canceled, then the store is called
+	cancelledAfter              // the store is called, then the request is canceled
+	requestLost                 // of a transaction: as refused, but its caller cannot know that
+	appliedLater                // of a transaction: its caller gets an error; it is applied after the next write
 )
 
 func (f fate) String() string {
-	return [...]string{"answered", "refused", "reply lost", "cancelled before", "cancelled after", "request lost", "applied later"}[f]
+	return [...]string{"answered", "refused", "reply lost", "canceled before", "canceled after", "request lost", "applied later"}[f]
 }
 
 // plans yields every sequence of n of the fates.
@@ -67,7 +67,7 @@ func plans(n int, fates ...fate) iter.Seq[[]fate] {
 	}
 }
 
-// faults counts what goes wrong in a plan.
+// faults returns the number of faults in a plan.
 func faults(plan []fate) (n int) {
 	for _, f := range plan {
 		if f != answered {
@@ -77,8 +77,7 @@ func faults(plan []fate) (n int) {
 	return n
 }
 
-// tryAll runs every plan and reports the one with the fewest faults that went
-// wrong.
+// tryAll runs every plan and reports the failed plan with the fewest faults.
 func tryAll(t *testing.T, plans iter.Seq[[]fate], run func(plan []fate) (wrong string)) (tried int) {
 	t.Helper()
 	failed, smallest, why := 0, []fate(nil), ""
@@ -101,9 +100,9 @@ func tryAll(t *testing.T, plans iter.Seq[[]fate], run func(plan []fate) (wrong s
 // trial is one key, its store, its provider and the handler, under one plan.
 type trial struct {
 	*memstore.Store
-	calls        []fate // of the calls of the store that are to come
-	transactions []fate // of the transactions that are to come
-	landing      func() // a transaction that is still under way
+	calls        []fate // of the coming store calls
+	transactions []fate // of the coming transactions
+	landing      func() // a transaction that may still be applied
 	cancel       context.CancelFunc
 	now          time.Time
 	guard        *idempotent.Guard
@@ -111,11 +110,11 @@ type trial struct {
 	handler      func(context.Context) (string, error)
 
 	entries int
-	effects int            // of handlers and steps, without regard to their key
+	effects int            // of handlers and steps, whatever their key
 	keys    map[string]int // effects by downstream key
 	rows    int            // written by transactions
 	refused bool           // the last transaction was refused
-	told    string         // the outcome that a caller was told is stored
+	told    string         // the outcome that a caller got as stored
 	wrong   string
 	story   []string
 }
@@ -143,7 +142,7 @@ func newTrial(recovery idempotent.Recovery) *trial {
 	return tr
 }
 
-// plannedStore is the store of a trial as its guard sees it.
+// plannedStore is the store of a trial as its guard uses it.
 type plannedStore struct{ *trial }
 
 func (p plannedStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
@@ -158,7 +157,7 @@ func (p plannedStore) Get(ctx context.Context, id idempotent.RecordID) (*driver.
 	return p.call(false, errDown, func() (*driver.Record, error) { return p.Store.Get(ctx, id) })
 }
 
-// call makes one call of the store as the plan says.
+// call makes one store call according to the plan.
 func (tr *trial) call(writes bool, refusal error, do func() (*driver.Record, error)) (*driver.Record, error) {
 	f := next(&tr.calls)
 	if writes {
@@ -188,8 +187,8 @@ func next(plan *[]fate) fate {
 	return f
 }
 
-// land applies the transaction that is under way, if the record still has the
-// version that it names.
+// land applies the pending transaction if the record still has the version that
+// it names.
 func (tr *trial) land() {
 	if late := tr.landing; late != nil {
 		tr.landing = nil
@@ -246,21 +245,22 @@ func (tr *trial) invoke() (idempotent.Outcome[string], error) {
 	out, err := idempotent.DoOutcome(planInvocation{ctx, tr.now.Add(trialTimeout)}, tr.guard, tr.key, func(ctx context.Context) (string, error) {
 		tr.entries++
 		if tr.told != "" {
-			tr.fail("the handler was entered after a caller was told that %q is stored", tr.told)
+			tr.fail("the handler was entered after a caller got %q as stored", tr.told)
 		}
 		return tr.handler(ctx)
 	})
 	tr.story = append(tr.story, fmt.Sprintf("request: %q %v", out.Value, err))
 	if err == nil && out.Stored {
 		if tr.told != "" && tr.told != out.Value {
-			tr.fail("a caller was told %q after another one was told %q", out.Value, tr.told)
+			tr.fail("a caller got %q after another one got %q", out.Value, tr.told)
 		}
 		tr.told = out.Value
 	}
 	return out, err
 }
 
-// planInvocation has a deadline in the time of the trial, at which nothing ends.
+// planInvocation has a deadline in the trial's time, at which the context does
+// not end.
 type planInvocation struct {
 	context.Context
 	deadline time.Time
@@ -274,15 +274,15 @@ func (tr *trial) fail(format string, args ...any) {
 	}
 }
 
-// reconcile lets a reconciler work on what is due.
+// reconcile runs a reconciler over the due records.
 func (tr *trial) reconcile(resolve idempotent.ResolveFunc) {
 	report, err := idempotent.ReconcileDue(context.Background(), tr.guard, resolve, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 	tr.story = append(tr.story, fmt.Sprintf("reconciled: %d completed, %d steps, %d not executed, %v", report.Completed, report.Steps, report.NotExecuted, err))
 }
 
 // recover sends requests without faults, each after the lease of the one before,
-// until one is answered; resolve is asked in between, if there is one. Then the
-// outcome has to stand.
+// until one is answered. In between it calls resolve, if not nil. Then the
+// outcome must be stored.
 func (tr *trial) recover(resolve idempotent.ResolveFunc) {
 	tr.calls, tr.transactions = nil, nil
 	for range 6 {
@@ -302,7 +302,7 @@ func (tr *trial) recover(resolve idempotent.ResolveFunc) {
 	}
 }
 
-// verdict returns what went wrong, with the story of the trial.
+// verdict returns what went wrong, with the log of the trial.
 func (tr *trial) verdict() string {
 	if tr.wrong == "" {
 		return ""
@@ -328,8 +328,8 @@ func (tr *trial) commitStep(ctx context.Context) (string, error) {
 	return idempotent.CommitStep(ctx, "charge", "row", tr.transact)
 }
 
-// evidence are the ways in which a truthful resolver answers: it looks into the
-// provider's ledger when every process that could still have an effect is dead.
+// evidence are the ways in which a truthful resolver answers: it reads the
+// provider's ledger after every process that could still have an effect has died.
 var evidence = map[string]func(*trial) idempotent.ResolveFunc{
 	"about the whole": func(tr *trial) idempotent.ResolveFunc {
 		return func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
@@ -354,9 +354,9 @@ var evidence = map[string]func(*trial) idempotent.ResolveFunc{
 
 var recoveries = []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}
 
-// Whatever becomes of five calls of the store: an effect happens at most once
-// under Reconcile, in an AtMostOnce step and in a CommitStep, it has one
-// downstream key, and after the recovery there is an outcome that stands.
+// Whatever happens to five store calls: under Reconcile, in an AtMostOnce step
+// and in a CommitStep an effect happens at most once, it has one downstream key,
+// and after the recovery an outcome is stored.
 func TestEveryPlanOfFiveStoreCalls(t *testing.T) {
 	t.Parallel()
 	for _, recovery := range recoveries {
@@ -393,8 +393,8 @@ func TestEveryPlanOfFiveStoreCalls(t *testing.T) {
 	}
 }
 
-// survive sends requests under the plan, at once and after the lease, lets a
-// reconciler work, and recovers.
+// survive sends requests under the plan, at once and after the lease, runs a
+// reconciler, and recovers.
 func (tr *trial) survive(resolve idempotent.ResolveFunc) {
 	_, _ = tr.invoke()
 	_, _ = tr.invoke()
@@ -439,9 +439,9 @@ var transacting = map[string]func(*trial, context.Context) error{
 	},
 }
 
-// Whatever becomes of four transactions, and whatever their handler makes of it:
-// under Rerun and Resume their rows are written exactly once, without evidence;
-// under Reconcile at most once, and exactly once with evidence.
+// Whatever happens to four transactions, and whatever their handler does with the
+// error: under Rerun and Resume their rows are written exactly once, without
+// evidence; under Reconcile at most once, and exactly once with evidence.
 func TestEveryPlanOfFourTransactions(t *testing.T) {
 	t.Parallel()
 	everyTransaction(t, func(t *testing.T, run func(transactions, calls []fate) string) int {
@@ -451,7 +451,7 @@ func TestEveryPlanOfFourTransactions(t *testing.T) {
 	})
 }
 
-// The same holds if the other calls of the store fail as well.
+// The same holds if other store calls also fail.
 func TestEveryPlanOfTwoTransactionsAndThreeStoreCalls(t *testing.T) {
 	t.Parallel()
 	everyTransaction(t, func(t *testing.T, run func(transactions, calls []fate) string) (tried int) {
@@ -468,8 +468,8 @@ func TestEveryPlanOfTwoTransactionsAndThreeStoreCalls(t *testing.T) {
 	})
 }
 
-// everyTransaction hands try a function that runs one plan, for each recovery,
-// kind of transaction and handler.
+// everyTransaction calls try with a function that runs one plan, for each
+// recovery, kind of transaction and handler.
 func everyTransaction(t *testing.T, try func(*testing.T, func(transactions, calls []fate) string) int) {
 	for _, recovery := range recoveries {
 		for _, kind := range slices.Sorted(maps.Keys(transacting)) {
@@ -492,7 +492,7 @@ func everyTransaction(t *testing.T, try func(*testing.T, func(transactions, call
 						tr.recover(resolve)
 						want := 1
 						if tr.refused && variant == "ignores the error" {
-							want = 0 // it was told so, and decided to do without
+							want = 0 // the handler got the error and ignored it
 						}
 						if tr.rows != want {
 							tr.fail("the rows were written %d times, want %d", tr.rows, want)

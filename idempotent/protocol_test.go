@@ -14,7 +14,7 @@ func TestFailureModes(t *testing.T) {
 	})
 }
 
-// The same over a store that keeps large results beside their records.
+// The same over a store that stores large results beside their records.
 func TestFailureModesWithChunks(t *testing.T) {
 	idempotenttest.RunFailureModes(t, idempotenttest.Fixture{
 		Open: func(testing.TB) driver.Store { return newChunked() },

@@ -12,29 +12,29 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// PendingRecord is what a [ResolveFunc] gets of a record that waits for evidence.
-// It shares no memory with the record.
+// PendingRecord is the view of a record waiting for evidence that a [ResolveFunc]
+// gets. It shares no memory with the record.
 type PendingRecord struct {
-	// ID names the record. ID.DownstreamKey and ID.StepKey are the keys that the
-	// handler sent to the provider.
+	// ID is the record's id. ID.DownstreamKey and ID.StepKey return the keys that
+	// the handler sent to the provider.
 	ID       RecordID
-	Token    string // names the current attempt, for [ProvenNotExecuted]
+	Token    string // identifies the current attempt, for [ProvenNotExecuted]
 	Attempt  int    // number of the current attempt, from 1
 	Recovery Recovery
-	// Released: the record is free to continue under [Resume], and no request has
-	// continued it yet. Otherwise its outcome is unknown.
+	// Released reports that the record may continue under [Resume], and that no
+	// request has continued it yet. If it is false, the outcome is unknown.
 	Released bool
-	Ref      string    // what the handler set as resource reference, if anything
-	Created  time.Time // the first claim
+	Ref      string    // resource reference set by the handler, if any
+	Created  time.Time // time of the first claim
 	Since    time.Time // when the outcome became unknown, or the record was released
 	LeaseEnd time.Time // end of the current attempt's lease
-	Asked    int       // how often a resolver has been asked before
+	Asked    int       // number of earlier calls of a resolver
 
 	record *driver.Record
 }
 
-// Pending returns the record r as a [ResolveFunc] gets it. It is for tools that show
-// records, and for tests of resolvers.
+// Pending returns the record r as a [ResolveFunc] gets it. It is for tools that
+// show records, and for tests of resolvers.
 func (*Guard) Pending(r driver.Record) PendingRecord {
 	stored := &r
 	return PendingRecord{
@@ -44,8 +44,8 @@ func (*Guard) Pending(r driver.Record) PendingRecord {
 	}
 }
 
-// Step decodes the result of the step of that name into the value that v points
-// to, and reports whether the step has a result. The error is a [*StepError].
+// Step decodes the result of the named step into the value that v points to, and
+// reports whether the step has a result. The error is a [*StepError].
 func (p PendingRecord) Step(name string, v any) (finished bool, err error) {
 	stored := p.Stored()
 	s, _ := stored.Step(name)
@@ -55,8 +55,8 @@ func (p PendingRecord) Step(name string, v any) (finished bool, err error) {
 	return true, decodeStep(s, v)
 }
 
-// Stored returns the record as it is stored, for tools. It is the zero value in a
-// PendingRecord that a test has made.
+// Stored returns the record as it is stored, for tools. In a PendingRecord built
+// by a test it is the zero value.
 func (p PendingRecord) Stored() driver.Record {
 	if p.record == nil {
 		return driver.Record{}
@@ -64,56 +64,57 @@ func (p PendingRecord) Stored() driver.Record {
 	return *p.record
 }
 
-// ResolveFunc finds out what became of a record, for example by asking the
-// provider about its keys. It answers with [Resolved], [ResolvedFinal],
-// [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later, and is
-// reported to the observer. It is called by several goroutines at once.
+// ResolveFunc finds out the outcome of a record, for example by querying the
+// provider with the record's keys. It returns [Resolved], [ResolvedFinal],
+// [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later and is
+// reported to the observer. It is called concurrently.
 //
-// If the record was released, it may do the rest of the work itself, or have the
-// request sent again and answer Later.
+// If the record was released, the function can do the rest of the work itself, or
+// have the request sent again and return Later.
 type ResolveFunc func(ctx context.Context, r PendingRecord) (Resolution, error)
 
-// ReconcileOptions are given to [ReconcileDue]. The zero value of each field is
+// ReconcileOptions configure [ReconcileDue]. The zero value of each field selects
 // its documented default.
 type ReconcileOptions struct {
-	// MaxAttempts is how often a resolver is asked about a record before it is
-	// given up: OnExhausted gets it, and it moves from the list of the due to
-	// that of the exhausted. It stays unknown. Default: 10.
+	// MaxAttempts is how often a resolver is called for a record before
+	// reconciliation gives up: OnExhausted gets the record, and it is then listed as
+	// exhausted, not as due. It stays unknown. Default: 10.
 	MaxAttempts int
 
-	// Backoff is the pause after the first attempt that brought no answer; each
-	// later one is twice as long, up to MaxBackoff. Default: 1 min.
+	// Backoff is the pause after the first attempt without an answer. It doubles
+	// after each further attempt, up to MaxBackoff. Default: 1 min.
 	Backoff time.Duration
 
-	// MaxBackoff bounds the pause. Default: 1 h.
+	// MaxBackoff is the longest pause. Default: 1 h.
 	MaxBackoff time.Duration
 
-	// Timeout bounds one call of the resolver. Default: 10 s.
+	// Timeout limits one call of the resolver. Default: 10 s.
 	Timeout time.Duration
 
-	// Concurrency is how many records are worked on side by side; with 1 it is the
-	// caller's goroutine that does it. Default: 8.
+	// Concurrency is how many records are reconciled at the same time. If it is 1,
+	// this happens in the caller's goroutine. Default: 8.
 	Concurrency int
 
 	// Operations limits the run to these operations. Default: all.
 	Operations []string
 
-	// ReleasedFor is how long after its creation a record that was released under
-	// [Resume] is given up: it moves to the list of the exhausted. The next
-	// request with its key may still continue it. MaxAttempts and OnExhausted do
-	// not concern such a record: nobody has to act on it. Default: 24 h.
+	// ReleasedFor is how long after its creation reconciliation gives up a record
+	// that was released under [Resume] and lists it as exhausted. The next request
+	// with its key can still continue it. MaxAttempts and OnExhausted do not apply
+	// to such a record, because it needs no action by an operator. Default: 24 h.
 	ReleasedFor time.Duration
 
-	// OnExhausted hands a record over that is being given up, for example to a
-	// queue that people look at. If it fails the record stays due. It may see a
-	// record twice. Default: nothing; the record is in the list of the exhausted.
+	// OnExhausted is called with each record that reconciliation gives up, for
+	// example to send it to a queue for operators. If it returns an error, the
+	// record stays due. It may be called twice for a record. Default: no call; the
+	// record is only listed as exhausted.
 	OnExhausted func(ctx context.Context, r PendingRecord) error
 
-	// DryRun asks the resolver and writes nothing.
+	// DryRun calls the resolver but writes nothing. Default: false.
 	DryRun bool
 
-	// SweepOnly does what follows from a lease that ended and asks nobody: no
-	// attempt is counted. The resolver may be nil then.
+	// SweepOnly only marks or releases records whose lease has ended. It does not
+	// call the resolver, which may be nil, and counts no attempt. Default: false.
 	SweepOnly bool
 }
 
@@ -148,30 +149,31 @@ func (o *ReconcileOptions) validate() error {
 }
 
 // Report counts what [ReconcileDue] did, or in a dry run would have done. A
-// record whose lease had ended counts twice: for that, and for what the resolver
-// said.
+// record whose lease had ended counts twice: as marked or released, and by the
+// resolver's answer.
 type Report struct {
 	Due           int // records that were listed and due
-	MarkedUnknown int // their owner never reported, and an effect may have happened
-	Released      int // their owner never reported, and they may be continued
+	MarkedUnknown int // no outcome was reported, and an effect may have happened
+	Released      int // no outcome was reported, and they may be continued
 	Completed     int // resolved with a result or a Final error
 	NotExecuted   int // resolved: they may run again
-	Steps         int // of which evidence recorded a step
-	Postponed     int // to be asked about again later
+	Steps         int // resolved: evidence recorded a step
+	Postponed     int // due again later
 	Exhausted     int // given up
-	Stale         int // somebody else was quicker
-	Failed        int // the resolver or the store failed; a resolver's failure is postponed, too
-	// Oldest is when the oldest record was created whose outcome is still unknown;
-	// zero if there is none.
+	Stale         int // another writer was faster
+	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
+	// Oldest is the creation time of the oldest record whose outcome is still
+	// unknown; zero if no such record exists.
 	Oldest time.Time
-	// OldestReleased is when the oldest record was created that was released under
-	// [Resume] and still waits for a request to continue it; zero if there is none.
+	// OldestReleased is the creation time of the oldest record that was released
+	// under [Resume] and still waits for a request to continue it; zero if no such
+	// record exists.
 	OldestReleased time.Time
-	// Incomplete: the time was up before the list was.
+	// Incomplete reports that the time ended before the list did.
 	Incomplete bool
 }
 
-// String returns the counts that are not zero, on one line.
+// String returns the nonzero counts on one line.
 func (r Report) String() string {
 	s := fmt.Sprintf("%d due", r.Due)
 	for _, c := range []struct {
@@ -187,21 +189,21 @@ func (r Report) String() string {
 		}
 	}
 	if r.Incomplete {
-		s += "; the time was up before the list was"
+		s += "; incomplete: the time ended before the list did"
 	}
 	return s
 }
 
-// ReconcileDue walks through the records that are due. One whose owner never
-// reported becomes unknown first, or retryable with its steps under [Resume].
-// Then resolve is asked, and its answer written. Every write is a
-// compare-and-swap: any number of reconcilers, handlers and webhooks may work
-// on one table.
+// ReconcileDue reconciles all records that are due. A record whose owner never
+// reported an outcome first becomes unknown, or retryable with its steps under
+// [Resume]. ReconcileDue then calls resolve and writes its answer. Every write is
+// a compare-and-swap, so any number of reconcilers, handlers and webhooks can
+// work on one table.
 //
-// It begins no further record when less than Timeout is left until the deadline
-// of ctx. The guard's store has to be a [driver.DueLister]; the error says so, or that
-// the list failed. What fails for one record is counted, told to the observer,
-// and does not stop the others.
+// It begins no further record if less than Timeout is left until the deadline of
+// ctx. It returns an error if the guard's store is not a [driver.DueLister] or if
+// the list fails. A failure of one record is counted and reported to the
+// observer, and does not stop the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
 	r, err := newReconciler(g, resolve, optFns)
 	if err != nil {
@@ -227,18 +229,18 @@ func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOption
 		f(&r.opts)
 	}
 	if g == nil || resolve == nil && !r.opts.SweepOnly {
-		return nil, errors.New("idempotent: reconciliation wants a guard and a resolver, got nil")
+		return nil, errors.New("idempotent: reconciliation: the guard and the resolver must not be nil")
 	}
 	lister, ok := g.store.(driver.DueLister)
 	if !ok {
-		return nil, fmt.Errorf("idempotent: reconciliation needs a store that lists what is due; a %T does not", g.store)
+		return nil, fmt.Errorf("idempotent: reconciliation: the store %T does not implement driver.DueLister", g.store)
 	}
 	r.lister = lister
 	r.opts.setDefaults()
 	return r, r.opts.validate()
 }
 
-// walk works through the list.
+// walk reconciles the listed records.
 func (r *reconciler) walk(ctx context.Context) (Report, error) {
 	var (
 		workers sync.WaitGroup
@@ -247,7 +249,7 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 	)
 	for record, err := range r.lister.Due(ctx, r.guard.opts.now()) {
 		if err != nil && record.ID == "" {
-			failure = fmt.Errorf("idempotent: the list of due records failed: %w", err)
+			failure = fmt.Errorf("idempotent: list due records: %w", err)
 			break
 		}
 		if !r.concerns(&record) {
@@ -280,7 +282,7 @@ func (r *reconciler) concerns(record *driver.Record) bool {
 	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
 }
 
-// timeFor reports whether another record can be begun.
+// timeFor reports whether there is time to begin another record.
 func (r *reconciler) timeFor(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false

@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// stranded is a store with records whose owners are gone.
+// stranded is a store with records whose owners have died.
 type stranded struct {
 	*memstore.Store
 	clock  *idempotenttest.Clock
@@ -31,8 +31,8 @@ func newStranded(t *testing.T, optFns ...func(*idempotent.Options)) *stranded {
 	return s
 }
 
-// leave runs work under a new key and puts the record back to what it was when
-// the work, last, looked at it: the process died there.
+// leave runs work under a new key and then restores the record as it was at the
+// last call of died, as if the process had died there.
 func (s *stranded) leave(t *testing.T, work func(ctx context.Context, died func())) idempotent.Key {
 	t.Helper()
 	key := newKey()
@@ -58,7 +58,7 @@ func (s *stranded) reconcile(t *testing.T, resolve idempotent.ResolveFunc, optFn
 	return report
 }
 
-// notExecuted stands for the evidence that the attempt in question had no effect.
+// notExecuted stands for evidence that the record's attempt had no effect.
 var notExecuted = idempotent.ProvenNotExecuted("of the record in question")
 
 func answer(r idempotent.Resolution) idempotent.ResolveFunc {
@@ -73,7 +73,7 @@ func answer(r idempotent.Resolution) idempotent.ResolveFunc {
 func atOnce(context.Context, func()) {}
 
 // FM10, FM11, FM12: the process died before, at or after the effect. The record
-// becomes unknown, and what the resolver finds decides.
+// becomes unknown, and the resolver's answer decides.
 func TestFM11_CrashBeforeTheEffect(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -87,7 +87,7 @@ func TestFM11_CrashBeforeTheEffect(t *testing.T) {
 		t.Errorf("the report: %s", got)
 	}
 	if v, err := idempotent.Do(t.Context(), s.guard, key, func(context.Context) (string, error) { return "ran", nil }); v != "ran" || err != nil {
-		t.Errorf("a retry gets %q, %v; want it run", v, err)
+		t.Errorf("a retry gets %q, %v; want it to run", v, err)
 	}
 }
 
@@ -115,8 +115,8 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 	}
 }
 
-// FM28: under Resume the lease's end makes the record retryable; a finished step
-// is kept, and a provider that honours the key books once.
+// FM28: under Resume, the end of the lease makes the record retryable. A finished
+// step is preserved, and a provider that honors the key books once.
 func TestFM28_ResumeAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("pay", "ship"))
@@ -153,7 +153,8 @@ func TestFM28_ResumeAfterACrash(t *testing.T) {
 	}
 }
 
-// FM44, FM45: the list is a hint. What has changed meanwhile is left alone.
+// FM44, FM45: the list is a hint. A record that has changed meanwhile is not
+// touched.
 func TestFM45_StaleList(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -174,7 +175,7 @@ func TestFM45_StaleList(t *testing.T) {
 	}
 }
 
-// listing lists what it is told.
+// listing lists the records that it is given.
 type listing struct {
 	driver.Store
 	records []driver.Record
@@ -193,14 +194,14 @@ func (l listing) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] 
 	return l.Due(ctx, time.Time{})
 }
 
-// FM46: of two reconcilers that disagree the first wins.
+// FM46: of two reconcilers that disagree, the first wins.
 func TestFM46_TwoReconcilers(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
 	s.reconcile(t, func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-		// The other one, meanwhile.
+		// The other reconciler, meanwhile.
 		s.reconcile(t, answer(idempotent.Later(time.Millisecond)))
 		if err := s.guard.Resolve(ctx, r.ID, idempotent.Resolved("first")); err != nil {
 			t.Error(err)
@@ -215,8 +216,8 @@ func TestFM46_TwoReconcilers(t *testing.T) {
 	}
 }
 
-// F41, G02: a resolver that never knows is asked ever less often, and in the
-// end the record is handed over and leaves the list.
+// F41, G02: a resolver without an answer is called less and less often. In the
+// end OnExhausted gets the record, and it is no longer listed as due.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -242,7 +243,7 @@ func TestExhausted(t *testing.T) {
 	for i, pause := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
 		s.reconcile(t, resolve, options)
 		if asked != i+1 {
-			t.Fatalf("asked %d times, want %d", asked, i+1)
+			t.Fatalf("called %d times, want %d", asked, i+1)
 		}
 		r := record(t, s, key)
 		if left := r.Due.Sub(s.clock.Now()); left > pause || left < pause-10*time.Second {
@@ -251,11 +252,11 @@ func TestExhausted(t *testing.T) {
 		s.clock.Advance(pause)
 	}
 	if n := s.events.Count(event.ReconcileFailed); n != 1 {
-		t.Errorf("%d events of a failed hand-over, want 1", n)
+		t.Errorf("%d events of a failed OnExhausted, want 1", n)
 	}
 	refuse = false
 	if report := s.reconcile(t, resolve, options); report.Exhausted != 1 || len(handed) != 1 || handed[0] != key.RecordID() {
-		t.Errorf("the report: %s, handed over %v", report, handed)
+		t.Errorf("the report: %s, OnExhausted got %v", report, handed)
 	}
 	s.clock.Advance(time.Hour)
 	if report := s.reconcile(t, resolve, options); report.Due != 0 {
@@ -269,7 +270,7 @@ func TestExhausted(t *testing.T) {
 		exhausted++
 	}
 	if exhausted != 1 {
-		t.Errorf("%d records in the list of the exhausted", exhausted)
+		t.Errorf("%d records are listed as exhausted", exhausted)
 	}
 	// It stays unknown for clients, and evidence still settles it.
 	if _, err := idempotent.Do(t.Context(), s.guard, key, never[string]); !errors.As(err, new(*idempotent.UnresolvedError)) {
@@ -283,7 +284,7 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// What goes wrong with one record does not stop the others.
+// A failure with one record does not stop the others.
 func TestReconcileFailures(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -304,7 +305,7 @@ func TestReconcileFailures(t *testing.T) {
 		t.Errorf("the report: %s", got)
 	}
 	if report.Oldest.IsZero() {
-		t.Error("the report does not say how old the oldest unresolved record is")
+		t.Error("the report does not have the age of the oldest unresolved record")
 	}
 	if v, err := idempotent.Do(t.Context(), s.guard, ok, never[string]); v != "found" || err != nil {
 		t.Errorf("a retry gets %q, %v", v, err)
@@ -314,7 +315,7 @@ func TestReconcileFailures(t *testing.T) {
 	}
 	for _, e := range s.events.Events() {
 		if e.Err != nil && strings.Contains(e.Err.Error(), "no such customer") {
-			t.Errorf("what a resolver panicked with is in an event: %v", e.Err)
+			t.Errorf("an event contains the value of a resolver's panic: %v", e.Err)
 		}
 	}
 }
@@ -350,7 +351,7 @@ func TestReconcileOptions(t *testing.T) {
 	t.Run("no time", func(t *testing.T) {
 		ctx := s.clock.Invocation(t.Context(), 5*time.Second)
 		report, err := idempotent.ReconcileDue(ctx, s.guard, answer(idempotent.Later(0)))
-		if err != nil || !report.Incomplete || report.Due != 0 || !strings.Contains(report.String(), "time was up") {
+		if err != nil || !report.Incomplete || report.Due != 0 || !strings.Contains(report.String(), "time ended") {
 			t.Errorf("the report: %s, %v", report, err)
 		}
 	})
@@ -368,23 +369,23 @@ func TestReconcileOptions(t *testing.T) {
 		t.Error("no resolver: no error")
 	}
 	plain, _ := newGuardOver(t, struct{ driver.Store }{s.Store})
-	if _, err := idempotent.ReconcileDue(t.Context(), plain, answer(idempotent.Later(0))); err == nil || !strings.Contains(err.Error(), "lists what is due") {
+	if _, err := idempotent.ReconcileDue(t.Context(), plain, answer(idempotent.Later(0))); err == nil || !strings.Contains(err.Error(), "driver.DueLister") {
 		t.Errorf("a store without lists: got error %v", err)
 	}
 	if err := s.guard.Resolve(t.Context(), other.RecordID(), idempotent.Later(0)); err == nil {
-		t.Error("Resolve took Later for evidence")
+		t.Error("Resolve accepted Later as evidence")
 	}
 }
 
-// F41: a registry asks the resolver of the operation, and a record without one
-// is not lost from sight.
+// F41: the handler calls the resolver of the record's operation, and a record
+// without a resolver is not lost.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
 	if _, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"refund": answer(idempotent.Resolved("x"))})(t.Context()); err == nil {
-		t.Error("every record failed and the handler says nothing")
+		t.Error("every record failed, but the handler returned no error")
 	}
 	s.clock.Advance(time.Hour)
 	report, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})(t.Context())
@@ -409,8 +410,8 @@ func TestReconciler(t *testing.T) {
 	}
 }
 
-// F40, F82: a sweep does what follows from ended leases and asks nobody,
-// however often.
+// F40, F82: a sweep writes what follows from ended leases and calls no resolver,
+// however often it runs.
 func TestReconcileSweepOnly(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)

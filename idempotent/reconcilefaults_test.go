@@ -14,10 +14,10 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// What can go wrong while the list of due records is worked through, and how it
-// is counted and told.
+// Failures while the list of due records is worked through, and how they are
+// counted and reported.
 
-// yields is a list of what it is told, with errors.
+// yields is a list of given records and errors.
 type yields struct {
 	driver.Store
 	records []driver.Record
@@ -37,8 +37,8 @@ func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return y.Due(ctx, time.Time{})
 }
 
-// An error about one record is counted and told, and passed over; one about the
-// list ends it.
+// An error about one record is counted and reported, and the record is skipped;
+// an error of the list ends the run.
 func TestReconcileListErrors(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -49,14 +49,14 @@ func TestReconcileListErrors(t *testing.T) {
 	g, events := newGuardOver(t, yields{s.Store, []driver.Record{one, unreadable, {}, two}, []error{nil, errDown, errLost, nil}},
 		func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
-	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "list of due records failed") {
+	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "list due records") {
 		t.Errorf("got error %v", err)
 	}
 	if got := report.String(); got != "2 due, 1 marked unknown, 1 completed, 1 failed" {
 		t.Errorf("the report: %s", got)
 	}
 	if r := record(t, s, second); r.State != driver.StateInProgress {
-		t.Error("it went on after the list had failed")
+		t.Error("the run continued after the list had failed")
 	}
 	told := 0
 	for _, e := range events.Events() {
@@ -65,11 +65,11 @@ func TestReconcileListErrors(t *testing.T) {
 		}
 	}
 	if told != 1 {
-		t.Errorf("told %d times of the record that cannot be read", told)
+		t.Errorf("%d events about the record that cannot be read", told)
 	}
 }
 
-// failing is a store whose Replace is answered by a hook.
+// failing is a store with a hook that can answer instead of Replace.
 type failing struct {
 	*memstore.Store
 	replace func(r driver.Record) (*driver.Record, error)
@@ -96,8 +96,8 @@ func (s *stranded) unknowns(t *testing.T, n int) (key idempotent.Key) {
 	return key
 }
 
-// Evidence about a step is counted as such, and the record waits on: released
-// under Resume, unknown under Reconcile. A settled one does not.
+// Evidence about a step is counted as such, and the record still waits: released
+// under Resume, unknown under Reconcile. A settled record does not.
 func TestReconcileStepEvidence(t *testing.T) {
 	t.Parallel()
 	steps := func(o *idempotent.Options) { o.Steps = []string{"a"} }
@@ -132,7 +132,7 @@ func TestReconcileStepEvidence(t *testing.T) {
 	}
 }
 
-// A released record that waits for nobody is not asked about.
+// The resolver is not called for a released record that does not wait.
 func TestReconcileReleasedForNobody(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("a"))
@@ -145,7 +145,7 @@ func TestReconcileReleasedForNobody(t *testing.T) {
 	}
 	s.clock.Advance(time.Minute)
 	report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		t.Error("the resolver was asked")
+		t.Error("the resolver was called")
 		return idempotent.Later(0), nil
 	})
 	if got := report.String(); got != "1 due, 1 released" || !report.OldestReleased.IsZero() {
@@ -153,7 +153,7 @@ func TestReconcileReleasedForNobody(t *testing.T) {
 	}
 }
 
-// Evidence that cannot be encoded fails in a dry run, too.
+// Evidence that cannot be encoded also fails in a dry run.
 func TestReconcileDryRunOfBadEvidence(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -164,9 +164,9 @@ func TestReconcileDryRunOfBadEvidence(t *testing.T) {
 	}
 }
 
-// While the resolver asked, another attempt began: its evidence is late and counts
-// as stale, whether that attempt still runs or has ended. A token that was never
-// the record's is the resolver's mistake, and fails.
+// If another attempt began while the resolver was asked, its evidence counts as
+// stale, whether that attempt still runs or has ended. A token that the record
+// never had is the resolver's mistake, and fails.
 func TestReconcileWhileAnotherAttemptBegins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -201,19 +201,19 @@ func TestReconcileWhileAnotherAttemptBegins(t *testing.T) {
 	}
 }
 
-// What becomes of a write is counted: by whom it was forestalled, or that the
-// store failed.
+// The result of a write is counted: another party was faster, or the store
+// failed.
 func TestReconcileWrites(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		swept  bool // the record is unknown already
+		swept  bool // the record is already unknown
 		answer idempotent.Resolution
 		met    func(r driver.Record) (*driver.Record, error)
 		want   string
 		kinds  []event.Kind
 	}{
 		"the sweep: gone":              {false, idempotent.Resolved("x"), gone, "1 due, 1 marked unknown, 1 stale", nil},
-		"the sweep: somebody else":     {false, idempotent.Resolved("x"), another, "1 due, 1 marked unknown, 1 stale", nil},
+		"the sweep: another write":     {false, idempotent.Resolved("x"), another, "1 due, 1 marked unknown, 1 stale", nil},
 		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []event.Kind{"store_error"}},
 		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
 		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []event.Kind{"contradicted"}},
@@ -221,7 +221,7 @@ func TestReconcileWrites(t *testing.T) {
 		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
 		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
 		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
-		"later: somebody else":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
+		"later: another write":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
 		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []event.Kind{"store_error"}},
 	} {
 		s := newStranded(t)
@@ -272,9 +272,9 @@ func runningAgain(r driver.Record) (*driver.Record, error) {
 	return &r, nil
 }
 
-// A record that was released under Resume stays due: its run may have died inside
-// its first step. Evidence that nothing happened ends that, unless a finished step
-// has to be continued.
+// A record that was released under Resume stays due, because its run may have
+// died inside its first step. Evidence that nothing happened ends that, unless a
+// finished step has to be continued.
 func TestReconcileReleased(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("a"))
@@ -295,12 +295,12 @@ func TestReconcileReleased(t *testing.T) {
 			t.Errorf("the resolver sees the steps %+v", stored.Steps)
 		}
 		if found {
-			stored.Steps[0].Result[0] ^= 0xff // it is the resolver's own
+			stored.Steps[0].Result[0] ^= 0xff // the resolver's own copy
 		}
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 	if len(asked) != 2 {
-		t.Errorf("asked about %v", asked)
+		t.Errorf("called for %v", asked)
 	}
 	if got := report.String(); got != "2 due, 2 released, 2 not executed" {
 		t.Errorf("the report: %s", got)
@@ -311,7 +311,8 @@ func TestReconcileReleased(t *testing.T) {
 			t.Errorf("the record is %s, open since %s, due %s, expires %s", r.State, r.OpenSince, r.Due, r.Expires)
 		}
 	}
-	// The same evidence again changes nothing, and the record is asked about later.
+	// The same evidence again changes nothing, and the record becomes due again
+	// later.
 	s.clock.Advance(time.Hour)
 	report = s.reconcile(t, answer(notExecuted))
 	if got := report.String(); got != "1 due, 1 postponed" {
@@ -324,8 +325,9 @@ func TestReconcileReleased(t *testing.T) {
 	}
 }
 
-// A released record waits for a request, not for a person: it is given up by its
-// age, quietly, and is not counted as unknown. A request still continues it.
+// A released record waits for a request, not for an operator: reconciliation
+// gives it up by its age, without OnExhausted, and does not count it as unknown.
+// A request can still continue it.
 func TestReleasedIsGivenUpByAge(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("a"))
@@ -339,7 +341,7 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.ReleasedFor = 2, 8*time.Hour
 		o.OnExhausted = func(context.Context, idempotent.PendingRecord) error {
-			t.Error("a released record was handed over")
+			t.Error("OnExhausted was called for a released record")
 			return nil
 		}
 	}
@@ -367,7 +369,7 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	}
 }
 
-// The oldest record that waits on is the oldest, and not one that was settled.
+// Oldest is about the oldest record that still waits, not about a settled one.
 func TestReconcileOldest(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -390,8 +392,8 @@ func TestReconcileOldest(t *testing.T) {
 	}
 }
 
-// Attempts are counted, and the record moves to the list of the exhausted when
-// it is given up, not before.
+// Attempts are counted, and the record is listed as exhausted only when
+// reconciliation gives it up.
 func TestReconcileAttempts(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -403,13 +405,13 @@ func TestReconcileAttempts(t *testing.T) {
 		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
 			handed++
 			if !r.Stored().Exhausted || r.Asked != 3 {
-				t.Errorf("handed over: %+v", r)
+				t.Errorf("OnExhausted got %+v", r)
 			}
 			return handover
 		}
 	}
 	failed := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		return idempotent.Later(time.Hour + time.Microsecond), errDown // an error is no answer; its pause is taken
+		return idempotent.Later(time.Hour + time.Microsecond), errDown // the answer is ignored because of the error, except for its pause
 	}
 	version := record(t, s, key).Version
 	for i, want := range []struct {
@@ -419,7 +421,7 @@ func TestReconcileAttempts(t *testing.T) {
 	}{
 		{1, time.Hour, "1 due, 1 postponed, 1 failed"},
 		{2, time.Hour, "1 due, 1 postponed, 1 failed"},
-		{2, time.Hour, "1 due, 1 postponed, 2 failed"}, // the hand-over fails
+		{2, time.Hour, "1 due, 1 postponed, 2 failed"}, // OnExhausted fails
 	} {
 		if got := s.reconcile(t, failed, options).String(); got != want.report {
 			t.Errorf("run %d: %s, want %s", i, got, want.report)
@@ -429,7 +431,7 @@ func TestReconcileAttempts(t *testing.T) {
 			t.Errorf("run %d: %d attempts, exhausted %t, due %s", i, r.ReconcileAttempts, r.Exhausted, r.Due)
 		}
 		if r.Version == version {
-			t.Errorf("run %d: the write has the id of the one before it", i)
+			t.Errorf("run %d: the write has the same id as the one before", i)
 		}
 		version = r.Version
 		if left := r.Due.Sub(s.clock.Now()); left > want.pause+time.Millisecond || left < want.pause-time.Minute {
@@ -440,10 +442,10 @@ func TestReconcileAttempts(t *testing.T) {
 	if n := s.events.Count(event.ReconcileScheduled); n != 3 {
 		t.Errorf("%d events of records that are due again", n)
 	}
-	// A dry run hands nothing over.
+	// A dry run does not call OnExhausted.
 	before := handed
 	if got := s.reconcile(t, failed, options, func(o *idempotent.ReconcileOptions) { o.DryRun = true }).String(); got != "1 due, 1 exhausted, 1 failed" || handed != before {
-		t.Errorf("a dry run: %s, handed over %d times", got, handed-before)
+		t.Errorf("a dry run: %s, %d calls of OnExhausted", got, handed-before)
 	}
 	handover = nil
 	at := s.clock.Now()
@@ -456,8 +458,8 @@ func TestReconcileAttempts(t *testing.T) {
 	}
 }
 
-// What is handed over is a copy, a record that is not due any more is stale, and
-// an answer that comes with an error is none.
+// OnExhausted gets a copy, a record that is no longer due is stale, and an answer
+// that comes with an error is ignored.
 func TestReconcileTrustsNobody(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, func(o *idempotent.Options) { o.Steps = []string{"a"} })
@@ -491,10 +493,11 @@ func TestReconcileTrustsNobody(t *testing.T) {
 	}
 }
 
-// Somebody is quicker while a record is given up, or put off: nobody is told.
+// If another party is faster when a record is given up or postponed, no event is
+// reported.
 func TestReconcileGivesUpNothing(t *testing.T) {
 	t.Parallel()
-	for name, attempts := range map[string]int{"put off": 2, "given up": 1} {
+	for name, attempts := range map[string]int{"postponed": 2, "given up": 1} {
 		s := newStranded(t)
 		s.unknowns(t, 1)
 		g, events := newGuardOver(t, &failing{s.Store, another}, func(o *idempotent.Options) { o.Now = s.clock.Now })
@@ -505,8 +508,8 @@ func TestReconcileGivesUpNothing(t *testing.T) {
 	}
 }
 
-// A run takes on no record for whose resolver there is no time, and all for
-// which there is.
+// A run begins no record that leaves too little time for its resolver, and begins
+// all others.
 func TestReconcileTime(t *testing.T) {
 	t.Parallel()
 	at := now()
@@ -515,7 +518,7 @@ func TestReconcileTime(t *testing.T) {
 		want string
 	}{
 		"exactly enough": {deadlineIn(t, at, 10*time.Second), "2 due, 2 completed"},
-		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; the time was up before the list was"},
+		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; incomplete: the time ended before the list did"},
 	} {
 		s := newStranded(t)
 		s.unknowns(t, 2)
@@ -543,7 +546,8 @@ func TestReconcileTime(t *testing.T) {
 	}
 }
 
-// deadlineIn is a context with a deadline that has not come, whatever the clock.
+// deadlineIn returns a context with a deadline that has not passed, whatever the
+// clock.
 func deadlineIn(t *testing.T, at time.Time, d time.Duration) context.Context {
 	t.Helper()
 	return promised{t.Context(), at.Add(d)}
@@ -581,7 +585,7 @@ func TestReconcileOptionLimits(t *testing.T) {
 	}
 }
 
-// More records than workers, one of which panics the resolver: all are done.
+// More records than workers, one of which makes the resolver panic: all are done.
 func TestReconcileWorkers(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -590,7 +594,7 @@ func TestReconcileWorkers(t *testing.T) {
 	if got := report.String(); got != "20 due, 20 completed" {
 		t.Errorf("the report: %s", got)
 	}
-	// Two at once meet each other.
+	// Two runs at the same time conflict.
 	s.unknowns(t, 2)
 	meeting := make(chan struct{})
 	report = s.reconcile(t, func(ctx context.Context, _ idempotent.PendingRecord) (idempotent.Resolution, error) {
@@ -607,8 +611,8 @@ func TestReconcileWorkers(t *testing.T) {
 	}
 }
 
-// The scheduled function fails if the list does, or every record, and not
-// because there is nothing to do.
+// The scheduled function fails if the list or every record fails, and not if
+// there is nothing to do.
 func TestReconcilerFails(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -620,12 +624,12 @@ func TestReconcilerFails(t *testing.T) {
 		t.Errorf("no resolver: %v", err)
 	}
 	for _, e := range s.events.Events() {
-		if e.Kind == event.ReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for the operation "charge"`)) {
-			t.Errorf("told: %v", e.Err)
+		if e.Kind == event.ReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for operation "charge"`)) {
+			t.Errorf("event error: %v", e.Err)
 		}
 	}
 	if n := s.events.Count(event.ReconcileFailed); n != 2 {
-		t.Errorf("told %d times", n)
+		t.Errorf("got %d events", n)
 	}
 	s.clock.Advance(time.Hour)
 	asked := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// one reconciles a record that was listed.
+// one reconciles a listed record.
 func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 	o := &r.guard.opts
 	now := o.now()
@@ -27,7 +27,7 @@ func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 	default:
 		r.count(func(p *Report) { p.Due++ })
 	}
-	// A record that was released and has nothing behind it waits for nobody.
+	// A released record without effects does not wait for anything.
 	switch {
 	case record == nil || record.Due.IsZero():
 	case r.opts.SweepOnly:
@@ -37,7 +37,7 @@ func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 	}
 }
 
-// unresolved counts a record that waits on.
+// unresolved counts a record that still waits.
 func (r *reconciler) unresolved(record *driver.Record) {
 	r.count(func(p *Report) {
 		oldest := &p.Oldest
@@ -50,8 +50,8 @@ func (r *reconciler) unresolved(record *driver.Record) {
 	})
 }
 
-// sweep writes what follows from a lease that ended. It returns nil if it was
-// not written.
+// sweep writes the state that follows from an ended lease. It returns nil if the
+// write failed.
 func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind event.Kind, now time.Time) *driver.Record {
 	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, now)
 	if !r.write(ctx, &next, record) {
@@ -61,15 +61,15 @@ func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state dri
 	return &next
 }
 
-// write replaces record by next, which gets its version, and reports whether it
-// did.
+// write replaces record with next, sets next's version, and reports whether it
+// succeeded.
 func (r *reconciler) write(ctx context.Context, next, record *driver.Record) bool {
 	if r.opts.DryRun {
 		return true
 	}
 	c := change{
 		opts:   &r.guard.opts,
-		rounds: 1, // another write has made the record another one
+		rounds: 1, // after another write, next no longer applies
 		by:     judgeFunc(func(*driver.Record, time.Time) judgement { return judgement{next: *next} }),
 	}
 	switch w := r.guard.apply(ctx, record, &c); w.end {
@@ -86,7 +86,7 @@ func (r *reconciler) write(ctx context.Context, next, record *driver.Record) boo
 	return false
 }
 
-// ask asks the resolver and writes its answer.
+// ask calls the resolver and writes its answer.
 func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	answer, err := r.callResolver(ctx, record)
 	if err == nil && answer.what != 0 {
@@ -103,7 +103,7 @@ func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 	r.postpone(ctx, record, answer.later)
 }
 
-// callResolver calls the resolver.
+// callResolver calls the resolver with a timeout and recovers a panic.
 func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (answer Resolution, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
 	defer cancel()
@@ -115,8 +115,8 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 	return r.resolve(ctx, r.guard.Pending(*record))
 }
 
-// settle writes evidence. It reports whether the record said so already and waits
-// for more. An error means that the evidence cannot be used.
+// settle writes evidence. It reports whether the record already said so and still
+// waits. An error means that the evidence cannot be used.
 func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waits bool, err error) {
 	done := func(p *Report) { p.Completed++ }
 	switch answer.what {
@@ -144,7 +144,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	case errors.As(err, new(*SettledError)), errors.As(err, new(*InProgressError)), errors.Is(err, ErrNoRecord),
 		errors.As(err, new(*StaleEvidenceError)) && answer.token == record.Token():
 		r.count(func(p *Report) { p.Stale++ })
-	case errors.As(err, new(*StoreError)): // the observer knows; the record is still due
+	case errors.As(err, new(*StoreError)): // already reported to the observer; the record is still due
 		r.count(func(p *Report) { p.Failed++ })
 	default:
 		return false, err
@@ -152,7 +152,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	return false, nil
 }
 
-// postpone writes when the record is due again, or that it is not any more.
+// postpone writes when the record is due again, or gives the record up.
 func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration) {
 	o := &r.guard.opts
 	now := o.now()
@@ -175,7 +175,7 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	}
 }
 
-// pause returns how long to wait after that many attempts.
+// pause returns the pause after that many attempts.
 func (r *reconciler) pause(attempts int) time.Duration {
 	pause := r.opts.Backoff
 	for range attempts - 1 {
@@ -186,10 +186,10 @@ func (r *reconciler) pause(attempts int) time.Duration {
 	return pause
 }
 
-// exhaust gives a record up, and reports whether it did: it is handed over
-// first, so that it is never in nobody's list.
+// exhaust gives a record up and reports whether it did. It calls OnExhausted
+// before the write, so that the record is always in a list.
 func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next driver.Record, now time.Time) bool {
-	given := &next // the caller's stays as it is
+	given := &next // the caller's copy does not change
 	given.ReconcileAttempts++
 	given.Due, given.Exhausted = now, true
 	kind, handOver := event.ReconcileExhausted, r.opts.OnExhausted
@@ -210,7 +210,7 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 	return true
 }
 
-// observe tells the observer what happened; in a dry run nothing did.
+// observe reports an event to the observer, except in a dry run.
 func (r *reconciler) observe(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
 	if !r.opts.DryRun {
 		r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)

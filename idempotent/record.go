@@ -11,11 +11,11 @@ import (
 // encodingCompressed is appended to an encoding whose bytes are gzipped.
 const encodingCompressed = "+gzip"
 
-// defaultRetention is what an absent Retention in a record stands for.
+// defaultRetention is the retention of a record that stores no Retention.
 const defaultRetention = 24 * time.Hour
 
-// declare stores in r what the operation promises for the run that begins. A
-// default is stored as the zero value, so that a record stays small.
+// declare stores in r the options that the operation declares for the run that
+// begins. A default is stored as the zero value to keep the record small.
 func (o *Options) declare(r *driver.Record) {
 	r.Recovery = o.Recovery
 	r.Retention = storedRetention(o.Retention)
@@ -39,36 +39,38 @@ func retentionOf(r *driver.Record) time.Duration { return cmp.Or(r.Retention, de
 
 func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodecName) }
 
-// pastRetention reports whether the record counts as absent at now.
+// pastRetention reports whether the record has expired at now and counts as
+// absent.
 func pastRetention(r *driver.Record, now time.Time) bool {
 	return !r.Expires.IsZero() && !now.Before(r.Expires)
 }
 
-// leaseEnded reports whether the owner's time is over at now.
+// leaseEnded reports whether the owner's lease has ended at now.
 func leaseEnded(r *driver.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }
 
-// runsAgain reports whether a record whose owner failed, or never reported,
-// may run again without evidence: its promise says so, and no step forbids it.
+// runsAgain reports whether a record whose owner failed, or never reported an
+// outcome, may run again without evidence: its recovery allows it, and no
+// interrupted AtMostOnce step prevents it.
 func runsAgain(r *driver.Record) bool {
 	return r.Recovery != driver.Reconcile && !interrupted(r.Steps)
 }
 
-// open reports whether an effect may have happened whose step is not recorded
-// as finished.
+// open reports whether an effect may have happened whose step is not recorded as
+// finished.
 func open(r *driver.Record) bool {
 	return !r.OpenSince.IsZero() || slices.ContainsFunc(r.Steps, func(s driver.StepRecord) bool { return !s.Finished })
 }
 
-// resumable reports whether a retryable record has effects behind it that a
-// later run, or evidence, must continue.
+// resumable reports whether a retryable record may already have effects that a
+// later run must continue or evidence must settle.
 func resumable(r *driver.Record) bool {
 	return r.State == driver.StateRetryable && r.Recovery == driver.Resume && (len(r.Steps) > 0 || open(r))
 }
 
-// schedule sets when the record expires and when reconciliation is due, from
-// its state and from what its operation declared. It is the only place that
-// decides which records never expire: those whose effect may be unresolved,
-// unless UnresolvedRetention bounds it.
+// schedule sets when the record expires and when reconciliation is due, from the
+// record's state and its declared options. It is the only place that decides
+// which records never expire: those whose effect may be unresolved, unless
+// UnresolvedRetention sets a limit.
 func schedule(r *driver.Record, now time.Time, o *Options) {
 	r.Expires, r.Due = time.Time{}, time.Time{}
 	switch {
@@ -85,8 +87,8 @@ func schedule(r *driver.Record, now time.Time, o *Options) {
 	}
 }
 
-// unresolvedExpiry returns when a record that waits for evidence since then
-// expires: never, unless the operation declared a bound.
+// unresolvedExpiry returns when a record that has waited for evidence since the
+// given time expires: never, unless the operation declared a limit.
 func unresolvedExpiry(r *driver.Record, since time.Time) time.Time {
 	if r.UnresolvedRetention == 0 {
 		return time.Time{}
@@ -95,16 +97,16 @@ func unresolvedExpiry(r *driver.Record, since time.Time) time.Time {
 }
 
 // keepUntilLeaseEnd extends the expiry of r to the end of its lease. A writer
-// calls it while the handler may still be at work: no retention, however short,
-// lets a second request in beside it.
+// calls it if the handler may still be running: a short retention must not let a
+// second request run at the same time.
 func keepUntilLeaseEnd(r *driver.Record) {
 	if !r.Expires.IsZero() && r.Expires.Before(r.LeaseEnd) {
 		r.Expires = r.LeaseEnd
 	}
 }
 
-// transition returns r in another state, as a write at now makes it.
-// Reconciliation begins anew with it.
+// transition returns r in another state, as written at now. It resets the
+// reconciliation counters.
 func (o *Options) transition(r *driver.Record, state driver.State, reason driver.Reason, now time.Time) driver.Record {
 	next := *r
 	next.State, next.Reason = state, reason

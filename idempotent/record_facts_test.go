@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// An event about a record has the recovery that the record was claimed under,
-// whatever the code that reports it declares.
+// An event about a record reports the recovery with which the record was claimed,
+// whatever the reporting code declares.
 func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	t.Parallel()
 	store, key := memstore.New(), newKey()
@@ -39,8 +39,8 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	}
 }
 
-// Settled is when the state last changed to one that ends a run: each such
-// change sets it anew, and a new run has none.
+// Settled is when the state last changed to one that ends a run. Each such change
+// sets it again, and a new run clears it.
 func TestSettledIsTheLastChange(t *testing.T) {
 	t.Parallel()
 	store, key, clock := memstore.New(), newKey(), &idempotenttest.Clock{}
@@ -73,18 +73,18 @@ func TestSettledIsTheLastChange(t *testing.T) {
 	times = append(times, settled())
 	for i := 1; i < len(times); i++ {
 		if d := times[i].Sub(times[i-1]); d < time.Hour || d > 2*time.Hour {
-			t.Errorf("retryable, unknown and completed at %s, want an hour between each", times)
+			t.Errorf("retryable, unknown and completed at %s, want them an hour apart", times)
 		}
 	}
 }
 
-// By default a record is given up after ten attempts to resolve it.
+// By default reconciliation gives up a record after ten attempts to resolve it.
 func TestDefaultMaxAttempts(t *testing.T) {
 	t.Parallel()
 	store, key, clock := memstore.New(), newKey(), &idempotenttest.Clock{}
 	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = clock.Now })
 	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
 	asked := 0
 	for range 20 {
@@ -98,6 +98,6 @@ func TestDefaultMaxAttempts(t *testing.T) {
 	}
 	r, err := store.Get(t.Context(), key.RecordID())
 	if err != nil || asked != 10 || !r.Exhausted || r.ReconcileAttempts != 10 {
-		t.Errorf("the resolver was asked %d times and the record is %+v (%v), want it given up after 10", asked, r, err)
+		t.Errorf("the resolver was called %d times and the record is %+v (%v), want it given up after 10", asked, r, err)
 	}
 }

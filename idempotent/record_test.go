@@ -7,8 +7,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// A clone is equal, down to whether there is a result, and changing it changes
-// nothing else.
+// A clone is equal, including whether there is a result, and a change to the
+// clone does not change the record.
 func TestRecordClone(t *testing.T) {
 	t.Parallel()
 	for _, result := range [][]byte{nil, {}, []byte("ch_1")} {
@@ -21,7 +21,7 @@ func TestRecordClone(t *testing.T) {
 			c.Result[0] = 'x'
 		}
 		if string(r.Result) != string(result) || len(result) > 0 && r.Result[0] != 'c' || r.Ref != "orders/1" {
-			t.Errorf("a change to the clone made the record %+v", r)
+			t.Errorf("a change to the clone changed the record to %+v", r)
 		}
 	}
 }

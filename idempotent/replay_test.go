@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// What keeps a result from being replayed is said in words that lead to it.
+// The error of a failed replay names its cause.
 func TestReplayUnavailableSaysWhy(t *testing.T) {
 	t.Parallel()
 	inChunks := driver.Record{State: driver.StateCompleted, Encoding: "json", Chunks: driver.Chunks{Count: 1, Length: 3}}
@@ -21,7 +21,7 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 	}{
 		"could not be stored":      {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingOmitted}},
 		"result is damaged":        {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json+gzip", Result: []byte("no gzip")}},
-		"this store keeps none":    {memstore.New(), inChunks},
+		"this store does not":      {memstore.New(), inChunks},
 		"chunk of the stored":      {newChunked(), inChunks},
 		"Final error is damaged":   {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: driver.EncodingFinal, Result: []byte("{")}},
 		"does not decode into a *": {memstore.New(), driver.Record{State: driver.StateCompleted, Encoding: "json", Result: []byte("{")}},
@@ -31,13 +31,13 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 		g, _ := newGuardOver(t, row.store)
 		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
 		if !errors.As(err, new(*idempotent.ReplayUnavailableError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that says %q", err, want)
+			t.Errorf("got error %v, want one that contains %q", err, want)
 		}
 	}
 }
 
-// FM63: a result in chunks that is not the one that was completed with is not
-// replayed, also if only its last byte differs and it would decode.
+// FM63: a result whose chunks were changed after completion is not replayed, even
+// if only its last byte differs and it would decode.
 func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	s := newChunked()
@@ -48,7 +48,7 @@ func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
 	}
 	r, err := s.Get(t.Context(), key.RecordID())
 	if err != nil || r.Chunks.Count != 2 || r.Encoding != "raw" {
-		t.Fatalf("the record is %+v (%v): the test shows nothing", r, err)
+		t.Fatalf("the record is %+v (%v): the test proves nothing", r, err)
 	}
 	last := piece(r.ID, r.Version, 1)
 	altered := []byte(string(s.chunks[last]))
@@ -71,8 +71,8 @@ func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v drive
 	return c.chunked.GetChunks(ctx, id, v, count)
 }
 
-// FM38: a large result is cached whole, by the request that stored it and by
-// one that read it.
+// FM38: a large result is cached with its content, both by the request that
+// stored it and by one that read it.
 func TestFM38_LargeResultsAreCachedWhole(t *testing.T) {
 	t.Parallel()
 	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
@@ -90,12 +90,12 @@ func TestFM38_LargeResultsAreCachedWhole(t *testing.T) {
 	}
 }
 
-// hollow encodes to nothing at all.
+// hollow encodes every value to no bytes.
 type hollow struct{ raw }
 
 func (hollow) Encode(any) ([]byte, error) { return nil, nil }
 
-// A result of no bytes is a result.
+// An empty result is a result.
 func TestEmptyResultIsReplayed(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = hollow{} })
@@ -107,7 +107,7 @@ func TestEmptyResultIsReplayed(t *testing.T) {
 	}
 }
 
-// A codec that panics on a stored result makes it unavailable.
+// A codec that panics on a stored result makes the replay unavailable.
 func TestPanickingDecoder(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, func(o *idempotent.Options) { o.Codec = fragile{} })
@@ -124,7 +124,7 @@ type fragile struct{ raw }
 
 func (fragile) Decode([]byte, any) error { panic("no") }
 
-// Final's texts are the same for the first caller and for a replay.
+// A Final error has the same text for the first caller and for a replay.
 func TestFinalTextsAreUTF8(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)

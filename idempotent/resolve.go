@@ -10,13 +10,14 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Resolution is evidence about a record: build it with [Resolved],
+// Resolution is evidence about a record. Build it with [Resolved],
 // [ResolvedWith], [ResolvedFinal], [ResolvedWithoutResult], [ResolvedStep],
-// [CorrectedStep] or [ProvenNotExecuted]. [Later] is the lack of it.
+// [CorrectedStep] or [ProvenNotExecuted]. [Later] means that there is no evidence
+// yet.
 type Resolution struct {
 	what  claims // 0: Later
 	later time.Duration
-	token string // of the attempt that was not executed
+	token string // token of the attempt that was not executed
 	step  string
 	codec Codec // nil: the codec that the record's operation declared
 	value any
@@ -24,84 +25,87 @@ type Resolution struct {
 	none  bool // the result is not known
 }
 
-// Resolved says that the work was done and what its result is. The value is
-// what the handler would have returned; replays return it.
+// Resolved states that the work was done, and its result. The value is what the
+// handler would have returned; replays return it.
 func Resolved(value any) Resolution { return Resolution{what: claimsOutcome, value: value} }
 
-// ResolvedWith is [Resolved] for a record whose handler stores its results
-// with another codec than the guard's, as adapters do.
+// ResolvedWith is [Resolved] for a record whose handler stores its results with a
+// codec other than the guard's, as adapters do.
 func ResolvedWith(codec Codec, value any) Resolution {
 	return Resolution{what: claimsOutcome, codec: codec, value: value}
 }
 
-// ResolvedFinal says that the work ended with a business outcome: replays
-// return it as a [*FinalError].
+// ResolvedFinal states that the work ended with a business outcome, which replays
+// return as a [*FinalError].
 func ResolvedFinal(code, message string) Resolution {
 	return Resolution{what: claimsOutcome, final: Final(code, message).(*FinalError)}
 }
 
-// ResolvedWithoutResult says that the work was done, and that its result is not
-// known. The key is never run again; a retry gets [*ReplayUnavailableError].
+// ResolvedWithoutResult states that the work was done, with an unknown result.
+// The key never runs again; a retry gets [*ReplayUnavailableError].
 func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome, none: true} }
 
-// ResolvedStep says that one step was done and what its result is: the value that
-// the step would have returned. It is recorded also while the handler is at work,
-// whose [Step] then returns it; a CommitStep of that name is refused, because its
-// own writes are missing. If the lease has ended under [Resume] or [Rerun], and no
-// other AtMostOnce step is open, the next request with the key continues.
-// Otherwise the record's state stays. A result that is recorded stays.
+// ResolvedStep states that one step was done, and its result: the value that the
+// step would have returned. It is recorded even while the handler is running,
+// whose [Step] then returns it. A CommitStep with that name is then refused,
+// because its own writes are missing. If the lease has ended under [Resume] or
+// [Rerun], and no other AtMostOnce step is interrupted, the next request with the
+// key continues. Otherwise the record's state does not change. A result that is
+// already recorded stays.
 func ResolvedStep(name string, value any) Resolution {
 	return Resolution{what: claimsStep, step: name, value: value}
 }
 
-// CorrectedStep is [ResolvedStep] against a result that is recorded already and
-// wrong. It waits for the end of the lease.
+// CorrectedStep is [ResolvedStep] for a step whose recorded result is wrong. It
+// replaces that result, but only after the lease has ended.
 func CorrectedStep(name string, value any) Resolution {
 	return Resolution{what: claimsCorrection, step: name, value: value}
 }
 
-// ProvenNotExecuted says that the attempt which the token names had no effect and
-// can have none any more, because its process is dead and not merely late. The
-// next request with the key runs. Of a record with steps it speaks of those that
-// were begun and not finished: finished ones keep their results.
+// ProvenNotExecuted states that the attempt with this token had no effect and can
+// have none later, because its process is dead and not merely late. The next
+// request with the key runs. In a record with steps it applies to those that have
+// begun and not finished; finished steps keep their results.
 //
 // Read the token, [driver.Record.Token] or [Execution.Token], before you ask the
-// provider: then evidence that arrives late cannot release a later attempt. It is
-// for resolvers and operators. A provider's webhook does not know the attempt, so
-// it can report success only.
+// provider; evidence that arrives late then cannot release a later attempt.
+// ProvenNotExecuted is for resolvers and operators. A provider's webhook does not
+// know the attempt, so it can report only success.
 func ProvenNotExecuted(token string) Resolution {
 	return Resolution{what: claimsNotExecuted, token: token}
 }
 
-// Later says that nothing is known yet: [ReconcileDue] asks again after d, or,
-// if d is zero, when its own backoff says.
+// Later states that there is no evidence yet. [ReconcileDue] asks again after d,
+// or, if d is zero, after its own backoff.
 func Later(d time.Duration) Resolution { return Resolution{later: d} }
 
-// Resolve settles the record id by evidence from outside: a provider's
-// webhook, a look into its ledger, an operator. It is the only way, besides
-// the owner itself, out of an unknown outcome. The first evidence wins; giving
-// the same evidence again is no error.
+// Resolve settles the record id with external evidence: from a provider's
+// webhook, its ledger, or an operator. Besides the owner itself, only evidence
+// settles an unknown outcome. The first evidence wins; giving the same evidence
+// again is not an error.
 //
-// Evidence is judged, stored and kept as the record's operation declared it,
-// whatever the options of this guard. Two things differ. An outcome is kept for
-// the longer of the record's retention and the guard's. And a guard that sets
-// Options.Codec or Options.ResultVersion itself declares them anew, so that a
-// record is not stuck behind a new version of the result.
+// Evidence is judged and stored with the options that the record's operation
+// declared, whatever the options of this guard, with two exceptions. An outcome
+// is retained for the longer of the record's retention and the guard's. And
+// Options.Codec and Options.ResultVersion, if this guard sets them, replace the
+// declared ones, so that a new version of the result does not block a record.
 //
-// The error is [*InProgressError] while the owner's lease is live, for everything
-// but a [ResolvedStep]: send the webhook again later. It is [*StaleEvidenceError] if
-// a [ProvenNotExecuted] names another attempt than the current one, [*SettledError] if
-// the record is completed with another outcome or the step with another result,
-// [*StepError] for a step that the operation did not declare, and [ErrNoRecord]
-// without a record of that id or with an expired one. Any other failure of the
-// store is [*StoreError]; it is safe to try again.
+// While the owner's lease is live, Resolve returns [*InProgressError] for
+// everything but a [ResolvedStep]: send the webhook again later. Other errors are
+//   - [*StaleEvidenceError] if a [ProvenNotExecuted] is not about the current
+//     attempt;
+//   - [*SettledError] if the record is completed with another outcome, or the
+//     step with another result;
+//   - [*StepError] for a step that the operation did not declare;
+//   - [ErrNoRecord] if there is no record with that id, or it has expired;
+//   - [*StoreError] for any other failure of the store. It is safe to try again.
 func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	g.mustExist("Resolve")
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
 	if r.what == 0 {
-		return errors.New("idempotent: Resolve: this Resolution has no evidence; use Resolved, ResolvedFinal, ResolvedStep or ProvenNotExecuted")
+		return errors.New("idempotent: Resolve: the Resolution contains no evidence; use Resolved, ResolvedFinal, ResolvedStep or ProvenNotExecuted")
 	}
 	current, err := g.store.Get(ctx, id)
 	if err != nil {
@@ -111,8 +115,8 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	return err
 }
 
-// settleByEvidence writes what the evidence makes of the record, which may have
-// changed since it was read. It returns the record that stands.
+// settleByEvidence applies evidence to the record current, which may have changed
+// since it was read. It returns the record as it is now.
 func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
 	e, err := g.encodeEvidence(current, evidence)
 	if err != nil {
@@ -143,19 +147,19 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 	}
 }
 
-// evidence is a [Resolution] as it is written into one record.
+// evidence is a [Resolution] encoded for one record.
 type evidence struct {
 	Resolution
 	opts      *Options
-	out       outcome // of claimsOutcome
-	codec     string  // what the outcome declares anew
+	out       outcome // for claimsOutcome
+	codec     string  // codec, version and retention of the new outcome
 	version   string
 	retention time.Duration
-	done      driver.StepRecord // of claimsStep and claimsCorrection
+	done      driver.StepRecord // for claimsStep and claimsCorrection
 }
 
-// encodeEvidence encodes r in the form in which the operation of record stores
-// its results.
+// encodeEvidence encodes r in the form in which the record's operation stores its
+// results.
 func (g *Guard) encodeEvidence(record *driver.Record, r Resolution) (*evidence, error) {
 	e := &evidence{Resolution: r, opts: &g.opts, codec: codecOf(record), version: record.ResultVersion, retention: max(retentionOf(record), g.opts.Retention)}
 	var err error
@@ -191,7 +195,7 @@ func (g *Guard) encodeEvidence(record *driver.Record, r Resolution) (*evidence, 
 }
 
 // codecFor returns the codec for evidence about record: the one that its
-// operation declared, or another one if the guard's own options declare it.
+// operation declared, or the guard's if its options set another one.
 func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 	declared := codecOf(record)
 	_, standard := g.opts.Codec.(*jsonCodec)
@@ -199,16 +203,16 @@ func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 	case given == nil && (!standard || declared == jsonCodecName):
 		return g.opts.Codec, nil
 	case given == nil:
-		return nil, fmt.Errorf("idempotent: %s: its operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
+		return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q, which this guard does not have; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared)
 	case given.Name() == declared, !standard && given.Name() == g.opts.Codec.Name():
 		return given, nil
 	}
-	return nil, fmt.Errorf("idempotent: %s: its operation stores results with the codec %q, and a result of the codec %q could not be replayed; use ResolvedWith and that codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name())
+	return nil, fmt.Errorf("idempotent: %s: the operation stores results with the codec %q and could not replay a result of the codec %q; use ResolvedWith and the first codec, or ResolvedWithoutResult", short(record.ID), declared, given.Name())
 }
 
 func (*evidence) meet(*driver.Record) {}
 
-// judge says what the evidence makes of current.
+// judge returns how the evidence changes current.
 func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	verdict := decideResolution(current, e.what, e.token, now)
 	switch verdict {
@@ -248,7 +252,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	return judgement{next: next, contradicts: verdict == resolveContradict}
 }
 
-// judgeStep says what evidence about one step makes of current.
+// judgeStep returns how evidence about one step changes current.
 func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 	done := e.done
 	done.At = now
@@ -258,7 +262,7 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 	case stepSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State, Step: done.Name}}
 	case stepUndeclared:
-		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "is not declared by the record's operation (Options.Steps)"}}
+		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"}}
 	}
 	if err := checkKept(current.Steps, &done); err != nil {
 		return judgement{end: endRefused, err: err}
@@ -268,14 +272,15 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 		done.Mode = recorded.Mode
 	}
 	next.Steps = withStep(next.Steps, done)
-	// A finished step is also a reason not to expire that the record may not have had.
+	// A finished step can also make the record resumable, which then must not
+	// expire.
 	if state := stateAfterStep(&next, now); state != current.State || resumable(&next) != resumable(current) {
 		next = e.opts.transition(&next, state, driver.ReasonResolved, now)
 	}
 	return judgement{next: next}
 }
 
-// resolveFailed turns what the store returned into the caller's error.
+// resolveFailed returns the caller's error for a failed store call.
 func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, err error) error {
 	if errors.Is(err, ErrNoRecord) {
 		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))

@@ -31,21 +31,21 @@ func TestResolveRefusals(t *testing.T) {
 	}{
 		"no record":       {memstore.New(), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "charge#"},
 		"no id":           {memstore.New(), "charge", idempotent.Resolved(1), new(idempotent.InvalidKeyError), "RecordID"},
-		"nothing said":    {memstore.New(), id, idempotent.Resolution{}, nil, "has no evidence"},
+		"no evidence":     {memstore.New(), id, idempotent.Resolution{}, nil, "contains no evidence"},
 		"not encodable":   {holding(t, unknown), id, idempotent.Resolved(math.NaN()), nil, "cannot encode"},
 		"get fails":       {&scripted{Store: memstore.New(), getErr: down}, id, idempotent.Resolved(1), new(idempotent.StoreError), "get"},
 		"replace fails":   {&scripted{Store: holding(t, unknown), replaceErr: down}, id, idempotent.Resolved(1), down, "replace"},
 		"record vanishes": {&scripted{Store: holding(t, unknown), replaceErr: idempotent.ErrNoRecord}, id, idempotent.Resolved(1), idempotent.ErrNoRecord, ""},
 		"too large":       {&scripted{Store: holding(t, unknown), limit: 1}, id, idempotent.Resolved("long"), driver.ErrTooLarge, "evidence"},
-		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), new(idempotent.StoreError), "quicker"},
+		"changes forever": {&scripted{Store: memstore.New(), standing: &unknown}, id, idempotent.Resolved(1), new(idempotent.StoreError), "conflict persisted"},
 		"expired":         {holding(t, driver.Record{ID: id, State: driver.StateCompleted, Expires: time.Unix(1, 0)}), id, idempotent.Resolved(1), idempotent.ErrNoRecord, "expired"},
 	} {
 		g, events := newGuardOver(t, row.store)
 		err := g.Resolve(t.Context(), row.id, row.resolution)
 		if err == nil || row.want != nil && !errtype.Matches(err, row.want) || !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s: got error %v, want %v that says %q", name, err, row.want, row.says)
+			t.Errorf("%s: got error %v, want %v that contains %q", name, err, row.want, row.says)
 		}
-		// What is wrong with the store, and nothing else, is an StoreError and an event.
+		// Only a failure of the store is a StoreError and an event.
 		var failed, twice *idempotent.StoreError
 		isStore := errors.As(err, &failed)
 		if want := errors.As(row.want, new(*idempotent.StoreError)) || row.want == down; isStore != want || (events.Count(event.StoreError) == 1) != want {
@@ -66,8 +66,8 @@ func holding(t *testing.T, r driver.Record) *memstore.Store {
 	return s
 }
 
-// The resolver's result is replayed through the codec of the handler it stands
-// in for.
+// The resolver's result is replayed through the codec of the handler that it
+// replaces.
 func TestResolvedWith(t *testing.T) {
 	t.Parallel()
 	clock := &idempotenttest.Clock{}
@@ -78,7 +78,7 @@ func TestResolvedWith(t *testing.T) {
 		return idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }, useRaw)
 	}
 	if _, err := do(); err == nil {
-		t.Fatal("the error was swallowed")
+		t.Fatal("got no error")
 	}
 	if err := g.Resolve(t.Context(), key.RecordID(), idempotent.ResolvedWith(raw{}, "ch_1")); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestResolvedWith(t *testing.T) {
 	}
 }
 
-// A resolution keeps what the owner wrote about itself.
+// A resolution preserves what the owner wrote.
 func TestResolveKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -125,8 +125,8 @@ func unknownRecord(t *testing.T, s driver.Store, optFns ...func(*idempotent.Opti
 	return g, key
 }
 
-// A result that evidence brings is kept as a handler's would be: under the
-// version of its shape, and beside the record where it is large.
+// A result from evidence is stored like a handler's: with the version of its
+// shape, and beside the record if it is large.
 func TestResolvedResultIsReplayed(t *testing.T) {
 	t.Parallel()
 	version := func(o *idempotent.Options) { o.ResultVersion, o.Codec = "2", raw{} }
@@ -146,7 +146,7 @@ func TestResolvedResultIsReplayed(t *testing.T) {
 	}
 }
 
-// What did not happen has no result.
+// Work that did not happen has no result.
 func TestNotExecutedHasNoResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
@@ -160,7 +160,7 @@ func TestNotExecutedHasNoResult(t *testing.T) {
 	}
 }
 
-// A write id of a resolution comes back under the same rule as an owner's.
+// A write id of a resolution is reused under the same rule as an owner's.
 func TestWriteIDsOfLaterResolutions(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -183,14 +183,14 @@ func TestWriteIDsOfLaterResolutions(t *testing.T) {
 	}
 }
 
-// Evidence that nothing happened waits for the end of the lease, and says for how
-// long. It is about one attempt: one that began meanwhile is not released, also
-// if it comes between the look at the record and the write.
+// Evidence that nothing happened waits for the end of the lease and reports the
+// remaining time. It is about one attempt: a later attempt is not released, even
+// if it begins between the read of the record and the write.
 func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 	t.Parallel()
 	now := now()
 	for name, row := range map[string]struct {
-		lease, next time.Time // next: of another owner who comes in between
+		lease, next time.Time // next: of another owner that comes in between
 		wait        time.Duration
 	}{
 		"live":              {now.Add(time.Minute), time.Time{}, time.Minute},
@@ -221,8 +221,8 @@ func TestNotExecutedIsAboutOneAttempt(t *testing.T) {
 	}
 }
 
-// Evidence that nothing happened drops the steps that were begun, keeps those
-// that are finished, and the record is due as long as there are any.
+// Evidence that nothing happened drops unfinished steps and preserves finished
+// ones. The record is due as long as it has any.
 func TestNotExecutedKeepsFinishedSteps(t *testing.T) {
 	t.Parallel()
 	finished := driver.StepRecord{Name: "charge", Finished: true, Encoding: "json", Result: []byte("1")}

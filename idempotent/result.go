@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// compressAbove is the size in bytes from which compression is tried.
+	// compressAbove is the size in bytes above which compression is tried.
 	compressAbove = 1 << 10
-	// maxResult bounds what a stored result may unpack to, in bytes. Lambda
-	// returns at most 6 MB; base64 in another codec may need more. What is larger
-	// is not stored.
+	// maxResult is the maximum uncompressed size of a stored result, in bytes.
+	// Lambda returns at most 6 MB; base64 in another codec may need more. A larger
+	// result is not stored.
 	maxResult = 64 << 20
 )
 
-// encodeResult returns a handler's result as it is stored. A codec that panics
-// has failed like one that returns an error: the effect has happened and must
-// not be lost for it.
+// encodeResult returns a handler's result in its stored form. A codec that panics
+// is treated like one that returns an error, because the effect has happened and
+// must not be lost.
 func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -36,7 +36,7 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 		return "", nil, fmt.Errorf("idempotent: the codec %q cannot encode a %T: %w", c.Name(), v, err)
 	}
 	if len(data) > maxResult {
-		return "", nil, fmt.Errorf("idempotent: the codec %q encoded a %T to %d bytes; at most %d can be stored", c.Name(), v, len(data), maxResult)
+		return "", nil, fmt.Errorf("idempotent: the codec %q encoded a %T to %d bytes; the limit is %d", c.Name(), v, len(data), maxResult)
 	}
 	if len(data) > compressAbove {
 		if packed := compress(data); len(packed) < len(data) {
@@ -49,10 +49,10 @@ func encodeResult(c Codec, v any) (encoding string, data []byte, err error) {
 	return c.Name(), data, nil
 }
 
-// asReplayed reads data, which encodeResult returned for the value that v points
-// to, back into it, if that value can hold one whose Go type is not stored. Then
-// the first caller gets what every replay gets: a json.Number and no float64, a
-// map and no struct.
+// asReplayed decodes data, the encoding of *v, back into v if the type of v can
+// hold interface values, whose Go types are not stored. The first caller then
+// gets the same value as every replay: for example a json.Number instead of a
+// float64, or a map instead of a struct.
 func asReplayed[T any](c Codec, encoding string, data []byte, v *T) error {
 	if _, standard := c.(*jsonCodec); !standard || !infoOf(reflect.TypeFor[T]()).untyped {
 		return nil
@@ -69,8 +69,8 @@ func asReplayed[T any](c Codec, encoding string, data []byte, v *T) error {
 	return nil
 }
 
-// resultEquals reports whether two stored results are one: the same bytes of
-// the same codec, whatever compressed them.
+// resultEquals reports whether two stored results are equal: the same bytes of
+// the same codec, compressed or not.
 func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
 	if encodingA == encodingB && bytes.Equal(a, b) {
 		return true
@@ -81,9 +81,9 @@ func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
 	return errA == nil && errB == nil && bytes.Equal(plainA, plainB)
 }
 
-// decodeResult reads the result of a completed record into the value that v
+// decodeResult decodes the result of a completed record into the value that v
 // points to. The error is a [*FinalError] if that is the outcome, and a
-// [*ReplayUnavailableError] for anything that keeps it from being read.
+// [*ReplayUnavailableError] if the result cannot be read.
 func decodeResult(o *Options, r *driver.Record, v any) error {
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
@@ -99,7 +99,7 @@ func decodeResult(o *Options, r *driver.Record, v any) error {
 		return final
 	}
 	if r.ResultVersion != o.ResultVersion {
-		return unavailable(fmt.Sprintf("it has version %q and this code reads version %q", r.ResultVersion, o.ResultVersion))
+		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
 	}
 	data, err := unpack(r.Encoding, o.Codec.Name(), r.Result)
 	if err != nil {
@@ -111,8 +111,8 @@ func decodeResult(o *Options, r *driver.Record, v any) error {
 	return nil
 }
 
-// decode reads data into the value that v points to. A codec that panics has
-// failed: the outcome stands, whether it can be read or not.
+// decode decodes data into the value that v points to. It returns an error if the
+// codec panics; the stored outcome does not change.
 func decode(c Codec, data []byte, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -122,11 +122,11 @@ func decode(c Codec, data []byte, v any) (err error) {
 	return c.Decode(data, v)
 }
 
-// unpack returns the bytes that the codec of that name encoded.
+// unpack returns the bytes that the named codec encoded.
 func unpack(encoding, codec string, data []byte) ([]byte, error) {
 	name, packed := strings.CutSuffix(encoding, encodingCompressed)
 	if name != codec {
-		return nil, fmt.Errorf("it was encoded as %q and this code decodes %q", name, codec)
+		return nil, fmt.Errorf("it was encoded as %q but this code decodes %q", name, codec)
 	}
 	if !packed {
 		return data, nil
@@ -161,7 +161,7 @@ func decompress(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// encodeFinal cannot fail: a struct of two strings always encodes.
+// encodeFinal cannot fail, because a struct of two strings always encodes.
 func encodeFinal(e *FinalError) []byte {
 	data, _ := json.Marshal(e)
 	return data

@@ -6,25 +6,24 @@ import (
 	"testing"
 )
 
-// plain encodes text as itself.
+// plain stores text unchanged.
 type plain struct{}
 
 func (plain) Name() string                    { return "plain" }
 func (plain) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
 func (plain) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 
-// A result is compressed from a byte above 1 KB on, and only where that saves
-// one.
+// Results above 1 KB are compressed, and only if that saves at least one byte.
 func TestCompressionIsWorthIt(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, compressAbove)
 	rand.New(rand.NewSource(1)).Read(noise)
-	even := noise // and then as many zeroes as compression costs
+	even := noise // then as many zeroes as compression costs
 	for len(compress(even)) > len(even) {
 		even = append(even[:len(even):len(even)], 0)
 	}
 	if len(compress(even)) != len(even) {
-		t.Fatalf("%d bytes compress to %d; want as many", len(even), len(compress(even)))
+		t.Fatalf("%d bytes compress to %d; want the same size", len(even), len(compress(even)))
 	}
 	for name, row := range map[string]struct {
 		data []byte
@@ -43,7 +42,7 @@ func TestCompressionIsWorthIt(t *testing.T) {
 	}
 }
 
-// A compressed result that was cut off is not a shorter result, whatever
+// A compressed result that was cut off is not read as a shorter result, whatever
 // the codec makes of it, and one that would fill the memory is not unpacked.
 func TestDamagedCompression(t *testing.T) {
 	t.Parallel()
@@ -53,7 +52,7 @@ func TestDamagedCompression(t *testing.T) {
 			t.Errorf("%d of %d bytes were unpacked to %d", n, len(packed), len(out))
 		}
 	}
-	// Members of a gzip file add up.
+	// The members of a gzip file add up.
 	full := bytes.Repeat(compress(make([]byte, 1<<20)), maxResult>>20)
 	if out, err := decompress(full); err != nil || len(out) != maxResult {
 		t.Errorf("%d bytes and error %v, want %d", len(out), err, maxResult)

@@ -6,25 +6,26 @@ import (
 	"fmt"
 )
 
-// Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be called
-// on a schedule: every minute is usual. The resolvers of a table that several
-// operations share are listed by operation; do not change the map afterwards. What the schedule sends is ignored; the
-// report is returned, for the log. It fails if the list of due records does, or
-// if every record failed, so that an alarm on errors tells of an outage.
+// Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be invoked
+// on a schedule, usually every minute. The resolvers are listed by operation,
+// because several operations can share a table; do not change the map afterwards.
+// The handler ignores its event and returns the report, for the log. It returns
+// an error if listing the due records fails, or if every record failed, so that
+// an alarm on errors reports an outage.
 //
-// Like [Wrap] it panics if an argument is nil or an option is wrong.
+// Like [Wrap], it panics if an argument is nil or an option is invalid.
 func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*ReconcileOptions)) func(context.Context) (Report, error) {
 	for operation, resolve := range resolvers {
 		if resolve == nil {
-			panic(fmt.Errorf("idempotent: Reconciler wants a function for the operation %q, got nil", operation))
+			panic(fmt.Errorf("idempotent: Reconciler: the resolver for operation %q must not be nil", operation))
 		}
 	}
-	// An operation without a resolver fails, so that its records end in the list of
-	// the exhausted.
+	// A record of an operation without a resolver fails and is eventually listed as
+	// exhausted.
 	resolve := func(ctx context.Context, r PendingRecord) (Resolution, error) {
 		resolve := resolvers[r.ID.Operation()]
 		if resolve == nil {
-			return Resolution{}, fmt.Errorf("idempotent: no resolver for the operation %q", r.ID.Operation())
+			return Resolution{}, fmt.Errorf("idempotent: no resolver for operation %q", r.ID.Operation())
 		}
 		return resolve(ctx, r)
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// settlement is what became of an outcome.
+// settlement is the result of settle.
 type settlement struct {
-	stored   bool           // a retry gets what we reported
-	record   *driver.Record // if stored: as it stands now
-	standing *driver.Record // another outcome stands, and is everybody's answer
+	stored   bool           // a retry gets the reported outcome
+	record   *driver.Record // if stored: the current record
+	standing *driver.Record // another outcome is stored, and every caller gets it
 	lost     bool           // another run owns the record
 }
 
-// settle writes the outcome of the work w. It never fails the caller: an
-// outcome that could not be stored is an event, and the record follows its
-// recovery when the lease ends.
+// settle writes the outcome of the work w. It returns no error to the caller: an
+// outcome that could not be stored is reported as an event, and the record
+// follows its recovery when the lease ends.
 func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
@@ -32,7 +32,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	case endAgreed:
 		return settlement{stored: true, record: r.record}
 	case endStanding:
-		if w.wrote(r.record.Version) { // our own transaction was applied after all
+		if w.wrote(r.record.Version) { // this run's own transaction was applied after all
 			a.observe(ctx, event.Completed, r.record, nil)
 		} else {
 			a.observeStanding(ctx, r.record, out)
@@ -48,8 +48,8 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	return settlement{}
 }
 
-// observeStanding reports that another outcome than out stands: that of a later
-// run, or evidence.
+// observeStanding reports that an outcome other than out is stored: that of a
+// later run, or evidence.
 func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out outcome) {
 	switch {
 	case r.Owner != a.owner:
@@ -64,7 +64,7 @@ type outcomeWriter struct {
 	a    *attempt
 	w    *work
 	out  outcome
-	kind event.Kind // of the event, once it is written
+	kind event.Kind // event to report after the write
 }
 
 func (o *outcomeWriter) meet(current *driver.Record) {
@@ -74,7 +74,7 @@ func (o *outcomeWriter) meet(current *driver.Record) {
 	}
 }
 
-// judge says what the outcome makes of current. The handler has returned, so the
+// judge returns how the outcome changes current. The handler has returned, so the
 // record may expire before its lease ends.
 func (o *outcomeWriter) judge(current *driver.Record, now time.Time) judgement {
 	a, w := o.a, o.w
@@ -98,7 +98,7 @@ func (o *outcomeWriter) judge(current *driver.Record, now time.Time) judgement {
 	}
 }
 
-// release frees the claim of a handler that was not entered.
+// release releases the claim of a handler that was not entered.
 func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) {
 	ctx, cancel := a.opts.releaseContext(ctx)
 	defer cancel()
@@ -106,7 +106,7 @@ func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) 
 		opts:   a.opts,
 		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
 		random: &a.random,
-		rounds: 1, // another write is a later judgement of this claim
+		rounds: 1, // if another write came first, it decided about this claim
 		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
 			return judgement{next: a.released(current, reason, now)}
 		}),
@@ -129,7 +129,7 @@ func settledEvent(s driver.State) event.Kind {
 	}
 }
 
-// remember keeps a completed record in the cache, with its result.
+// remember stores a completed record with its result in the cache.
 func (g *Guard) remember(r *driver.Record, out outcome, now time.Time) {
 	if g.cache == nil {
 		return

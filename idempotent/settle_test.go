@@ -40,11 +40,11 @@ func TestReferenceOutlivesTheRun(t *testing.T) {
 			want = "orders/1"
 		}
 		if got := s.record(t, key).Ref; got != want {
-			t.Errorf("after a run that set %q the record says %q, want %q", ref, got, want)
+			t.Errorf("after a run that set %q the record has %q, want %q", ref, got, want)
 		}
 	}
 	_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-		refer(t, ctx, strings.Repeat("r", 1024)) // as long as it may be
+		refer(t, ctx, strings.Repeat("r", 1024)) // the maximum length
 		return "", nil
 	})
 	if err != nil {
@@ -52,8 +52,8 @@ func TestReferenceOutlivesTheRun(t *testing.T) {
 	}
 }
 
-// FM62: an owner whose record was marked meanwhile writes its outcome on what
-// stands: what others wrote stays, unless it is this run's to say.
+// FM62: an owner whose record was marked meanwhile writes its outcome over the
+// current record. Other parties' changes stay, except for what this run must set.
 func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{"", "orders/1"} {
@@ -91,8 +91,8 @@ func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 	}
 }
 
-// A write id comes back only where it cannot have been applied and replaced
-// before the reply came, which is where the outcome is a completion.
+// A write id is reused only if it cannot have been applied and replaced before
+// the reply came, which is true for completions.
 func TestWriteIDsOfLaterRounds(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -113,7 +113,7 @@ func TestWriteIDsOfLaterRounds(t *testing.T) {
 	}
 }
 
-// An owner that finds the record as it would have left it writes nothing.
+// An owner that finds the record as it would write it writes nothing.
 func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -129,8 +129,8 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 	wantCalls(t, s, "insert", "replace")
 }
 
-// A store that cannot even hold the outcome without its result is not asked
-// again.
+// If the store cannot hold the outcome even without its result, the guard does
+// not try again.
 func TestTooLargeWithoutItsResult(t *testing.T) {
 	t.Parallel()
 	s := watch()
@@ -145,7 +145,7 @@ func TestTooLargeWithoutItsResult(t *testing.T) {
 	wantCalls(t, s, "insert", "replace", "replace")
 }
 
-// The hint is for errors that leave a record unknown, not for those that may
+// The hint is for errors that leave a record unknown, not for those that let it
 // run again.
 func TestNoHintWhereNothingIsUnknown(t *testing.T) {
 	t.Parallel()

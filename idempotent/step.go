@@ -9,18 +9,18 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// StepOptions are given to [Step]. The zero value of each field is its
+// StepOptions configure a [Step]. The zero value of each field selects its
 // documented default.
 type StepOptions struct {
-	// AtMostOnce makes the step run once at most: if a run of it is interrupted, or
-	// ends with an error other than [NotExecuted], the record becomes unknown. The
-	// store is written once before the effect and once after it. Default: false. An
-	// interrupted step runs again, with the same downstream key, and the store is
-	// written once, after the effect.
+	// AtMostOnce runs the step at most once: if a run of it is interrupted, or ends
+	// with an error other than [NotExecuted], the record becomes unknown. The store
+	// is written once before the effect and once after it. Default: false. An
+	// interrupted step then runs again with the same downstream key, and the store
+	// is written once, after the effect.
 	AtMostOnce bool
 }
 
-// mode returns the mode as a record keeps it.
+// mode returns the mode as stored in a record.
 func (o *StepOptions) mode() driver.StepMode {
 	if o.AtMostOnce {
 		return driver.AtMostOnce
@@ -29,42 +29,45 @@ func (o *StepOptions) mode() driver.StepMode {
 }
 
 const (
-	// maxStepName bounds the name of a step, in bytes.
+	// maxStepName is the maximum length of a step name, in bytes.
 	maxStepName = 64
-	// maxStepResult bounds the stored result of one step, in bytes.
+	// maxStepResult is the maximum stored size of the result of one step, in bytes.
 	maxStepResult = 64 << 10
-	// maxSteps bounds the stored results of all steps of a record together, in
-	// bytes: they travel with every write of it.
+	// maxSteps is the maximum stored size of the results of all steps of a record
+	// together, in bytes. Every write of the record includes them.
 	maxSteps = 256 << 10
 )
 
-// Step runs one foreign effect of a guarded handler and records its result. A
-// later attempt of the same record gets that result back and does not run fn
-// again: give each effect a step of its own, and let the handler between them
-// have none.
+// Step runs one external effect of a guarded handler and records its result. A
+// later attempt of the same record gets that result and does not run fn again.
+// Put each effect in its own step, and have no effects between steps.
 //
-// The name is the step's identity in the record: unique within the handler, and
-// never changed while records are in flight. It is 1 to 64 of the characters
-// a-z, A-Z, 0-9, '-', '_', '.' and '/'. Steps of one handler may run side by
-// side; they do not nest. T has to survive JSON, and its encoding, compressed
-// where that helps, may have 64 KB; that of all steps together 256 KB. Return a
-// reference rather than a document.
+// The name identifies the step in the record. It must be unique within the
+// handler and must not change while records are in flight. It has 1 to 64 of the
+// characters a-z, A-Z, 0-9, '-', '_', '.' and '/'. Steps of one handler may run
+// concurrently; they cannot be nested. T must survive a JSON round trip. Its
+// encoding, compressed if that makes it smaller, may have up to 64 KB, and the
+// encodings of all steps together up to 256 KB. Return a reference rather than a
+// document.
 //
-// Hand [DownstreamKey] of the context that fn gets to the provider: it is what
-// makes it safe to run a step again, because a crash may fall between the effect
-// and the record of it.
+// Pass the [DownstreamKey] of fn's context to the provider. It makes it safe to
+// run a step again after a crash between the effect and its recording.
 //
-// An error of fn is returned and not recorded. [Final] and [Unknown] pass through
-// a step and declare for the handler; [NotExecuted] undoes the step and declares
-// nothing more. Step itself returns [*StepError] for an invalid name or type, for a
-// recorded result of another type, or for a result that is too large;
-// [*LeaseLostError] if another request owns the record; [ErrExecutionEnded] after the handler
-// has returned; and [*StoreError] if the mark of an at-most-once step could not be
-// written, so that fn was not called. Under [Resume] it refuses to run a step that
-// an earlier run may have begun longer than Options.DownstreamRetention ago, and
-// the record becomes unknown. If the result of a step cannot be written the
-// handler goes on, and the next write takes it along. If evidence finished the
-// step meanwhile (see [ResolvedStep]), Step returns the recorded result.
+// Step returns an error of fn and does not record it. [Final] and [Unknown] in
+// that error also count for the handler; [NotExecuted] means only that the step
+// had no effect. Step itself returns
+//   - [*StepError] for an invalid name or type, for a recorded result of another
+//     type, or for a result that is too large;
+//   - [*LeaseLostError] if another request owns the record;
+//   - [ErrExecutionEnded] after the handler has returned;
+//   - [*StoreError] if an at-most-once step could not be marked as begun, in
+//     which case fn was not called.
+//
+// Under [Resume], Step refuses to run a step that an earlier run may have begun
+// longer than Options.DownstreamRetention ago, and the record becomes unknown. If
+// the result of a step cannot be written, the handler continues, and the next
+// write includes the result. If evidence finished the step meanwhile (see
+// [ResolvedStep]), Step returns the recorded result.
 //
 // Outside a guarded handler fn runs without a record, and a warning is logged
 // once per process.
@@ -86,7 +89,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	case recorded != nil:
 		return v, e.replayStep(ctx, *recorded, &v)
 	}
-	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics the step stays begun
+	v, err = fn(context.WithValue(ctx, executionKey{}, s)) // if it panics, the step counts as begun
 	if err != nil {
 		return v, e.leaveStep(s, err)
 	}
@@ -97,17 +100,17 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	return v, err
 }
 
-// checkStepName reports what is wrong with the name of a step.
+// checkStepName returns an error if the name of a step is invalid.
 func checkStepName(name string) error {
 	if name == "" || len(name) > maxStepName || strings.Trim(name, stepNameChars) != "" {
-		return &StepError{Step: name, Problem: fmt.Sprintf("has no usable name: 1 to %d of a-z, A-Z, 0-9, '-', '_', '.' and '/'", maxStepName)}
+		return &StepError{Step: name, Problem: fmt.Sprintf("invalid name: want 1 to %d of the characters a-z, A-Z, 0-9, '-', '_', '.' and '/'", maxStepName)}
 	}
 	return nil
 }
 
 const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
 
-// declares reports whether an operation that declared these steps has one of
+// declares reports whether an operation that declared steps allows a step with
 // that name.
 func declares(steps []string, name string) bool {
 	if len(steps) == 0 {
@@ -121,12 +124,12 @@ func declares(steps []string, name string) bool {
 	return false
 }
 
-// checkRecorded reports a step in r that this code does not know. Going on
-// would do again what it did, under another name.
+// checkRecorded returns an error if r contains a step that this code does not
+// declare. Continuing could repeat that step's effect under another name.
 func (o *Options) checkRecorded(r *driver.Record) error {
 	for _, s := range r.Steps {
 		if !declares(o.Steps, s.Name) {
-			return &StepError{Step: s.Name, Problem: "is recorded and not declared in Options.Steps; deploy code that knows it, or resolve the record"}
+			return &StepError{Step: s.Name, Problem: "recorded but not declared in Options.Steps; deploy code that declares it, or resolve the record"}
 		}
 	}
 	return nil

@@ -36,8 +36,8 @@ func record(t *testing.T, s driver.Store, key idempotent.Key) *driver.Record {
 	return r
 }
 
-// F37, F43, F44: the second attempt gets the first one's finished step back and
-// runs the one that failed, with the downstream keys of the first.
+// F37, F43, F44: the second attempt gets the first one's finished step and runs
+// the one that failed, with the downstream keys of the first attempt.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -104,7 +104,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// G04: what a step leaves behind, by its mode and how it ended.
+// G04: the record after a step, by its mode and how it ended.
 func TestStepOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -121,8 +121,8 @@ func TestStepOutcomes(t *testing.T) {
 		{"Resume, at most once, fails", resume("s"), atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
 		{"Resume, at most once, not executed", resume("s"), atMostOnce, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
 		{"Resume, at least once, not executed", resume("s"), nil, idempotent.NotExecuted(errDown), nil, driver.StateRetryable, driver.ReasonHandlerError, 0},
-		{"Resume, at most once, fails, handler says Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, driver.StateCompleted, driver.ReasonFinal, 0},
-		{"Resume, at most once, fails, handler goes on", resume("s"), atMostOnce, errDown, func(error) error { return nil }, driver.StateCompleted, driver.ReasonResult, 0},
+		{"Resume, at most once, fails, handler returns Final", resume("s"), atMostOnce, errDown, func(error) error { return idempotent.Final("no", "") }, driver.StateCompleted, driver.ReasonFinal, 0},
+		{"Resume, at most once, fails, handler continues", resume("s"), atMostOnce, errDown, func(error) error { return nil }, driver.StateCompleted, driver.ReasonResult, 0},
 		{"NotExecuted after a step is ignored", resume("s"), nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateRetryable, driver.ReasonHandlerError, 1},
 		{"NotExecuted after a step under Reconcile", nil, nil, nil, func(error) error { return idempotent.NotExecuted(errDown) }, driver.StateUnknown, driver.ReasonHandlerError, 1},
 		{"Rerun, at most once, fails", func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }, atMostOnce, errDown, nil, driver.StateUnknown, driver.ReasonInterrupted, 1},
@@ -181,7 +181,7 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 					return 0, nil
 				}, atMostOnce)
 			}
-			// The process dies inside the step: what is in the store is all there is.
+			// The process dies inside the step: only what is stored is left.
 			var died driver.Record
 			_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 				return idempotent.Step(ctx, "s", func(context.Context) (int, error) {
@@ -217,7 +217,7 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 	}
 }
 
-// FM30: a record with a step that the code does not know is not continued.
+// FM30: a record with a step that the code does not declare is not continued.
 func TestFM30_UnknownRecoveryPoint(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -250,7 +250,7 @@ func TestFM30_UnknownRecoveryPoint(t *testing.T) {
 	if after := record(t, store, key); after.Version != before.Version {
 		t.Error("the record was changed")
 	}
-	// Code that knows the step goes on.
+	// Code that declares the step continues.
 	value, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 		return idempotent.Step(ctx, "pay", func(context.Context) (int, error) { return 2, nil })
 	})
@@ -306,7 +306,7 @@ func TestFM64_LeakedGoroutine(t *testing.T) {
 	}
 }
 
-// Steps run side by side; each is recorded once.
+// Steps run concurrently; each is recorded once.
 func TestParallelSteps(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -322,7 +322,7 @@ func TestParallelSteps(t *testing.T) {
 				wg.Go(func() {
 					v, err := idempotent.Step(ctx, fmt.Sprintf("item/%d", i), func(context.Context) (int, error) {
 						if !fail {
-							return 0, errors.New("it ran again")
+							return 0, errors.New("the step ran again")
 						}
 						return i, nil
 					})
@@ -352,16 +352,16 @@ func TestParallelSteps(t *testing.T) {
 	}
 }
 
-// What a step cannot be is said before it runs.
+// An invalid step is refused before it runs.
 func TestStepRefusals(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, says string
 		ask        func(context.Context) error
 	}{
-		{"no name", "no usable name", step[int]("")},
-		{"long name", "no usable name", step[int](strings.Repeat("x", 65))},
-		{"space", "no usable name", step[int]("a b")},
+		{"no name", "invalid name", step[int]("")},
+		{"long name", "invalid name", step[int](strings.Repeat("x", 65))},
+		{"space", "invalid name", step[int]("a b")},
 		{"undeclared", "not declared", step[int]("other")},
 		{"prefix of a declared one", "not declared", step[int]("a-b")},
 		{"channel", "cannot be recorded", step[chan int]("a")},
@@ -371,7 +371,7 @@ func TestStepRefusals(t *testing.T) {
 			}
 			return step[int]("a")(ctx)
 		}},
-		{"nested", "do not nest", func(ctx context.Context) (err error) {
+		{"nested", "cannot be nested", func(ctx context.Context) (err error) {
 			_, _ = idempotent.Step(ctx, "a", func(ctx context.Context) (int, error) {
 				err = step[int]("a/1")(ctx)
 				return 0, err
@@ -385,7 +385,7 @@ func TestStepRefusals(t *testing.T) {
 			_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (int, error) { return 0, test.ask(ctx) })
 			var refused *idempotent.StepError
 			if !errors.As(err, &refused) || !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got error %v, want one that says %q", err, test.says)
+				t.Errorf("got error %v, want one that contains %q", err, test.says)
 			}
 		})
 	}
@@ -400,8 +400,8 @@ func step[T any](name string) func(context.Context) error {
 	}
 }
 
-// A result that is too large is refused after the effect, with a word about
-// what to do; the record still settles.
+// A result that is too large is refused after the effect, with advice; the record
+// still settles.
 func TestStepSize(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -415,8 +415,8 @@ func TestStepSize(t *testing.T) {
 		name, says string
 		sizes      []int
 	}{
-		{"one", "a step may keep 65536", []int{70_000}},
-		{"all", "a record may keep 262144", []int{60_000, 60_000, 60_000, 60_000, 60_000}},
+		{"one", "the limit is 65536", []int{70_000}},
+		{"all", "the limit is 262144", []int{60_000, 60_000, 60_000, 60_000, 60_000}},
 	} {
 		key := newKey()
 		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
@@ -428,7 +428,7 @@ func TestStepSize(t *testing.T) {
 			return 0, nil
 		})
 		if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: got error %v, want one that says %q", test.name, err, test.says)
+			t.Errorf("%s: got error %v, want one that contains %q", test.name, err, test.says)
 		}
 		if r := record(t, store, key); r.State != driver.StateRetryable || len(r.Steps) != len(test.sizes) {
 			t.Errorf("%s: the record is %s with %d steps", test.name, r.State, len(r.Steps))
@@ -436,7 +436,7 @@ func TestStepSize(t *testing.T) {
 	}
 }
 
-// A step's recorded result of another type is an error, not a zero value.
+// A recorded step result of another type is an error, not a zero value.
 func TestStepChangedType(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, resume("s"))
@@ -448,13 +448,13 @@ func TestStepChangedType(t *testing.T) {
 	_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (int, error) {
 		return idempotent.Step(ctx, "s", never[int])
 	})
-	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "of another shape than *int") {
+	if !errors.As(err, new(*idempotent.StepError)) || !strings.Contains(err.Error(), "another shape than *int") {
 		t.Errorf("got error %v", err)
 	}
 }
 
-// Outside an execution a step is a function call, and its downstream key is new
-// every time.
+// Outside an execution a step is a function call, and its downstream key is
+// always new.
 func TestStepWithoutExecution(t *testing.T) {
 	t.Parallel()
 	var keys []string

@@ -9,25 +9,25 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// decodeStep reads what the finished step s returned into the value that v points
-// to. The error is a [*StepError].
+// decodeStep decodes the result of the finished step s into the value that v
+// points to. The error is a [*StepError].
 func decodeStep(s driver.StepRecord, v any) error {
 	data, err := unpack(s.Encoding, stepCodec.Name(), s.Result)
 	if err == nil {
 		err = stepCodec.Decode(data, v)
 	}
 	if err != nil {
-		return &StepError{Step: s.Name, Problem: fmt.Sprintf("has a recorded result that does not decode into a %T", v)}
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result does not decode into a %T", v)}
 	}
 	return nil
 }
 
-// stepCodec encodes the results of steps, whatever codec the outcome has: that
-// one may belong to an adapter and know nothing but responses.
+// stepCodec encodes the results of steps, whatever the codec of the outcome: that
+// codec may belong to an adapter and support only responses.
 var stepCodec = &jsonCodec{}
 
-// The functions below work on the steps of a record, which are in the order of
-// their names. None changes what it is given.
+// The functions below work on the steps of a record, which are sorted by name.
+// They do not change their arguments.
 
 func withStep(steps []driver.StepRecord, s driver.StepRecord) []driver.StepRecord {
 	i, found := findStep(steps, s.Name)
@@ -51,13 +51,13 @@ func findStep(steps []driver.StepRecord, name string) (int, bool) {
 	return slices.BinarySearchFunc(steps, name, func(s driver.StepRecord, name string) int { return strings.Compare(s.Name, name) })
 }
 
-// finished reports whether the step of that name has a result.
+// finished reports whether the named step has a result.
 func finished(steps []driver.StepRecord, name string) bool {
 	i, found := findStep(steps, name)
 	return found && steps[i].Finished
 }
 
-// sameSteps reports whether two lists say the same of every step.
+// sameSteps reports whether two lists have the same steps with the same results.
 func sameSteps(a, b []driver.StepRecord) bool {
 	return slices.EqualFunc(a, b, func(a, b driver.StepRecord) bool {
 		return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
@@ -75,7 +75,7 @@ func finishedSteps(steps []driver.StepRecord) []driver.StepRecord {
 	return finished
 }
 
-// interrupted reports whether a step was begun that must not run again.
+// interrupted reports whether a step has begun that must not run again.
 func interrupted(steps []driver.StepRecord) bool {
 	return slices.ContainsFunc(steps, func(s driver.StepRecord) bool { return !s.Finished && s.Mode == driver.AtMostOnce })
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// StoredOutcome returns what the completed record r keeps as its outcome: the name of
-// the encoding, which is that of a [Codec] or [driver.EncodingFinal], and the encoded
-// bytes, uncompressed. A large result is fetched from beside its record and
-// checked. It is for tools that show records; a handler's replay is decoded.
+// StoredOutcome returns the stored outcome of the completed record r: the
+// encoding, which is the name of a [Codec] or [driver.EncodingFinal], and the
+// encoded bytes, uncompressed. It fetches and verifies a large result that is
+// stored beside its record. It is for tools that show records; a handler's replay
+// is decoded.
 //
-// A result that was omitted, is missing or was altered, and a record that is not
-// completed, are a [*ReplayUnavailableError].
+// It returns [*ReplayUnavailableError] if the result was omitted, is missing or
+// was altered, or if the record is not completed.
 func (g *Guard) StoredOutcome(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
 	g.mustExist("StoredOutcome")
 	unavailable := func(reason string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What a tool is shown is what the codec wrote, wherever and however it is kept.
+// A tool gets the bytes that the codec wrote, in whatever form they are stored.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	s := newChunked()
@@ -37,7 +37,7 @@ func TestStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "large" && (r.Chunks.Count == 0 || r.Result != nil) || name == "compressed" && !strings.HasSuffix(r.Encoding, "+gzip") {
-			t.Errorf("%s: it is kept as %q with %d chunks: the test shows nothing", name, r.Encoding, r.Chunks.Count)
+			t.Errorf("%s: stored as %q with %d chunks: the test proves nothing", name, r.Encoding, r.Chunks.Count)
 		}
 		encoding, data, err := g.StoredOutcome(t.Context(), *r)
 		if err != nil || encoding != row.encoding || string(data) != row.want {

@@ -23,7 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Types of requests and results that the tests below wrap.
+// Types of requests and results for the tests below.
 type (
 	lossy     struct{ Total, cents int }
 	inner     struct{ ID string }
@@ -85,7 +85,7 @@ func (o *ownOfBoth) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&o.Time, &o.Note})
 }
 
-// Sums needs an address to be encoded.
+// Sums must be addressable to be encoded.
 type Sums struct{ N big.Int }
 
 type behind struct{ *Sums }
@@ -111,15 +111,15 @@ func wrapRequest[Req any](g *idempotent.Guard) (problem string) {
 	return ""
 }
 
-// Wrap refuses types of which encoding/json loses something, for a result
-// because a replay would return another value, for a request because two of
-// them would have one fingerprint.
+// Wrap refuses types of which encoding/json loses a part: in a result, because a
+// replay would return another value; in a request, because two requests would
+// have the same fingerprint.
 func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
 	for name, row := range map[string]struct {
 		result, request string
-		says            string // of both; of the result alone if request is fine
+		says            string // for both; for the result only if the request is fine
 		requestPasses   bool
 	}{
 		"unexported field":          {wrap[lossy](g), wrapRequest[lossy](g), "lossy.cents is not exported", false},
@@ -155,8 +155,8 @@ func TestWrapRefusesTypesThatLoseValues(t *testing.T) {
 		"marshals only":                {wrap[onlyMarshals](g), wrapRequest[onlyMarshals](g), "no UnmarshalJSON", true},
 		"unmarshals only":              {wrap[unreadable](g), wrapRequest[unreadable](g), "no MarshalJSON", true},
 		"unmarshals text only":         {wrap[level](g), wrapRequest[level](g), "no MarshalText", true},
-		"keys read only":               {wrap[map[pointerKey]int](g), wrapRequest[map[pointerKey]int](g), "has to have a value receiver", true},
-		"keys read in another way":     {wrap[map[level]int](g), wrapRequest[map[level]int](g), "read with UnmarshalText", true},
+		"keys read only":               {wrap[map[pointerKey]int](g), wrapRequest[map[pointerKey]int](g), "must have a value receiver", true},
+		"keys read in another way":     {wrap[map[level]int](g), wrapRequest[map[level]int](g), "decoded with UnmarshalText", true},
 		"an event of S3":               {wrap[events.S3Event](g), wrapRequest[events.S3Event](g), "S3Object has UnmarshalJSON", true},
 	} {
 		if !strings.Contains(row.result, row.says) {
@@ -174,7 +174,7 @@ type twoEmbedded struct {
 	inner
 }
 
-// pointerKey is a number as a key, and read as text.
+// pointerKey is written as a number and read as text when it is a map key.
 type pointerKey int
 
 func (k *pointerKey) MarshalText() ([]byte, error) { return []byte("key"), nil }
@@ -302,7 +302,7 @@ func TestFirstAndReplayEncodeToEqualBytes(t *testing.T) {
 	}
 	kept, keptAgain := twice(t, optional[int]{7, true})
 	same(kept, keptAgain)
-	generic, genericAgain := twice[any](t, onlyMarshalsText{}) // any decodes what encodes itself
+	generic, genericAgain := twice[any](t, onlyMarshalsText{}) // an any decodes values that encode themselves
 	same(generic, genericAgain)
 	mixed, mixedAgain := twice(t, struct {
 		Any any
@@ -311,7 +311,7 @@ func TestFirstAndReplayEncodeToEqualBytes(t *testing.T) {
 	same(mixed, mixedAgain)
 }
 
-// folded is a key of which two can have one text.
+// folded is a map key type; two of its values can have the same text.
 type folded struct{ name string }
 
 func (f folded) MarshalText() ([]byte, error)  { return []byte(strings.ToLower(f.name)), nil }
@@ -322,7 +322,7 @@ type drifting struct{ n int }
 func (d drifting) MarshalJSON() ([]byte, error)  { return json.Marshal(d.n + 1) }
 func (d *drifting) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &d.n) }
 
-// A value that would be replayed as another one is returned to its caller and
+// A value that a replay would return differently is returned to its caller and
 // not stored.
 func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
 	t.Parallel()
@@ -352,8 +352,8 @@ func doValue[T any](v T) func(*idempotent.Guard, idempotent.Key) (idempotent.Rec
 	}
 }
 
-// FingerprintOf encodes values that need a pointer to encode, and refuses types
-// of which two values have one encoding.
+// FingerprintOf encodes values that must be addressable, and refuses types of
+// which two values have the same encoding.
 func TestFingerprintOfDistinguishesValues(t *testing.T) {
 	t.Parallel()
 	of := func(v any) idempotent.Fingerprint {
@@ -390,14 +390,14 @@ func TestDoRefusesTypesThatLoseValues(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "embedded pointer to an unexported struct") || len(s.calls) != 0 {
 		t.Errorf("got error %v after the calls %v", err, s.calls)
 	}
-	// A codec of the operation's own decides by itself.
+	// The operation's own codec does its own checks.
 	if _, err := idempotent.Do(t.Context(), g, newKey(), charged, func(o *idempotent.Options) { o.Codec = raw{} }); err != nil {
 		t.Error(err)
 	}
 }
 
-// What the first caller gets is what every replay will be, also in untyped values:
-// of a result, of a step, of both with a transaction.
+// The first caller gets the same value as every replay, also in untyped values:
+// of a result, of a step, and of both with a transaction.
 func TestFirstCallerGetsTheReplay(t *testing.T) {
 	t.Parallel()
 	type document = map[string]any

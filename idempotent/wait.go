@@ -9,22 +9,22 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The pauses of a request that waits for another one: about waitFirst before
-// the first look, half as much again before each later one, at most waitMax.
+// Pauses of a request that waits for another one: about waitFirst before the
+// first look, then each 1.5 times as long as the one before, at most waitMax.
 const (
 	waitFirst = 50 * time.Millisecond
 	waitMax   = time.Second
 )
 
-// waiter counts the patience of one request.
+// waiter holds the waiting state of one request.
 type waiter struct {
-	until time.Time // zero: has not begun
+	until time.Time // zero: waiting has not begun
 	pause time.Duration
 }
 
-// await pauses and looks at the record of the running request again. It
-// returns false when there is no patience left: the time of WaitFor is up, or
-// the handler's own time would be.
+// await pauses and then reads the record of the running request again. It returns
+// false if the time is up: WaitFor has passed, or waiting longer would use the
+// handler's own time.
 func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *driver.Record, again bool, err error) {
 	if a.opts.WaitFor == 0 {
 		return nil, false, nil
@@ -35,7 +35,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *drive
 			w.until = a.window.handlerEnd
 		}
 	}
-	pause := w.pause/2 + rand.N(w.pause) // those who wait together should not look together
+	pause := w.pause/2 + rand.N(w.pause) // jitter: concurrent waiters should not poll at the same time
 	if !now.Add(pause).Before(w.until) {
 		return nil, false, nil
 	}
@@ -52,7 +52,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *drive
 	case errors.Is(err, ErrNoRecord):
 		return nil, true, nil
 	case ctx.Err() != nil:
-		return nil, false, nil // the caller has gone: the store's error is only that
+		return nil, false, nil // the caller canceled, which also caused the store's error
 	case err != nil:
 		return nil, false, storeError(a.id, driver.OpGet, err)
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// waits sends a request that finds another one running, and returns when it
-// looked again, counted from its start, and how long it took. It has so much
-// time left.
+// waits sends a request, with the time left, that finds another one running. It
+// returns when the request polled, measured from its start, and how long it took.
 func waits(t *testing.T, s *watched, left time.Duration, optFns ...func(*idempotent.Options)) (looks []time.Duration, took time.Duration, err error) {
 	t.Helper()
 	key, start := newKey(), time.Now()
@@ -34,9 +33,9 @@ func waitFor(d time.Duration) func(*idempotent.Options) {
 	return func(o *idempotent.Options) { o.WaitFor = d }
 }
 
-// A twin is looked at after about 50 ms and then ever less often, down to once
-// a second, by Get alone and for as long as WaitFor says: that the twin takes
-// its time is no contention.
+// A waiting request polls after about 50 ms and then less and less often, down to
+// once a second, with Get only and for as long as WaitFor. A long wait does not
+// count as contention.
 func TestWaitingLooksEverLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +48,7 @@ func TestWaitingLooksEverLessOften(t *testing.T) {
 		pause, before := 50*time.Millisecond, time.Duration(0)
 		for i, at := range looks {
 			if d := at - before; d < pause/2 || d >= pause*3/2 {
-				t.Errorf("look %d came %s after the one before, want half to one and a half of %s", i+1, d, pause)
+				t.Errorf("poll %d came %s after the one before, want half to one and a half of %s", i+1, d, pause)
 			}
 			pause, before = min(pause*3/2, time.Second), at
 		}
@@ -57,7 +56,7 @@ func TestWaitingLooksEverLessOften(t *testing.T) {
 	})
 }
 
-// F52: patience ends with the time that the handler would have.
+// F52: waiting ends when the handler's own time would end.
 func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +68,7 @@ func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 	})
 }
 
-// A look that fails ends the waiting, and is told.
+// A poll that fails ends the waiting and is reported.
 func TestWaitingEndsWithTheStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,8 +86,8 @@ func TestWaitingEndsWithTheStore(t *testing.T) {
 	})
 }
 
-// Who has waited until its own time was over is told what it waited for, if that
-// is an answer, and takes nothing over any more.
+// A request that waited until its own time was over gets the state it waited for,
+// if that is an answer, and does not take over any record.
 func TestWaitedUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +115,8 @@ func TestWaitedUntilTheEnd(t *testing.T) {
 	})
 }
 
-// Whose twin's record has gone by then has waited for nothing.
+// If the other request's record is gone by then, the waiting request gets no
+// answer.
 func TestWaitedForNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestWaitedForNothing(t *testing.T) {
 	})
 }
 
-// Who comes when its time is over is told nothing, also if its outcome is in the
-// cache.
+// A request that comes when its time is over gets no answer, even if its outcome
+// is in the cache.
 func TestTooLateForTheCache(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

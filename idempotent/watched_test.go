@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// watched is a store under a test's eyes: it lists what it is asked, and a hook
-// may answer in the store's place. One request at a time.
+// watched is a store that records its calls. A hook can answer instead of the
+// store. It supports one request at a time.
 type watched struct {
 	driver.Store
 	calls   []string // "insert", "replace" and "get", in order
@@ -47,7 +47,7 @@ func (s *watched) Get(ctx context.Context, id idempotent.RecordID) (*driver.Reco
 	return s.Store.Get(ctx, id)
 }
 
-// holds puts a record of key into the store, as somebody else left it.
+// holds inserts a record of key into the store, as written by another party.
 func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 	t.Helper()
 	r.ID, r.Fingerprint, r.Version = key.RecordID(), key.Fingerprint, driver.Version{1}
@@ -56,7 +56,7 @@ func (s *watched) holds(t *testing.T, key idempotent.Key, r driver.Record) {
 	}
 }
 
-// record returns what stands under key.
+// record returns the current record of key.
 func (s *watched) record(t *testing.T, key idempotent.Key) *driver.Record {
 	t.Helper()
 	r, err := s.Store.Get(t.Context(), key.RecordID())
@@ -66,7 +66,7 @@ func (s *watched) record(t *testing.T, key idempotent.Key) *driver.Record {
 	return r
 }
 
-// change lets somebody else write the record of key, and returns it.
+// change writes the record of key as another party would, and returns it.
 func (s *watched) change(t *testing.T, key idempotent.Key, f func(*driver.Record)) *driver.Record {
 	t.Helper()
 	r := s.record(t, key)
@@ -79,8 +79,8 @@ func (s *watched) change(t *testing.T, key idempotent.Key, f func(*driver.Record
 	return r
 }
 
-// interrupted lets somebody else write the record of key just before the next
-// Replace, once, and returns the write ids of all that come.
+// interrupted makes another party write the record of key just before the next
+// Replace, once, and returns the write ids of all Replace calls.
 func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*driver.Record)) (ids *[]driver.Version) {
 	ids = &[]driver.Version{}
 	s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
@@ -96,6 +96,6 @@ func (s *watched) interrupted(t *testing.T, key idempotent.Key, f func(*driver.R
 func wantCalls(t *testing.T, s *watched, want ...string) {
 	t.Helper()
 	if !slices.Equal(s.calls, want) {
-		t.Errorf("the store was asked to %v, want %v", s.calls, want)
+		t.Errorf("got store calls %v, want %v", s.calls, want)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// A retention shorter than the lease is honoured for an outcome that is written
-// after the handler returned: nothing is at work any more.
+// A retention shorter than the lease is honored for an outcome that is written
+// after the handler returned, because no handler is running.
 func TestShortRetentionIsHonoured(t *testing.T) {
 	t.Parallel()
 	const short = 5 * time.Second
@@ -35,7 +35,7 @@ func TestShortRetentionIsHonoured(t *testing.T) {
 		r := w.record(t)
 		want := r.Settled.Add(short)
 		if !row.done {
-			want = r.LeaseEnd // the handler may still be at work until then
+			want = r.LeaseEnd // the handler may still be running until then
 		}
 		if !r.Expires.Equal(want) {
 			t.Errorf("%s: it expires %s after it was settled, want %s", name, r.Expires.Sub(r.Settled), want.Sub(r.Settled))
@@ -45,9 +45,9 @@ func TestShortRetentionIsHonoured(t *testing.T) {
 
 type handlerFunc = func(context.Context) (string, error)
 
-// A handler is entered only if it has 100 ms or twice what the last call of the
-// store took, but a fifth of the request's time is always enough: the first call of
-// a cold start is slow.
+// A handler is entered only if it has 100 ms or twice the duration of the last
+// store call, but a fifth of the request's time is always enough, because the
+// first call of a cold start is slow.
 func TestTimeToEnter(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -55,11 +55,11 @@ func TestTimeToEnter(t *testing.T) {
 		time, call time.Duration
 		enters     bool
 	}{
-		{"a quick store", 18 * time.Millisecond, 0, true},
+		{"a fast store", 18 * time.Millisecond, 0, true},
 		{"a slow store and much time", 10 * time.Second, 500 * time.Millisecond, true},
 		{"a cold start: more than a fifth is left", 3 * time.Second, 1800 * time.Millisecond, true},
 		{"a store that took nearly all of it", time.Second, 782 * time.Millisecond, false},
-		{"less than a fifth and than two calls", time.Second, 610 * time.Millisecond, false},
+		{"less than a fifth and less than two calls", time.Second, 610 * time.Millisecond, false},
 		{"less than a fifth, and 100 ms", 10 * time.Second, 30 * time.Millisecond, true},
 		{"just enough", time.Second, 599 * time.Millisecond, true},
 	} {
@@ -103,7 +103,7 @@ func TestTimeToEnterAfterWaiting(t *testing.T) {
 }
 
 // A write of a step that hangs ends with the handler's time and leaves the
-// reserve to the outcome, which takes the step's result along.
+// reserve to the outcome, whose write includes the step's result.
 func TestHungStepWriteLeavesTheReserve(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestHungStepWriteLeavesTheReserve(t *testing.T) {
 	})
 }
 
-// An error of the store says whether the handler had run, and names the operation.
+// A StoreError reports whether the handler had run, and names the operation.
 func TestStoreErrorSaysWhetherTheHandlerRan(t *testing.T) {
 	t.Parallel()
 	check := func(name string, err error, entered bool, op driver.Op) {
@@ -167,7 +167,7 @@ func TestStoreErrorSaysWhetherTheHandlerRan(t *testing.T) {
 	check("the mark of a step", err, true, driver.OpReplace)
 }
 
-// A store that looks at the execution, as a middleware may, does not stand still.
+// A store that uses the execution, as a middleware may, does not deadlock.
 func TestStoreMayLookAtTheExecution(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
@@ -195,11 +195,11 @@ func TestStoreMayLookAtTheExecution(t *testing.T) {
 		return "x", commit(ctx, "x", write)
 	})
 	if err != nil || looks != 4 {
-		t.Errorf("%d looks, %v; want 4: the mark, the step, its commit, the outcome", looks, err)
+		t.Errorf("%d writes, %v; want 4: the mark, the step, its commit, the outcome", looks, err)
 	}
 }
 
-// After a Commit the outcome says until when it is kept, and its reference.
+// After a Commit the outcome has the record's expiry and reference.
 func TestOutcomeOfACommit(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -215,9 +215,9 @@ func TestOutcomeOfACommit(t *testing.T) {
 	}
 }
 
-// A sweeper releases a record whose owner knows more of it: an AtMostOnce step
-// that began. The owner's own "retryable" must not lose that, or the step would
-// run twice.
+// A sweeper releases a record whose owner knows that an AtMostOnce step has
+// begun. The owner's own "retryable" must not lose that, or the step would run
+// twice.
 func TestLateOwnerWritesTheStepsItKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()
@@ -250,8 +250,8 @@ func TestLateOwnerWritesTheStepsItKnows(t *testing.T) {
 	}
 }
 
-// Of three Commits the first two were not answered and the first was applied: the
-// third must not say that nothing was written.
+// Of three Commits the first two got no reply and the first was applied: the
+// third must not report that nothing was written.
 func TestCommitRemembersEveryDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop()

@@ -6,42 +6,44 @@ import (
 	"reflect"
 )
 
-// Wrap returns h guarded: for each key it runs once, and a retry gets the
-// stored result. The function it returns has no defined type, as
-// lambda.StartHandlerFunc demands, and is safe for concurrent use.
+// Wrap returns a guarded version of h: for each key h runs once, and a retry gets
+// the stored result. The returned function has an unnamed type, as
+// lambda.StartHandlerFunc requires, and is safe for concurrent use.
 //
-// The key's fingerprint is computed from the whole request unless key sets
-// one. See [Do] for errors, context and panics.
+// Unless key sets a fingerprint, Wrap computes it from the whole request. See
+// [Do] for errors, context and panics.
 //
-// Wrap panics if an argument is nil, an option is wrong, or the types do not
-// fit: a mistake in the program shows at start-up, and not after a payment.
+// Wrap panics if an argument is nil, an option is invalid, or Req or Resp is not
+// supported. Such programming errors then show at start-up, not after a payment.
 //
-// Resp has to come back from JSON as it was, unless [Options.Codec] stores it in
-// another way, and of Req two different values must have two encodings. So of
-// both types:
-//   - Every field is encoded under a name of its own. A field that is not
-//     exported, or that encoding/json drops because another one has its name, is
-//     refused, unless it is tagged `json:"-"`: then a replay returns its zero
-//     value, and the fingerprint does not depend on it.
-//   - A type that encodes itself is called with a pointer where it needs one, as
-//     big.Int does. It is refused as a value in a map, where that is not
-//     possible, and if its method is an embedded field's and leaves other fields
-//     out.
-//   - An interface with methods is refused. An any is not, and what it holds is
-//     not checked; it is replayed as map[string]any, []any, string, bool,
-//     [json.Number] or nil.
-//   - The tag ",string" is refused on strings and on types that encode themselves.
+// A Resp must decode from JSON to the value that was encoded, unless
+// [Options.Codec] stores it in another form. Two different Req values must have
+// two different encodings. The following rules apply to both types:
+//   - Every field must be encoded under its own name. A field that is not
+//     exported, or that encoding/json drops because another field has its name,
+//     is refused unless it is tagged `json:"-"`. A tagged field is zero in a
+//     replay and is not part of the fingerprint.
+//   - A type whose encoding method has a pointer receiver, such as big.Int, is
+//     encoded through a pointer. It is refused as the value type of a map, where
+//     that is not possible. A struct whose encoding method is promoted from an
+//     embedded field and omits other fields is refused.
+//   - An interface type with methods is refused. The type any is allowed, and its
+//     content is not checked; it is replayed as map[string]any, []any, string,
+//     bool, [json.Number] or nil.
+//   - The tag ",string" is refused on strings and on types that encode
+//     themselves.
 //
-// Of Resp also: a type that encodes itself has to decode itself, and an embedded
-// pointer must not point to an unexported struct. If a result decodes and then
-// encodes to other bytes, or holds text that is not UTF-8, it is not stored: the
-// caller gets it, and a retry gets [*ReplayUnavailableError].
+// Two more rules apply to Resp: a type that encodes itself must also decode
+// itself, and an embedded pointer must not point to an unexported struct. A
+// result that decodes and then encodes to other bytes, or that contains invalid
+// UTF-8, is not stored: the caller gets it, and a retry gets
+// [*ReplayUnavailableError].
 //
-// A nil and an empty slice or map are one value under omitempty, and so is under
-// omitzero whatever its IsZero method calls zero.
+// A nil and an empty slice or map are the same value under omitempty. Under
+// omitzero, so are all values for which IsZero returns true.
 func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options)) func(context.Context, Req) (Resp, error) {
 	if g == nil || key == nil || h == nil {
-		panic("idempotent: Wrap wants a guard, a KeyFunc and a handler, got nil")
+		panic("idempotent: Wrap: the guard, the KeyFunc and the handler must not be nil")
 	}
 	o, err := g.options(optFns)
 	if err != nil {
@@ -49,11 +51,11 @@ func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req
 	}
 	if _, standard := o.Codec.(*jsonCodec); standard {
 		if err := checkResult(reflect.TypeFor[Resp]()); err != nil {
-			panic(fmt.Errorf("idempotent: Wrap: the handler's result cannot be stored: %w; or set Options.Codec", err))
+			panic(fmt.Errorf("idempotent: Wrap: unsupported result type: %w; or set Options.Codec", err))
 		}
 	}
 	if err := checkRequest(reflect.TypeFor[Req]()); err != nil {
-		panic(fmt.Errorf("idempotent: Wrap: the request cannot be fingerprinted: %w; or call Do with a fingerprint of your own", err))
+		panic(fmt.Errorf("idempotent: Wrap: unsupported request type: %w; or call Do with a fingerprint", err))
 	}
 	return func(ctx context.Context, req Req) (Resp, error) {
 		k, err := wrapKey(ctx, o, key, req)
@@ -66,8 +68,8 @@ func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req
 	}
 }
 
-// wrapKey returns the key of req with its fingerprint. What is wrong with the
-// rest of the key is left for do to say.
+// wrapKey returns the key of req with its fingerprint. It leaves other errors in
+// the key for do to report.
 func wrapKey[Req any](ctx context.Context, o *Options, key KeyFunc[Req], req Req) (Key, error) {
 	if o.Disabled {
 		return Key{}, nil

@@ -31,8 +31,8 @@ type chargeResponse struct {
 
 var byOrder = idempotent.KeyFrom("charge", func(r chargeRequest) (scope, id string) { return r.Merchant, r.OrderID })
 
-// F02, F20, G06: a key is made of what the event holds, and bound to all of the
-// event unless the program says to what.
+// F02, F20, G06: a key is built from the event and bound to the whole event,
+// unless the program chooses what it is bound to.
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	g, events := newGuard(t)
@@ -65,7 +65,7 @@ func TestWrap(t *testing.T) {
 	}
 	other := chargeRequest{"other-merchant", "order-1", 4200}
 	if _, err := h(t.Context(), other); err != nil || runs != 2 {
-		t.Errorf("another merchant: error %v after %d runs, want a run of its own", err, runs)
+		t.Errorf("another merchant: error %v after %d runs, want its own run", err, runs)
 	}
 	want := "[reserved completed replayed mismatch reserved completed]"
 	if got := fmt.Sprint(events.Kinds()); got != want {
@@ -73,7 +73,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Every kind of empty value is replayed as what it was.
+// Every kind of empty value is replayed unchanged.
 func TestReplayOfEmptyValues(t *testing.T) {
 	t.Parallel()
 	replay := func(v any) any {
@@ -134,7 +134,7 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
 	for name, row := range map[string]struct{ got, says string }{
-		"no guard":                {wrap[int](nil), "got nil"},
+		"no guard":                {wrap[int](nil), "must not be nil"},
 		"bad option":              {wrap[int](g, func(o *idempotent.Options) { o.Retention = -1 }), "Options.Retention"},
 		"channel":                 {wrap[chan int](g), "chan int"},
 		"function in a struct":    {wrap[struct{ F func() }](g), "F: func()"},
@@ -183,14 +183,14 @@ func TestWrapRefusesAtConstruction(t *testing.T) {
 	}
 }
 
-// nothing is a codec that keeps nothing.
+// nothing is a codec that stores nothing.
 type nothing struct{}
 
 func (nothing) Name() string               { return "nothing" }
 func (nothing) Encode(any) ([]byte, error) { return nil, nil }
 func (nothing) Decode([]byte, any) error   { return nil }
 
-// G08: who cannot be given a key is refused, and shares no record.
+// G08: a request without a valid key is refused and shares no record.
 func TestWrapKeyErrors(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no order in the message")
@@ -212,7 +212,7 @@ func TestWrapKeyErrors(t *testing.T) {
 	}
 }
 
-// F22: a fingerprint of the caller's own is not computed again.
+// F22: a fingerprint set by the caller is not computed again.
 func TestWrapOwnFingerprint(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t)
@@ -227,8 +227,8 @@ func TestWrapOwnFingerprint(t *testing.T) {
 	}
 }
 
-// G08: without a guard, and without a key where that is allowed, every request
-// runs and none shares a record.
+// G08: without a guard, and without a key if that is allowed, every request runs
+// and shares no record.
 func TestUnguarded(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]func(*idempotent.Options){
@@ -247,7 +247,7 @@ func TestUnguarded(t *testing.T) {
 		outer := context.Background()
 		for want := 1; want <= 2; want++ {
 			got, err := idempotent.Do(outer, mustGuard(t), newKey(), func(ctx context.Context) (int, error) {
-				return h(ctx, chargeRequest{Merchant: "acme"}) // an outer execution does not reach in
+				return h(ctx, chargeRequest{Merchant: "acme"}) // the outer execution is hidden
 			})
 			if got != want || err != nil {
 				t.Errorf("%s: run %d returned %d and error %v", name, want, got, err)

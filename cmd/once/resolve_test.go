@@ -315,7 +315,7 @@ func TestResolve_Step(t *testing.T) {
 		t.Errorf("the record is %s, and pay has %q", r.State, result)
 	}
 	step(d, "--step", "pay=@"+file).ok().says(`"outcome":"unchanged"`)
-	step(d, "--step", `pay="tr_18"`).exits(exitRefused).says("another result, which stays", `"outcome":"refused"`)
+	step(d, "--step", `pay="tr_18"`).exits(exitRefused).says("already has another recorded result", `"outcome":"refused"`)
 	step(d, "--correct-step", `pay="tr_18"`).ok().says(`"evidence":"corrected_step"`)
 	if _, result := pay(d); result != `"tr_18"` {
 		t.Errorf("pay has %q", result)
@@ -408,7 +408,7 @@ func TestAudit(t *testing.T) {
 			"time": "2026-11-21T03:12:00.000Z", "action": "resolve", "user": "ada", "host": "ops-1", "store": "file " + d.file,
 			"record": string(chargeKey.RecordID()), "from": "completed", "to": "completed", "evidence": "not_executed", "token": tokenOf(unknownCharge()),
 			"reason": "the provider's ledger has it", "outcome": "refused",
-			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is completed with another outcome, which stays",
+			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is already completed with another outcome",
 		},
 	}
 	if !reflect.DeepEqual(lines, want) {

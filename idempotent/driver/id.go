@@ -10,18 +10,18 @@ import (
 //
 //	operation + "#" + base64url(SHA-256(version, operation, scope, id))
 //
-// Each part is hashed with its length before it, so that no choice of scope
-// and id can be mistaken for another.
+// Each part is hashed with its length before it, so different combinations of
+// scope and id cannot produce the same input.
 type RecordID string
 
-// Operation returns the name of the operation the record belongs to.
+// Operation returns the name of the operation that the record belongs to.
 func (id RecordID) Operation() string {
 	operation, _ := id.split()
 	return operation
 }
 
-// KeyHash returns the first 12 characters of the key's hash: enough to find
-// the lines of one key in a log, and nothing that gives the key away.
+// KeyHash returns the first 12 characters of the key's hash. They are enough to
+// find the log lines of one key and do not reveal the key.
 func (id RecordID) KeyHash() string {
 	_, hash := id.split()
 	return hash[:min(12, len(hash))]
@@ -36,14 +36,14 @@ func (id RecordID) split() (operation, hash string) {
 }
 
 // DownstreamKey returns the idempotency key that idempotent.DownstreamKey returns
-// in the handler of this record, outside steps. With it a resolver asks the
+// in the handler of this record, outside steps. A resolver uses it to query the
 // provider about the call.
 func (id RecordID) DownstreamKey() string { return downstreamKey("downstream\x00" + string(id)) }
 
-// StepKey returns the idempotency key that idempotent.DownstreamKey returns in the
-// step of that name.
+// StepKey returns the idempotency key that idempotent.DownstreamKey returns in
+// the named step.
 func (id RecordID) StepKey(step string) string {
-	return downstreamKey("step\x00" + string(id) + "\x00" + step) // neither part has a NUL
+	return downstreamKey("step\x00" + string(id) + "\x00" + step) // neither part contains a NUL
 }
 
 func downstreamKey(of string) string {
@@ -51,10 +51,10 @@ func downstreamKey(of string) string {
 	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Fingerprint stands for the content of a request: a version byte and a
-// SHA-256 sum. The zero value is no fingerprint.
+// Fingerprint identifies the content of a request: a version byte and a SHA-256
+// sum. The zero value means that there is no fingerprint.
 type Fingerprint [1 + sha256.Size]byte
 
-// Version returns the version of the rule the fingerprint was computed by, and
-// 0 for the zero fingerprint.
+// Version returns the version of the fingerprint algorithm, and 0 for the zero
+// fingerprint.
 func (f Fingerprint) Version() byte { return f[0] }

@@ -7,19 +7,22 @@ import (
 	"time"
 )
 
-// State says what is known about the work of a record.
+// State is what is known about the execution of a record.
 type State uint8
 
 const (
-	// StateInProgress: one owner may be executing until the lease ends.
+	// StateInProgress means that one owner may be executing until the lease ends.
 	StateInProgress State = iota + 1
-	// StateCompleted: the outcome is stored and replayed until the record expires.
+	// StateCompleted means that the outcome is stored; it is replayed until the
+	// record expires.
 	StateCompleted
-	// StateRetryable: proven not executed, or declared safe to run again. The
-	// next request takes the record over, and its finished steps with it.
+	// StateRetryable means that the work was proven not executed, or is declared
+	// safe to run again. The next request takes over the record with its finished
+	// steps.
 	StateRetryable
-	// StateUnknown: the effect may or may not have happened. Only evidence
-	// leaves it: [idempotent.Guard.Resolve], or the owner itself finishing late.
+	// StateUnknown means that the effect may or may not have happened. The record
+	// leaves this state only through evidence, see [idempotent.Guard.Resolve], or if
+	// its owner finishes late.
 	StateUnknown
 )
 
@@ -38,7 +41,7 @@ func (s State) String() string {
 	return stateNames[s].name
 }
 
-// Code returns the letter a store keeps: I, C, R or U.
+// Code returns the letter that stores use for the state: I, C, R or U.
 func (s State) Code() string {
 	if s < StateInProgress || s > StateUnknown {
 		return "?"
@@ -46,7 +49,8 @@ func (s State) Code() string {
 	return stateNames[s].code
 }
 
-// ParseState is the inverse of [State.Code]. A store fails closed on its error.
+// ParseState is the inverse of [State.Code]. A store must fail closed on its
+// error.
 func ParseState(code string) (State, error) {
 	for s := StateInProgress; s <= StateUnknown; s++ {
 		if stateNames[s].code == code {
@@ -56,61 +60,61 @@ func ParseState(code string) (State, error) {
 	return 0, fmt.Errorf("idempotent: unknown state %q in a record", code)
 }
 
-// Reason is the code of the transition that brought a record into its state.
-// It is for people and never decides anything.
+// Reason is the code of the transition that put a record into its state. It is
+// for people; no logic depends on it.
 type Reason string
 
 const (
 	ReasonClaimed       Reason = "claimed"        // a request began
-	ReasonTakenOver     Reason = "taken_over"     // a later request began on the record of an earlier one
+	ReasonTakenOver     Reason = "taken_over"     // a later request took over the record
 	ReasonResult        Reason = "result"         // the handler returned
 	ReasonFinal         Reason = "final"          // the handler returned a Final error
 	ReasonOmitted       Reason = "omitted"        // the handler returned, but its result could not be stored
-	ReasonNotExecuted   Reason = "not_executed"   // the handler proved that nothing happened
-	ReasonNoTime        Reason = "no_time"        // the claim left too little time to begin
-	ReasonReleased      Reason = "released"       // a claim whose reply never came was given up
-	ReasonHandlerError  Reason = "handler_error"  // the handler failed
+	ReasonNotExecuted   Reason = "not_executed"   // the handler declared that nothing happened
+	ReasonNoTime        Reason = "no_time"        // the claim left too little time to run the handler
+	ReasonReleased      Reason = "released"       // a claim without a reply from the store was given up
+	ReasonHandlerError  Reason = "handler_error"  // the handler returned an error
 	ReasonPanic         Reason = "panic"          // the handler panicked or ended its goroutine
 	ReasonUnknown       Reason = "unknown"        // the handler returned an Unknown error
-	ReasonLeaseEnded    Reason = "lease_ended"    // the owner never reported
-	ReasonResolved      Reason = "resolved"       // evidence from outside
+	ReasonLeaseEnded    Reason = "lease_ended"    // the owner did not report an outcome before its lease ended
+	ReasonResolved      Reason = "resolved"       // external evidence
 	ReasonCommitted     Reason = "committed"      // the handler's transaction stored the outcome
 	ReasonKeysForgotten Reason = "keys_forgotten" // the provider may have forgotten the downstream key of an open step
 	ReasonInterrupted   Reason = "interrupted"    // an AtMostOnce step began and did not finish
 )
 
-// Version is the write id of a record: 128 random bits, drawn anew for every
-// write. Whoever replaces a record names the version that was read.
+// Version is the write id of a record: 128 random bits, new for every write.
+// Replace names the version that its caller has read.
 type Version [16]byte
 
-// Owner is the random token of one attempt, drawn anew for every attempt.
+// Owner is the random token of one attempt, new for every attempt.
 type Owner [16]byte
 
-// The encodings that are not the name of a [idempotent.Codec].
+// Encodings that are not the name of an [idempotent.Codec].
 const (
-	// EncodingFinal marks a result that is a [*idempotent.FinalError].
+	// EncodingFinal marks a result that is an [*idempotent.FinalError].
 	EncodingFinal = "final"
 	// EncodingOmitted marks a completed record whose result could not be stored.
 	EncodingOmitted = "omitted"
 )
 
-// Record is what a store keeps for a key. Times are in UTC and whole
-// milliseconds; a zero time is an absent one.
+// Record is what a store holds for a key. Times are in UTC and whole
+// milliseconds; a zero time means that the time is not set.
 type Record struct {
 	ID          RecordID
 	State       State
 	Reason      Reason
 	Owner       Owner
-	Version     Version // id of the write that made the record what it is
+	Version     Version // id of the last write
 	Attempt     int     // counts executions from 1; restarts when an expired record is replaced
 	Fingerprint Fingerprint
 
-	// What the operation declared when the current run began. Every later writer
-	// judges the record by these, whatever its own options are.
+	// Declared by the operation when the current run began. Every later writer
+	// follows these values, whatever its own options are.
 
 	Recovery            Recovery
 	Retention           time.Duration // of an outcome; zero: 24 h
-	UnresolvedRetention time.Duration // of a record that waits for evidence; zero: for ever
+	UnresolvedRetention time.Duration // of a record that waits for evidence; zero: no limit
 	Codec               string        // name of the codec of results; empty: "json"
 	ResultVersion       string        // version of the result's shape
 	StepNames           []string      // declared steps, in their declared order; empty: any
@@ -122,41 +126,43 @@ type Record struct {
 
 	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks
-	Chunks   Chunks // where a large result is; see [ChunkStore]
+	Chunks   Chunks // describes a large result; see [ChunkStore]
 
-	Ref       string // the caller's own name for the resource, from [idempotent.Execution.SetRef]
-	RequestID string // for people, never for logic
+	Ref       string // resource reference, from [idempotent.Execution.SetRef]
+	RequestID string // for people; no logic depends on it
 
-	Steps []StepRecord // by name; dropped at completion
-	// OpenSince is when the first run began whose unfinished steps may have had
-	// an effect at a provider; zero: no such run. Only set under Resume.
+	Steps []StepRecord // sorted by name; dropped at completion
+	// OpenSince is when the first run began whose unfinished steps may have had an
+	// effect at a provider; zero if there is no such run. Only set under Resume.
 	OpenSince time.Time
 
-	Due               time.Time // when reconciliation should look at the record; zero: never
+	Due               time.Time // when reconciliation of the record is due; zero: never
 	ReconcileAttempts int
-	// Exhausted: reconciliation has given up and waits for a person. Due is when
-	// it did, and the record is in the list of the exhausted, not of the due.
+	// Exhausted reports that reconciliation gave up and an operator must act. Due is
+	// then the time when it gave up, and the record is listed as exhausted, not as
+	// due.
 	Exhausted bool
 
-	// Extra is what a store read but did not understand, because a later
-	// version wrote it. The store that set it writes it back on Replace;
-	// nobody else looks at it.
+	// Extra holds attributes that the store read but does not know, because a later
+	// version wrote them. The same store writes them back on Replace; other code
+	// must not use them.
 	Extra any
 }
 
-// Chunks describes a result that is kept beside its record, under the record's
-// id and Version. The zero value says that there is none.
+// Chunks describes a result that is stored beside its record, under the record's
+// id and Version. The zero value means that there are no chunks.
 type Chunks struct {
-	Count  int      // how many there are
-	Length int      // of the result, in bytes
+	Count  int      // number of chunks
+	Length int      // length of the result, in bytes
 	Sum    [32]byte // SHA-256 of the result
 }
 
-// Token names the current attempt in evidence that it was not executed. It is
-// random, differs for every attempt, and is never part of a provider's request.
+// Token identifies the current attempt in evidence that it was not executed. It
+// is random, differs for every attempt, and is never part of a provider's
+// request.
 func (r *Record) Token() string { return hex.EncodeToString(r.Owner[:]) }
 
-// Clone returns a copy that shares no memory with r, but for Extra.
+// Clone returns a copy that shares no memory with r, except for Extra.
 func (r *Record) Clone() *Record {
 	c := *r
 	if r.Result != nil {

@@ -7,97 +7,97 @@ import (
 	"time"
 )
 
-// Store keeps records. Its three methods are the only effects of the protocol,
-// and each is one atomic step. A Store is safe for concurrent use.
+// Store stores records. The protocol has no other effects than these three
+// methods, and each of them is atomic. A Store is safe for concurrent use.
 //
-// A Store never judges a record: it compares the two things named below and
-// leaves every other question to the guard. It keeps each field of a [Record]
-// exactly; the records it returns and is given share no memory with what it
-// keeps. It ends with the context. Its errors hold no result and no key.
+// A Store only makes the comparisons described below; the guard makes all other
+// decisions. It stores each field of a [Record] exactly. The records it receives
+// and returns share no memory with what it holds. Its methods return when the
+// context ends. Its errors contain no result and no key.
 //
-// The package idempotenttest has the conformance suite for this contract.
+// The conformance suite for this contract is in package idempotenttest.
 type Store interface {
-	// Insert writes r if there is no record of that id, or one whose Expires is
-	// set and not after now. Otherwise it writes nothing and returns the record
-	// that stands, as it was in the moment of the refusal.
+	// Insert writes r if no record with that id exists, or if the existing record's
+	// Expires is set and not after now. Otherwise it writes nothing and returns the
+	// current record, as it was at the moment of the refusal.
 	//
-	// A Store that retries a request whose reply was lost may meet its own
-	// write. It returns that record like any other; the guard knows its Version.
+	// A Store that retries a request after a lost reply may find its own write. It
+	// returns that record like any other; the guard recognizes its Version.
 	//
-	// An error means that the write may or may not have happened, except for
-	// [ErrTooLarge].
+	// After an error other than [ErrTooLarge], the write may or may not have
+	// happened.
 	Insert(ctx context.Context, r Record, now time.Time) (existing *Record, err error)
 
-	// Replace writes all of r in place of the record of that id if its Version
-	// is was. Otherwise it writes nothing and returns the record that stands,
-	// or [ErrNoRecord] if there is none: Replace never creates. Expiry plays no
-	// part.
+	// Replace overwrites the record that has the id of r with all of r, if its Version
+	// is was. Otherwise it writes nothing and returns the current record, or
+	// [ErrNoRecord] if no such record exists: Replace never creates a record. It
+	// ignores Expires.
 	//
-	// As for Insert, the record returned may be r itself, and an error other
-	// than ErrNoRecord and ErrTooLarge leaves open whether the write happened.
+	// As with Insert, the returned record may be r itself. After an error other than
+	// ErrNoRecord and ErrTooLarge, the write may or may not have happened.
 	Replace(ctx context.Context, r Record, was Version) (current *Record, err error)
 
-	// Get returns the record of that id, expired or not, and every write that
-	// was acknowledged before. It returns [ErrNoRecord] if there is none.
+	// Get returns the record with that id, expired or not. It sees every write that
+	// was acknowledged before. It returns [ErrNoRecord] if there is no such record.
 	Get(ctx context.Context, id RecordID) (*Record, error)
 }
 
-// ChunkStore is what a [Store] is besides, if it keeps large results beside
-// their records: because a record cannot hold them, or because it would make
-// every look at the record expensive. The guard then hands it every result
-// above 4 KB. A chunk is written once, under a write id that never recurs, and
-// never changed.
+// ChunkStore is an optional interface of a [Store] that stores large results
+// beside their records: because a record cannot hold them, or because they would
+// make every read of the record expensive. The guard then passes it every result
+// above 4 KB. A chunk is written once, under a write id that is never reused, and
+// never changes.
 type ChunkStore interface {
-	// PutChunks keeps data under (id, v), for at least an hour longer than
-	// until expires, and returns in how many pieces. The record that will refer
-	// to it is written afterwards, or never: what is left then expires by
-	// itself. An error leaves open what was written.
+	// PutChunks stores data under (id, v) until at least one hour after expires, and
+	// returns the number of chunks. The record that refers to the chunks is written
+	// afterwards, or never; chunks without a record expire by themselves. After an
+	// error, some chunks may have been written.
 	PutChunks(ctx context.Context, id RecordID, v Version, data []byte, expires time.Time) (count int, err error)
 
-	// GetChunks returns the data that was kept under (id, v) in count pieces.
-	// It returns [ErrNoRecord] if a piece is missing. The guard checks length
-	// and sum.
+	// GetChunks returns the data stored under (id, v) in count chunks. It returns
+	// [ErrNoRecord] if a chunk is missing. The guard checks the length and the sum.
 	GetChunks(ctx context.Context, id RecordID, v Version, count int) ([]byte, error)
 }
 
-// DueLister is what a [Store] is besides, if it can list the records that wait
-// for reconciliation. The lists are hints: they may be older than the records,
-// and every action re-checks. An error that comes with a record's ID is about
-// that record alone, which cannot be read; one without ends the list.
+// DueLister is an optional interface of a [Store] that can list the records
+// waiting for reconciliation. The lists are hints: they may be older than the
+// records, and every action checks the record again. An error yielded with a
+// record's ID means that this record cannot be read; an error without an ID ends
+// the list.
 type DueLister interface {
-	// Due lists the records whose Due is set and not after before, without the
+	// Due lists the records whose Due is set and not after before, except the
 	// exhausted ones.
 	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
-	// Exhausted lists the records that reconciliation has given up.
+	// Exhausted lists the records that reconciliation gave up.
 	Exhausted(ctx context.Context) iter.Seq2[Record, error]
 }
 
-// Transaction writes next in place of the record whose Version is was, as
-// [Store.Replace] does, and with it, all or nothing, writes of the caller's. A
-// package that knows a store's transactions hands one to [idempotent.Execution.Commit].
+// Transaction writes next over the record whose Version is was, as [Store.Replace]
+// does, atomically with other writes of the caller. A package that supports a
+// store's transactions passes one to [idempotent.Execution.Commit].
 //
-// It returns the record that stands if that has another Version; nothing was
-// written then. An error that matches [ErrNotApplied] or [ErrTooLarge] says that
-// nothing was written, and that nothing will be. Any other error leaves open
-// whether the transaction was applied, or will be.
+// If the current record has another Version, it writes nothing and returns that
+// record. An error that matches [ErrNotApplied] or [ErrTooLarge] means that
+// nothing was written and that nothing will be. After any other error, the
+// transaction may or may not have been applied, or may still be applied.
 type Transaction func(ctx context.Context, next Record, was Version) (current *Record, err error)
 
-// ErrNoRecord is returned by a [Store], and by [idempotent.Guard.Resolve], where there is
-// no record of that id.
+// ErrNoRecord is returned by a [Store], and by [idempotent.Guard.Resolve], if no
+// record with the given id exists.
 var ErrNoRecord = errors.New("idempotent: no such record")
 
 // ErrTooLarge is returned by a [Store] that cannot hold a record of that size.
 // Nothing was written. The guard then stores the outcome without its result.
 var ErrTooLarge = errors.New("idempotent: the record is larger than the store can hold")
 
-// ErrNotApplied matches the error of a [Transaction] that was refused as a
-// whole: nothing was written.
+// ErrNotApplied matches the error of a [Transaction] that was refused as a whole:
+// nothing was written.
 var ErrNotApplied = errors.New("idempotent: nothing was written")
 
-// Op names what a store was asked to do.
+// Op names a store operation.
 type Op string
 
-// The operations of a store, as an error names them.
+// Store operations, as errors name them.
 const (
 	OpInsert     Op = "insert"
 	OpReplace    Op = "replace"
@@ -106,5 +106,5 @@ const (
 	OpPutChunks  Op = "put_chunks"
 	OpGetChunks  Op = "get_chunks"
 	OpListDue    Op = "list_due"
-	OpUnreadable Op = "read" // the store answered with a record of an unknown state
+	OpUnreadable Op = "read" // the store returned a record with an unknown state
 )

@@ -1,7 +1,7 @@
-// Package event is for code that watches guarded handlers: the facts that a guard
-// reports, and the observers that receive them. Set idempotent.Options.Observer;
-// package telemetry and its subpackages have observers for metrics, traces and
-// audit logs.
+// Package event defines the events that a guard reports and the observers that
+// receive them. Set idempotent.Options.Observer to receive events; package
+// telemetry and its subpackages have observers for metrics, traces and audit
+// logs.
 package event
 
 import (
@@ -11,61 +11,62 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// EventKind names a fact that an [Observer] is told.
+// Kind names what an [Event] reports.
 type Kind string
 
 const (
 	Reserved           Kind = "reserved"            // a new record was claimed
 	TakenOver          Kind = "taken_over"          // an existing record was claimed for another run
-	ExpiredReplaced    Kind = "expired_replaced"    // a claim found that the record it met has expired
+	ExpiredReplaced    Kind = "expired_replaced"    // a claim found an expired record
 	Replayed           Kind = "replayed"            // a stored outcome was returned
 	ReplayFailed       Kind = "replay_failed"       // a stored outcome could not be returned
 	InProgress         Kind = "in_progress"         // refused: another request is running
-	Mismatch           Kind = "mismatch"            // refused: the key belongs to another request
+	Mismatch           Kind = "mismatch"            // refused: the key belongs to a different request
 	Unresolved         Kind = "unresolved"          // refused: the outcome is unknown
 	MarkedUnknown      Kind = "marked_unknown"      // a record became unknown
 	Completed          Kind = "completed"           // an outcome was stored
 	CompletionFailed   Kind = "completion_failed"   // an outcome, or its result, could not be stored
-	LateCompletion     Kind = "late_completion"     // an owner past its lease stored its outcome after all
-	Contradicted       Kind = "contradicted"        // evidence met a record that says otherwise
-	LeaseLost          Kind = "lease_lost"          // an owner found its record taken over
-	Retryable          Kind = "retryable"           // a record became free to run again
+	LateCompletion     Kind = "late_completion"     // an owner stored its outcome after its lease had ended
+	Contradicted       Kind = "contradicted"        // evidence contradicts the record
+	LeaseLost          Kind = "lease_lost"          // another request took over the owner's record
+	Retryable          Kind = "retryable"           // a record may run again
 	KeyMissing         Kind = "key_missing"         // a request without a key ran unguarded or was refused
-	StoreError         Kind = "store_error"         // the store failed
-	Resolved           Kind = "resolved"            // evidence from outside settled a record, or one step of it
+	StoreError         Kind = "store_error"         // a store call failed
+	Resolved           Kind = "resolved"            // external evidence settled a record, or one of its steps
 	StepDone           Kind = "step_done"           // a step's result was recorded
-	StepReplayed       Kind = "step_replayed"       // a step gave its recorded result
-	ReconcileScheduled Kind = "reconcile_scheduled" // a record is to be looked at again later
+	StepReplayed       Kind = "step_replayed"       // a step returned its recorded result
+	ReconcileScheduled Kind = "reconcile_scheduled" // a record will be reconciled again later
 	ReconcileFailed    Kind = "reconcile_failed"    // a resolver failed
-	ReconcileExhausted Kind = "reconcile_exhausted" // a record waits for a person now
-	ReleasedGivenUp    Kind = "released_given_up"   // a record released under Resume was continued by nobody; its key still may
+	ReconcileExhausted Kind = "reconcile_exhausted" // reconciliation gave up; an operator must act
+	ReleasedGivenUp    Kind = "released_given_up"   // a record released under Resume was not continued; a request with its key still can
 )
 
-// Event is one fact. It carries no key, no payload and no result.
+// Event is one fact about a request or a record. It contains no key, no payload
+// and no result.
 type Event struct {
 	Kind      Kind
 	Time      time.Time
 	Operation string
 	KeyHash   string // first 12 characters of the key's hash; empty without a key
-	RequestID string // from Options.RequestID
-	Attempt   int    // of the record; 0 where none is known
+	RequestID string // from idempotent.Options.RequestID
+	Attempt   int    // of the record; 0 if not known
 	Recovery  driver.Recovery
-	Reason    driver.Reason // of the transition, where there was one
-	Step      string        // name of the step, where it is about one
-	// Err is what went wrong. It may be the handler's own error, whose text this
-	// package does not know to be free of secrets.
+	Reason    driver.Reason // of the transition, if any
+	Step      string        // name of the step, if the event is about one
+	// Err is the error, if any. It may be the handler's own error, whose text may
+	// contain secrets.
 	Err error
 }
 
-// Observer is told every fact, in the order in which one request meets them.
-// Observe is called on the request's own goroutine and by many requests at
-// once: it must be quick and safe for concurrent use. A panic in it is caught
-// and logged; it cannot change an outcome.
+// Observer receives every event, in the order in which they occur within one
+// request. Observe is called on the request's own goroutine and concurrently for
+// different requests: it must be fast and safe for concurrent use. A panic in it
+// is recovered and logged; it cannot change an outcome.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// ObserverFunc is a function that observes.
+// ObserverFunc is a function that implements [Observer].
 type ObserverFunc func(ctx context.Context, e Event)
 
 // Observe calls f.

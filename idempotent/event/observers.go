@@ -6,10 +6,10 @@ import (
 	"log/slog"
 )
 
-// LogObserver returns an [Observer] that logs every fact: what needs a person's
-// attention as a warning or an error, the rest at debug level. Of an error it
-// logs the type only, because the handler's text may hold what must not be
-// logged. A nil logger is slog.Default.
+// LogObserver returns an [Observer] that logs every event: as a warning or an
+// error if it may need an operator's attention, otherwise at debug level. It logs
+// only the type of an error, because the text may contain secrets. If l is nil,
+// it logs to slog.Default.
 func LogObserver(l *slog.Logger) Observer {
 	return ObserverFunc(func(ctx context.Context, e Event) {
 		logger := l
@@ -38,8 +38,8 @@ func LogObserver(l *slog.Logger) Observer {
 	})
 }
 
-// Observers returns an [Observer] that tells each of these in turn. A nil one is
-// left out.
+// Observers returns an [Observer] that passes every event to each of the given
+// observers in order. Nil observers are skipped.
 func Observers(all ...Observer) Observer {
 	var told []Observer
 	for _, o := range all {
@@ -54,7 +54,7 @@ func Observers(all ...Observer) Observer {
 	})
 }
 
-// levelOf says how much a fact concerns people.
+// levelOf returns the log level of an event kind.
 func levelOf(kind Kind) slog.Level {
 	switch kind {
 	case StoreError, CompletionFailed, Contradicted, ReconcileExhausted:

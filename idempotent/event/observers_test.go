@@ -28,7 +28,7 @@ func logOf(level slog.Level, events ...event.Event) string {
 	return b.String()
 }
 
-// A line has what the fact has, and of an error its type only.
+// A line has the fields of the event, and only the type of an error.
 func TestLogObserver(t *testing.T) {
 	t.Parallel()
 	full := event.Event{
@@ -46,7 +46,7 @@ func TestLogObserver(t *testing.T) {
 	}
 }
 
-// What needs nobody is at debug level.
+// Events that need no action are logged at debug level.
 func TestLogObserver_Levels(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.Kind]string{
@@ -65,7 +65,7 @@ func TestLogObserver_Levels(t *testing.T) {
 	}
 }
 
-// Every observer is told, in their order; nil ones are left out.
+// Observers calls every observer in order; nil observers are skipped.
 func TestObservers(t *testing.T) {
 	t.Parallel()
 	var told []string
@@ -75,7 +75,7 @@ func TestObservers(t *testing.T) {
 	o := event.Observers(named("a"), nil, named("b"))
 	o.Observe(t.Context(), event.Event{Kind: event.Reserved})
 	if want := []string{"a reserved", "b reserved"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+		t.Errorf("got calls %q, want %q", told, want)
 	}
 	event.Observers().Observe(t.Context(), event.Event{})
 }

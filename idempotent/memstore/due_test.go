@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// What has been due for longest comes first: a run that is out of time has done
-// what was most urgent.
+// Records that have been due for longest come first, so that a run that is out of
+// time has done the most urgent ones.
 func TestDueListsTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	s, at := memstore.New(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

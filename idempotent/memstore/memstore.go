@@ -1,5 +1,5 @@
-// Package memstore keeps records in memory: for tests and for runs on a
-// laptop. Nothing survives the process.
+// Package memstore implements a store in memory, for tests and local runs. Its
+// records are lost when the process ends.
 package memstore
 
 import (
@@ -13,11 +13,11 @@ import (
 )
 
 // Store is a [driver.Store] in memory. The zero value is an empty store, as is
-// what [New] returns. It is safe for concurrent use.
+// the result of [New]. It is safe for concurrent use.
 type Store struct {
 	mu      sync.Mutex
 	records map[driver.RecordID]*driver.Record
-	sweepAt int // number of records at which expired ones are dropped
+	sweepAt int // number of records at which Insert drops expired ones
 }
 
 var (
@@ -26,10 +26,10 @@ var (
 )
 
 const (
-	// grace is how long an expired record stays, as in the other stores.
+	// grace is how long an expired record is still held, as in the other stores.
 	grace = time.Hour
-	// firstSweep is the number of records that are kept without a look at
-	// their age.
+	// firstSweep is the number of records at which Insert first looks for expired
+	// ones.
 	firstSweep = 1024
 )
 
@@ -38,7 +38,7 @@ func New() *Store {
 	return &Store{}
 }
 
-// Insert writes r unless a record stands that has not expired at now.
+// Insert writes r unless a record exists that has not expired at now.
 func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*dr
 	return nil, nil
 }
 
-// Replace writes r in place of the version was.
+// Replace replaces the record if its version is was.
 func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 		return old.Clone(), nil
 	}
 	mine := &r
-	*old = *mine.Clone() // in place: nobody outside was ever given old itself
+	*old = *mine.Clone() // in place: callers only ever get clones of old
 	return nil, nil
 }
 
@@ -90,20 +90,19 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 	return r.Clone(), nil
 }
 
-// Due lists the records that are due not later than before, the earliest first.
+// Due lists the records that are due at or before the given time, earliest first.
 func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, func(r *driver.Record) bool {
 		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
 	})
 }
 
-// Exhausted lists the records that reconciliation has given up, the earliest
-// first.
+// Exhausted lists the records that reconciliation gave up, earliest first.
 func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
-// list yields what matches now: the consumer may write meanwhile.
+// list yields the records that match now. The consumer may write meanwhile.
 func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		for _, r := range s.collect(match) {
@@ -130,8 +129,8 @@ func (s *Store) collect(match func(*driver.Record) bool) (found []*driver.Record
 	return found
 }
 
-// sweep drops records that expired an hour ago, whenever the number of records
-// has doubled since the last time: the cost per insert stays constant.
+// sweep drops records that expired an hour ago. It runs whenever the number of
+// records has doubled since the last run, so the cost per insert stays constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.records) < s.sweepAt {
 		return

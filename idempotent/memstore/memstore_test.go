@@ -65,7 +65,7 @@ func TestExpiredRecordsAreDropped(t *testing.T) {
 		return n
 	}
 	if got := present(old); got != 0 {
-		t.Errorf("%d of %d records that expired two hours ago are still kept", got, len(old))
+		t.Errorf("%d of %d records that expired two hours ago are still stored", got, len(old))
 	}
 	if present(graced) != len(graced) || present(forever) != len(forever) {
 		t.Error("a record was dropped before its time")

@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Expired records are looked for when the store has doubled, not before, and
-// kept for an hour.
+// Insert looks for expired records only after the store has doubled, and drops
+// those that expired an hour ago.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
