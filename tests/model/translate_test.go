@@ -2,7 +2,6 @@ package model_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -189,7 +188,7 @@ func seen(r *driver.Record) model.Key {
 	}
 	if s, begun := r.Step(stepName); begun {
 		k.Step = model.Step{Begun: true, Once: s.Mode == driver.AtMostOnce, Finished: s.Finished}
-		if s.Finished && (s.Encoding != "json" || json.Unmarshal(s.Result, &k.Step.Value) != nil) {
+		if _, err := new(idempotent.Guard).Pending(*r).Step(stepName, &k.Step.Value); err != nil {
 			k.Step.Value = "it does not decode"
 		}
 	}
