@@ -51,7 +51,7 @@ func TestCurlScript(t *testing.T) {
 				t.Errorf("got %v\n%s", err, out)
 			}
 			p.kill()
-			if out, err := run(profile); err == nil || !strings.Contains(out, "nobody answers") {
+			if out, err := run(profile); err == nil || !strings.Contains(out, "no answer from") {
 				t.Errorf("got %v\n%s", err, out)
 			}
 		})
