@@ -192,7 +192,7 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 		return
 	}
 	if done := lives[life].completion(); done == nil || done.record.Encoding == driver.EncodingOmitted {
-		h.breaks("INV-3: a request got %s as stored, but it is not stored", brief([]byte(outcome)))
+		h.breaks("INV-3: a request got a result as stored that is not stored: %s", brief([]byte(outcome)))
 	}
 	if stored[life] == "" {
 		stored[life] = outcome

@@ -25,7 +25,7 @@ type shelf struct {
 	// begin is called before everything else, and end after a write that begin
 	// allowed.
 	begin, end func(context.Context, Op) error
-	// tell can change an error about r before it is returned.
+	// Changes an error about r before it is returned.
 	tell func(err error, r *driver.Record) error
 	// admit refuses a record that cannot be stored.
 	admit func(r driver.Record) error

@@ -77,7 +77,7 @@ func (t *tale) completed(by *worker) *run {
 	return r
 }
 
-// told records a request and its answer.
+// Records a request and its answer.
 func (t *tale) told(by *worker, r *run, out idempotent.Outcome[string], err error) {
 	a := t.asks(by, t.key)
 	a.run = r

@@ -88,7 +88,7 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 		what string
 	}{
 		{"lost writes are taken as successful", func(s driver.Store) driver.Store { return sanguine{s} },
-			"FM47_WebhookBeforeTheOwner_SameResult", " as stored, but it is not stored"},
+			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request got a result as stored"},
 		{"a repeated write is an error", func(s driver.Store) driver.Store { return doubting{s} },
 			"FM07_OtherRequestAfterCompletion", "the write already exists"},
 	} {

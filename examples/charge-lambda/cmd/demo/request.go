@@ -63,7 +63,7 @@ func request(ctx context.Context, _ []string) error {
 	return json.NewEncoder(os.Stdout).Encode(answer)
 }
 
-// tell sets what an error means to a client.
+// Translates an error into what the client has to do.
 func (r *reply) tell(err error) {
 	if err == nil {
 		return
