@@ -91,7 +91,7 @@ var brokenInserts = []broken{
 			return head, nil
 		}
 	}, caught: []string{"InsertRefuses", "ReplaceRefuses"}},
-	{name: "The winner's retry returns an error", spoil: func(s *shelf) {
+	{name: "A repeated Insert returns an error", spoil: func(s *shelf) {
 		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && old.Attempt == 1 {
 				return nil, errors.New("duplicate write id")

@@ -58,7 +58,7 @@ var brokenReplaces = []broken{
 			return c
 		}
 	}, caught: []string{"ReplaceWrites"}},
-	{name: "The winner's retry returns an error", spoil: func(s *shelf) {
+	{name: "A repeated Replace returns an error", spoil: func(s *shelf) {
 		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && (old.Attempt > 1 || old.State != driver.StateInProgress) {
 				return nil, errors.New("conditional check failed")

@@ -126,7 +126,7 @@ func (h *history) putsChunks(expires time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if expires.IsZero() {
-		h.breaks("a large result is kept for ever, even if its record is never written")
+		h.breaks("a large result never expires, even if its record is never written")
 	}
 }
 

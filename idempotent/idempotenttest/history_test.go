@@ -135,7 +135,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
 			t.downstream(t.runs(b, ending{err: errSilence}), "key 2")
 		}},
-		{"kept for ever", "a large result without an expiry", func(t *tale, a, b *worker) {
+		{"never expires", "a large result without an expiry", func(t *tale, a, b *worker) {
 			t.putsChunks(t.at.Add(time.Hour))
 			t.putsChunks(time.Time{})
 		}},
@@ -249,7 +249,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"a handler returned", "an error that did not reach its caller", func(t *tale, a, b *worker) {
 			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
 		}},
-		{"an error of no kind", "a refusal with an unknown error", func(t *tale, a, b *worker) {
+		{"an unknown error", "a refusal with an unknown error", func(t *tale, a, b *worker) {
 			t.told(a, nil, idempotent.Outcome[string]{}, errSilence)
 		}},
 	} {

@@ -13,7 +13,7 @@ import (
 var insertRequirements = []requirement{
 	{
 		name: "InsertCreates",
-		rule: "Insert writes a record if there is none yet, and returns neither a record nor an error.",
+		rule: "Insert writes a record under an unused id, and returns neither a record nor an error.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return insertNew(ctx, s, fullRecord())
 		},

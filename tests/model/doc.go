@@ -6,7 +6,7 @@
 //	      reports, evidence resolves, time passes
 //
 // Both are values: an operation returns the next one and the answer, so that a
-// checker can go back. Key has no cache: with or without one, a guard has to
+// checker can backtrack. Key has no cache: with or without one, a guard has to
 // give the same answers. The names of the test files say how they use the
 // machines.
 //
