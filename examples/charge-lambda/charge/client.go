@@ -48,7 +48,7 @@ type Client struct {
 func NewClient(base string) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New(`charge: invalid provider address: want a URL like "http://127.0.0.1:8080/provider"`)
+		return nil, errors.New(`charge: invalid provider address: must be a URL like "http://127.0.0.1:8080/provider"`)
 	}
 	return &Client{
 		base: strings.TrimSuffix(base, "/"),

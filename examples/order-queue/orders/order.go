@@ -13,7 +13,7 @@ type Order struct {
 
 // errInvalid is the error for a message that can never succeed. The message
 // goes to the dead-letter queue, where a person can look at it.
-var errInvalid = errors.New("orders: invalid order: want an id, a customer, a SKU, a quantity and an amount")
+var errInvalid = errors.New("orders: invalid order: id, customer, SKU, quantity and amount are required")
 
 func (o Order) check() error {
 	if o.ID == "" || o.Customer == "" || o.SKU == "" || o.Quantity < 1 || o.Amount < 1 {

@@ -31,7 +31,7 @@ type Provider string
 // "https://pay.example.com".
 func NewProvider(address string) (Provider, error) {
 	if !strings.HasPrefix(address, "https://") && !strings.HasPrefix(address, "http://") {
-		return "", errors.New(`orders: invalid provider address: want a URL like "https://pay.example.com"`)
+		return "", errors.New(`orders: invalid provider address: must be a URL like "https://pay.example.com"`)
 	}
 	return Provider(strings.TrimSuffix(address, "/")), nil
 }

@@ -40,17 +40,17 @@ func readConfig(getenv func(string) string) (c config, err error) {
 		return c, err
 	}
 	if c.port, err = strconv.Atoi(or("PORT", "8080")); err != nil || c.port < 0 || c.port > 65535 {
-		return c, fmt.Errorf("invalid PORT %q: want a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
+		return c, fmt.Errorf("invalid PORT %q: must be a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
 	}
 	if c.timeout, err = time.ParseDuration(or("TIMEOUT", "10s")); err != nil || c.timeout <= 0 {
-		return c, fmt.Errorf("invalid TIMEOUT %q: want a duration like 10s or 500ms", getenv("TIMEOUT"))
+		return c, fmt.Errorf("invalid TIMEOUT %q: must be a duration like 10s or 500ms", getenv("TIMEOUT"))
 	}
 	switch v := getenv("ONCE_CREATE_TABLE"); v {
 	case "", "0":
 	case "1":
 		c.createTable = true
 	default:
-		return c, fmt.Errorf("invalid ONCE_CREATE_TABLE %q: want 1 or 0", v)
+		return c, fmt.Errorf("invalid ONCE_CREATE_TABLE %q: must be 1 or 0", v)
 	}
 	if c.createTable && c.table == "" {
 		return c, fmt.Errorf("ONCE_CREATE_TABLE is set but ONCE_TABLE is not; set ONCE_TABLE to the table's name")
