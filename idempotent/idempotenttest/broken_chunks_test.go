@@ -10,9 +10,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What can be wrong with large results beside their records.
+// brokenChunks are faults in how a store handles large results.
 var brokenChunks = []broken{
-	{name: "The last chunk is forgotten", chunks: func(s *chunkShelf) {
+	{name: "The last chunk is missing", chunks: func(s *chunkShelf) {
 		s.keep = func(_, piece []byte) []byte {
 			if len(piece) < s.size {
 				return nil
@@ -20,7 +20,7 @@ var brokenChunks = []broken{
 			return bytes.Clone(piece)
 		}
 	}, caught: []string{"ChunksAreWhole", "FM34_ResultOf4KBAndOneByte", "FM34_ResultOf399KB", "FM34_ResultOf400KB", "FM34_ResultOf401KB", "FM34_ResultOf1MB", "FM34_ResultOf6MB"}},
-	{name: "Large results are cut off at 400 KB", chunks: func(s *chunkShelf) {
+	{name: "Large results are truncated at 400 KB", chunks: func(s *chunkShelf) {
 		right := s.give
 		s.give = func(pieces [][]byte) []byte { return right(pieces[:min(len(pieces), 401)]) }
 	}, caught: []string{"ChunksAreWhole"}},
@@ -34,7 +34,7 @@ var brokenChunks = []broken{
 			return data
 		}
 	}, caught: []string{"ChunksAreWhole"}},
-	{name: "Ten chunks and more are out of order", chunks: func(s *chunkShelf) {
+	{name: "Ten chunks or more are out of order", chunks: func(s *chunkShelf) {
 		right := s.give
 		s.give = func(pieces [][]byte) []byte {
 			if len(pieces) > 11 {
@@ -49,16 +49,16 @@ var brokenChunks = []broken{
 	{name: "Chunks of all records share their names", chunks: func(s *chunkShelf) {
 		s.piece = func(_ idempotent.RecordID, v driver.Version, i int) string { return fmt.Sprint(v, i) }
 	}, caught: []string{"ChunksAreApart"}},
-	{name: "A missing chunk is left out", chunks: func(s *chunkShelf) {
+	{name: "A missing chunk is skipped", chunks: func(s *chunkShelf) {
 		s.missing = func() error { return nil }
 	}, caught: []string{"ChunkMissing"}},
-	{name: "A missing chunk is an error of its own", chunks: func(s *chunkShelf) {
+	{name: "A missing chunk returns an error other than ErrNoRecord", chunks: func(s *chunkShelf) {
 		s.missing = func() error { return errors.New("404") }
 	}, caught: []string{"ChunkMissing"}},
-	{name: "Chunks are appended to when they are put again", chunks: func(s *chunkShelf) {
+	{name: "A repeated put appends to the chunks", chunks: func(s *chunkShelf) {
 		s.keep = func(old, piece []byte) []byte { return slices.Concat(old, piece) }
 	}, caught: []string{"ChunksAgain"}},
-	{name: "Chunks that are put again are emptied", chunks: func(s *chunkShelf) {
+	{name: "A repeated put empties the chunks", chunks: func(s *chunkShelf) {
 		s.keep = func(old, piece []byte) []byte {
 			if old != nil {
 				return nil
@@ -66,7 +66,7 @@ var brokenChunks = []broken{
 			return bytes.Clone(piece)
 		}
 	}, caught: []string{"ChunksAgain"}},
-	{name: "A chunk is found as a record", chunks: func(s *chunkShelf) {
+	{name: "A chunk is returned as a record", chunks: func(s *chunkShelf) {
 		right := s.piece
 		s.piece = func(id idempotent.RecordID, v driver.Version, i int) string {
 			if s.records[s.name(id)] == nil {
@@ -75,10 +75,10 @@ var brokenChunks = []broken{
 			return right(id, v, i)
 		}
 	}, caught: []string{"ChunksAreApart"}},
-	{name: "The data that is given is kept itself", chunks: func(s *chunkShelf) {
+	{name: "The store retains the caller's data", chunks: func(s *chunkShelf) {
 		s.keep = func(_, piece []byte) []byte { return piece }
 	}, caught: []string{"ChunksAreCopies"}},
-	{name: "The data that is kept is returned itself", chunks: func(s *chunkShelf) {
+	{name: "The store returns its own data without a copy", chunks: func(s *chunkShelf) {
 		right := s.give
 		s.size = 1 << 20
 		s.give = func(pieces [][]byte) []byte {

@@ -10,18 +10,18 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// What can be wrong with a guard.
+// brokenGuards are faults in a guard.
 var brokenGuards = []broken{
 	{name: "A lease has no margin", guard: &mutation{options: func(o *idempotent.Options) {
 		o.LeaseMargin = time.Millisecond
 	}}, caught: []string{"FM15_HandlerIgnoresItsDeadline", "FM18_SkewAroundTheLeaseEnd", "FM18_SkewAroundTheExpiry"}},
-	{name: "A lease is the default one", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "Every lease has the default length", guard: &mutation{options: func(o *idempotent.Options) {
 		o.DefaultLease = 15 * time.Minute
 	}}, caught: []string{"FM17_NoDeadline"}},
-	{name: "Every lease has ended", guard: &mutation{store: reads(func(r *driver.Record) {
+	{name: "Every lease has expired", guard: &mutation{store: reads(func(r *driver.Record) {
 		r.LeaseEnd = time.UnixMilli(1).UTC()
 	})}, caught: []string{"FM03_RetryUnderTheSameRequestID", "FM47_WebhookWhileTheHandlerRuns", "FM48_NotExecutedWhileTheWorkerMayLive", "FM15_HandlerIgnoresItsDeadline"}},
-	{name: "The time of the invocation is not bounded", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
+	{name: "The invocation has no deadline", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
 		return context.WithoutCancel(ctx), key, h
 	}}, caught: []string{"FM16_NoTimeAtEntry"}},
 	{name: "The deadline is two seconds late", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
@@ -30,14 +30,14 @@ var brokenGuards = []broken{
 		}
 		return ctx, key, h
 	}}, caught: []string{"FM37_OwnDeadline"}},
-	{name: "A caller that goes away is not noticed", guard: &mutation{
+	{name: "A caller's cancellation is not noticed", guard: &mutation{
 		options: hasty,
 		request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
 			deadline, _ := ctx.Deadline()
 			return invocation{context.WithoutCancel(ctx), deadline}, key, h
 		},
 	}, caught: []string{"FM37_CallerGoesAway"}},
-	{name: "The clock stands still", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "The clock does not advance", guard: &mutation{options: func(o *idempotent.Options) {
 		at := o.Now()
 		o.Now = func() time.Time { return at }
 	}}, caught: []string{"FM38_CacheKnowsTheExpiry", "FM65_ClaimTookLongerThanTheLease", "FM65_ClaimLeftLessThanTheReserve"}},
@@ -56,19 +56,19 @@ var brokenGuards = []broken{
 		r.Owner = driver.Owner{1}
 		return nil
 	})}, caught: []string{"FM48_NotExecutedNamesAnAttempt"}},
-	{name: "Every outcome is kept until the lease ends", guard: &mutation{store: writes(func(r *driver.Record) error {
+	{name: "Every outcome expires at the end of the lease", guard: &mutation{store: writes(func(r *driver.Record) error {
 		if r.Expires.Before(r.LeaseEnd) {
 			r.Expires = r.LeaseEnd
 		}
 		return nil
 	})}, caught: []string{"FM18_ShortRetentionIsHonoured"}},
-	{name: "NotExecuted is not believed", guard: &mutation{store: writes(func(r *driver.Record) error {
+	{name: "NotExecuted is ignored", guard: &mutation{store: writes(func(r *driver.Record) error {
 		if r.Reason == driver.ReasonNotExecuted {
 			r.State, r.Reason = driver.StateUnknown, driver.ReasonHandlerError
 		}
 		return nil
 	})}, caught: []string{"FM32_LyingNotExecuted", "FM33_SimultaneousTakeovers"}},
-	{name: "A claim that is given up is not released", guard: &mutation{store: writes(func(r *driver.Record) error {
+	{name: "An abandoned claim is not released", guard: &mutation{store: writes(func(r *driver.Record) error {
 		if r.Reason == driver.ReasonReleased || r.Reason == driver.ReasonNoTime {
 			return ErrInjected
 		}
@@ -84,11 +84,11 @@ var brokenGuards = []broken{
 		key.Fingerprint = idempotent.FingerprintBytes(nil)
 		return ctx, key, h
 	}}, caught: []string{"FM06_OtherRequestWhileInProgress", "FM07_OtherRequestAfterCompletion", "FM38_CacheBindsThePayload"}},
-	{name: "The expiry is judged after the insert", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
+	{name: "The expiry is checked after the insert", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
 		return beside(s, lateJudge{s, w})
 	}}, caught: []string{"FM66_ExpiryBetweenInsertAndJudgement"}},
 
-	{name: "What a handler raises is swallowed", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
+	{name: "A panic or Goexit of the handler is swallowed", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
 		return ctx, key, swallowing(h)
 	}}, caught: []string{
 		"FM31_PanicProvesNothing", "FM31_PanicAfterTheEffect", "FM31_PanicWithAFinalError", "FM31_PanicUnderRerun", "FM31_GoroutineEnds",
@@ -133,16 +133,16 @@ var brokenGuards = []broken{
 		}
 		return nil
 	})}, caught: []string{"FM34_NoTimeForAllOfIt"}},
-	{name: "A large result is checked by its first 4 KB", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
+	{name: "A large result is verified by its first 4 KB only", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
 		return partlyChecked{s, s.(driver.ChunkStore), w}
 	}}, caught: []string{"FM35_ChunkDeletedOrAltered"}},
-	{name: "A large result is kept for ever", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
+	{name: "A large result never expires", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
 		return putting{s, s.(driver.ChunkStore), func(time.Time) time.Time { return time.Time{} }}
 	}}, caught: []string{"FM35_PiecesOutliveTheRecord", "FM35_CommittedPiecesOutliveTheRecord", "FM35_ResolvedPiecesOutliveTheRecord"}},
 	{name: "A large result expires with the claim", guard: &mutation{store: func(w *worker, s driver.Store) driver.Store {
 		return putting{s, s.(driver.ChunkStore), func(t time.Time) time.Time { return t.Add(-24*time.Hour + lease + time.Minute) }}
 	}}, caught: []string{"FM35_PiecesOutliveTheRecord", "FM35_CommittedPiecesOutliveTheRecord", "FM35_ResolvedPiecesOutliveTheRecord"}},
-	{name: "Codecs are not told apart", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "The codec's name is not checked", guard: &mutation{options: func(o *idempotent.Options) {
 		if o.Codec == nil {
 			o.Codec = rawCodec{}
 		}
@@ -161,7 +161,7 @@ var brokenGuards = []broken{
 	{name: "There is no cache", guard: &mutation{options: func(o *idempotent.Options) {
 		o.CacheEntries = 0
 	}}, caught: []string{"FM38_CacheKnowsTheExpiry"}},
-	{name: "The cache does not age", guard: &mutation{options: func(o *idempotent.Options) {
+	{name: "Cached records do not expire", guard: &mutation{options: func(o *idempotent.Options) {
 		o.CacheAge = 24 * time.Hour
 	}}, caught: []string{"FM38_CacheAges"}},
 	{name: "Every record is cached", guard: &mutation{store: func(_ *worker, s driver.Store) driver.Store {
@@ -175,11 +175,11 @@ var brokenGuards = []broken{
 // unguarded runs every request without a record.
 var unguarded, _ = idempotent.New(newShelf(), func(o *idempotent.Options) { o.Disabled = true })
 
-// between stands between a guard and its store.
+// between wraps the store of a guard and changes what passes between them.
 type between struct {
 	driver.Store
-	write func(r *driver.Record) error                   // comes before a write
-	owns  func(met *driver.Record, r driver.Record) bool // takes a record that was met for r
+	write func(r *driver.Record) error                   // called before a write
+	owns  func(met *driver.Record, r driver.Record) bool // treats a returned record as r
 	read  func(r *driver.Record)                         // changes what the store returned
 }
 
@@ -228,7 +228,7 @@ func reads(read func(*driver.Record)) func(*worker, driver.Store) driver.Store {
 	return func(_ *worker, s driver.Store) driver.Store { return beside(s, &between{Store: s, read: read}) }
 }
 
-// beside returns records, which keeps large results where s does.
+// beside returns records, with the ChunkStore methods of s if s has them.
 func beside(s, records driver.Store) driver.Store {
 	return struct {
 		driver.Store
@@ -250,7 +250,7 @@ func (s lateJudge) Insert(ctx context.Context, r driver.Record, now time.Time) (
 	return met, err
 }
 
-// remembering returns a record that was met once for ever.
+// remembering always returns the first record it returned for a key.
 type remembering struct {
 	driver.Store
 	met *driver.Record
@@ -265,8 +265,8 @@ func (s *remembering) Insert(ctx context.Context, r driver.Record, now time.Time
 	return s.met.Clone(), err
 }
 
-// swallowing runs a handler in a goroutine of its own and makes an error of what
-// ends it.
+// swallowing runs a handler in its own goroutine and turns a panic or Goexit
+// into an error.
 func swallowing(h handler) handler {
 	return func(ctx context.Context) (value string, err error) {
 		done := make(chan struct{})
@@ -298,8 +298,8 @@ func (s putting) PutChunks(ctx context.Context, id idempotent.RecordID, v driver
 	return s.ChunkStore.PutChunks(ctx, id, v, data, s.until(expires))
 }
 
-// partlyChecked stands for a guard that checks the first 4 KB of a large result:
-// of what is behind them it shows the guard what was put.
+// partlyChecked simulates a guard that checks only the first 4 KB of a large
+// result: it replaces everything after them by what was put.
 type partlyChecked struct {
 	driver.Store
 	driver.ChunkStore
@@ -318,7 +318,7 @@ func (s partlyChecked) GetChunks(ctx context.Context, id idempotent.RecordID, v 
 	return append(data[:4<<10:4<<10], right[4<<10:]...), nil
 }
 
-// renamed is a codec by the name of all others.
+// renamed is a codec with the same name as every other codec.
 type renamed struct{ idempotent.Codec }
 
 func (renamed) Name() string { return "one" }

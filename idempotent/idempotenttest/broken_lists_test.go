@@ -9,17 +9,17 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What can be wrong with how a store lists what is due.
+// brokenLists are faults in how a store lists due records.
 var brokenLists = []broken{
-	{name: "What is due at this moment is not listed", lists: func(s *listShelf) {
+	{name: "A record that is due now is not listed", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record, before time.Time) bool {
 			return !r.Exhausted && !r.Due.IsZero() && r.Due.Before(before)
 		}
 	}, caught: []string{"DueLists"}},
-	{name: "What is due later is listed", lists: func(s *listShelf) {
+	{name: "A record that is due later is listed", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record, _ time.Time) bool { return !r.Exhausted && !r.Due.IsZero() }
 	}, caught: []string{"DueLists"}},
-	{name: "What is never due is listed", lists: func(s *listShelf) {
+	{name: "A record that is never due is listed", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record, before time.Time) bool { return !r.Exhausted && !r.Due.After(before) }
 	}, caught: []string{"DueLists", "ListsFollowWrites"}},
 	{name: "Due is compared in seconds", lists: func(s *listShelf) {
@@ -35,13 +35,13 @@ var brokenLists = []broken{
 			return found
 		}
 	}, caught: []string{"DueLists", "ListsLetWrite"}},
-	{name: "What is exhausted stays due", lists: func(s *listShelf) {
+	{name: "An exhausted record stays due", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record, before time.Time) bool { return !r.Due.IsZero() && !r.Due.After(before) }
 	}, caught: []string{"ExhaustedAreApart"}},
-	{name: "Everything that is due is exhausted", lists: func(s *listShelf) {
+	{name: "Every due record is exhausted", lists: func(s *listShelf) {
 		s.given = func(r *driver.Record) bool { return !r.Due.IsZero() }
 	}, caught: []string{"ExhaustedAreApart"}},
-	{name: "Only one is ever exhausted", lists: func(s *listShelf) {
+	{name: "At most one record is exhausted", lists: func(s *listShelf) {
 		s.collected = func(list string, found []listed) []listed {
 			if list == "exhausted" {
 				return found[:min(1, len(found))]
@@ -49,7 +49,7 @@ var brokenLists = []broken{
 			return found
 		}
 	}, caught: []string{"ExhaustedAreApart"}},
-	{name: "A list is that of its first time", lists: func(s *listShelf) {
+	{name: "A list always returns its first result", lists: func(s *listShelf) {
 		first := map[string][]listed{}
 		s.collected = func(list string, found []listed) []listed {
 			if first[list] == nil {
@@ -58,12 +58,12 @@ var brokenLists = []broken{
 			return first[list]
 		}
 	}, caught: []string{"ListsFollowWrites"}},
-	{name: "The index alone is listed", lists: func(s *listShelf) {
+	{name: "The list returns only the fields of the index", lists: func(s *listShelf) {
 		s.show = func(r *driver.Record) driver.Record {
 			return driver.Record{ID: r.ID, Due: r.Due, Exhausted: r.Exhausted}
 		}
 	}, caught: []string{"ListedWhole"}},
-	{name: "What is listed is what is kept", lists: func(s *listShelf) {
+	{name: "The list returns the stored record without a copy", lists: func(s *listShelf) {
 		s.show = func(r *driver.Record) driver.Record { return *r }
 	}, caught: []string{"ListedWhole"}},
 	{name: "A write ends every list", lists: func(s *listShelf) {
@@ -74,16 +74,16 @@ var brokenLists = []broken{
 			return ctx.Err()
 		}
 	}, caught: []string{"ListsLetWrite"}},
-	{name: "A list does not stop", lists: func(s *listShelf) { s.stops = false }, caught: []string{"ListsStop"}},
-	{name: "A list ends silently with its context", lists: func(s *listShelf) {
+	{name: "A list does not stop when its reader stops", lists: func(s *listShelf) { s.stops = false }, caught: []string{"ListsStop"}},
+	{name: "A cancelled list ends without an error", lists: func(s *listShelf) {
 		s.between = func(context.Context, int) error { return nil }
 	}, caught: []string{"ListsEnd"}},
-	{name: "What cannot be read ends the list", lists: func(s *listShelf) {
+	{name: "An unreadable record ends the list", lists: func(s *listShelf) {
 		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) {
-			return driver.Record{}, errors.New("not to be read"), true
+			return driver.Record{}, errors.New("cannot be read"), true
 		}
 	}, caught: []string{"UnreadableIsListed"}},
-	{name: "What cannot be read is not listed", lists: func(s *listShelf) {
+	{name: "An unreadable record is not listed", lists: func(s *listShelf) {
 		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) { return driver.Record{}, nil, false }
 	}, caught: []string{"UnreadableIsListed"}},
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What can be wrong with Replace.
+// brokenReplaces are faults in Replace.
 var brokenReplaces = []broken{
 	{name: "Replace is unconditional", spoil: func(s *shelf) {
 		s.fits = func(*driver.Record, driver.Record, driver.Version) bool { return true }
 	}, caught: []string{"ReplaceRefuses", "OneReplacerWins", "FM13_TakenOverAndCompleted", "FM13_TakenOverAndRunning", "FM46_TwoReconcilers_TwoResults", "FM47_WebhookBeforeTheOwner_SameResult", "FM60_OutcomeAgainstTakeover_Error", "FM60_OutcomeAgainstTakeover_NotExecuted", "FM60_StepAgainstTakeover", "FM62_SweptWhileTheCompletionIsOnTheWire", "FM62_OwnUnknownMeetsTheSweepers", "FM66_ExpiryWhileTakingOver"}},
-	{name: "Replace takes the owner for enough", spoil: func(s *shelf) {
+	{name: "Replace compares only the owner", spoil: func(s *shelf) {
 		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
 			return old.Version == was || old.Owner == r.Owner
 		}
@@ -22,7 +22,7 @@ var brokenReplaces = []broken{
 			return old.Owner == r.Owner
 		}
 	}, caught: []string{"ReplaceWrites", "ReplaceRefuses"}},
-	{name: "Replace compares the state too", spoil: func(s *shelf) {
+	{name: "Replace also compares the state", spoil: func(s *shelf) {
 		right := s.fits
 		s.fits = func(old *driver.Record, r driver.Record, was driver.Version) bool {
 			return right(old, r, was) && old.State == driver.StateInProgress
@@ -40,8 +40,8 @@ var brokenReplaces = []broken{
 			return right(old, r, was) && (r.State != driver.StateCompleted || old.Expires.IsZero() || old.Expires.After(time.Now()))
 		}
 	}, caught: []string{"ReplaceIgnoresExpiry"}},
-	{name: "Replace creates", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates", "FM20_RecordDeletedMeanwhile"}},
-	{name: "Replace only adds", spoil: func(s *shelf) {
+	{name: "Replace creates a missing record", spoil: func(s *shelf) { s.creates = true }, caught: []string{"ReplaceNeverCreates", "FM20_RecordDeletedMeanwhile"}},
+	{name: "Replace only adds fields", spoil: func(s *shelf) {
 		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 			if old == nil || op == OpInsert {
 				return r.Clone()
@@ -49,7 +49,7 @@ var brokenReplaces = []broken{
 			return merged(old, r)
 		}
 	}, caught: []string{"ReplaceWrites"}},
-	{name: "Replace keeps a result that the new record does not have", spoil: func(s *shelf) {
+	{name: "Replace retains a result that the new record does not have", spoil: func(s *shelf) {
 		s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 			c := r.Clone()
 			if op == OpReplace && old != nil && c.Result == nil {
@@ -58,7 +58,7 @@ var brokenReplaces = []broken{
 			return c
 		}
 	}, caught: []string{"ReplaceWrites"}},
-	{name: "The replacer's retry is an error", spoil: func(s *shelf) {
+	{name: "A repeated Replace returns an error", spoil: func(s *shelf) {
 		s.loser = func(_ Op, old *driver.Record, r driver.Record) (*driver.Record, error) {
 			if old.Version == r.Version && (old.Attempt > 1 || old.State != driver.StateInProgress) {
 				return nil, errors.New("conditional check failed")

@@ -14,14 +14,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// broken is a store that breaks one rule of the contract, or a guard over a
-// store that keeps it.
+// broken is a store that breaks one rule of the contract, or a broken guard
+// over a sound store.
 type broken struct {
 	name   string
-	spoil  func(*shelf)      // what is wrong with the store
-	chunks func(*chunkShelf) // or with how it keeps large results
-	lists  func(*listShelf)  // or with how it lists
-	guard  *mutation         // or with the guard
+	spoil  func(*shelf)      // breaks the store
+	chunks func(*chunkShelf) // or its handling of large results
+	lists  func(*listShelf)  // or its lists
+	guard  *mutation         // or the guard
 	// caught names the requirements of RunStore and the rows of RunFailureModes
 	// that have to fail. Others may fail too.
 	caught []string
@@ -73,29 +73,29 @@ var (
 	allBroken    = slices.Concat(brokenStores, brokenGuards)
 )
 
-// forgetfulStores lose each field of a record, and of its steps, in turn:
-// whenever they write, where a Replace should have changed it, or where an
-// Insert over an expired record should have. The fields are those that a record
-// has: a new one is among them by itself.
+// forgetfulStores returns stores that lose one field of a record, or of its
+// steps: on every write, on a Replace that should have changed it, or on an
+// Insert over an expired record. It reads the fields from the type, so new
+// fields are covered automatically.
 func forgetfulStores() []broken {
 	var stores []broken
 	record := reflect.TypeFor[driver.Record]()
 	for i := range record.NumField() {
 		field := record.Field(i).Name
 		if field == "Extra" {
-			continue // the store's own
+			continue // set by the store
 		}
 		stores = append(stores, broken{name: field + " is lost", caught: []string{"EveryFieldIsKept"},
 			spoil: kept(func(r *driver.Record) { reflect.ValueOf(r).Elem().Field(i).SetZero() })})
 		if field == "ID" {
-			continue // both records have the same
+			continue // equal in both records
 		}
 		keep := func(old *driver.Record, r driver.Record) *driver.Record {
 			r = *r.Clone()
 			reflect.ValueOf(&r).Elem().Field(i).Set(reflect.ValueOf(old).Elem().Field(i))
 			return &r
 		}
-		stores = append(stores, broken{name: "Replace keeps the old " + field, caught: []string{"ReplaceWrites"},
+		stores = append(stores, broken{name: "Replace retains the old " + field, caught: []string{"ReplaceWrites"},
 			spoil: func(s *shelf) {
 				s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 					if old == nil || op == OpInsert {
@@ -104,7 +104,7 @@ func forgetfulStores() []broken {
 					return keep(old, r)
 				}
 			}},
-			broken{name: "Insert keeps the expired " + field, caught: []string{"InsertReplacesExpired"},
+			broken{name: "Insert retains the expired " + field, caught: []string{"InsertReplacesExpired"},
 				spoil: func(s *shelf) {
 					s.write = func(op Op, old *driver.Record, r driver.Record) *driver.Record {
 						if old == nil || op != OpInsert {
@@ -126,7 +126,8 @@ func forgetfulStores() []broken {
 	return stores
 }
 
-// twoLocks lets Inserts exclude each other, and Replaces, but not these those.
+// twoLocks uses one lock for Inserts and another one for Replaces, so that an
+// Insert and a Replace do not exclude each other.
 func twoLocks(s *shelf) {
 	locks := map[Op]*sync.Mutex{OpInsert: {}, OpReplace: {}}
 	right := s.begin
@@ -144,7 +145,8 @@ func twoLocks(s *shelf) {
 	s.unsafely(func(_ Op, old, _ *driver.Record) bool { return old != nil })
 }
 
-// ignoring looks at the context but for the operations named, or for none.
+// ignoring returns a begin hook that checks the context, except for the given
+// operations. Without any, it never checks.
 func ignoring(ops ...Op) func(context.Context, Op) error {
 	return func(ctx context.Context, op Op) error {
 		if len(ops) == 0 || slices.Contains(ops, op) {
@@ -154,7 +156,7 @@ func ignoring(ops ...Op) func(context.Context, Op) error {
 	}
 }
 
-// reading makes Get return what give makes of a record.
+// reading makes Get return give(record).
 func reading(give func(*driver.Record) *driver.Record) func(*driver.Record) (*driver.Record, error) {
 	return func(r *driver.Record) (*driver.Record, error) {
 		if r == nil {
@@ -164,11 +166,10 @@ func reading(give func(*driver.Record) *driver.Record) func(*driver.Record) (*dr
 	}
 }
 
-// unsafely makes those writes of a shelf that are named take two steps: in the
-// gap between them a writer waits until another one is there too, so that both
-// have found their condition true. It goes on after a while, and sooner where
-// nobody else is about; but not before others had their turns, however busy the
-// machine is.
+// unsafely makes the selected writes of a shelf non-atomic. Between the check
+// and the write, a writer waits until another one has passed its own check. It
+// stops waiting after a while, or earlier if no other writer is active, but
+// only after other goroutines had a chance to run.
 func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
 	var arrived atomic.Int32
 	s.gap = func(op Op, old, r *driver.Record) {
@@ -192,7 +193,7 @@ func (s *shelf) unsafely(writes func(op Op, old, r *driver.Record) bool) {
 	}
 }
 
-// kept spoils what is kept of a record.
+// kept changes every record before it is stored.
 func kept(spoil func(*driver.Record)) func(*shelf) {
 	return func(s *shelf) {
 		s.write = func(_ Op, _ *driver.Record, r driver.Record) *driver.Record {
@@ -203,7 +204,7 @@ func kept(spoil func(*driver.Record)) func(*shelf) {
 	}
 }
 
-// everyTime spoils each time of a record.
+// everyTime changes each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
 		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.OpenSince, &r.Due} {
@@ -212,7 +213,8 @@ func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	})
 }
 
-// merged returns old with what r has set, as an update of single attributes.
+// merged returns old with the fields that r sets, like an update of single
+// attributes.
 func merged(old *driver.Record, r driver.Record) *driver.Record {
 	c := old.Clone()
 	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(*r.Clone())

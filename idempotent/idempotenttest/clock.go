@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// Clock is a clock for [idempotent.Options.Now] that runs with the real one
-// until it is advanced. It starts at the real time because the deadline of a
-// context is told in that. It is safe for concurrent use; the zero Clock is
-// ready.
+// Clock is a clock for [idempotent.Options.Now]. It runs with the real clock,
+// plus what it was advanced by: context deadlines are compared with real time,
+// so it starts there. It is safe for concurrent use; the zero Clock is ready.
 type Clock struct{ ahead atomic.Int64 }
 
 // Now returns the real time plus everything the clock was advanced by.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// Advance moves the clock by d, which may be negative: a clock that was set.
+// Advance moves the clock by d. A negative d sets it back.
 func (c *Clock) Advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
 // AdvanceTo moves the clock forward to t. It does nothing if t has passed.
@@ -25,10 +24,9 @@ func (c *Clock) AdvanceTo(t time.Time) {
 	}
 }
 
-// Invocation returns a context whose deadline is d from now by this clock, as
-// the platform gives it to a handler. It never ends by itself, whatever the
-// clock says: a handler that is cut off is the platform's doing, not the
-// deadline's.
+// Invocation returns a context with a deadline d from now by this clock, as
+// Lambda passes it to a handler. The context is not cancelled at its deadline:
+// in Lambda, the platform ends the process instead.
 func (c *Clock) Invocation(ctx context.Context, d time.Duration) context.Context {
 	return invocation{ctx, c.Now().Add(d)}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// How the work of a scenario ends badly.
+// Crashes, panics and lost leases of scenarios.
 
-// crashAfterEffect leaves behind what a process leaves that is killed between
-// the effect and the record of it.
+// crashAfterEffect leaves the record as a process does that was killed between
+// its effect and the write of the outcome.
 func (l *lab) crashAfterEffect(id string) {
 	l.Helper()
 	a := l.worker()
@@ -24,8 +24,8 @@ func (l *lab) crashAfterEffect(id string) {
 	l.must(err)
 }
 
-// crash leaves behind what a process leaves that is killed while its handler
-// runs: nothing.
+// crash leaves the record as a process does that was killed while its handler
+// ran: without an outcome.
 func (l *lab) crash(during func(context.Context)) {
 	l.Helper()
 	a := l.worker()
@@ -51,7 +51,7 @@ func (l *lab) exits(w *worker, during func(context.Context)) {
 	l.must(returned)
 }
 
-// panics sends a request whose handler panics and returns what was raised.
+// panics sends a request whose handler panics and returns the recovered value.
 func (l *lab) panics(h handler, optFns ...func(*idempotent.Options)) (raised any) {
 	l.Helper()
 	defer func() { raised = recover() }()
@@ -61,7 +61,7 @@ func (l *lab) panics(h handler, optFns ...func(*idempotent.Options)) (raised any
 }
 
 // twoOwners lets A outlive its lease under Rerun, B take over and work, and A
-// report while B is still working. Nothing of A may reach B's record.
+// report while B is still working. A's report must not change B's record.
 func (l *lab) twoOwners(report func(handler) handler, own error) {
 	l.Helper()
 	a, b := l.worker(rerun), l.worker(rerun)
@@ -78,7 +78,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 				return l.charge("ch_b")(ctx)
 			})
 			if err == nil && (out.Value != "ch_b" || !out.Stored) {
-				err = errors.New("the second owner's result is not its own, stored one")
+				err = errors.New("the second owner did not get its own stored result")
 			}
 			bDone <- err
 		})
@@ -86,7 +86,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 		case <-entered:
 		case err := <-bDone:
 			bDone <- err
-			l.Errorf("the second owner was not let in: %v", err)
+			l.Errorf("the second owner was not admitted: %v", err)
 		}
 		return report(l.charge("ch_a"))(ctx)
 	})
@@ -98,7 +98,7 @@ func (l *lab) twoOwners(report func(handler) handler, own error) {
 	release()
 	l.must(<-bDone)
 	if before.State != driver.StateInProgress || before.Attempt != 2 {
-		l.Fatalf("A's report made B's record %s, attempt %d", before.State, before.Attempt)
+		l.Fatalf("A's report changed B's record to %s, attempt %d", before.State, before.Attempt)
 	}
 	l.wantEvents(event.LeaseLost)
 	l.worker(rerun).wantReplay("ch_b")

@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// sameRecord says in which fields got differs from want. Extra is the store's
-// own business.
+// sameRecord returns an error that names the fields in which got differs from
+// want. It ignores Extra, which belongs to the store.
 func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	if got == nil {
 		return fmt.Errorf("%s no record, want %s", what, describe(&want))
@@ -56,7 +56,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("%s a record whose %s", what, strings.Join(wrong, "; "))
+	return fmt.Errorf("%s a record with wrong fields: %s", what, strings.Join(wrong, "; "))
 }
 
 func sameStep(a, b driver.StepRecord) bool {
@@ -83,7 +83,7 @@ func describe(r *driver.Record) string {
 
 var errNone = errors.New("no error")
 
-// orNil gives %w something to print.
+// orNil returns err, or for a nil err an error that %w can print.
 func orNil(err error) error {
 	if err == nil {
 		return errNone

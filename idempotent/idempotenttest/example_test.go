@@ -19,22 +19,22 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-var t *testing.T // of the test that these lines are the body of
+var t *testing.T // the *testing.T of the enclosing test
 
-// A store is tested by three lines, once it is told how to open one.
+// Test a store with three lines: the fixture opens it.
 func ExampleRunStore() {
 	fixture := idempotenttest.Fixture{
 		Open: func(testing.TB) driver.Store { return memstore.New() },
-		// Reopen, for a store that outlives its process; Remove, where records can
-		// be deleted behind its back; Wire, where it has a client of its own.
+		// Reopen: for a store that outlives its process. Remove: if records can
+		// be deleted directly. Wire: if the store has its own client.
 	}
 	t.Run("Store", func(t *testing.T) { idempotenttest.RunStore(t, fixture) })
 	t.Run("FailureModes", func(t *testing.T) { idempotenttest.RunFailureModes(t, fixture) })
 	t.Run("UnderFaults", func(t *testing.T) { idempotenttest.RunFailureModesUnderFaults(t, fixture) })
 }
 
-// Fewer seeds are enough for a store on a network. A seed that failed runs
-// alone with IDEMPOTENTTEST_SEED, as the failure says.
+// Fewer seeds are enough for a store on a network. To run a failed seed alone,
+// set IDEMPOTENTTEST_SEED, as the failure message shows.
 func ExampleRunFailureModesUnderFaults() {
 	fixture := idempotenttest.Fixture{
 		Open: func(testing.TB) driver.Store { return newStore(nil) },
@@ -46,7 +46,7 @@ func ExampleRunFailureModesUnderFaults() {
 }
 
 // G11: the handler has charged, and the reply to the write of its outcome is
-// lost. The outcome was stored all the same: a retry is given it.
+// lost. The outcome was stored all the same, so a retry gets it.
 func ExampleFaults_Store() {
 	faults := &idempotenttest.Faults{
 		Plan: idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostReply, 1),
@@ -72,8 +72,8 @@ func ExampleFaults_Store() {
 	// map[{Replace lost reply}:1]
 }
 
-// The reply to the claim is lost. The real SDK tries again, DynamoDB would
-// refuse to write twice, and the guard knows its own write.
+// The reply to the claim is lost. The SDK retries, DynamoDB refuses the second
+// write, and the guard recognises the record as its own.
 func ExampleFaults_Transport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("received", r.Header.Get("X-Amz-Target"))
@@ -107,7 +107,7 @@ func ExampleFaults_Transport() {
 	// ch_1 error: <nil>
 }
 
-// Equal seeds plan equally: what a test found once, it finds again.
+// Equal seeds make equal plans, so a test can repeat a failure that it found.
 func ExampleSeeded() {
 	plan := func(seed uint64) idempotenttest.Plan {
 		return idempotenttest.Seeded(seed,

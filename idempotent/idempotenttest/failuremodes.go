@@ -7,10 +7,9 @@ import (
 )
 
 // RunFailureModes drives a guard over the store through the failure modes of
-// the design, a subtest per row and named by it. A and B stand for the first
-// and the second request with one key. Besides what a row is about, the
-// invariants of the design are checked in each: whatever was written, entered
-// and answered has to be legal.
+// the design, with one subtest per row, named after it. A and B are the first
+// and the second request with one key. Every row also checks the invariants of
+// the design on all writes, handler calls and answers.
 func RunFailureModes(t *testing.T, f Fixture) {
 	t.Helper()
 	for _, s := range scenarios {
@@ -34,5 +33,5 @@ type scenario struct {
 	run  func(l *lab)
 }
 
-// discard keeps the guard's log lines out of the test's output.
+// discard drops the guard's log lines.
 var discard = slog.New(slog.DiscardHandler)

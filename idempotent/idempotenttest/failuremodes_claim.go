@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The claim: lost replies, races for a key, other requests under a key, and
-// records that expire.
+// Claims: lost replies, races for a key, other requests under a key, and
+// expired records.
 var claimScenarios = []scenario{
 	{"FM01_InsertReplyLost", func(l *lab) {
 		a := l.worker()
@@ -60,7 +60,8 @@ var claimScenarios = []scenario{
 		a.inject(On(OpInsert, LostReply), On(OpReplace, LostRequest))
 		_, err := a.do(l.never())
 		l.mustBe(err, new(idempotent.StoreError))
-		// The retry carries the same request id and adopts nothing for it.
+		// The retry has the same request id, but must not adopt the record
+		// because of it.
 		l.worker(sameID).wantRefused(new(idempotent.InProgressError))
 	}},
 	{"FM04_OwnRecordBecameUnknownMeanwhile", func(l *lab) {
@@ -76,7 +77,7 @@ var claimScenarios = []scenario{
 		l.mustBe(err, new(idempotent.UnresolvedError))
 		l.wantState(driver.StateUnknown)
 	}},
-	// F30: of many at once one executes.
+	// F30: of several simultaneous requests exactly one executes.
 	{"FM05_SimultaneousRequests", func(l *lab) {
 		l.race(OpInsert)
 		l.wantEffects(1)
@@ -104,12 +105,14 @@ var claimScenarios = []scenario{
 		l.endLease()
 		b := l.worker()
 		b.wantRefused(new(idempotent.UnresolvedError))
-		// The reconciler asks the provider by the downstream key: it knows nothing.
+		// The reconciler queries the provider by the downstream key, and the
+		// provider does not know it.
 		l.must(b.notExecuted())
 		l.worker().wantRuns("ch_b")
 		l.wantEffects(1)
 	}},
-	// F34: a record past its retention counts as absent, though it is there.
+	// F34: a record past its retention counts as missing, although the store
+	// still has it.
 	{"FM19_ExpiredButStillThere", func(l *lab) {
 		l.worker().wantRuns("ch_1")
 		l.clock.AdvanceTo(l.record().Expires.Add(-time.Second))
@@ -118,12 +121,12 @@ var claimScenarios = []scenario{
 		b := l.worker()
 		b.wantRuns("ch_2")
 		if n := b.tap.calls.Load(); n != 2 {
-			l.Fatalf("%d calls to the store, want 2: the claim replaces the expired record, and the outcome", n)
+			l.Fatalf("%d calls to the store, want 2: the claim that replaces the expired record, and the outcome", n)
 		}
 		l.worker().wantReplay("ch_2")
 		l.wantEffects(2)
 		if got := l.record().Attempt; got != 1 {
-			l.Fatalf("the new record counts %d attempts, want 1", got)
+			l.Fatalf("the new record has %d attempts, want 1", got)
 		}
 	}},
 	{"FM21_SimultaneousReplacersOfAnExpiredRecord", func(l *lab) {
@@ -132,7 +135,7 @@ var claimScenarios = []scenario{
 		l.race(OpInsert)
 		l.wantEffects(2)
 	}},
-	// F32: taking over is one atomic step, too.
+	// F32: a takeover is one atomic step, too.
 	{"FM33_SimultaneousTakeovers", func(l *lab) {
 		l.retryable()
 		l.race(OpReplace)
@@ -162,7 +165,8 @@ var claimScenarios = []scenario{
 			l.clock.AdvanceTo(l.record().Expires)
 			return write()
 		}
-		// B's own deadline has passed with the clock: it claims nothing any more.
+		// B's own deadline has passed with the clock, so it does not claim the
+		// key.
 		_, err := b.do(l.never())
 		l.mustBe(err, new(idempotent.NoTimeError))
 		l.wantEffects(1)
@@ -171,8 +175,7 @@ var claimScenarios = []scenario{
 	}},
 }
 
-// retryable leaves behind what a request leaves that has proof that it did
-// nothing.
+// retryable leaves the record of a request that proved that it had no effect.
 func (l *lab) retryable() {
 	l.Helper()
 	busy := idempotent.NotExecuted(errors.New("busy"))
@@ -181,9 +184,10 @@ func (l *lab) retryable() {
 	l.wantState(driver.StateRetryable)
 }
 
-// loops sends requests from many loops of one process, as a runtime does that
-// serves several at once; they share a guard. The one handler that is entered
-// returns only when every other loop was refused because of it, or has ended.
+// loops sends requests from many loops of one process that share a guard, as in
+// a runtime that serves several requests at once. The one handler that is
+// called returns only when every other loop was refused because of it, or has
+// ended.
 func (l *lab) loops(w *worker) {
 	l.Helper()
 	const loops = 8
@@ -227,15 +231,16 @@ func (l *lab) loops(w *worker) {
 		together += one(refused[i].Load())
 	}
 	if together != loops {
-		l.Fatalf("%d of %d loops met in the running request", together, loops)
+		l.Fatalf("%d of %d loops were refused by the running request", together, loops)
 	}
 	l.wantEffects(1)
 	w.wantReplay("ch_loop")
 }
 
-// race sends racers requests at once. They meet twice: no call of op goes on
-// before every request has come to its own, and the handler that is entered
-// returns only when every other request was answered. All of those are refused.
+// race sends racers requests at once. They wait for each other twice: no call
+// of op proceeds before every request has reached its own, and the handler that
+// is called returns only when every other request was answered. All the others
+// must be refused.
 func (l *lab) race(op Op) {
 	l.Helper()
 	var (
@@ -264,7 +269,7 @@ func (l *lab) race(op Op) {
 				}
 			}
 			_, err = w.do(func(ctx context.Context) (string, error) {
-				arrive() // by another way
+				arrive() // without a call of op
 				if entered.CompareAndSwap(false, true) {
 					<-answered
 				}

@@ -34,8 +34,8 @@ var evidenceScenarios = []scenario{
 		}
 	}},
 	{"FM46_TwoReconcilers_NothingThenResult", func(l *lab) {
-		// That something happened is stronger evidence than that nothing was
-		// found: it is taken, and the contradiction is reported.
+		// Evidence of an effect is stronger than evidence of no effect: it is
+		// accepted, and the contradiction is reported.
 		l.unknown()
 		l.must(l.worker().notExecuted())
 		l.must(l.worker().found("ch_found"))
@@ -54,7 +54,8 @@ var evidenceScenarios = []scenario{
 			l.Fatalf("%d events resolved, want one per fact", n)
 		}
 	}},
-	// A webhook that arrives while the handler may be at work is sent again.
+	// A webhook that arrives while the handler may be running is refused, so
+	// the provider sends it again.
 	{"FM47_WebhookWhileTheHandlerRuns", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
 			l.mustBe(l.worker().found("ch_webhook"), new(idempotent.InProgressError))
@@ -68,7 +69,7 @@ var evidenceScenarios = []scenario{
 		l.must(l.worker().found("ch_a"))
 		l.worker().wantReplay("ch_a")
 	}},
-	// A webhook about the first attempt must not free a second one.
+	// A webhook about the first attempt must not release a second one.
 	{"FM48_NotExecutedNamesAnAttempt", func(l *lab) {
 		l.crash(func(context.Context) {})
 		l.endLease()
@@ -99,7 +100,7 @@ var evidenceScenarios = []scenario{
 			l.Fatalf("A got %+v, want the stored result", out)
 		}
 		if n := l.events.Count(event.Contradicted); n != 0 {
-			l.Fatalf("%d events contradicted about one and the same result", n)
+			l.Fatalf("%d events contradicted about the same result", n)
 		}
 		l.worker().wantReplay("ch_a")
 	}},
@@ -111,7 +112,7 @@ var evidenceScenarios = []scenario{
 		})
 		l.must(err)
 		if out.Value != "ch_webhook" || !out.Replayed {
-			l.Fatalf("A got %+v, want the outcome that stands", out)
+			l.Fatalf("A got %+v, want the stored outcome", out)
 		}
 		l.wantEvents(event.Contradicted)
 		l.worker().wantReplay("ch_webhook")
@@ -124,11 +125,12 @@ var evidenceScenarios = []scenario{
 		})
 		l.must(err)
 		if out.Value != "ch_webhook" || !out.Replayed {
-			l.Fatalf("A got %+v, want the outcome that stands", out)
+			l.Fatalf("A got %+v, want the stored outcome", out)
 		}
 		l.wantEvents(event.Contradicted)
 	}},
-	// F42: nor is evidence of nothing believed while somebody may be working.
+	// F42: evidence of no effect is not accepted while a handler may be
+	// running.
 	{"FM48_NotExecutedWhileTheWorkerMayLive", func(l *lab) {
 		a := l.worker()
 		_, err := a.do(func(context.Context) (string, error) {
@@ -137,7 +139,8 @@ var evidenceScenarios = []scenario{
 			return "", errNoReply
 		})
 		l.mustBe(err, errNoReply)
-		// Unknown now, and the lease is still live: a call may still be under way.
+		// The record is unknown and the lease is still live: a call may be in
+		// progress.
 		l.wantState(driver.StateUnknown)
 		l.mustBe(l.worker().notExecuted(), new(idempotent.InProgressError))
 		l.wantState(driver.StateUnknown)
@@ -174,7 +177,7 @@ var evidenceScenarios = []scenario{
 	}},
 }
 
-// unknown makes the lab's record unknown, its lease ended.
+// unknown makes the lab's record unknown, with an expired lease.
 func (l *lab) unknown() {
 	l.Helper()
 	l.crashAfterEffect("ch_a")

@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// The outcome: what is left of it when the store fails, the process dies, the
-// record is gone or the handler panics.
+// Outcomes: when the store fails, the process dies, the record is gone or the
+// handler panics.
 var outcomeScenarios = []scenario{
 	{"FM08_CompletionReplyLost", func(l *lab) {
 		a := l.worker()
@@ -43,14 +43,15 @@ var outcomeScenarios = []scenario{
 		l.wantState(driver.StateUnknown)
 		l.wantEffects(1)
 	}},
-	// F36: what nobody reported is not run again.
+	// F36: an attempt without a reported outcome is not run again.
 	{"FM10_CrashBeforeCompletion", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		b := l.worker()
 		b.wantRefused(new(idempotent.UnresolvedError))
-		// The reconciler asks the provider by the downstream key and finds it.
+		// The reconciler queries the provider by the downstream key and finds
+		// the effect.
 		l.must(b.found("ch_a"))
 		l.worker().wantReplay("ch_a")
 		l.wantEffects(1)
@@ -102,14 +103,14 @@ var outcomeScenarios = []scenario{
 			panic("boom")
 		})
 		if got != "boom" {
-			l.Fatalf("the panic was raised again as %v, want its own value", got)
+			l.Fatalf("the panic was raised again as %v, want the same value", got)
 		}
 		l.wantState(driver.StateUnknown)
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
 	{"FM31_PanicWithAFinalError", func(l *lab) {
-		// A panic is no business outcome, whatever its value.
+		// A panic is not a business outcome, whatever its value.
 		l.panics(func(context.Context) (string, error) { panic(idempotent.Final("declined", "no funds")) })
 		l.wantState(driver.StateUnknown)
 	}},
@@ -133,14 +134,14 @@ var outcomeScenarios = []scenario{
 		out, err := a.do(l.charge("ch_a"))
 		l.must(err)
 		if out.Stored {
-			l.Fatal("A was told that its result is stored")
+			l.Fatal("A got Stored, but its result is not stored")
 		}
 		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEffects(1)
 	}},
-	// G01: a late owner overwrites nobody.
+	// G01: a late owner does not overwrite another owner's record.
 	{"FM13_TakenOverAndCompleted", func(l *lab) {
 		a := l.worker(rerun)
 		var version driver.Version
@@ -155,7 +156,7 @@ var outcomeScenarios = []scenario{
 			l.Fatalf("A got %+v, want B's stored outcome", out)
 		}
 		if l.record().Version != version {
-			l.Fatal("A wrote over B's record")
+			l.Fatal("A overwrote B's record")
 		}
 		l.wantEvents(event.LeaseLost)
 		l.worker(rerun).wantReplay("ch_b")
@@ -175,10 +176,10 @@ var outcomeScenarios = []scenario{
 			return func(context.Context) (string, error) { return "", own }
 		}, own)
 	}},
-	// F38: that nothing was executed is a word that the handler has to say.
+	// F38: only the handler can report that nothing was executed.
 	{"FM32_LyingNotExecuted", func(l *lab) {
-		// A documented hazard: what the handler says is believed, and what it did
-		// is done again. The provider's books show it.
+		// A documented hazard: the handler's report is trusted, so its effect
+		// happens twice. The provider's books show it.
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			l.effects.Add(1)
 			return "", idempotent.NotExecuted(errNoReply)
@@ -189,7 +190,7 @@ var outcomeScenarios = []scenario{
 		l.wantEffects(2)
 	}},
 	{"FM32_LyingNotExecutedAfterAStep", func(l *lab) {
-		// Where the effect is in a step there is evidence against it.
+		// If the effect is in a step, the record contradicts such a report.
 		_, err := l.worker().do(func(ctx context.Context) (string, error) {
 			if _, err := idempotent.Step(ctx, "charge", l.charge("ch_a")); err != nil {
 				return "", err
@@ -247,7 +248,7 @@ var outcomeScenarios = []scenario{
 		}
 		_, err := a.do(func(context.Context) (string, error) { return "", own })
 		if err != own {
-			l.Fatalf("A got %v, want its own error as it is", err)
+			l.Fatalf("A got %v, want its own error unchanged", err)
 		}
 		l.wantState(driver.StateUnknown)
 	}},

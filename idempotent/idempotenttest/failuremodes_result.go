@@ -12,17 +12,18 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Results: large ones, ones that are gone, other versions, caches.
+// Results: large ones, missing ones, other versions, caches.
 var resultScenarios = []scenario{
-	// A result of 4 KB is the largest that stays in its record, and 400 KB is what
-	// an item of DynamoDB holds. Sizes are exact: raw results do not compress.
+	// A result of 4 KB is the largest that is stored in its record, and 400 KB
+	// is the limit of a DynamoDB item. Sizes are exact: raw results do not
+	// compress.
 	{"FM34_ResultOf4KB", func(l *lab) { l.largeResult(4 << 10) }},
 	{"FM34_ResultOf4KBAndOneByte", func(l *lab) { l.largeResult(4<<10 + 1) }},
 	{"FM34_ResultOf399KB", func(l *lab) { l.largeResult(399 << 10) }},
 	{"FM34_ResultOf400KB", func(l *lab) { l.largeResult(400 << 10) }},
 	{"FM34_ResultOf401KB", func(l *lab) { l.largeResult(401 << 10) }},
 	{"FM34_ResultOf1MB", func(l *lab) { l.largeResult(1 << 20) }}, // several pieces
-	// G09: all that Lambda can return.
+	// G09: the largest response that Lambda can return.
 	{"FM34_ResultOf6MB", func(l *lab) { l.largeResult(6 << 20) }},
 	{"FM34_NoTimeForAllOfIt", func(l *lab) {
 		a := l.worker()
@@ -60,7 +61,7 @@ var resultScenarios = []scenario{
 		b := l.worker()
 		b.wantRefused(new(idempotent.UnresolvedError))
 		l.must(b.notExecuted())
-		b.wantRuns("ch_b") // what was left behind is in nobody's way
+		b.wantRuns("ch_b") // the old piece does not disturb the new one
 		b.wantReplay("ch_b")
 	}},
 	{"FM35_ChunkDeletedOrAltered", func(l *lab) {
@@ -70,7 +71,7 @@ var resultScenarios = []scenario{
 		b := l.worker(raw)
 		if b.chunks == nil {
 			b.wantReplay(want)
-			return // the result is part of the record: nothing to delete beside it
+			return // the result is part of the record, so there is no piece to delete
 		}
 		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, idempotent.ErrNoRecord }
 		b.wantRefused(new(idempotent.ReplayUnavailableError))
@@ -91,12 +92,12 @@ var resultScenarios = []scenario{
 		}
 		b.chunks.onGet = nil
 		b.inject(On(OpGetChunks, LostReply))
-		b.wantRefused(new(idempotent.StoreError)) // a retry may have better luck
+		b.wantRefused(new(idempotent.StoreError)) // a retry may succeed
 		b.inject()
 		b.wantReplay(want)
 	}},
-	// What is put beside a record is kept as long as the record, and an hour more:
-	// the store adds the hour (see [driver.ChunkStore]).
+	// A piece beside a record is stored as long as the record, and an hour
+	// longer: the store adds the hour (see [driver.ChunkStore]).
 	{"FM35_PiecesOutliveTheRecord", func(l *lab) {
 		a := l.worker(raw, shortClaims)
 		want := noise(20 << 10)
@@ -124,13 +125,13 @@ var resultScenarios = []scenario{
 		l.worker(raw).wantReplay(want)
 	}},
 	{"FM36_OtherCodec", func(l *lab) {
-		// The bytes are JSON; the codec that wrote them is another one all the same.
+		// The bytes are valid JSON, but another codec wrote them.
 		_, err := l.worker(raw).do(func(context.Context) (string, error) { return `"ch_1"`, nil })
 		l.must(err)
 		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
 		l.worker(raw).wantReplay(`"ch_1"`)
 	}},
-	// F62: a result has the version of its shape.
+	// F62: a result records the version of its format.
 	{"FM36_OtherResultVersion", func(l *lab) {
 		v1 := func(o *idempotent.Options) { o.ResultVersion = "1" }
 		v2 := func(o *idempotent.Options) { o.ResultVersion = "2" }
@@ -187,7 +188,7 @@ var resultScenarios = []scenario{
 		calls := a.tap.calls.Load()
 		a.wantReplay("ch_1")
 		if a.tap.calls.Load() == calls {
-			l.Fatal("a record older than CacheAge was taken from the cache")
+			l.Fatal("a record older than CacheAge was served from the cache")
 		}
 	}},
 	{"FM63_LateChunksAgainstAResolution", func(l *lab) {
@@ -212,8 +213,8 @@ var resultScenarios = []scenario{
 
 func cached(o *idempotent.Options) { o.CacheEntries = 16 }
 
-// rawCodec stores text as it is. Where a result is compressed or is JSON, that
-// notices a damage before the checksum does, and changes its size.
+// rawCodec stores text unchanged. Compression or JSON would detect damage before
+// the checksum does, and would change the size.
 type rawCodec struct{}
 
 func (rawCodec) Name() string                 { return "raw" }
@@ -228,16 +229,16 @@ func raw(o *idempotent.Options) { o.Codec = rawCodec{} }
 // shortClaims lets a claim expire long before an outcome.
 func shortClaims(o *idempotent.Options) { o.UnresolvedRetention = time.Minute }
 
-// noise returns bytes that do not compress, the same every time.
+// noise returns bytes that do not compress, the same ones every time.
 func noise(size int) string {
 	b := make([]byte, size)
 	rand.New(rand.NewSource(int64(size))).Read(b)
 	return string(b)
 }
 
-// largeResult stores a result that does not compress and wants it back whole,
-// from the store itself. Megabytes take real time, and a busy machine takes more
-// of it.
+// largeResult stores a result that does not compress and checks that a retry
+// gets all of it from the store itself. Megabytes take real time, and more on a
+// busy machine.
 func (l *lab) largeResult(size int) {
 	l.Helper()
 	want := noise(size)
@@ -251,28 +252,28 @@ func (l *lab) largeResult(size int) {
 		l.Fatalf("A got %d bytes, stored %v; want its stored result", len(out.Value), out.Stored)
 	}
 	if beside := l.record().Chunks.Count > 0; beside != (a.chunks != nil && size > 4<<10) {
-		l.Fatalf("a result of %d bytes beside its record: %t", size, beside)
+		l.Fatalf("a result of %d bytes stored beside its record: %t", size, beside)
 	}
 	l.worker(raw).wantReplay(want)
 	l.wantEffects(1)
 }
 
-// piecesLive checks how long the worker has asked the store to keep the result
-// that stands: until its record expires, which is long after the claim would.
+// piecesLive checks until when the worker asked the store to hold the current
+// result: until its record expires, which is long after the claim would.
 func (w *worker) piecesLive() {
 	w.Helper()
 	r := w.record()
 	if left := r.Expires.Sub(w.clock.Now()); left < time.Hour {
-		w.Fatalf("the record expires in %s, with its claim", left)
+		w.Fatalf("the record expires in %s, like its claim", left)
 	}
 	if w.chunks == nil {
 		return // the result is part of the record
 	}
 	i := slices.IndexFunc(w.chunks.puts, func(p chunkPut) bool { return p.version == r.Version })
 	if i < 0 {
-		w.Fatal("the result that stands was not put beside its record")
+		w.Fatal("the current result was not put beside its record")
 	}
 	if put := w.chunks.puts[i]; !put.expires.Equal(r.Expires) {
-		w.Fatalf("the result expires at %s and its record at %s", put.expires, r.Expires)
+		w.Fatalf("the result expires at %s, but its record at %s", put.expires, r.Expires)
 	}
 }

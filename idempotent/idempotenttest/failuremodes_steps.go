@@ -9,12 +9,13 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Steps: what a later run gets back of an earlier one, and what it does not.
+// Steps: which steps of an earlier attempt a later attempt reuses, and which it
+// does not.
 var stepScenarios = []scenario{
-	// INV-2, F37, F43, F90: behind the last finished step, with the same key for
-	// the provider.
+	// INV-2, F37, F43, F90: it continues after the last finished step, with the
+	// same key for the provider.
 	{"FM28_ResumeAfterACrash", func(l *lab) {
-		// The first one dies in its second step, after the effect.
+		// The first attempt dies in its second step, after the effect.
 		var first, again string
 		l.dies(func(ctx context.Context) {
 			l.step(ctx, "reserve", "r_a")
@@ -27,10 +28,10 @@ var stepScenarios = []scenario{
 		l.endLease()
 		out, err := l.worker(resume).do(func(ctx context.Context) (string, error) {
 			if v, err := idempotent.Step(ctx, "reserve", l.never()); v != "r_a" || err != nil {
-				l.Fatalf("the finished step gave %q, %v", v, err)
+				l.Fatalf("the finished step returned %q, %v", v, err)
 			}
 			return idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
-				again = idempotent.DownstreamKey(ctx) // the provider knows it, and charges nothing
+				again = idempotent.DownstreamKey(ctx) // the provider recognises it and does not charge again
 				return "ch_a", nil
 			})
 		})
@@ -40,7 +41,7 @@ var stepScenarios = []scenario{
 		}
 		l.wantEvents(event.TakenOver, event.StepReplayed, event.StepDone)
 		if n := len(l.record().Steps); n != 0 {
-			l.Fatalf("%d steps are kept beside the outcome", n)
+			l.Fatalf("%d steps are stored with the outcome", n)
 		}
 		l.wantEffects(1)
 		l.worker(resume).wantReplay("ch_a")
@@ -67,7 +68,7 @@ var stepScenarios = []scenario{
 		if l.record().Version != version {
 			l.Fatal("code that does not know the step wrote the record")
 		}
-		// The code that knows it goes on.
+		// Code that knows the step can continue.
 		out, err := l.worker(resume).do(func(ctx context.Context) (string, error) { return idempotent.Step(ctx, "reserve", l.never()) })
 		l.must(err)
 		if out.Value != "r_a" {
@@ -83,7 +84,7 @@ var stepScenarios = []scenario{
 			_, err := idempotent.Step(context.WithoutCancel(ctx), "charge", func(context.Context) (string, error) { return "ch_a", nil })
 			l.mustBe(err, new(idempotent.LeaseLostError))
 			if l.record().Version != version {
-				l.Fatal("A's step wrote over B's record")
+				l.Fatal("A's step overwrote B's record")
 			}
 			return "", err
 		})
@@ -110,8 +111,8 @@ var stepScenarios = []scenario{
 	}},
 }
 
-// dies leaves behind what a process leaves under Resume that is killed when
-// during is over.
+// dies leaves the record as a process does under Resume that was killed after
+// during returned.
 func (l *lab) dies(during func(context.Context)) {
 	l.Helper()
 	a := l.worker(resume)

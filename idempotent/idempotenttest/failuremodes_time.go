@@ -11,9 +11,9 @@ import (
 
 // Time: deadlines, leases, skewed clocks and retention.
 var timeScenarios = []scenario{
-	// F35: no other request runs before the lease ends. The deadline is the one
-	// of the invocation: that of the record would move with a lease that is too
-	// short.
+	// F35: no other request runs before the lease ends. The test computes this
+	// from the deadline of the invocation: the record's own would hide a lease
+	// that is too short.
 	{"FM15_HandlerIgnoresItsDeadline", func(l *lab) {
 		invocation, deadline := l.invocation()
 		_, err := l.worker(rerun).doIn(invocation, l.key, func(context.Context) (string, error) {
@@ -68,7 +68,8 @@ var timeScenarios = []scenario{
 		wide := func(o *idempotent.Options) { o.Recovery, o.LeaseMargin = idempotent.Rerun, skew }
 		invocation, deadline := l.invocation()
 		_, err := l.worker(wide).doIn(invocation, l.key, func(context.Context) (string, error) {
-			// A may work until its own clock shows the deadline. B's clock is ahead.
+			// A may work until its own clock reaches the deadline. B's clock is
+			// ahead.
 			for _, before := range []time.Duration{2 * time.Second, 500 * time.Millisecond} {
 				l.clock.AdvanceTo(deadline.Add(-before))
 				ahead := l.worker(wide, func(o *idempotent.Options) {
@@ -87,8 +88,8 @@ var timeScenarios = []scenario{
 	}},
 	{"FM18_SkewAroundTheExpiry", func(l *lab) {
 		const skew = 5 * time.Second
-		// A retention shorter than the lease, and a handler that commits and goes on
-		// working: the record may not expire while it does.
+		// A retention shorter than the lease, and a handler that commits and
+		// continues: the record must not expire while the handler runs.
 		short := func(o *idempotent.Options) {
 			o.Recovery, o.LeaseMargin, o.Retention = idempotent.Rerun, skew, time.Second
 		}
@@ -105,7 +106,8 @@ var timeScenarios = []scenario{
 		})
 		l.must(err)
 	}},
-	// Nothing is at work once the handler has returned: a short lock for each key.
+	// Once the handler has returned, a short retention is honoured: the record
+	// acts as a short lock per key.
 	{"FM18_ShortRetentionIsHonoured", func(l *lab) {
 		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, lease/2 }
 		l.worker(short).wantRuns("ch_1")
@@ -114,7 +116,7 @@ var timeScenarios = []scenario{
 		l.clock.Advance(lease / 4)
 		l.worker(short).wantRuns("ch_2")
 	}},
-	// F42: no request leaves unknown, however late.
+	// F42: a request never changes an unknown record, however late it comes.
 	{"FM59_UnknownNeverExpires", func(l *lab) {
 		l.crashAfterEffect("ch_a")
 		l.endLease()
@@ -161,7 +163,7 @@ func (l *lab) invocation() (context.Context, time.Time) {
 	return ctx, deadline
 }
 
-// slowClaim lets the claim's write take as long as d.
+// slowClaim makes the write of the claim take d.
 func (l *lab) slowClaim(d time.Duration) {
 	l.Helper()
 	a := l.worker()

@@ -9,8 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Waiting for a running twin. These run in real time, because a store on a
-// network knows no other; each waits for an event and not for a time.
+// Waiting for a running request with the same key. These rows run in real time,
+// because a store on a network has no other clock. Each waits for an event, not
+// for a fixed time.
 var waitScenarios = []scenario{
 	// F52: a second request waits for the first,
 	{"FM37_TwinCompletes", func(l *lab) {
@@ -31,7 +32,7 @@ var waitScenarios = []scenario{
 		select {
 		case <-entered:
 		case <-done:
-			l.Fatalf("the twin was not let in: %v", failed)
+			l.Fatalf("the running request was not admitted: %v", failed)
 		}
 		b := l.worker(patient)
 		looks := 0
@@ -57,7 +58,7 @@ var waitScenarios = []scenario{
 			l.endLease()
 			return read()
 		}
-		// B's invocation is long enough to see the end of A's lease.
+		// B's invocation lasts until after the end of A's lease.
 		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
 		l.mustBe(err, new(idempotent.UnresolvedError))
 		l.wantEffects(1)
@@ -67,11 +68,11 @@ var waitScenarios = []scenario{
 			b := l.worker(hasty)
 			b.tap.onGet = func(func() (*driver.Record, error)) (*driver.Record, error) {
 				b.tap.onGet = nil
-				return nil, idempotent.ErrNoRecord // deleted; the insert finds it again
+				return nil, idempotent.ErrNoRecord // deleted; the insert reads it again
 			}
 			_, err := b.do(l.never())
 			return "", err
-		}) // B gives up when its patience ends
+		}) // B gives up after WaitFor
 		l.mustBe(err, new(idempotent.InProgressError))
 	}},
 	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
@@ -83,7 +84,7 @@ var waitScenarios = []scenario{
 		})
 		l.mustBe(err, new(idempotent.StoreError))
 	}},
-	// F52: and within its own time.
+	// F52: and not beyond its own deadline.
 	{"FM37_OwnDeadline", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
@@ -111,7 +112,7 @@ var waitScenarios = []scenario{
 			_, err := b.doIn(ctx, l.key, l.never())
 			l.mustBe(err, new(idempotent.InProgressError))
 			if looks != 1 {
-				l.Errorf("B looked %d times, and its caller went away at the first", looks)
+				l.Errorf("B read the record %d times, but its caller was cancelled at the first", looks)
 			}
 			return "ch_a", nil
 		})
@@ -119,7 +120,7 @@ var waitScenarios = []scenario{
 	}},
 }
 
-// patient waits for longer than anything here takes on a busy machine, and
-// hasty not even for that.
+// patient waits longer than any operation here takes on a busy machine. hasty
+// waits for almost no time.
 func patient(o *idempotent.Options) { o.WaitFor = 30 * time.Second }
 func hasty(o *idempotent.Options)   { o.WaitFor = 500 * time.Millisecond }

@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// Fault is one way in which a call goes wrong. Besides those below it may be
-// any name: the call is then refused by that name and has no effect.
+// Fault is one way in which a call fails. Any name besides the constants below
+// refuses the call with that name and without effect.
 type Fault string
 
 const (
 	// NoFault lets the call through.
 	NoFault Fault = ""
-	// LostRequest: the call fails, and whom it was sent to never saw it.
+	// LostRequest: the call fails and never reaches its destination.
 	LostRequest Fault = "lost request"
-	// LostReply: the call has its effect and fails all the same.
+	// LostReply: the call has its effect, but the caller gets an error.
 	LostReply Fault = "lost reply"
-	// Repeated: the call has its effect, its reply is lost, it is sent again, and
-	// the caller gets the second reply. That is what the retry of an SDK does.
+	// Repeated: the call has its effect, its reply is lost, it is sent again,
+	// and the caller gets the second reply, as with the retry of an SDK.
 	Repeated Fault = "repeated"
-	// SlowRequest: the call arrives late. SlowReply: it has its effect at once,
-	// and its reply comes late. [Faults.Slow] takes the time.
+	// SlowRequest: the call arrives late. SlowReply: the call has its effect at
+	// once, and its reply comes late. [Faults.Slow] sets the delay.
 	SlowRequest Fault = "slow request"
 	SlowReply   Fault = "slow reply"
 
-	// Refusals of DynamoDB, by the names it gives them.
+	// Refusals of DynamoDB, with the names that DynamoDB uses.
 	ThroughputExceeded      Fault = "ProvisionedThroughputExceededException"
 	Throttled               Fault = "ThrottlingException"
 	InternalError           Fault = "InternalServerError"
@@ -33,7 +33,7 @@ const (
 	ReplicatedWriteConflict Fault = "ReplicatedWriteConflictException"
 )
 
-// Op names what is called: a method of a store, or an operation of a service,
+// Op is the name of a call: a method of a store, or an operation of a service,
 // for example "PutItem".
 type Op string
 
@@ -46,20 +46,20 @@ const (
 	OpGetChunks Op = "GetChunks"
 )
 
-// Call is one call that a [Plan] is asked about.
+// Call is one call that a [Plan] decides about.
 type Call struct {
 	Op  Op
-	N   int // this is the Nth call of all, counted from 1
-	Nth int // and the Nth of its Op
+	N   int // the number of this call among all calls, counted from 1
+	Nth int // its number among the calls of its Op
 }
 
-// Plan says what goes wrong with a call. It is asked about one call at a time,
-// in the order in which they are made.
+// Plan decides which fault a call gets. It is called for one call at a time, in
+// the order in which the calls are made.
 type Plan func(Call) Fault
 
-// On plans fault for those calls of op that are named, counted from 1, or for
-// every one if none is named. An empty op stands for any; the calls are then
-// counted together.
+// On returns a plan that gives fault to the numbered calls of op, counted from
+// 1, or to every call if no number is given. An empty op matches all operations
+// and counts their calls together.
 func On(op Op, fault Fault, calls ...int) Plan {
 	return func(c Call) Fault {
 		n := c.Nth
@@ -73,7 +73,8 @@ func On(op Op, fault Fault, calls ...int) Plan {
 	}
 }
 
-// FirstOf asks plans in turn until one has a fault for the call.
+// FirstOf returns a plan that uses the first of plans that has a fault for the
+// call.
 func FirstOf(plans ...Plan) Plan {
 	return func(c Call) Fault {
 		for _, p := range plans {
@@ -85,17 +86,17 @@ func FirstOf(plans ...Plan) Plan {
 	}
 }
 
-// Odds are how likely a fault is.
+// Odds is the probability of a fault.
 type Odds struct {
 	Op    Op // empty: any
 	Fault Fault
 	P     float64 // of all calls of Op, from 0 to 1
 }
 
-// Seeded plans faults at random: each call meets at most one of those that
-// odds has for its operation. Equal seeds plan equally for equal sequences of
-// calls. The plan is safe for concurrent use, but then it is chance who meets
-// which fault.
+// Seeded returns a plan of random faults: each call gets at most one of the
+// odds that match its operation. Equal seeds give equal faults for equal
+// sequences of calls. The plan is safe for concurrent use, but then the
+// assignment of faults to calls depends on timing.
 func Seeded(seed uint64, odds ...Odds) Plan {
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 0))

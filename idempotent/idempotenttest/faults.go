@@ -9,60 +9,59 @@ import (
 	"time"
 )
 
-// ErrInjected is what a call fails with that a [Fault] was planned for. Its
-// text is that of a reset connection, which the AWS SDK knows to be worth a
-// retry.
+// ErrInjected is the error of a call that failed because of a [Fault]. Its text
+// is that of a reset connection, which the AWS SDK retries.
 var ErrInjected = errors.New("idempotenttest: injected fault: connection reset by peer")
 
-// Faults makes calls go wrong: those to a store, see [Faults.Store], or those
-// of an AWS SDK, see [Faults.Transport]. Tests of code that has to survive
-// them use it in place of an unreliable network:
+// Faults injects faults into the calls to a store, see [Faults.Store], or into
+// the requests of an AWS SDK, see [Faults.Transport]. Use it to test code under
+// an unreliable network:
 //
 //	faults := &idempotenttest.Faults{Plan: idempotenttest.On(idempotenttest.OpReplace, idempotenttest.LostReply, 1)}
 //	guard, err := idempotent.New(faults.Store(memstore.New()))
 //
-// It counts what it did, so that a test can tell that it was put to the test.
-// The zero Faults lets everything through. It is safe for concurrent use; its
-// fields are set before.
+// It counts what it injected, so that a test can check that the faults
+// happened. The zero Faults injects nothing. It is safe for concurrent use, but
+// set its fields before the first call.
 type Faults struct {
-	// Plan says what goes wrong. Default: nothing.
+	// Plan decides which call gets which fault. Default: no faults.
 	Plan Plan
 
-	// Slow takes the time of a SlowRequest or a SlowReply. It may also move a
-	// clock instead, or let somebody else go first. Default: Pause(100ms).
+	// Slow delays a SlowRequest or a SlowReply. It can also advance a clock
+	// instead, or wait for another goroutine. Default: Pause(100ms).
 	Slow func(context.Context, Call)
 
-	planning sync.Mutex // one call at a time is planned
+	planning sync.Mutex // plans one call at a time
 
 	mu       sync.Mutex
 	calls    map[Op]int
 	injected map[Injection]int
 }
 
-// Injection is a fault that a call of an operation really met.
+// Injection is a fault that was injected into a call of an operation.
 type Injection struct {
 	Op    Op
 	Fault Fault
 }
 
-// Injected returns how often which fault really happened. A reply that did not
-// come for another reason is not counted as lost.
+// Injected returns how often each fault was injected. If a call gets no reply
+// for another reason, its reply does not count as lost.
 func (f *Faults) Injected() map[Injection]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.injected)
 }
 
-// Calls returns how many calls of op there were, or of all operations if op is
-// empty. A repeated call counts once.
+// Calls returns the number of calls of op, or of all operations if op is empty.
+// A repeated call counts once.
 func (f *Faults) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
-// Pause returns a function for [Faults.Slow] that takes d, or until the context
-// ends.
+// Pause returns a function for [Faults.Slow] that waits for d, or until the
+// context ends.
 func Pause(d time.Duration) func(context.Context, Call) {
 	return func(ctx context.Context, _ Call) {
 		timer := time.NewTimer(d)
@@ -74,7 +73,7 @@ func Pause(d time.Duration) func(context.Context, Call) {
 	}
 }
 
-// plan counts a call and says what goes wrong with it.
+// plan counts a call and returns its fault.
 func (f *Faults) plan(op Op) (Call, Fault) {
 	f.planning.Lock()
 	defer f.planning.Unlock()
@@ -101,7 +100,7 @@ func (f *Faults) count(c Call, fault Fault) {
 	f.injected[Injection{c.Op, fault}]++
 }
 
-// wait takes the time of a slow call.
+// wait delays a slow call.
 func (f *Faults) wait(ctx context.Context, c Call) {
 	if f.Slow == nil {
 		Pause(100*time.Millisecond)(ctx, c)
@@ -110,15 +109,15 @@ func (f *Faults) wait(ctx context.Context, c Call) {
 	f.Slow(ctx, c)
 }
 
-// line is how calls of one kind are made, and how they fail.
+// line describes how calls of one kind are made, and how they fail.
 type line[T any] struct {
 	make   func() (T, error)
-	heard  func(error) bool       // is this error an answer, rather than none?
-	lose   func(T)                // takes an answer that nobody will hear
-	refuse func(Fault) (T, error) // answers in place of whom was called
+	heard  func(error) bool       // reports whether an error is a reply
+	lose   func(T)                // consumes a reply that is lost
+	refuse func(Fault) (T, error) // makes the reply of a refused call
 }
 
-// through makes one call of op, with what was planned going wrong.
+// through makes one call of op, with its planned fault.
 func through[T any](ctx context.Context, f *Faults, op Op, l line[T]) (T, error) {
 	c, fault := f.plan(op)
 	var none T
@@ -154,5 +153,5 @@ func through[T any](ctx context.Context, f *Faults, op Op, l line[T]) (T, error)
 	}
 }
 
-// refused is the error of a call that was refused by the name of a fault.
+// refused returns the error of a call that a fault refused by its name.
 func refused(fault Fault) error { return fmt.Errorf("%s: %w", fault, ErrInjected) }

@@ -14,8 +14,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// planned returns what a plan does to calls of these operations, one after the
-// other.
+// planned returns the faults that a plan gives to calls of these operations, in
+// order.
 func planned(plan Plan, ops ...Op) (faults []Fault) {
 	f := &Faults{Plan: plan}
 	for _, op := range ops {
@@ -47,7 +47,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// Equal seeds plan equally and other seeds otherwise, and the odds are kept.
+// Equal seeds plan equally, different seeds plan differently, and the
+// frequencies match the odds.
 func TestSeeded(t *testing.T) {
 	t.Parallel()
 	const calls = 10_000
@@ -58,7 +59,7 @@ func TestSeeded(t *testing.T) {
 		t.Error("equal seeds plan differently")
 	}
 	if slices.Equal(first, planned(Seeded(8, odds...), ops...)) {
-		t.Error("other seeds plan equally")
+		t.Error("different seeds plan equally")
 	}
 	met := map[Injection]float64{}
 	for i, fault := range first {
@@ -69,19 +70,19 @@ func TestSeeded(t *testing.T) {
 		{OpReplace, LostRequest}: 0, {OpReplace, LostReply}: 0.2, {OpReplace, NoFault}: 0.8,
 	} {
 		if got := met[injection]; got < want-0.03 || got > want+0.03 {
-			t.Errorf("%v: %.3f of the calls, want %.1f", injection, got, want)
+			t.Errorf("%v: injected into %.3f of the calls, want %.1f", injection, got, want)
 		}
 	}
 }
 
-// What each fault does to a call that writes: what its caller is told, and how
-// often it arrives.
+// What each fault does to a call that writes: what its caller gets, and how
+// often the call arrives.
 func TestFaultsOfAStore(t *testing.T) {
 	t.Parallel()
 	for fault, want := range map[Fault]struct {
 		fails   bool
 		arrives int
-		met     bool // the caller is given a record: its own
+		met     bool // the caller gets a record: its own
 	}{
 		NoFault:              {false, 1, false},
 		LostRequest:          {true, 0, false},
@@ -94,7 +95,7 @@ func TestFaultsOfAStore(t *testing.T) {
 	} {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
-			below := &Faults{} // counts what arrives
+			below := &Faults{} // counts the calls that arrive
 			slow := 0
 			f := &Faults{Plan: On(OpInsert, fault), Slow: func(context.Context, Call) { slow++ }}
 			s := f.Store(below.Store(memstore.New()))
@@ -126,7 +127,7 @@ func TestFaultsOfAStore(t *testing.T) {
 	}
 }
 
-// Every method meets its faults, by its own name.
+// Every method gets its faults under its own name.
 func TestFaultsOfEveryMethod(t *testing.T) {
 	t.Parallel()
 	for op, call := range map[Op]func(context.Context, chunkStore, driver.Record) error{
@@ -173,19 +174,19 @@ func TestFaultsOfEveryMethod(t *testing.T) {
 	}
 }
 
-// A store without chunks has none with faults either.
+// Faults do not add chunk methods to a store that has no such methods.
 func TestFaultsKeepTheKindOfStore(t *testing.T) {
 	t.Parallel()
 	f := &Faults{}
 	if _, ok := f.Store(memstore.New()).(driver.ChunkStore); ok {
-		t.Error("a store without chunks became one with")
+		t.Error("a store without chunk methods got them")
 	}
 	if _, ok := f.Store(newChunkShelf()).(driver.ChunkStore); !ok {
-		t.Error("a store with chunks became one without")
+		t.Error("a store with chunk methods lost them")
 	}
 }
 
-// Only a reply can be lost: ErrNoRecord is one, another error is none.
+// Only a reply can be lost: ErrNoRecord is a reply, other errors are not.
 func TestOnlyRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	f := &Faults{Plan: On("", LostReply)}
@@ -218,12 +219,12 @@ func TestPause(t *testing.T) {
 			t.Errorf("a pause of a minute took %s", got)
 		}
 		if got := took(t.Context(), nil); got != 100*time.Millisecond {
-			t.Errorf("the usual pause took %s", got)
+			t.Errorf("the default pause took %s", got)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if got := took(ctx, Pause(time.Minute)); got != time.Second {
-			t.Errorf("a pause went on for %s under a context of a second", got)
+			t.Errorf("a pause lasted %s under a context of a second", got)
 		}
 	})
 }

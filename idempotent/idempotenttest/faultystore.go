@@ -9,14 +9,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Store returns s with calls that go wrong as planned, by the names OpInsert,
-// OpReplace, OpGet, OpPutChunks and OpGetChunks. It is an
-// [driver.ChunkStore] exactly if s is one. Several stores may be made from
-// one Faults: their calls are counted together.
+// Store returns s with the planned faults in its calls, by the names OpInsert,
+// OpReplace, OpGet, OpPutChunks and OpGetChunks. The result is a
+// [driver.ChunkStore] if and only if s is one. Several stores can share one
+// Faults: it counts their calls together.
 //
 // A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and
-// ErrTooLarge are replies, and can be lost like others; a call that fails
-// otherwise has none to lose.
+// ErrTooLarge are replies and can be lost. A call that fails with any other
+// error has no reply to lose.
 func (f *Faults) Store(s driver.Store) driver.Store {
 	records := &faultyStore{f, s}
 	if chunks, ok := s.(driver.ChunkStore); ok {

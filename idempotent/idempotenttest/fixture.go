@@ -13,49 +13,49 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Fixture tells the suites how to get at a store. Open is required; the
-// capabilities below it are declared by being set.
+// Fixture gives the suites access to a store. Open is required. Each other
+// field declares an optional capability when it is set.
 type Fixture struct {
 	// Open returns a store to test. It is called once per subtest, and under
-	// faults once per run. They run in parallel and never use the same keys, so
-	// that all of them may share one table, and it need not be empty.
+	// faults once per run. Runs are parallel and never use the same keys, so
+	// all of them can share one table, which need not be empty.
 	Open func(t testing.TB) driver.Store
 
-	// Reopen returns a store over the same data, as the next process would see
-	// it. Set it for stores that outlive their process.
+	// Reopen returns a store over the same data, as the next process opens it.
+	// Set it for stores that outlive their process.
 	Reopen func(t testing.TB, s driver.Store) driver.Store
 
-	// Remove deletes a record behind the store's back, as DynamoDB's time to
-	// live does.
+	// Remove deletes a record directly, without the store, as DynamoDB's time
+	// to live does.
 	Remove func(ctx context.Context, s driver.Store, id idempotent.RecordID) error
 
-	// Damage makes a record unreadable behind the store's back, as a bug or a
-	// later version of the store may leave it.
+	// Damage makes a record unreadable, without the store, as a bug or a later
+	// version of the store can.
 	Damage func(ctx context.Context, s driver.Store, id idempotent.RecordID) error
 
-	// ListLag is how long a store that is an [driver.DueLister] may take to
-	// show a write in its lists. Default: no time.
+	// ListLag is how long a [driver.DueLister] may take to show a write in its
+	// lists. Default: no delay.
 	ListLag time.Duration
 
-	// Wire returns a store over the data of Open's, whose requests go through
-	// faults.Transport. Set it for stores that talk to a service with a client
-	// of their own. See [RunFailureModesUnderFaults].
+	// Wire returns a store over the same data as Open's, whose requests go
+	// through faults.Transport. Set it for stores that use their own client of
+	// a service. See [RunFailureModesUnderFaults].
 	Wire func(t testing.TB, faults *Faults) driver.Store
 
-	// mutation is what is wrong with the guards over the store. The tests of the
-	// suites themselves set it.
+	// mutation breaks the guards over the store. Only the tests of the suites
+	// set it.
 	mutation mutation
 }
 
-// mutation changes how a guard behaves, from outside: by its options, by what
-// passes between it and the store, and by what it is asked.
+// mutation changes the behaviour of a guard from outside: its options, the
+// traffic between it and the store, and the requests that it gets.
 type mutation struct {
-	options func(*idempotent.Options) // after those of the scenario
+	options func(*idempotent.Options) // applied after those of the scenario
 	store   func(w *worker, s driver.Store) driver.Store
 	request func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler)
 }
 
-// newKey returns a key that no other test has.
+// newKey returns a key that no other test uses.
 func newKey() idempotent.Key {
 	return idempotent.Key{
 		Operation:   "conformance",
@@ -71,11 +71,11 @@ func newVersion() (v driver.Version) {
 	return v
 }
 
-// now returns the time in the form that records keep.
+// now returns the time with the precision of records.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// fullRecord returns a record of a new key in which every field is set, and
-// differs from that of any other full record where it can. No time is a whole
+// fullRecord returns a record of a new key with every field set, with values
+// that differ from any other full record where possible. No time is a whole
 // second.
 func fullRecord() driver.Record {
 	key := newKey()
@@ -117,7 +117,7 @@ func fullRecord() driver.Record {
 	}
 }
 
-// emptyRecord returns a claim in which every field that may be absent is.
+// emptyRecord returns a claim without any optional field.
 func emptyRecord() driver.Record {
 	full := fullRecord()
 	return driver.Record{

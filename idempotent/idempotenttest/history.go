@@ -11,27 +11,27 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// history is what really happened to the key of a lab: every write to its
-// record, every call of a handler, every answer. It is judged by the
-// invariants of the design, whatever the scenario was about: see judge.
+// history records what happened to the key of a lab: every write to its record,
+// every call of a handler, every answer. judge checks it against the invariants
+// of the design, independently of the scenario.
 type history struct {
 	mu      sync.Mutex
 	writes  []*write
 	runs    []*run
 	answers []*answer
-	seen    map[driver.Version]bool // in what the store returned
-	removed map[driver.Version]bool // deleted behind the store's back
-	said    map[string]bool         // results that a handler or evidence told
+	seen    map[driver.Version]bool // returned by the store
+	removed map[driver.Version]bool // deleted without the store
+	said    map[string]bool         // results of handlers or evidence
 	broken  []error
 }
 
-// write is a record that somebody wrote, or tried to.
+// write is a record that was written, or that a guard tried to write.
 type write struct {
 	by     *worker
 	record driver.Record
 	insert bool
 	was    driver.Version // the version that it replaces, unless it inserts
-	at     time.Time      // by the clock of who wrote
+	at     time.Time      // by the clock of the writer
 	known  bool           // acknowledged
 	open   bool           // neither acknowledged nor refused
 }
@@ -40,12 +40,12 @@ type write struct {
 type run struct {
 	by      *worker
 	claim   driver.Record // the last one tried
-	held    bool          // the guard was told that the claim is its own
+	held    bool          // the store acknowledged the claim to the guard
 	entered bool
 	left    bool
-	end     ending // how it left
-	// downstream is the key for the provider that the handler was given; empty if
-	// it is not known.
+	end     ending // how the handler ended
+	// downstream is the key for the provider that the handler got; empty if it
+	// is not known.
 	downstream string
 }
 
@@ -56,17 +56,17 @@ type ending struct {
 	panicked bool
 }
 
-// errPanicked stands for a panic with something else than an error, and for a
-// goroutine that ended.
+// errPanicked is the ending of a handler that panicked with a value that is not
+// an error, or whose goroutine ended.
 var errPanicked = errors.New("the handler did not return")
 
-// answer is what a request was told.
+// answer is the answer that a request got.
 type answer struct {
 	by      *worker
 	key     idempotent.Key
 	run     *run // nil: the handler was not called
-	from    int  // how many writes there were before it
-	to      int  // and when it came
+	from    int  // number of writes before the request
+	to      int  // number of writes before the answer
 	outcome idempotent.Outcome[string]
 	err     error
 }
@@ -75,12 +75,12 @@ func newHistory() *history {
 	return &history{seen: map[driver.Version]bool{}, removed: map[driver.Version]bool{}, said: map[string]bool{}}
 }
 
-// breaks notes that an invariant is broken.
+// breaks records a broken invariant.
 func (h *history) breaks(format string, args ...any) {
 	h.broken = append(h.broken, fmt.Errorf(format, args...))
 }
 
-// wrote notes a write and what came of it.
+// wrote records a write and its result.
 func (h *history) wrote(w write, met *driver.Record, err error) {
 	w.known = err == nil && (met == nil || met.Version == w.record.Version)
 	w.open = err != nil
@@ -91,7 +91,7 @@ func (h *history) wrote(w write, met *driver.Record, err error) {
 	h.writes = append(h.writes, &w)
 }
 
-// saw notes that the store returned r, which may be nil.
+// saw records that the store returned r, which may be nil.
 func (h *history) saw(r *driver.Record) {
 	if r == nil {
 		return
@@ -101,12 +101,12 @@ func (h *history) saw(r *driver.Record) {
 	h.seen[r.Version] = true
 }
 
-// claims notes that a guard tries to become the owner of the record, and
-// returns what notes that it was told that it is.
+// claims records that a guard tries to become the owner of the record. The
+// returned function records that the store acknowledged the claim.
 func (h *history) claims(by *worker, claim driver.Record) (held func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.ownerOf(claim.Owner) // an insert that met a record becomes a takeover
+	r := h.ownerOf(claim.Owner) // an insert that found a record becomes a takeover
 	if r == nil {
 		r = &run{by: by}
 		h.runs = append(h.runs, r)
@@ -119,13 +119,14 @@ func (h *history) claims(by *worker, claim driver.Record) (held func()) {
 	}
 }
 
-// putsChunks notes that a result is put beside its record, which it has to
-// expire with: the record that would name it may never be written.
+// putsChunks records that a result is put beside its record. The result must
+// expire with the record that is to refer to it, because that record may never
+// be written.
 func (h *history) putsChunks(expires time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if expires.IsZero() {
-		h.breaks("a large result is kept for ever, whatever becomes of its record")
+		h.breaks("a large result never expires, even if its record is never written")
 	}
 }
 
@@ -139,14 +140,14 @@ func (h *history) ownerOf(owner driver.Owner) *run {
 	return nil
 }
 
-// asks notes that a request begins.
+// asks records that a request begins.
 func (h *history) asks(by *worker, key idempotent.Key) *answer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &answer{by: by, key: key, from: len(h.writes)}
 }
 
-// answered notes what the request was told.
+// answered records the answer of a request.
 func (h *history) answered(a *answer, out idempotent.Outcome[string], err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +155,7 @@ func (h *history) answered(a *answer, out idempotent.Outcome[string], err error)
 	h.answers = append(h.answers, a)
 }
 
-// watch returns handler with its calls noted.
+// watch returns a handler that records its calls.
 func (h *history) watch(a *answer, handler handler) handler {
 	return func(ctx context.Context) (value string, err error) {
 		attempt := 0
@@ -184,8 +185,8 @@ func (h *history) watch(a *answer, handler handler) handler {
 	}
 }
 
-// enters notes that the handler of a worker is called for an attempt, and
-// judges whether it may be (INV-1, INV-10).
+// enters records that the handler of a worker is called for an attempt, and
+// checks that it may be called (INV-1, INV-10).
 func (h *history) enters(by *worker, attempt int) *run {
 	now := by.now()
 	h.mu.Lock()
@@ -197,7 +198,7 @@ func (h *history) enters(by *worker, attempt int) *run {
 		}
 	}
 	if mine == nil {
-		h.breaks("INV-10: a handler was entered though its guard was not told that it holds the key")
+		h.breaks("INV-10: a handler was entered, but the store had not acknowledged its claim")
 		mine = &run{by: by}
 		h.runs = append(h.runs, mine)
 	}
@@ -210,15 +211,15 @@ func (h *history) enters(by *worker, attempt int) *run {
 	return mine
 }
 
-// downstream notes the key for the provider that a run was given, and judges
-// whether earlier runs of the record had the same (INV-2).
+// downstream records the key for the provider that a run got, and checks that
+// earlier runs of the record got the same key (INV-2).
 func (h *history) downstream(run *run, key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	run.downstream = key
 	for _, r := range h.runs {
 		if r.downstream != "" && r.downstream != key && r.claim.ID == run.claim.ID && r.claim.Created.Equal(run.claim.Created) {
-			h.breaks("INV-2: two runs of one record were given different keys for the provider")
+			h.breaks("INV-2: two runs of one record got different keys for the provider")
 		}
 	}
 }
@@ -232,14 +233,14 @@ func (h *history) leaves(r *run, end ending) {
 	}
 }
 
-// says notes a result that evidence tells.
+// says records a result that evidence reported.
 func (h *history) says(value string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said[value] = true
 }
 
-// removes notes that a record was deleted behind the store's back.
+// removes records that a record was deleted without the store.
 func (h *history) removes(v driver.Version) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

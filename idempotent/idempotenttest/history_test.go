@@ -17,8 +17,8 @@ var (
 	errSilence = errors.New("no reply")
 )
 
-// Every history that is against an invariant is noticed, by the name of that
-// invariant; the empty name is that of one that is right.
+// judge reports every history that breaks an invariant, by the name of that
+// invariant. The empty name marks a correct history.
 func TestHistoriesAreJudged(t *testing.T) {
 	t.Parallel()
 	for i, row := range []struct {
@@ -38,13 +38,13 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResolved))
 			t.told(b, nil, replayed, nil)
 		}},
-		{"", "a claim that was given up, and the next request", func(t *tale, a, b *worker) {
+		{"", "a claim that was released, and the next request", func(t *tale, a, b *worker) {
 			t.writes(a, t.claim)
 			t.history.claims(a, *t.stand)
 			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 			t.told(b, t.completed(b), stored, nil)
 		}},
-		{"", "an outcome of which nobody heard, and the next life", func(t *tale, a, b *worker) {
+		{"", "an outcome whose reply was lost, and the next life", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
 			lost := write{by: a, was: t.stand.Version, at: t.at, record: t.next(func(r *driver.Record) {
 				r.State, r.Reason, r.Expires = driver.StateCompleted, driver.ReasonResult, t.at.Add(time.Hour)
@@ -53,7 +53,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.at, t.stand = t.at.Add(2*time.Hour), nil
 			t.completed(b)
 		}},
-		{"", "an outcome that was written again on what a sweeper wrote", func(t *tale, a, b *worker) {
+		{"", "an outcome that was written again over a sweeper's write", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
 			was := *t.stand
 			outcome := t.next(becomes(driver.StateCompleted, driver.ReasonResult))
@@ -92,7 +92,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.claimsIt(a)
 			t.claimsIt(b)
 		}},
-		{"INV-1", "a claim over one that ended, under Reconcile", func(t *tale, a, b *worker) {
+		{"INV-1", "a claim over an expired one, under Reconcile", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			t.at = t.at.Add(time.Hour)
 			t.claimsIt(b)
@@ -135,11 +135,11 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.writes(a, becomes(driver.StateRetryable, driver.ReasonNotExecuted))
 			t.downstream(t.runs(b, ending{err: errSilence}), "key 2")
 		}},
-		{"kept for ever", "a large result without an expiry", func(t *tale, a, b *worker) {
+		{"never expires", "a large result without an expiry", func(t *tale, a, b *worker) {
 			t.putsChunks(t.at.Add(time.Hour))
 			t.putsChunks(time.Time{})
 		}},
-		{"INV-3", "a result that nobody returned", func(t *tale, a, b *worker) {
+		{"INV-3", "a result that no handler returned", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)
 			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
 		}},
@@ -148,10 +148,10 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.says("ch_2")
 			t.told(b, nil, idempotent.Outcome[string]{Value: "ch_2", Stored: true, Replayed: true}, nil)
 		}},
-		{"INV-3", "told that it is stored, and it is not", func(t *tale, a, b *worker) {
+		{"INV-3", "Stored, but there is no stored result", func(t *tale, a, b *worker) {
 			t.told(a, t.runs(a, ending{value: "ch_1"}), stored, nil)
 		}},
-		{"INV-3", "told that it is stored, and it was left out", func(t *tale, a, b *worker) {
+		{"INV-3", "Stored, but the result was left out", func(t *tale, a, b *worker) {
 			r := t.runs(a, ending{value: "ch_1"})
 			t.writes(a, func(r *driver.Record) {
 				r.State, r.Reason, r.Encoding = driver.StateCompleted, driver.ReasonOmitted, driver.EncodingOmitted
@@ -171,14 +171,14 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.completed(a)
 			t.stand = nil
 		}},
-		{"INV-5", "two writes in place of one", func(t *tale, a, b *worker) {
+		{"INV-5", "two writes replaced the same version", func(t *tale, a, b *worker) {
 			t.claimsIt(a)
 			claimed := t.stand
 			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 			t.stand = claimed
 			t.writes(a, becomes(driver.StateRetryable, driver.ReasonReleased))
 		}},
-		{"INV-5", "somebody else's outcome", func(t *tale, a, b *worker) {
+		{"INV-5", "the outcome of another owner", func(t *tale, a, b *worker) {
 			t.runs(a, ending{value: "ch_1"})
 			t.writes(b, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
@@ -201,16 +201,16 @@ func TestHistoriesAreJudged(t *testing.T) {
 				r.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
 			})
 		}},
-		{"INV-6", "another request was given the outcome", func(t *tale, a, b *worker) {
+		{"INV-6", "another request got the outcome", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)
 			t.key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
 			t.told(b, nil, replayed, nil)
 		}},
-		{"INV-6", "the same request was taken for another", func(t *tale, a, b *worker) {
+		{"INV-6", "the same request was treated as another one", func(t *tale, a, b *worker) {
 			t.told(a, t.completed(a), stored, nil)
 			t.told(b, nil, idempotent.Outcome[string]{}, new(idempotent.MismatchError))
 		}},
-		{"INV-8", "a request left unknown", func(t *tale, a, b *worker) {
+		{"INV-8", "a request changed an unknown record", func(t *tale, a, b *worker) {
 			t.runs(a, ending{err: errSilence})
 			t.writes(a, becomes(driver.StateUnknown, driver.ReasonHandlerError))
 			t.claimsIt(b)
@@ -233,13 +233,13 @@ func TestHistoriesAreJudged(t *testing.T) {
 			t.leaves(t.enters(a, 1), ending{value: "ch_1"})
 			t.enters(a, 1)
 		}},
-		{"INV-10", "a result from nowhere", func(t *tale, a, b *worker) {
+		{"INV-10", "a result without a source", func(t *tale, a, b *worker) {
 			t.told(a, nil, idempotent.Outcome[string]{Value: "ch_1"}, nil)
 		}},
 		{"INV-12", "a record that began as completed", func(t *tale, a, b *worker) {
 			t.writes(a, becomes(driver.StateCompleted, driver.ReasonResult))
 		}},
-		{"INV-12", "a version that nobody wrote", func(t *tale, a, b *worker) {
+		{"INV-12", "a version without a writer", func(t *tale, a, b *worker) {
 			t.completed(a)
 			t.stand.Version = newVersion()
 		}},
@@ -249,7 +249,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 		{"a handler returned", "an error that did not reach its caller", func(t *tale, a, b *worker) {
 			t.told(a, t.runs(a, ending{err: errSilence}), idempotent.Outcome[string]{}, new(idempotent.StoreError))
 		}},
-		{"an error of no kind", "a refusal that says nothing", func(t *tale, a, b *worker) {
+		{"an unknown error", "a refusal with an unknown error", func(t *tale, a, b *worker) {
 			t.told(a, nil, idempotent.Outcome[string]{}, errSilence)
 		}},
 	} {
@@ -260,7 +260,7 @@ func TestHistoriesAreJudged(t *testing.T) {
 			broken := errors.Join(tale.judge(tale.stand)...)
 			switch {
 			case row.want == "" && broken != nil:
-				t.Errorf("it is right, and judged as: %v", broken)
+				t.Errorf("a correct history was judged as: %v", broken)
 			case row.want != "" && (broken == nil || !strings.Contains(broken.Error(), row.want)):
 				t.Errorf("want %q, got: %v", row.want, orNil(broken))
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// life is what happened between an insert and the next one: the writes that
-// took effect, each in place of the one before it.
+// life is the history of a record between one insert and the next: the writes
+// that took effect, each replacing the one before it.
 type life []*write
 
 func (l life) last() *driver.Record { return &l[len(l)-1].record }
@@ -25,20 +25,20 @@ func (l life) completion() *write {
 	return nil
 }
 
-// judge returns what of the history is against the invariants, given the record
-// that stands at its end, or nil.
+// judge returns the violations of the invariants in the history, given the
+// record that exists at its end, or nil.
 //
 //   - INV-1: no handler is entered while another one's lease is live.
-//   - INV-2, INV-5, INV-8: the record moves only as the table of legal moves
-//     says, see move. A handler is entered again only after its record became
+//   - INV-2, INV-5, INV-8: the record changes only as the table of legal moves
+//     allows, see move. A handler is entered again only after its record became
 //     retryable, or under Rerun, and with the same key for the provider.
-//   - INV-3: every answer with a stored outcome, in one life of the record, is
-//     the same, and is what a handler or evidence has told.
+//   - INV-3: all answers with a stored outcome, in one life of the record, are
+//     the same, and were reported by a handler or by evidence.
 //   - INV-4: a completed record is replaced only after its retention.
-//   - INV-6: another request under the key is never given its outcome.
-//   - INV-10: a handler is entered only under a claim that is known to be held.
+//   - INV-6: another request under the key never gets its outcome.
+//   - INV-10: a handler is entered only under an acknowledged claim.
 //   - INV-12: a record begins with a claim and nothing else.
-//   - A handler's answer reaches its caller, whatever becomes of the record.
+//   - A handler's answer reaches its caller, whatever happens to the record.
 func (h *history) judge(final *driver.Record) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,23 +51,24 @@ func (h *history) judge(final *driver.Record) []error {
 	}
 	if len(lives) > 0 && final == nil {
 		if last := lives[len(lives)-1].last(); !h.removed[last.Version] {
-			h.breaks("INV-4: the record is gone that was %s", last.State)
+			h.breaks("INV-4: the record is missing, but was %s", last.State)
 		}
 	}
-	stored := make([]string, len(lives)) // the outcome of each life, as answers have it
+	stored := make([]string, len(lives)) // the outcome of each life, as answers report it
 	for _, a := range h.answers {
 		h.judgeAnswer(a, lives, stored)
 	}
 	return h.broken
 }
 
-// lives puts the writes that took effect in order. Those are the ones that were
-// acknowledged or seen, the one that stands, and every one that they replaced.
+// lives sorts the writes that took effect. Those are the acknowledged ones, the
+// ones that the store returned, the current one, and every one that they
+// replaced.
 func (h *history) lives(final *driver.Record) []life {
 	byVersion := map[driver.Version]*write{}
 	for _, w := range h.writes {
-		// An outcome keeps its write id when it is written again on what stands
-		// by then: the last try is the one that may have succeeded.
+		// An outcome has the same write id if it is written again over a newer
+		// record. Only the last try can have succeeded.
 		if old := byVersion[w.record.Version]; old == nil || !old.known {
 			byVersion[w.record.Version] = w
 		}
@@ -78,7 +79,7 @@ func (h *history) lives(final *driver.Record) []life {
 		w := byVersion[v]
 		switch {
 		case w == nil:
-			h.breaks("INV-12: a version stood that nobody wrote")
+			h.breaks("INV-12: the store returned a version that was never written")
 		case !effective[w]:
 			effective[w] = true
 			if !w.insert {
@@ -105,7 +106,7 @@ func (h *history) lives(final *driver.Record) []life {
 		case w.insert:
 			lives = append(lives, life{w})
 		case successor[w.was] != nil:
-			h.breaks("INV-5: two writes took the place of one")
+			h.breaks("INV-5: two writes replaced the same version")
 		default:
 			successor[w.was] = w
 		}
@@ -119,7 +120,7 @@ func (h *history) lives(final *driver.Record) []life {
 	return lives
 }
 
-// judgeSuccession judges that one life of the record followed another.
+// judgeSuccession checks that one life of the record may follow another.
 func (h *history) judgeSuccession(old, next life) {
 	last, at := old.last(), next[0].at
 	expired := func(r *driver.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
@@ -128,13 +129,13 @@ func (h *history) judgeSuccession(old, next life) {
 	}
 	for _, w := range h.writes {
 		if w.open && w.was == last.Version && expired(&w.record) {
-			return // its last write took effect, and nobody heard of it
+			return // its last write took effect, but the reply was lost
 		}
 	}
 	h.breaks("INV-4: a record that was %s was replaced by a new one before it expired", last.State)
 }
 
-// judgeLife judges how a record began, and each of its moves.
+// judgeLife checks how a record began, and each of its moves.
 func (h *history) judgeLife(l life) {
 	first := l[0].record
 	if first.State != driver.StateInProgress || first.Attempt != 1 {
@@ -157,7 +158,7 @@ func isAny(err error, of []error) bool {
 	return slices.ContainsFunc(of, func(e error) bool { return errtype.Matches(err, e) })
 }
 
-// judgeAnswer judges what a request was told. stored collects the outcome of
+// judgeAnswer checks the answer of a request. stored collects the outcome of
 // each life.
 func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	final, isFinal := errors.AsType[*idempotent.FinalError](a.err)
@@ -167,14 +168,14 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	}
 	switch {
 	case a.run == nil && a.err == nil && !a.outcome.Replayed:
-		h.breaks("INV-10: a request got %s, and nobody had called its handler", brief([]byte(outcome)))
+		h.breaks("INV-10: a request got %s, but its handler was not called", brief([]byte(outcome)))
 	case a.run == nil && a.err != nil && !isAny(a.err, refusals) && !(isFinal && a.outcome.Replayed):
-		h.breaks("a request was refused with an error of no kind: %w", a.err)
+		h.breaks("a request was refused with an unknown error: %w", a.err)
 	case a.run != nil:
 		h.judgeReport(a, lives)
 	}
 	if a.outcome.Replayed && a.err == nil && !h.said[a.outcome.Value] {
-		h.breaks("INV-3: a request was given %s, which nobody ever returned", brief([]byte(outcome)))
+		h.breaks("INV-3: a request got %s, but no handler returned it", brief([]byte(outcome)))
 	}
 	life := h.lifeOf(a, lives)
 	if life < 0 {
@@ -182,28 +183,28 @@ func (h *history) judgeAnswer(a *answer, lives []life, stored []string) {
 	}
 	same := lives[life][0].record.Fingerprint == a.key.Fingerprint
 	if !same && (a.run != nil || a.outcome.Replayed) {
-		h.breaks("INV-6: another request under the key was executed, or given the outcome: %s", brief([]byte(outcome)))
+		h.breaks("INV-6: another request under the key was executed, or got the outcome: %s", brief([]byte(outcome)))
 	}
 	if same && errors.As(a.err, new(*idempotent.MismatchError)) {
-		h.breaks("INV-6: the same request was taken for another one")
+		h.breaks("INV-6: the same request was treated as another one")
 	}
 	if !a.outcome.Stored {
 		return
 	}
 	if done := lives[life].completion(); done == nil || done.record.Encoding == driver.EncodingOmitted {
-		h.breaks("INV-3: a request was told that %s is stored, and it is not", brief([]byte(outcome)))
+		h.breaks("INV-3: a request got a result as stored that is not stored: %s", brief([]byte(outcome)))
 	}
 	if stored[life] == "" {
 		stored[life] = outcome
 	}
 	if stored[life] != outcome {
-		h.breaks("INV-3: one request was given %s and another one %s", brief([]byte(stored[life])), brief([]byte(outcome)))
+		h.breaks("INV-3: one request got %s and another one %s", brief([]byte(stored[life])), brief([]byte(outcome)))
 	}
 }
 
-// judgeReport judges what the caller of a handler was told: what it returned,
-// or the outcome that somebody else's report or evidence had stored, or that it
-// lost its lease.
+// judgeReport checks the answer to the caller of a handler: what the handler
+// returned, or the outcome that another report or evidence had stored, or that
+// its lease was lost.
 func (h *history) judgeReport(a *answer, lives []life) {
 	end := a.run.end
 	if a.outcome.Replayed || errors.As(a.err, new(*idempotent.LeaseLostError)) {
@@ -215,17 +216,17 @@ func (h *history) judgeReport(a *answer, lives []life) {
 	if errors.As(a.err, new(*idempotent.StoreError)) || errors.As(a.err, new(*idempotent.ReplayUnavailableError)) {
 		for _, l := range lives {
 			if done := l.completion(); done != nil && done.by != a.by {
-				return // what stands is known to stand, but could not be fetched
+				return // the current outcome is known to exist, but could not be fetched
 			}
 		}
 	}
-	h.breaks("a handler returned (%s, %v), and its caller was told (%s, %v)",
+	h.breaks("a handler returned (%s, %v), but its caller got (%s, %v)",
 		brief([]byte(end.value)), end.err, brief([]byte(a.outcome.Value)), a.err)
 }
 
-// lifeOf returns the index of the life that a request is about, or -1 if that
-// cannot be told: the one it claimed, or the one in which it came and was
-// answered.
+// lifeOf returns the index of the life that a request is about: the one that it
+// claimed, or the one in which it came and was answered. It returns -1 if that
+// is unknown.
 func (h *history) lifeOf(a *answer, lives []life) int {
 	if a.run != nil {
 		return slices.IndexFunc(lives, func(l life) bool {

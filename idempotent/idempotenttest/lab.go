@@ -14,21 +14,21 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// invocation times of the scenarios: a deadline of 10 s and a margin of 2 s,
-// so a lease of 12 s.
+// Invocation times of the scenarios: a deadline of 10 s and a margin of 2 s, so
+// a lease of 12 s.
 const (
 	timeout = 10 * time.Second
 	margin  = 2 * time.Second
 	lease   = timeout + margin
 )
 
-// lab is one key, its store and its clock under the control of a scenario.
+// lab is one key with its store and its clock, which a scenario controls.
 type lab struct {
 	testing.TB
 	fixture Fixture
-	store   driver.Store // as it is: for a look at what stands
-	line    driver.Store // as workers get at it
-	weather *weather     // on the line
+	store   driver.Store // without faults, to check the current record
+	line    driver.Store // with faults, for the workers
+	weather *weather     // the faults of line
 	clock   *Clock
 	key     idempotent.Key
 	events  *Recorder
@@ -36,22 +36,22 @@ type lab struct {
 	history *history
 }
 
-// newLab returns a lab whose line is good.
+// newLab returns a lab without faults.
 func newLab(t testing.TB, f Fixture) *lab {
 	store, clock := f.Open(t), &Clock{}
 	return &lab{TB: t, fixture: f, store: store, line: store, weather: newWeather(nil, clock, 0),
 		clock: clock, key: newKey(), events: &Recorder{}, history: newHistory()}
 }
 
-// errNoReply is what a handler returns that never heard from the provider.
+// errNoReply is the error of a handler that got no reply from the provider.
 var errNoReply = errors.New("no reply from the provider")
 
-// worker is one process: a guard with its own line to the store.
+// worker is one process: a guard with its own connection to the store.
 type worker struct {
 	*lab
 	faults *Faults
 	tap    *tap      // between the guard and the faults
-	chunks *chunkTap // nil: the store keeps large results in the record
+	chunks *chunkTap // nil: the store stores large results in the record
 	guard  *idempotent.Guard
 	now    func() time.Time // the clock of the process
 }
@@ -86,7 +86,7 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 	return w
 }
 
-// inject plans what goes wrong between the worker and the store from now on.
+// inject sets the plans for faults between the worker and the store.
 func (w *worker) inject(plans ...Plan) { w.faults.Plan = FirstOf(plans...) }
 
 func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
@@ -172,7 +172,7 @@ func (l *lab) wantEvents(kinds ...event.Kind) {
 	}
 }
 
-// wantReplay sends another request and wants the stored outcome back.
+// wantReplay sends another request and checks that it gets the stored outcome.
 func (w *worker) wantReplay(want string) {
 	w.Helper()
 	out, err := w.do(w.never())
@@ -181,7 +181,7 @@ func (w *worker) wantReplay(want string) {
 	}
 }
 
-// wantRefused sends another request and wants it refused.
+// wantRefused sends another request and checks that it is refused.
 func (w *worker) wantRefused(want error) {
 	w.Helper()
 	if out, err := w.do(w.never()); !errtype.Matches(err, want) {
@@ -189,7 +189,7 @@ func (w *worker) wantRefused(want error) {
 	}
 }
 
-// wantRuns sends another request and wants it executed.
+// wantRuns sends another request and checks that it is executed.
 func (w *worker) wantRuns(id string) {
 	w.Helper()
 	out, err := w.do(w.charge(id))
@@ -198,7 +198,7 @@ func (w *worker) wantRuns(id string) {
 	}
 }
 
-// endLease moves the clock to the end of the lease that stands.
+// endLease moves the clock to the end of the current lease.
 func (l *lab) endLease() {
 	l.Helper()
 	r := l.record()
@@ -233,7 +233,7 @@ func (w *worker) commit(ctx context.Context, value string) error {
 	return execution.Commit(ctx, value, execution.Store().Replace)
 }
 
-// remove deletes the record behind the store's back.
+// remove deletes the record without the store.
 func (l *lab) remove() {
 	l.Helper()
 	l.history.removes(l.record().Version)
@@ -247,7 +247,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// mustBe wants an error that matches.
+// mustBe checks that err matches want.
 func (l *lab) mustBe(err, want error) {
 	l.Helper()
 	if !errtype.Matches(err, want) {
@@ -255,7 +255,8 @@ func (l *lab) mustBe(err, want error) {
 	}
 }
 
-// notExecuted resolves the record by proof that its current attempt did nothing.
+// notExecuted resolves the record by proof that its current attempt had no
+// effect.
 func (w *worker) notExecuted() error {
 	return w.resolve(idempotent.ProvenNotExecuted(w.record().Token()))
 }

@@ -10,24 +10,26 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// listShelf is a shelf that lists what is due, likewise with every decision to
+// listShelf is a shelf that lists due records. As in a shelf, each decision can
 // be replaced.
 type listShelf struct {
 	*shelf
 	damaged map[idempotent.RecordID]bool
 	writes  int
 
-	// due and given are what Due and Exhausted list.
+	// due and given are the conditions of Due and Exhausted.
 	due   func(r *driver.Record, before time.Time) bool
 	given func(r *driver.Record) bool
-	// show is what is listed of a record, unreadable of one that is damaged.
+	// show returns the listed form of a record, unreadable that of a damaged
+	// one.
 	show       func(r *driver.Record) driver.Record
 	unreadable func(id idempotent.RecordID) (listed driver.Record, err error, also bool)
-	// collected is the last word on what is going to be listed.
+	// collected can change a list before it is returned.
 	collected func(list string, found []listed) []listed
-	// between comes before each record, with the writes since the list began.
+	// between is called before each record, with the number of writes since the
+	// list began.
 	between func(ctx context.Context, writes int) error
-	// stops reports whether the list ends when its reader has enough.
+	// stops reports whether the list ends when its reader stops.
 	stops bool
 }
 
@@ -45,7 +47,7 @@ func newListShelf() *listShelf {
 		given: func(r *driver.Record) bool { return r.Exhausted },
 		show:  func(r *driver.Record) driver.Record { return *r.Clone() },
 		unreadable: func(id idempotent.RecordID) (driver.Record, error, bool) {
-			return driver.Record{ID: id}, errors.New("not to be read"), true
+			return driver.Record{ID: id}, errors.New("cannot be read"), true
 		},
 		collected: func(_ string, found []listed) []listed { return found },
 		between:   func(ctx context.Context, _ int) error { return ctx.Err() },

@@ -10,38 +10,38 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// move judges that next took the place of old within one life of a record. It
-// is the design's table of states, from the side of what was written: which
-// state follows which, by whom, and after what.
+// move checks that next may replace old within one life of a record. It
+// implements the table of states in the design for writes: which state may
+// follow which, written by which owner, and after which event.
 func (h *history) move(old *driver.Record, next *write) error {
 	r := &next.record
 	illegal := func(rule, why string) error {
 		return fmt.Errorf("%s: a record that was %s (%s) became %s (%s): %s", rule, old.State, old.Reason, r.State, r.Reason, why)
 	}
 	if r.ID != old.ID || r.Fingerprint != old.Fingerprint || !r.Created.Equal(old.Created) {
-		return illegal("INV-5", "and is another request's")
+		return illegal("INV-5", "it belongs to another request")
 	}
 	if old.State == driver.StateCompleted {
 		return illegal("INV-4", "completed is final")
 	}
 	if r.State != driver.StateCompleted {
 		if lost := lostStep(old.Steps, r.Steps); lost != "" {
-			return illegal("INV-11", "and its step "+lost+" is forgotten, or another one")
+			return illegal("INV-11", "its step "+lost+" is missing or changed")
 		}
 	}
 	if r.State == driver.StateInProgress {
 		switch {
 		case old.State == driver.StateInProgress && r.Owner == old.Owner: // a step
 			if r.Attempt != old.Attempt || !r.LeaseEnd.Equal(old.LeaseEnd) || h.ownerOf(old.Owner) == nil || h.ownerOf(old.Owner).by != next.by {
-				return illegal("INV-5", "a step is its owner's alone, and changes nothing else")
+				return illegal("INV-5", "a step write is allowed to the owner only, and changes nothing else")
 			}
 			return nil
 		case old.State == driver.StateUnknown:
-			return illegal("INV-8", "a request does not leave unknown")
+			return illegal("INV-8", "a request does not change an unknown record")
 		case old.State == driver.StateInProgress && (!runsAgain(old) || !ended(old, next.at)):
-			return illegal("INV-1", "it was not to be taken over")
+			return illegal("INV-1", "a takeover is not allowed")
 		case r.Owner == old.Owner || r.Attempt != old.Attempt+1:
-			return illegal("INV-5", "another attempt is another owner")
+			return illegal("INV-5", "another attempt needs another owner")
 		}
 		return nil
 	}
@@ -51,7 +51,7 @@ func (h *history) move(old *driver.Record, next *write) error {
 	switch r.Reason {
 	case driver.ReasonResolved:
 		if r.State == driver.StateUnknown || r.State == driver.StateRetryable && !ended(old, next.at) {
-			return illegal("INV-2", "evidence cannot say that yet")
+			return illegal("INV-2", "evidence is not allowed yet")
 		}
 		return nil
 	case driver.ReasonLeaseEnded:
@@ -62,15 +62,16 @@ func (h *history) move(old *driver.Record, next *write) error {
 	}
 	owner := h.ownerOf(old.Owner)
 	if owner == nil || owner.by != next.by {
-		return illegal("INV-5", "the write is the owner's alone")
+		return illegal("INV-5", "only the owner may write this")
 	}
 	if !owner.reports(r) {
-		return illegal("INV-2", "that is not what became of the work")
+		return illegal("INV-2", "the handler ended differently")
 	}
 	return nil
 }
 
-// reports tells whether what became of a run may be told as r.
+// reports reports whether the ending of a run may be stored as the given
+// record.
 func (r *run) reports(as *driver.Record) bool {
 	if !r.entered {
 		return as.State == driver.StateRetryable && (as.Reason == driver.ReasonReleased || as.Reason == driver.ReasonNoTime)
@@ -81,7 +82,7 @@ func (r *run) reports(as *driver.Record) bool {
 	if !r.left {
 		return false
 	}
-	// A panic proves nothing, and is no business outcome.
+	// A panic proves nothing, and is not a business outcome.
 	notExecuted := idempotent.IsNotExecuted(r.end.err) && !r.end.panicked
 	unknown := idempotent.IsUnknown(r.end.err)
 	_, final := idempotent.AsFinal(r.end.err)
@@ -106,7 +107,7 @@ func runsAgain(r *driver.Record) bool {
 	return r.Recovery == idempotent.Rerun || r.Recovery == idempotent.Resume
 }
 
-// lostStep returns the name of a finished step that is not what it was.
+// lostStep returns the name of a finished step that is missing or changed.
 func lostStep(old, next []driver.StepRecord) string {
 	for _, s := range old {
 		if s.Finished && !slices.ContainsFunc(next, func(n driver.StepRecord) bool {

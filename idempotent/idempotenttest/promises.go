@@ -1,15 +1,15 @@
 package idempotenttest
 
-// promise is what a row still promises whatever goes wrong, besides the
-// invariants, and what a run of it costs.
+// promise is what a row guarantees under faults, besides the invariants, and
+// what a run of it costs.
 type promise struct {
-	// effects is how many the provider sees at most, with that of a last request
-	// when the faults are over. Zero: one, which is what Reconcile promises.
+	// effects is the most that the provider may see, including a last request
+	// after the faults. Zero: one, which is what Reconcile guarantees.
 	effects int
-	// cost is that of a run, compared to the usual one. Zero: the same.
+	// cost is the cost of a run, relative to the usual one. Zero: the same.
 	cost int
-	// calm: it runs without faults only. Under them it would take long, and show
-	// nothing that another row does not.
+	// calm rows run without faults only. Under faults they would take long and
+	// show nothing new.
 	calm bool
 }
 
@@ -19,11 +19,11 @@ func promiseOf(row string) promise {
 	return p
 }
 
-// promises are those rows in which the provider may see more than one effect,
-// and those which are expensive.
+// promises lists the rows in which the provider may see more than one effect,
+// and the expensive rows.
 var promises = map[string]promise{
-	// One effect for each life of the record; one that expired, or was deleted,
-	// begins another.
+	// One effect for each life of the record. After an expiry or a deletion,
+	// another life begins.
 	"FM18_ShortRetentionIsHonoured":               {effects: 2, calm: true}, // the clock decides
 	"FM19_ExpiredButStillThere":                   {effects: 2},
 	"FM20_RecordDeletedMeanwhile":                 {effects: 2},
@@ -32,25 +32,26 @@ var promises = map[string]promise{
 	"FM66_ExpiryBetweenInsertAndJudgement":        {effects: 2},
 	"FM66_ExpiryWhileTakingOver":                  {effects: 2},
 
-	// Rerun promises at least one: those of the row, and of another run if the
-	// outcome of the last one cannot be stored.
+	// Rerun guarantees at least one effect: those of the row, and one of
+	// another run if the last outcome cannot be stored.
 	"FM13_TakenOverAndCompleted":              {effects: 3},
 	"FM13_TakenOverAndRunning":                {effects: 3},
 	"FM31_PanicUnderRerun":                    {effects: 2},
 	"FM60_OutcomeAgainstTakeover_Error":       {effects: 2},
 	"FM60_OutcomeAgainstTakeover_NotExecuted": {effects: 2},
 
-	// Resume promises one at a provider that honours the downstream key. This one
-	// does not, and a last request, which is not made of steps, adds its own.
+	// Resume guarantees one effect if the provider honours the downstream key.
+	// This provider does not, and the last request, which has no steps, adds
+	// its own effect.
 	"FM28_ResumeAfterACrash":   {effects: 2},
 	"FM60_StepAgainstTakeover": {effects: 2},
 
-	// The handler says that nothing was executed, and lies.
+	// The handler reports NotExecuted although it had an effect.
 	"FM32_LyingNotExecuted": {effects: 2},
 
-	// The resolver says that nothing was executed, and is wrong. If its better
-	// evidence, or the owner's report, does not reach the store, the key runs
-	// again: there the promise rests on the evidence.
+	// The resolver reports NotExecuted although there was an effect. If its
+	// better evidence, or the owner's report, does not reach the store, the key
+	// runs again: here the guarantee depends on the evidence.
 	"FM46_TheSameEvidenceTwice":             {effects: 2},
 	"FM46_TwoReconcilers_NothingThenResult": {effects: 2},
 	"FM61_NotExecutedButItWas":              {effects: 2},
@@ -82,7 +83,7 @@ var promises = map[string]promise{
 	"FM37_CallerGoesAway":                    {cost: waiting},
 }
 
-// What a run costs.
+// Relative costs of a run.
 const (
 	middling = 3  // tens of kilobytes
 	racing   = 10 // dozens of requests

@@ -8,21 +8,21 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Recorder is an [idempotent.Observer] that remembers every event. It is safe
-// for concurrent use; the zero Recorder is ready.
+// Recorder is an [idempotent.Observer] that stores every event. It is safe for
+// concurrent use; the zero Recorder is ready.
 type Recorder struct {
 	mu     sync.Mutex
 	events []event.Event
 }
 
-// Observe remembers e.
+// Observe stores e.
 func (r *Recorder) Observe(_ context.Context, e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-// Events returns what was observed so far, in order.
+// Events returns the events observed so far, in order.
 func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

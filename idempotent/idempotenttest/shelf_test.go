@@ -13,34 +13,35 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// shelf is a store in memory whose every decision can be taken out and
-// replaced by a wrong one. As newShelf returns it, it keeps the contract.
+// shelf is a store in memory. Each of its decisions can be replaced by a wrong
+// one. A shelf from newShelf satisfies the contract.
 type shelf struct {
 	mu      sync.Mutex
 	records map[string]*driver.Record
-	writers atomic.Int32 // how many are at it
+	writers atomic.Int32 // number of active writers
 
-	// name is under which a record is kept.
+	// name returns the key under which a record is stored.
 	name func(idempotent.RecordID) string
-	// begin comes before everything else, and end after a write that it let in.
+	// begin is called before everything else, and end after a write that begin
+	// allowed.
 	begin, end func(context.Context, Op) error
-	// tell is the last word on an error about r.
+	// Changes an error about r before it is returned.
 	tell func(err error, r *driver.Record) error
-	// admit refuses what cannot be kept.
+	// admit refuses a record that cannot be stored.
 	admit func(r driver.Record) error
 	// stands and fits are the conditions of Insert and Replace.
 	stands func(old *driver.Record, r driver.Record, now time.Time) bool
 	fits   func(old *driver.Record, r driver.Record, was driver.Version) bool
-	// creates lets Replace write what is not there.
+	// creates lets Replace write a missing record.
 	creates bool
-	// gap comes between a condition and the write.
+	// gap is called between a condition and the write.
 	gap func(op Op, old, r *driver.Record)
-	// write returns what is kept of r, loser what a refused writer is given,
-	// and read what Get makes of a record, or of nil.
+	// write returns the record to store, loser what a refused writer gets, and
+	// read what Get makes of a record, or of nil.
 	write func(op Op, old *driver.Record, r driver.Record) *driver.Record
 	loser func(op Op, old *driver.Record, r driver.Record) (*driver.Record, error)
 	read  func(r *driver.Record) (*driver.Record, error)
-	// reopen returns what the next process sees.
+	// reopen returns the store that the next process opens.
 	reopen func() *shelf
 }
 
@@ -130,27 +131,27 @@ func (s *shelf) put(ctx context.Context, op Op, r driver.Record, condition func(
 	return nil, nil
 }
 
-// remove deletes a record behind the store's back.
+// remove deletes a record without the store's methods.
 func (s *shelf) remove(id idempotent.RecordID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, s.name(id))
 }
 
-// chunkShelf is a shelf that keeps large results beside its records, likewise
-// with every decision to be replaced.
+// chunkShelf is a shelf that stores large results beside its records. As in a
+// shelf, each decision can be replaced.
 type chunkShelf struct {
 	*shelf
 	pieces map[string][]byte
 
-	// size is that of a piece, in bytes.
+	// size is the size of a piece, in bytes.
 	size int
-	// piece names piece i of what is put under id and v.
+	// piece names piece i of the data put under id and v.
 	piece func(id idempotent.RecordID, v driver.Version, i int) string
-	// keep returns what is kept in place of old, which may be nil.
+	// keep returns what to store in place of old, which may be nil.
 	keep func(old, piece []byte) []byte
-	// missing says what becomes of a piece that is not there, give of those
-	// that are.
+	// missing returns the error for a missing piece, and give the data made of
+	// those that exist.
 	missing func() error
 	give    func(pieces [][]byte) []byte
 }

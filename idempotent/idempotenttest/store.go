@@ -11,9 +11,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// RunStore checks that a store keeps the contract of [driver.Store], and
-// those of [driver.ChunkStore] and [driver.DueLister] if it is one: one
-// subtest per requirement. It is meant to be run with the race detector too.
+// RunStore checks that a store satisfies the contract of [driver.Store], and
+// those of [driver.ChunkStore] and [driver.DueLister] if it implements them:
+// one subtest per requirement. Run it with the race detector, too.
 func RunStore(t *testing.T, f Fixture) {
 	t.Helper()
 	probe := f.Open(t)
@@ -32,10 +32,10 @@ func RunStore(t *testing.T, f Fixture) {
 }
 
 // requirement is one rule of the contract. Its check returns an error, so that
-// the suite itself can be tested against broken stores.
+// tests can run it against broken stores.
 type requirement struct {
 	name, rule string
-	needs      func(Fixture, driver.Store) bool // nil: nothing
+	needs      func(Fixture, driver.Store) bool // nil: no capability
 	check      func(ctx context.Context, s driver.Store, reopen func() driver.Store) error
 	checkWith  func(ctx context.Context, f Fixture, s driver.Store) error // in place of check
 }
@@ -47,10 +47,10 @@ func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s driver
 	return r.check(ctx, s, func() driver.Store { return f.Reopen(t, s) })
 }
 
-// racers is how many writers race where a requirement is about races.
+// racers is the number of writers in a race.
 const racers = 64
 
-// requirements are all rules, in the order in which they are best understood.
+// requirements are all rules, in the order in which to read them.
 var requirements = slices.Concat(insertRequirements, replaceRequirements, keepRequirements, raceRequirements, chunkRequirements, listRequirements)
 
 func insertNew(ctx context.Context, s driver.Store, r driver.Record) error {
@@ -76,7 +76,7 @@ func stands(ctx context.Context, s driver.Store, want driver.Record) error {
 func absent(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
 	got, err := s.Get(ctx, id)
 	if !errors.Is(err, idempotent.ErrNoRecord) {
-		return fmt.Errorf("Get where there should be no record: got %s and error %v, want ErrNoRecord", describe(got), err)
+		return fmt.Errorf("Get of a missing record: got %s and error %v, want ErrNoRecord", describe(got), err)
 	}
 	return nil
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Large results beside the records, for a store that is an
-// [driver.ChunkStore].
+// Large results beside the records, for a store that is a [driver.ChunkStore].
 var chunkRequirements = []requirement{
 	chunkRequirement("ChunksAreWhole",
-		"What was put comes back byte for byte, whatever its size.",
+		"GetChunks returns the data of PutChunks byte for byte, whatever its size.",
 		func(ctx context.Context, s chunkStore) error {
-			// 396 KB are a full piece in an item of DynamoDB.
+			// 396 KB is a full piece in a DynamoDB item.
 			for _, size := range []int{1, 4 << 10, 396 << 10, 396<<10 + 1, 2 * 396 << 10, 400 << 10, 401 << 10, 2 << 20} {
 				c, err := putNew(ctx, s, size)
 				if err != nil {
@@ -32,7 +31,7 @@ var chunkRequirements = []requirement{
 			return nil
 		}),
 	chunkRequirement("ChunksAgain",
-		"What is put again, because the first reply was lost, is there once.",
+		"Data that is put again, because the first reply was lost, is stored once.",
 		func(ctx context.Context, s chunkStore) error {
 			c, err := putNew(ctx, s, 10<<10)
 			if err != nil {
@@ -45,7 +44,7 @@ var chunkRequirements = []requirement{
 			return c.whole(ctx, s)
 		}),
 	chunkRequirement("ChunksAreApart",
-		"Data under different ids or versions never meet, and none of it is a record.",
+		"Data under different ids or versions is separate, and is not listed or returned as a record.",
 		func(ctx context.Context, s chunkStore) error {
 			first, err := putNew(ctx, s, 10<<10)
 			if err != nil {
@@ -68,7 +67,7 @@ var chunkRequirements = []requirement{
 			return errors.Join(first.whole(ctx, s), second.whole(ctx, s), third.whole(ctx, s))
 		}),
 	chunkRequirement("ChunkMissing",
-		"GetChunks returns ErrNoRecord if a piece is missing, or all of them.",
+		"GetChunks returns ErrNoRecord if one piece or all pieces are missing.",
 		func(ctx context.Context, s chunkStore) error {
 			c, err := putNew(ctx, s, 10<<10)
 			if err != nil {
@@ -80,13 +79,13 @@ var chunkRequirements = []requirement{
 			}{{c.version, c.count + 1}, {newVersion(), c.count}, {newVersion(), 1}} {
 				data, err := s.GetChunks(ctx, c.id, missing.version, missing.count)
 				if !errors.Is(err, idempotent.ErrNoRecord) {
-					return fmt.Errorf("GetChunks of what is not there: got %d bytes and error %v, want ErrNoRecord", len(data), err)
+					return fmt.Errorf("GetChunks of missing data: got %d bytes and error %v, want ErrNoRecord", len(data), err)
 				}
 			}
 			return nil
 		}),
 	chunkRequirement("ChunksAreCopies",
-		"The data that a store returns and is given shares no memory with what it keeps.",
+		"The data that a store gets and returns shares no memory with what it stores.",
 		func(ctx context.Context, s chunkStore) error {
 			c := newChunks(10 << 10)
 			given := bytes.Clone(c.data)
@@ -96,7 +95,7 @@ var chunkRequirements = []requirement{
 			}
 			clear(given)
 			if err := c.whole(ctx, s); err != nil {
-				return fmt.Errorf("after a change to the data that was given: %w", err)
+				return fmt.Errorf("after a change to the data that was put: %w", err)
 			}
 			got, err := s.GetChunks(ctx, c.id, c.version, c.count)
 			if err != nil {
@@ -109,7 +108,7 @@ var chunkRequirements = []requirement{
 			return nil
 		}),
 	chunkRequirement("ChunksContextEnds",
-		"A call under a context that has ended fails.",
+		"A call under a cancelled context fails.",
 		func(ctx context.Context, s chunkStore) error {
 			c, err := putNew(ctx, s, 10<<10)
 			if err != nil {
@@ -127,7 +126,7 @@ var chunkRequirements = []requirement{
 		}),
 }
 
-// chunkStore is what the requirements above are about.
+// chunkStore is a store with the methods that these requirements check.
 type chunkStore interface {
 	driver.Store
 	driver.ChunkStore
@@ -143,7 +142,7 @@ func chunkRequirement(name, rule string, check func(context.Context, chunkStore)
 	}
 }
 
-// chunks is data that is put, or going to be.
+// chunks is data that was put, or is about to be.
 type chunks struct {
 	id      idempotent.RecordID
 	version driver.Version
@@ -168,12 +167,12 @@ func (c *chunks) put(ctx context.Context, s chunkStore) (err error) {
 		return fmt.Errorf("PutChunks: %w", err)
 	}
 	if c.count < 1 {
-		return fmt.Errorf("PutChunks of %d bytes says that there are %d pieces", len(c.data), c.count)
+		return fmt.Errorf("PutChunks of %d bytes returned a count of %d pieces", len(c.data), c.count)
 	}
 	return nil
 }
 
-// whole checks that the store has exactly the data that was put.
+// whole checks that the store holds exactly the data that was put.
 func (c *chunks) whole(ctx context.Context, s chunkStore) error {
 	got, err := s.GetChunks(ctx, c.id, c.version, c.count)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Insert: what it writes, over what, and what it says otherwise.
+// Insert: what it writes, what it replaces, and what it returns otherwise.
 var insertRequirements = []requirement{
 	{
 		name: "InsertCreates",
-		rule: "Insert writes a record of which there is none, and returns no record and no error.",
+		rule: "Insert writes a record under an unused id, and returns neither a record nor an error.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return insertNew(ctx, s, fullRecord())
 		},
 	},
 	{
 		name: "EveryFieldIsKept",
-		rule: "A store keeps every field of a record exactly, times to the millisecond, and an absent one absent.",
+		rule: "A store returns every field of a record exactly, times to the millisecond, and a missing field as missing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			for _, r := range []driver.Record{fullRecord(), emptyRecord()} {
 				for state := driver.StateInProgress; state <= driver.StateUnknown; state++ {
@@ -35,7 +35,7 @@ var insertRequirements = []requirement{
 	},
 	{
 		name: "InsertRefuses",
-		rule: "Insert writes nothing over a record that has not expired, and returns that record whole.",
+		rule: "Insert writes nothing over a record that has not expired, and returns that record with all fields.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -75,7 +75,7 @@ var insertRequirements = []requirement{
 	},
 	{
 		name: "NoExpiryNeverExpires",
-		rule: "A record without Expires stands for ever: money may hang on it.",
+		rule: "A record without Expires never expires: money may depend on it.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			old.State, old.Expires = driver.StateUnknown, time.Time{}
@@ -93,7 +93,7 @@ var insertRequirements = []requirement{
 	},
 	{
 		name: "InsertAgain",
-		rule: "A repeated Insert (the first reply was lost) returns the record that stands, which is the one it wrote; it writes nothing twice.",
+		rule: "A repeated Insert (the first reply was lost) returns the current record, which is the one it wrote, and does not write twice.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := emptyRecord()
 			if err := insertNew(ctx, s, r); err != nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What a store keeps, for whom and for how long.
+// Records: how a store holds them, which ids it separates, and what it shares
+// with its callers.
 var keepRequirements = []requirement{
 	{
 		name: "GetNothing",
-		rule: "Get returns ErrNoRecord where there is no record.",
+		rule: "Get returns ErrNoRecord if there is no record.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return absent(ctx, s, newKey().RecordID())
 		},
 	},
 	{
 		name: "GetExpired",
-		rule: "Get returns a record that has expired like any other: the guard judges.",
+		rule: "Get returns an expired record like any other: the guard checks the expiry.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := fullRecord()
 			r.Expires = now().Add(-time.Minute)
@@ -33,7 +34,7 @@ var keepRequirements = []requirement{
 	},
 	{
 		name: "KeysAreApart",
-		rule: "Records of different ids never meet: neither if one id begins with the other, nor if they differ in case alone, nor if they are as long as ids may be.",
+		rule: "Records of different ids are separate, also if one id begins with the other, if they differ only in case, or if they have the maximum length.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			var all []driver.Record
 			for _, id := range similarIDs() {
@@ -54,7 +55,7 @@ var keepRequirements = []requirement{
 	},
 	{
 		name: "RecordsAreCopies",
-		rule: "What a store returns and is given shares no memory with what it keeps.",
+		rule: "The records that a store gets and returns share no memory with what it stores.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			want := fullRecord()
 			given := want.Clone()
@@ -63,7 +64,7 @@ var keepRequirements = []requirement{
 			}
 			scribble(given)
 			if err := stands(ctx, s, want); err != nil {
-				return fmt.Errorf("after a change to the record that Insert was given: %w", err)
+				return fmt.Errorf("after a change to the record that was passed to Insert: %w", err)
 			}
 			other := emptyRecord()
 			other.ID = want.ID
@@ -91,18 +92,18 @@ var keepRequirements = []requirement{
 			want.Version = newVersion()
 			given = want.Clone()
 			if met, err := s.Replace(ctx, *given, was); err != nil || met != nil {
-				return fmt.Errorf("Replace of the version that stands: got %v, %w", describe(met), orNil(err))
+				return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
 			}
 			scribble(given)
 			if err := stands(ctx, s, want); err != nil {
-				return fmt.Errorf("after a change to the record that Replace was given: %w", err)
+				return fmt.Errorf("after a change to the record that was passed to Replace: %w", err)
 			}
 			return nil
 		},
 	},
 	{
 		name: "ContextEnds",
-		rule: "A call under a context that has ended fails and writes nothing.",
+		rule: "A call under a cancelled context fails and writes nothing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
@@ -126,7 +127,7 @@ var keepRequirements = []requirement{
 	},
 	{
 		name: "ErrorsTellNothing",
-		rule: "The errors of a store hold no result, and nothing else of a record that people wrote.",
+		rule: "The errors of a store contain no result, and no other text of a record that an application wrote.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
@@ -145,7 +146,7 @@ var keepRequirements = []requirement{
 			_, largeErr := s.Replace(ctx, next, r.Version)
 			for _, err := range []error{insertErr, replaceErr, largeErr} {
 				if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "115 101 99 114 101 116")) {
-					return errors.New("an error holds a part of the record")
+					return errors.New("an error contains a part of the record")
 				}
 			}
 			return nil
@@ -153,7 +154,7 @@ var keepRequirements = []requirement{
 	},
 	{
 		name: "WholeOrNotAtAll",
-		rule: "A store keeps a large result whole, or returns ErrTooLarge and writes nothing.",
+		rule: "A store stores a large result completely, or returns ErrTooLarge and writes nothing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -174,7 +175,7 @@ var keepRequirements = []requirement{
 	},
 	{
 		name:  "Reopen",
-		rule:  "A write that was acknowledged is there for the next process.",
+		rule:  "The next process finds every acknowledged write.",
 		needs: func(f Fixture, _ driver.Store) bool { return f.Reopen != nil },
 		check: func(ctx context.Context, s driver.Store, reopen func() driver.Store) error {
 			inserted, replaced := fullRecord(), fullRecord()
@@ -192,8 +193,7 @@ var keepRequirements = []requirement{
 	},
 }
 
-// similarIDs returns valid record ids that a careless store takes for each
-// other.
+// similarIDs returns valid record ids that a careless store could confuse.
 func similarIDs() []idempotent.RecordID {
 	key := newKey()
 	var ids []idempotent.RecordID
@@ -205,8 +205,8 @@ func similarIDs() []idempotent.RecordID {
 	key = newKey()
 	key.Operation = "charge"
 	id := key.RecordID()
-	// The hash tells upper and lower case apart. Its last character is left
-	// alone, it does not have all values.
+	// The hash is case-sensitive. Its last character stays, because not every
+	// value is valid there.
 	hash := len(id) - 43
 	i := hash + strings.IndexFunc(string(id[hash:len(id)-1]), unicode.IsLetter)
 	return append(ids, id, id[:i]+idempotent.RecordID(swapCase(id[i]))+id[i+1:])

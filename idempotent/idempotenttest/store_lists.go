@@ -12,12 +12,12 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What waits for reconciliation, for a store that is an [driver.DueLister].
-// The lists are hints: a store may show a write late, see [Fixture.ListLag]. No
-// order is promised.
+// Records that wait for reconciliation, for a store that is a
+// [driver.DueLister]. The lists are hints: a store may show a write late, see
+// [Fixture.ListLag]. Their order is not specified.
 var listRequirements = []requirement{
 	listRequirement("DueLists",
-		"Due lists the records that are due by then, each of them once: not those that are due later or never.",
+		"Due lists each record that is due by then, once, and no record that is due later or never.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				r.Due = []time.Time{at.Add(-time.Hour), at, at.Add(time.Millisecond), {}}[i]
@@ -28,7 +28,7 @@ var listRequirements = []requirement{
 			return q.lists("Due", s.Due(ctx, q.at), q.records[:2])
 		}),
 	listRequirement("ExhaustedAreApart",
-		"A record that reconciliation has given up is listed by Exhausted and not by Due; every other one is not listed by Exhausted.",
+		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, _ time.Time) { r.Exhausted = i > 0 }, 3)
 			if err != nil {
@@ -39,7 +39,7 @@ var listRequirements = []requirement{
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[1:]))
 		}),
 	listRequirement("ListsFollowWrites",
-		"A record joins a list, leaves it or changes to another one when it is written so.",
+		"A write can add a record to a list, remove it, or move it to another list.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				if i == 0 {
@@ -66,7 +66,7 @@ var listRequirements = []requirement{
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[2:]))
 		}),
 	listRequirement("ListedWhole",
-		"What is listed is the record with every field, and shares no memory with what is kept.",
+		"A list returns records with every field, and they share no memory with what is stored.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
 			if err != nil {
@@ -75,7 +75,7 @@ var listRequirements = []requirement{
 			found, err := q.found(s.Due(ctx, q.at))
 			got := found[q.records[0].ID]
 			if err != nil || got == nil {
-				return fmt.Errorf("the list of Due does not have it: %w", orNil(err))
+				return fmt.Errorf("the list of Due does not contain it: %w", orNil(err))
 			}
 			if err := sameRecord("Due listed", got, q.records[0]); err != nil {
 				return err
@@ -87,7 +87,7 @@ var listRequirements = []requirement{
 			return nil
 		}),
 	listRequirement("ListsLetWrite",
-		"Whoever reads a list may write the records meanwhile.",
+		"The reader of a list may write the records while it reads.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 3)
 			if err != nil {
@@ -108,12 +108,12 @@ var listRequirements = []requirement{
 				seen++
 			}
 			if seen != len(q.records) {
-				return fmt.Errorf("the list of Due has %d records of %d", seen, len(q.records))
+				return fmt.Errorf("the list of Due has %d records, want %d", seen, len(q.records))
 			}
 			return nil
 		}),
 	listRequirement("ListsStop",
-		"A list ends where its reader has enough.",
+		"A list ends when its reader stops.",
 		func(ctx context.Context, s listStore) (err error) {
 			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 2)
 			if err != nil {
@@ -130,7 +130,7 @@ var listRequirements = []requirement{
 			return nil
 		}),
 	listRequirement("ListsEnd",
-		"Under a context that has ended a list says so, with an error that is about no record.",
+		"Under a cancelled context a list returns an error without a record.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
 			if err != nil {
@@ -172,14 +172,14 @@ var listRequirements = []requirement{
 				}
 			}
 			if told != 1 || readable != len(q.records)-1 {
-				return fmt.Errorf("the list of Due told %d times of the record that cannot be read, and listed %d of %d others", told, readable, len(q.records)-1)
+				return fmt.Errorf("the list of Due returned %d errors for the record that cannot be read, and listed %d of %d others", told, readable, len(q.records)-1)
 			}
 			return nil
 		},
 	},
 }
 
-// listStore is a store that lists what is due.
+// listStore is a store that lists due records.
 type listStore struct {
 	driver.Store
 	driver.DueLister
@@ -197,8 +197,8 @@ func listRequirement(name, rule string, check func(ctx context.Context, s listSt
 	}}
 }
 
-// queue are records that wait for reconciliation, due long before anybody
-// else's, so that lists of what is due by then are short.
+// queue is a set of records that wait for reconciliation. They are due long
+// before those of other tests, so that lists up to their time are short.
 type queue struct {
 	at      time.Time
 	records []driver.Record
@@ -206,7 +206,7 @@ type queue struct {
 }
 
 // newQueue inserts n records that are due at some time, changed by change, and
-// waits until lists may be expected to show them.
+// waits until lists are expected to show them.
 func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Record, at time.Time), n int) (*queue, error) {
 	q := &queue{at: time.UnixMilli(1 + rand.Int64N(1e12)).UTC(), lag: s.lag} // between 1970 and 2001
 	for i := range n {
@@ -221,7 +221,7 @@ func newQueue(ctx context.Context, s listStore, change func(i int, r *driver.Rec
 	return q, q.wait(ctx)
 }
 
-// wait waits until lists may be expected to show the last write.
+// wait waits until lists are expected to show the last write.
 func (q *queue) wait(ctx context.Context) error {
 	if q.lag <= 0 {
 		return nil
@@ -236,20 +236,20 @@ func (q *queue) wait(ctx context.Context) error {
 	}
 }
 
-// change writes record i anew.
+// change writes a changed record i.
 func (q *queue) change(ctx context.Context, s driver.Store, i int, change func(*driver.Record)) error {
 	next := q.records[i]
 	next.Version = newVersion()
 	change(&next)
 	met, err := s.Replace(ctx, next, q.records[i].Version)
 	if err != nil || met != nil {
-		return fmt.Errorf("Replace of the version that stands: got %v, %w", describe(met), orNil(err))
+		return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
 	}
 	q.records[i] = next
 	return q.wait(ctx)
 }
 
-// index returns which of the records has that id, or -1.
+// index returns the index of the record with that id, or -1.
 func (q *queue) index(id idempotent.RecordID) int {
 	for i := range q.records {
 		if q.records[i].ID == id {
@@ -259,7 +259,7 @@ func (q *queue) index(id idempotent.RecordID) int {
 	return -1
 }
 
-// found returns those of the records that are in a list, each once.
+// found returns the records of the queue that are in a list, each once.
 func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.RecordID]*driver.Record, error) {
 	found := map[idempotent.RecordID]*driver.Record{}
 	for r, err := range list {
@@ -267,7 +267,7 @@ func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.Reco
 		case err != nil && (r.ID == "" || q.index(r.ID) >= 0):
 			return found, err
 		case q.index(r.ID) < 0:
-			continue // another test's
+			continue // a record of another test
 		case found[r.ID] != nil:
 			return found, errors.New("a record is listed twice")
 		}
@@ -276,7 +276,7 @@ func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.Reco
 	return found, nil
 }
 
-// lists checks that a list has those of the records that are wanted.
+// lists checks that a list contains exactly the wanted records.
 func (q *queue) lists(name string, list iter.Seq2[driver.Record, error], want []driver.Record) error {
 	found, err := q.found(list)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 var raceRequirements = []requirement{
 	{
 		name: "OneInserterWins",
-		rule: fmt.Sprintf("Of %d simultaneous Inserts one wins, and all others are given the winner's record.", racers),
+		rule: fmt.Sprintf("Of %d simultaneous Inserts one wins, and all others get the winner's record.", racers),
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			return oneInserterWins(ctx, s, newKey().RecordID())
 		},
 	},
 	{
 		name: "OneInserterReplacesExpired",
-		rule: fmt.Sprintf("Of %d simultaneous Inserts over an expired record one wins, and all others are given the winner's record.", racers),
+		rule: fmt.Sprintf("Of %d simultaneous Inserts over an expired record one wins, and all others get the winner's record.", racers),
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			old.Expires = now().Add(-time.Minute)
@@ -35,7 +35,7 @@ var raceRequirements = []requirement{
 	},
 	{
 		name: "OneReplacerWins",
-		rule: fmt.Sprintf("Of %d simultaneous Replaces of one version one wins, and all others are given the winner's record.", racers),
+		rule: fmt.Sprintf("Of %d simultaneous Replaces of one version one wins, and all others get the winner's record.", racers),
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -48,7 +48,7 @@ var raceRequirements = []requirement{
 	},
 	{
 		name: "OneWriterWins",
-		rule: fmt.Sprintf("Of %d simultaneous writers of an expired record, half of them with Insert and half with Replace, one wins, and all others are given the winner's record.", racers),
+		rule: fmt.Sprintf("Of %d simultaneous writers of an expired record, half of them with Insert and half with Replace, one wins, and all others get the winner's record.", racers),
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			old.Expires = now().Add(-time.Minute)
@@ -97,7 +97,7 @@ func oneWins(ctx context.Context, s driver.Store, id idempotent.RecordID, write 
 	}
 	var winner *driver.Record
 	for i := range racers {
-		// A store that retries below itself may be given its own write.
+		// A store with internal retries may return a writer's own record.
 		if met[i] == nil || met[i].Version == mine[i].Version {
 			if winner != nil {
 				return errors.New("two writers won")
@@ -110,7 +110,7 @@ func oneWins(ctx context.Context, s driver.Store, id idempotent.RecordID, write 
 	}
 	for i := range racers {
 		if met[i] != nil {
-			if err := sameRecord("a loser was given", met[i], *winner); err != nil {
+			if err := sameRecord("a refused writer got", met[i], *winner); err != nil {
 				return err
 			}
 		}

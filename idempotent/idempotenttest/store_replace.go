@@ -10,11 +10,11 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Replace: only in place of the version that was read.
+// Replace: only if the version is the one that was read.
 var replaceRequirements = []requirement{
 	{
 		name: "ReplaceWrites",
-		rule: "Replace writes the whole record where the version is the one that was read, and what the new record does not have is gone.",
+		rule: "Replace writes the whole record if the version is the one that was read, and removes fields that the new record does not have.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -23,14 +23,14 @@ var replaceRequirements = []requirement{
 			r := emptyRecord()
 			r.ID = old.ID
 			if met, err := s.Replace(ctx, r, old.Version); err != nil || met != nil {
-				return fmt.Errorf("Replace of the version that stands: got %v, %w", describe(met), orNil(err))
+				return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
 			}
 			return stands(ctx, s, r)
 		},
 	},
 	{
 		name: "ReplaceRefuses",
-		rule: "Replace writes nothing where the version is another one, also if the owner is the same, and returns the record that stands.",
+		rule: "Replace writes nothing if the version is another one, even if the owner is the same, and returns the current record.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -47,7 +47,7 @@ var replaceRequirements = []requirement{
 	},
 	{
 		name: "ReplaceAgain",
-		rule: "A repeated Replace (the first reply was lost) returns the record that stands, which is the one it wrote.",
+		rule: "A repeated Replace (the first reply was lost) returns the current record, which is the one it wrote.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := emptyRecord()
 			if err := insertNew(ctx, s, old); err != nil {
@@ -71,18 +71,18 @@ var replaceRequirements = []requirement{
 	},
 	{
 		name: "ReplaceNeverCreates",
-		rule: "Replace returns ErrNoRecord and writes nothing where there is no record: nothing is resurrected.",
+		rule: "Replace of a missing record returns ErrNoRecord and writes nothing.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := fullRecord()
 			if _, err := s.Replace(ctx, r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
-				return fmt.Errorf("Replace without a record: got error %v, want ErrNoRecord", err)
+				return fmt.Errorf("Replace of a missing record: got error %v, want ErrNoRecord", err)
 			}
 			return absent(ctx, s, r.ID)
 		},
 	},
 	{
 		name: "ReplaceIgnoresExpiry",
-		rule: "Replace asks for the version alone: an owner may still settle a record that has expired.",
+		rule: "Replace compares only the version: an owner may still settle an expired record.",
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			old := fullRecord()
 			old.Expires = now().Add(-time.Minute)

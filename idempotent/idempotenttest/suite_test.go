@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// sound are stores that keep the contract.
+// sound are stores that satisfy the contract.
 var sound = map[string]Fixture{
 	"memstore":   {Open: func(testing.TB) driver.Store { return memstore.New() }},
 	"shelf":      broken{}.fixture(),
@@ -29,8 +29,8 @@ func TestSoundStores(t *testing.T) {
 	}
 }
 
-// failing returns the names of the requirements that a store does not meet,
-// among those named, or among all.
+// failing returns the names of the requirements that a store does not meet, of
+// those given, or of all.
 func failing(f Fixture, among ...string) (names []string) {
 	probe := f.Open(nil)
 	for _, r := range requirements {
@@ -45,7 +45,7 @@ func failing(f Fixture, among ...string) (names []string) {
 	return names
 }
 
-// verdicts are what the suite finds in each of the broken stores.
+// verdicts lists the failed requirements of each broken store.
 var verdicts = sync.OnceValue(func() map[string][]string {
 	found := map[string][]string{}
 	for _, b := range brokenStores {
@@ -54,9 +54,9 @@ var verdicts = sync.OnceValue(func() map[string][]string {
 	return found
 })
 
-// G11: each requirement of RunStore and each row of RunFailureModes names a
-// broken store, or a broken guard, and fails on it: one that asserts nothing is
-// noticed here. On every broken store a requirement fails.
+// G11: each requirement of RunStore and each row of RunFailureModes fails on at
+// least one broken store or broken guard. So a requirement or row without
+// assertions is noticed. On every broken store, a requirement fails.
 func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 	t.Parallel()
 	needed := map[string]bool{}
@@ -85,7 +85,7 @@ func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 					t.Errorf("%s does not fail, only %v", name, failures)
 				case isRow:
 					var found []string
-					for try := 0; try < 5 && len(found) == 0; try++ { // a race is not lost each time
+					for try := 0; try < 5 && len(found) == 0; try++ { // a race is not lost every time
 						found = row.alone(t, b.fixture())
 					}
 					if len(found) == 0 {
@@ -97,12 +97,12 @@ func TestBrokenStoresAndGuardsAreCaught(t *testing.T) {
 		})
 	}
 	for name := range needed {
-		t.Errorf("%s: no broken store and no broken guard has to fail it", name)
+		t.Errorf("%s: no broken store and no broken guard must fail it", name)
 	}
 }
 
-// No field of a record can be lost unnoticed, neither one that is there today
-// nor one that comes tomorrow.
+// The suite notices the loss of each field of a record, including fields that
+// are added later.
 func TestForgetfulStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	stores := forgetfulStores()
@@ -116,11 +116,11 @@ func TestForgetfulStoresAreCaught(t *testing.T) {
 
 // jointly lists the requirements that never fail alone, and why.
 var jointly = map[string]string{
-	"InsertCreates": "EveryFieldIsKept begins with it; it fails first where nothing works at all",
-	"InsertRefuses": "InsertReplacesExpired asks the same, a millisecond before the expiry; it fails first where nothing is refused",
+	"InsertCreates": "EveryFieldIsKept begins with it; it fails first if nothing works",
+	"InsertRefuses": "InsertReplacesExpired checks the same, a millisecond before the expiry; it fails first if nothing is refused",
 }
 
-// G11: every requirement is there for a store that no other one catches.
+// G11: for every requirement there is a store that fails no other one.
 func TestEveryRequirementIsNeeded(t *testing.T) {
 	t.Parallel()
 	alone := map[string]string{}
@@ -135,7 +135,7 @@ func TestEveryRequirementIsNeeded(t *testing.T) {
 		case !ok && !joint:
 			t.Errorf("%s: no broken store fails it alone", r.name)
 		case ok && joint:
-			t.Errorf("%s is said to fail only with others (%s), but fails alone for: %s", r.name, because, by)
+			t.Errorf("%s is listed as failing only with others (%s), but fails alone for: %s", r.name, because, by)
 		}
 	}
 }

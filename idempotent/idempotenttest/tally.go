@@ -12,20 +12,20 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// tally counts what happened under faults: a test that nothing was put to
-// shows nothing.
+// tally counts what happened under faults, because a test without any fault
+// proves nothing.
 type tally struct {
 	mu       sync.Mutex
 	runs     int // of rows under a schedule of faults
 	struck   int // in which a fault happened
-	felt     int // and the guard noticed
-	scripted int // in which all was as without faults
+	felt     int // in which the guard noticed a fault
+	scripted int // in which everything was as without faults
 	calls    int
 	faults   map[Fault]int
 	entered  int // requests whose handler was called
 	replayed int // requests that got a stored outcome
 	refused  int // requests that got neither
-	met      int // of those, because another one was running
+	met      int // refused, because another request was running
 }
 
 func newTally() *tally { return &tally{faults: map[Fault]int{}} }
@@ -90,7 +90,7 @@ func (n *tally) String() string {
 		n.runs, n.struck, n.felt, n.scripted, n.entered, n.replayed, n.refused, n.met, n.calls, strings.Join(faults, ", "))
 }
 
-// check asserts that the runs were a test.
+// check fails the test if the runs did not cover enough cases.
 func (n *tally) check(t testing.TB, faults []Fault) {
 	t.Helper()
 	for _, fault := range faults {

@@ -9,10 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// tap is a store with a hand on the line: a scenario decides what happens
-// between a caller and the store, where [Faults] have no word for it. A nil
-// hook passes the call through. The history notes here which claims the guard
-// was told that it holds.
+// tap is a store whose calls a scenario can change, for cases that [Faults]
+// does not cover. A nil hook passes the call through. It also records in the
+// history which claims were acknowledged to the guard.
 type tap struct {
 	driver.Store
 	by        *worker
@@ -44,7 +43,8 @@ func (s *tap) Replace(ctx context.Context, r driver.Record, was driver.Version) 
 	})
 }
 
-// noted makes a write and notes what the guard is told of it, if it is a claim.
+// noted makes a write and, if it is a claim, records the reply that the guard
+// gets.
 func (s *tap) noted(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 	if r.State != driver.StateInProgress {
 		return write()
@@ -66,7 +66,7 @@ func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, 
 	return read()
 }
 
-// chunkTap is a tap on a store that keeps large results beside its records.
+// chunkTap is a tap on a store that stores large results beside its records.
 type chunkTap struct {
 	*tap
 	chunks driver.ChunkStore

@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// Transport returns base with requests that go wrong as planned: for the
-// client of a real AWS SDK, with its own serialisation and its own retries in
-// between. The Op of a request is the operation that its X-Amz-Target header
-// names, for example "PutItem", or else its method. A nil base is [http.DefaultTransport].
+// Transport returns base with the planned faults in its requests, for the client of a real
+// AWS SDK, which serialises and retries as usual. The Op of a request is the operation in
+// its X-Amz-Target header, for example "PutItem", or else its HTTP method. A nil base is
+// [http.DefaultTransport].
 //
-// A request or reply that is lost is a reset connection ([ErrInjected]). A
-// fault that is the name of an exception is answered with it in the AWS JSON
-// protocol, without asking the service: InternalError with status 500, all
-// others with 400.
+// A lost request or reply is a reset connection ([ErrInjected]). A fault with the name of
+// an exception is answered with that exception in the AWS JSON protocol, without a call to
+// the service: InternalError with status 500, all others with 400.
 func (f *Faults) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -52,8 +51,7 @@ func operation(req *http.Request) Op {
 	return Op(target[strings.LastIndexByte(target, '.')+1:])
 }
 
-// readBody takes the body out of a request, whatever becomes of it: that is a
-// RoundTripper's duty.
+// readBody reads and closes the body of a request. A RoundTripper must always close it.
 func readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
@@ -74,13 +72,13 @@ func withBody(req *http.Request, body []byte) *http.Request {
 	return again
 }
 
-// drop reads a reply to its end, so that it is sure to have been sent.
+// drop reads a reply to its end, to be sure that it was sent.
 func drop(resp *http.Response) {
 	io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 }
 
-// exception is how DynamoDB refuses a request.
+// exception returns the reply with which DynamoDB refuses a request.
 func exception(req *http.Request, fault Fault) *http.Response {
 	status := http.StatusBadRequest
 	if fault == InternalError {

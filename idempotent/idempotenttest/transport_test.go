@@ -89,7 +89,7 @@ func TestFaultsOfATransport(t *testing.T) {
 					t.Errorf("got the reply %q, want the exception %s", text, fault)
 				}
 				if resp.ContentLength != int64(len(text)) || resp.Request == nil || resp.Header.Get("Content-Type") != "application/x-amz-json-1.0" {
-					t.Errorf("the reply is none of DynamoDB's: %+v", resp)
+					t.Errorf("the reply is not one of DynamoDB: %+v", resp)
 				}
 			}
 			if got := arrived.Load(); got != want.arrives {
@@ -105,7 +105,7 @@ func TestFaultsOfATransport(t *testing.T) {
 	}
 }
 
-// A request is named by its operation, or else by its method.
+// The name of a request is its operation, or else its method.
 func TestOperationOfARequest(t *testing.T) {
 	t.Parallel()
 	url, _ := service(t)
@@ -129,8 +129,8 @@ type sentBody struct {
 
 func (b *sentBody) Close() error { b.closed++; return b.err }
 
-// A transport closes the body of a request whatever becomes of it, and tells
-// the truth about one that it could not read.
+// A transport closes the body of a request in every case, and returns the error
+// of a body that it could not read.
 func TestBodyOfARequest(t *testing.T) {
 	t.Parallel()
 	url, arrived := service(t)
@@ -155,7 +155,7 @@ type unreadable struct{ err error }
 
 func (f unreadable) Read([]byte) (int, error) { return 0, f.err }
 
-// A reply that does not come for another reason is not a lost one.
+// A reply that is missing for another reason does not count as lost.
 func TestNoReplyIsNotALostOne(t *testing.T) {
 	t.Parallel()
 	url, arrived := service(t)

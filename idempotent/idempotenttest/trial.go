@@ -11,22 +11,22 @@ import (
 )
 
 // trial is one run of a scenario under faults, and a [testing.TB] for it. The
-// scenario says what happens as long as no fault is felt. Where it sees
-// something else after one was, its script is out of date: it ends there, and
-// what happened is judged by the invariants alone.
+// scenario's expectations hold as long as the guard feels no fault. If an
+// expectation fails after a felt fault, the scenario ends there, and only the
+// invariants are checked.
 type trial struct {
 	testing.TB
 	*lab
-	strict   atomic.Bool // nothing is excused
-	scripted bool        // all was as the scenario says
-	calls    int         // on the line, while it ran
+	strict   atomic.Bool // no deviation is excused
+	scripted bool        // everything was as the scenario expects
+	calls    int         // to the store, while the scenario ran
 
 	mu     sync.Mutex
-	strays []string // what was not as the scenario says, and excused
-	broken []string // and what was not excused
+	strays []string // excused deviations from the scenario
+	broken []string // failures that are not excused
 }
 
-// trial runs a scenario once, lets the faults stop, and judges.
+// trial runs a scenario once, ends the faults, and judges the history.
 func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan Plan, seed uint64) *trial {
 	tr := &trial{TB: t}
 	tr.strict.Store(true)
@@ -55,7 +55,7 @@ func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan Plan, seed ui
 	return tr
 }
 
-// alone runs a scenario as RunFailureModes does, and returns what it found.
+// alone runs a scenario as RunFailureModes does, and returns its failures.
 func (s scenario) alone(t testing.TB, f Fixture) []string {
 	tr := &trial{TB: t}
 	tr.strict.Store(true)
@@ -73,8 +73,8 @@ func (s scenario) alone(t testing.TB, f Fixture) []string {
 	return tr.broken
 }
 
-// do calls f, which may end its goroutine, and reports whether it did not. A
-// panic is told like any other failure, with the seed that led to it.
+// do calls f, which may end its goroutine, and reports whether f returned. A
+// panic is reported like any other failure, with the seed that led to it.
 func (t *trial) do(f func()) (returned bool) {
 	done := make(chan struct{})
 	go func() {
@@ -91,7 +91,7 @@ func (t *trial) do(f func()) (returned bool) {
 	return returned
 }
 
-// report tells what was not excused.
+// report reports the failures that are not excused.
 func (t *trial) report(to testing.TB, when string) {
 	to.Helper()
 	for _, what := range t.broken {
@@ -99,14 +99,14 @@ func (t *trial) report(to testing.TB, when string) {
 	}
 }
 
-// breaks notes what is never excused.
+// breaks records a failure that is never excused.
 func (t *trial) breaks(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.broken = append(t.broken, what)
 }
 
-// sees notes something that the scenario does not expect.
+// sees records a deviation from the scenario.
 func (t *trial) sees(what string) {
 	if t.strict.Load() || !t.weather.felt.Load() {
 		t.breaks(where() + what)
@@ -117,7 +117,7 @@ func (t *trial) sees(what string) {
 	t.strays = append(t.strays, what)
 }
 
-// where returns the line of a scenario that is being run.
+// where returns the current line of a scenario.
 func where() string {
 	var callers [32]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
@@ -132,8 +132,8 @@ func where() string {
 	}
 }
 
-// The methods of testing.TB that tell of failures. Everything else is the
-// test's own.
+// These methods of testing.TB report failures. All others are those of the
+// test.
 
 func (t *trial) Helper() {}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// What goes wrong with a run itself is told with it, and ends nothing else.
+// A failure of the run itself is reported with the run, and ends nothing else.
 func TestTrialsTellEverything(t *testing.T) {
 	t.Parallel()
 	works := sound["memstore"]
@@ -21,7 +21,7 @@ func TestTrialsTellEverything(t *testing.T) {
 		"failure": {works, func(l *lab) { l.Fatal("not", "so") }, "not so"},
 		"Open":    {Fixture{Open: func(t testing.TB) driver.Store { t.Fatalf("no %s", "table"); return nil }}, func(*lab) {}, "no table"},
 		"effects": {works, func(l *lab) { l.effects.Add(2) }, "the provider saw 3 effects, and 1 are allowed"},
-		"a wrong result later": {works, func(l *lab) {
+		"a late wrong result": {works, func(l *lab) {
 			out, err := l.worker().do(l.charge("ch_a"))
 			l.must(err)
 			l.history.answered(l.history.asks(l.worker(), l.key), idempotent.Outcome[string]{Value: out.Value + "!", Replayed: true}, nil)

@@ -13,33 +13,33 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// RunFailureModesUnderFaults runs every row of [RunFailureModes] again and
-// again while calls to the store go wrong: their requests or replies are lost,
-// they are repeated, refused or slow. Each run has a seed, which says what goes
-// wrong with which call: one call at least, and others by chance. If the
-// fixture has a Wire, the rows run once with faults between the guard and the
-// store, and once with faults between the client and its service.
+// RunFailureModesUnderFaults runs every row of [RunFailureModes] many times with
+// faults in the calls to the store: requests or replies are lost, repeated,
+// refused or slow. Each run has a seed, which decides the fault of each call: at
+// least one call gets a fault, and others may. If the fixture has a Wire, each
+// row runs once with faults between the guard and the store, and once with faults
+// between the client and its service.
 //
-// What is promised then:
+// Under faults, the suite checks:
 //
-//   - A fault that the guard does not feel changes nothing: where the store or
-//     its client makes good for it, or where a call is merely repeated, the row
-//     promises what it promises without faults.
-//   - Whatever the guard feels, the invariants of the design hold throughout. A
-//     handler is entered only under a claim that is known to be held, and one at
-//     a time. Nobody is given an outcome that is not the stored one; a stored
-//     outcome, once told, stays. An unknown outcome stays unknown until evidence
-//     or its owner tells. A handler's answer reaches its caller. Everything else
-//     is refused with an error that says so.
-//   - The provider sees at most one effect for each life of a record, but for the
-//     rows under Rerun and those whose evidence is false.
-//   - When the faults are over, the key gets on: at the latest after the lease
+//   - A fault that the guard does not feel changes nothing: if the store or its
+//     client recovers from it, or if a call is only repeated, the row behaves as
+//     without faults.
+//   - The invariants of the design hold, whatever the guard feels. A handler is
+//     entered only under an acknowledged claim, and one at a time. Every request
+//     that gets an outcome as stored gets the stored one, and that outcome does
+//     not change. An unknown outcome stays unknown until evidence or its owner
+//     resolves it. A handler's answer reaches its caller. Every other request is
+//     refused with a known error.
+//   - The provider sees at most one effect for each life of a record, except in
+//     the rows under Rerun and those whose evidence is false.
+//   - When the faults are over, the key recovers: at the latest after the lease
 //     has ended and evidence was given, there is a stored outcome, and it is
 //     replayed.
 //
-// It fails too if it was put to no test: if faults were planned and did not
-// happen. A failure names its seed and how to run that one alone. It happens
-// again in the same way, unless requests race each other in the row.
+// The suite also fails if it tested nothing: if faults were planned and did not
+// happen. A failure shows its seed and the command that runs this seed alone. The
+// failure then repeats exactly, unless requests of the row race each other.
 func RunFailureModesUnderFaults(t *testing.T, f Fixture, optFns ...func(*FaultOptions)) {
 	t.Helper()
 	o, err := faultOptions(os.Getenv(seedVariable), optFns)
@@ -52,21 +52,22 @@ func RunFailureModesUnderFaults(t *testing.T, f Fixture, optFns ...func(*FaultOp
 	}
 }
 
-// FaultOptions are given to [RunFailureModesUnderFaults].
+// FaultOptions are options of [RunFailureModesUnderFaults].
 type FaultOptions struct {
-	// Seeds is how often each row runs, each time under another schedule of
+	// Seeds is the number of runs of each row, each under another schedule of
 	// faults. A row that moves megabytes, waits in real time or has many racers
 	// runs less often. Default: 100.
 	Seeds int
 
-	// First is the seed of the first run; each later one has the next. Default: 0.
+	// First is the seed of the first run. Each later run has the next seed.
+	// Default: 0.
 	First uint64
 }
 
 // seedVariable is the environment variable that runs one seed alone.
 const seedVariable = "IDEMPOTENTTEST_SEED"
 
-// faultOptions returns the options that were asked for, or the seed that is to
+// faultOptions returns the options after optFns, or those for the seed that is to
 // run alone.
 func faultOptions(alone string, optFns []func(*FaultOptions)) (FaultOptions, error) {
 	o := FaultOptions{Seeds: 100}
@@ -78,16 +79,16 @@ func faultOptions(alone string, optFns []func(*FaultOptions)) (FaultOptions, err
 	}
 	seed, err := strconv.ParseUint(alone, 10, 64)
 	if err != nil {
-		return o, fmt.Errorf("%s is no seed: %w", seedVariable, err)
+		return o, fmt.Errorf("invalid %s: %w", seedVariable, err)
 	}
 	return FaultOptions{First: seed, Seeds: 1}, nil
 }
 
-// faultKind is where faults are injected, and which.
+// faultKind is a place where faults are injected, and their kinds.
 type faultKind struct {
 	wire   bool
 	faults []Fault
-	// line puts the faults into a lab's line.
+	// line adds the faults to the calls of a lab.
 	line func(t testing.TB, f Fixture, s driver.Store, faults *Faults) driver.Store
 }
 
@@ -108,11 +109,12 @@ var (
 	}
 )
 
-// chance is how likely a call meets a fault, besides the one that is certain.
+// chance is the probability of a fault in a call, besides the one call that
+// always has a fault.
 const chance = 0.1
 
-// schedule returns the faults of a seed for a row that makes so many calls. Each
-// row has its own: a few seeds are many schedules.
+// schedule returns the faults of a seed for a row that makes the given number of
+// calls. Each row has its own schedules, so a few seeds give many schedules.
 func (k faultKind) schedule(row string, seed uint64, calls int) Plan {
 	h := fnv.New64a()
 	h.Write([]byte(row))
@@ -125,17 +127,17 @@ func (k faultKind) schedule(row string, seed uint64, calls int) Plan {
 	return FirstOf(certain, Seeded(r.Uint64(), odds...))
 }
 
-// enough is how many runs there have to be for each fault to happen in one,
-// and for a tenth of it to meet any.
+// enough is the number of runs after which each fault must have happened, and a
+// tenth of the runs must have met one.
 const enough = 200
 
-// atOnce is how many runs of a row there are at the same time: some wait.
+// atOnce is the number of simultaneous runs of a row: some runs wait.
 const atOnce = 8
 
 func runUnderFaults(t *testing.T, f Fixture, o FaultOptions, k faultKind) {
 	t.Helper()
 	total := newTally()
-	t.Cleanup(func() { // when all rows are done
+	t.Cleanup(func() { // after all rows
 		t.Log("all rows:", total)
 		if total.runs >= enough {
 			total.check(t, k.faults)
@@ -149,7 +151,7 @@ func runUnderFaults(t *testing.T, f Fixture, o FaultOptions, k faultKind) {
 			t.Parallel()
 			row := s.underFaults(t, f, o, k)
 			if row.runs == 0 {
-				t.Log("no call is made, and nothing can go wrong")
+				t.Log("the row makes no call, so no fault is possible")
 				return
 			}
 			t.Log(row)
@@ -163,14 +165,14 @@ func (s scenario) underFaults(t *testing.T, f Fixture, o FaultOptions, k faultKi
 	t.Helper()
 	p := promiseOf(s.name)
 	row := newTally()
-	// How many calls does it make when nothing goes wrong?
+	// Count the calls without faults.
 	calm := s.trial(t, f, k, nil, 0)
 	calm.report(t, "without faults")
 	if t.Failed() {
 		return row
 	}
 	if calm.calls == 0 {
-		return row // nothing can go wrong
+		return row // no calls, so no faults
 	}
 	seeds := make(chan uint64)
 	var wg sync.WaitGroup
@@ -189,12 +191,12 @@ func (s scenario) underFaults(t *testing.T, f Fixture, o FaultOptions, k faultKi
 	close(seeds)
 	wg.Wait()
 	if row.struck == 0 && row.runs >= enough/10 {
-		t.Errorf("faults were planned in %d runs, and none met one", row.runs)
+		t.Errorf("faults were planned in %d runs, but no run met one", row.runs)
 	}
 	return row
 }
 
-// repeat returns the command line that runs a test alone under a seed.
+// repeat returns the command line that runs one test under one seed.
 func repeat(name string, seed uint64) string {
 	return fmt.Sprintf("%s=%d go test -run '^%s$'", seedVariable, seed, strings.ReplaceAll(name, "/", "$/^"))
 }

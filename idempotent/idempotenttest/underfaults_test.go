@@ -13,8 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: whatever a
-// row is about, and whatever fails in it, its history breaks none of them.
+// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: every row
+// satisfies them, whatever its subject and whatever fails in it.
 func TestFailureModesUnderFaults(t *testing.T) {
 	t.Parallel()
 	for name, seeds := range map[string]int{"memstore": 150, "chunkShelf": 30} {
@@ -24,7 +24,8 @@ func TestFailureModesUnderFaults(t *testing.T) {
 	}
 }
 
-// Below a client that makes good for most faults, most rows go on as without.
+// Below a client that recovers from most faults, most rows behave as without
+// faults.
 func TestFailureModesOverAFaultyWire(t *testing.T) {
 	t.Parallel()
 	total, f := newTally(), wired()
@@ -37,7 +38,7 @@ func TestFailureModesOverAFaultyWire(t *testing.T) {
 	})
 	for _, s := range scenarios {
 		if p := promiseOf(s.name); p.calm || p.cost >= large {
-			continue // there is no wire, after all
+			continue // this fixture has no Wire
 		}
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -55,7 +56,7 @@ func scenarioNamed(t *testing.T, name string) scenario {
 	return scenarios[i]
 }
 
-// sanguine is a client that takes every write for done.
+// sanguine is a client that assumes that every write succeeded.
 type sanguine struct{ driver.Store }
 
 func (s sanguine) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
@@ -66,18 +67,18 @@ func (s sanguine) Insert(ctx context.Context, r driver.Record, now time.Time) (*
 	return met, err
 }
 
-// doubting is a client that gives up what was repeated.
+// doubting is a client that fails on a repeated write.
 type doubting struct{ driver.Store }
 
 func (s doubting) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	met, err := s.Store.Insert(ctx, r, now)
 	if met != nil && met.Version == r.Version {
-		return nil, errors.New("the write was there already")
+		return nil, errors.New("the write already exists")
 	}
 	return met, err
 }
 
-// What is only wrong under faults is noticed under faults, and only there.
+// A client that is wrong only under faults fails only under faults.
 func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
@@ -86,10 +87,10 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 		row  string
 		what string
 	}{
-		{"writes that are lost are taken for done", func(s driver.Store) driver.Store { return sanguine{s} },
-			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request was told that"},
+		{"lost writes are taken as successful", func(s driver.Store) driver.Store { return sanguine{s} },
+			"FM47_WebhookBeforeTheOwner_SameResult", "INV-3: a request got a result as stored"},
 		{"a repeated write is an error", func(s driver.Store) driver.Store { return doubting{s} },
-			"FM07_OtherRequestAfterCompletion", "the write was there already"},
+			"FM07_OtherRequestAfterCompletion", "the write already exists"},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
 			t.Parallel()
@@ -110,13 +111,13 @@ func TestFaultsNoticeWhatRowsDoNot(t *testing.T) {
 			}
 			t.Log(noticed)
 			if !strings.Contains(fmt.Sprint(noticed), broken.what) {
-				t.Errorf("under faults nobody noticed: %v", noticed)
+				t.Errorf("the failure was not noticed under faults: %v", noticed)
 			}
 		})
 	}
 }
 
-// A seed is repeated exactly: the same faults, and the same end.
+// A seed repeats exactly: the same faults, and the same result.
 func TestSeedsAreRepeated(t *testing.T) {
 	t.Parallel()
 	row := scenarioNamed(t, "FM46_TwoReconcilers_NothingThenResult")
@@ -168,7 +169,7 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
-// The table of promises names rows that there are.
+// The table of promises names only existing rows.
 func TestPromisesAreOfRows(t *testing.T) {
 	t.Parallel()
 	for name := range promises {

@@ -11,19 +11,18 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// weather is what goes wrong on the line of a lab, until it is over.
+// weather holds the faults of a lab's calls, until they are over.
 type weather struct {
 	*Faults
 	wire bool // the faults are below a client of the store
 	over atomic.Bool
 
-	// felt: a guard was given an error, or time was lost. A fault that the line
-	// makes good for by itself is not felt.
+	// felt reports whether a guard got an error, or lost time. A fault that the
+	// client recovers from is not felt.
 	felt atomic.Bool
 }
 
-// newWeather returns the weather of a plan, under which a slow call moves the
-// clock.
+// newWeather returns the weather of a plan. A slow call advances the clock.
 func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
 	w := &weather{Faults: &Faults{}}
 	w.Plan = func(c Call) Fault {
@@ -39,16 +38,16 @@ func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
 	return w
 }
 
-// delay returns how long a slow call takes: less than anybody notices, or
-// longer than what is left to the handler, the deadline or the lease.
+// delay returns how long a slow call takes: a negligible time, or longer than
+// what is left to the handler, the deadline or the lease.
 func delay(seed uint64, c Call) time.Duration {
 	delays := []time.Duration{100 * time.Millisecond, timeout / 3, timeout - 100*time.Millisecond, timeout + time.Second, lease + time.Second}
 	return delays[rand.New(rand.NewPCG(seed, uint64(c.N))).IntN(len(delays))]
 }
 
-// feel returns err, with which a call on the line ended, and notes whether that
-// was the weather. Where the faults are below a client, it has its own words for
-// what it met; otherwise only the fault itself excuses.
+// feel returns err, the error of a call, and records whether a fault caused it.
+// If the faults are below a client, any error may be the client's own form of
+// the fault; otherwise only the injected error counts.
 func (w *weather) feel(err error) error {
 	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
 	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
@@ -57,8 +56,8 @@ func (w *weather) feel(err error) error {
 	return err
 }
 
-// getsOn is what has to be true of a key when the weather is over: it has a
-// stored outcome, or gets one when the lease has ended and evidence was given.
+// getsOn checks that the key recovers after the faults: it has a stored outcome,
+// or gets one when the lease has ended and evidence was given.
 func (l *lab) getsOn() {
 	l.Helper()
 	w := l.worker()
@@ -83,8 +82,8 @@ func (l *lab) getsOn() {
 				l.must(w.notExecuted())
 			}
 		default:
-			l.Fatalf("a request got error %v, and nothing was wrong any more", err)
+			l.Fatalf("a request got error %v, although the faults are over", err)
 		}
 	}
-	l.Fatal("the key does not get on, though nothing is wrong any more")
+	l.Fatal("the key does not recover, although the faults are over")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// wired is the fixture of a store whose client tries each call again that
-// failed, up to six times. Its service is a store in memory.
+// wired is the fixture of a store whose client sends a failed call again, up to
+// six times. Its service is a store in memory.
 func wired() Fixture {
 	s := newChunkShelf()
 	return Fixture{
@@ -20,7 +20,7 @@ func wired() Fixture {
 	}
 }
 
-// persistent tries again what failed with a fault.
+// persistent sends a call again that failed with a fault.
 type persistent struct{ chunkStore }
 
 func again[T any](call func() (T, error)) (v T, err error) {

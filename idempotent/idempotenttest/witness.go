@@ -8,15 +8,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// witness is a store that notes in a history what a worker writes. It stands
-// where the unreliable part of the line begins, and notices when the line
-// fails.
+// witness is a store that records a worker's writes in a history. It sits above
+// the unreliable part of the connection, and notices when a call fails.
 type witness struct {
 	driver.Store
 	by *worker
 }
 
-// chunkWitness is a witness of a store that keeps large results beside its
+// chunkWitness is a witness of a store that stores large results beside its
 // records.
 type chunkWitness struct {
 	witness

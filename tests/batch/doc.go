@@ -1,4 +1,4 @@
-// Package batch holds the batches of package lambdabatch to their accounts: a
-// source that redelivers, a process that dies, a store that loses replies, and a
-// book of what really happened.
+// Package batch tests the batch accounting of package lambdabatch: a source that
+// redelivers, a process that dies, a store that loses replies, and a book of the
+// real effects.
 package batch

@@ -15,11 +15,11 @@ import (
 )
 
 // G10, INV-13: random batches of every source, outcomes, dying processes, lost
-// requests and replies, and redeliveries. A message is acknowledged only when
-// its record is completed (or unknown and handed over); none is lost; none of a
-// group overtakes an earlier one; and the effects are as many as the promise
-// allows. rapid prints the seed of a failure and the shortest story that fails
-// the same way; -rapid.checks asks for more.
+// requests and replies, and redeliveries. A message is acknowledged only if its
+// record is completed (or unknown and handed over). No message is lost. No
+// message of a group overtakes an earlier one. The number of effects is within
+// the promise. rapid prints the seed of a failure and the shortest story that
+// fails in the same way; -rapid.checks sets the number of stories.
 func TestINV13_BatchAccounting(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources {
@@ -39,8 +39,8 @@ func TestINV13_BatchAccounting(t *testing.T) {
 	}
 }
 
-// account tells one story: some rounds of trouble, then rounds without, until
-// everything is acknowledged.
+// account runs one story: some rounds with faults, then rounds without, until
+// every message is acknowledged.
 func account(w *world) {
 	w.seen.Add("stories", 1)
 	for range rapid.IntRange(1, 8).Draw(w.t, "rounds of trouble") {
@@ -57,7 +57,7 @@ func account(w *world) {
 	}
 	for round := 0; len(w.waiting()) > 0; round++ {
 		if round > 3*len(w.all) {
-			w.t.Fatalf("%d of %d messages are not acknowledged after %d rounds without trouble", len(w.waiting()), len(w.all), round)
+			w.t.Fatalf("%d of %d messages are not acknowledged after %d rounds without faults", len(w.waiting()), len(w.all), round)
 		}
 		w.round(false)
 		w.clock.Advance(2 * timeout)
@@ -68,7 +68,7 @@ func account(w *world) {
 	for _, m := range w.all {
 		r := w.record(m)
 		if r == nil || r.State != driver.StateCompleted && !w.handedOver[string(r.ID)] {
-			w.t.Fatalf("%s is lost: it is acknowledged and its record is %v", m.id, r)
+			w.t.Fatalf("%s is lost: it is acknowledged, but its record is %v", m.id, r)
 		}
 		id := string(r.ID)
 		switch {
@@ -77,7 +77,7 @@ func account(w *world) {
 		case w.declared == lambdabatch.Reconcile && w.entries[id] > 1+w.retryable[string(r.ID)]:
 			w.t.Fatalf("%s ran %d times and was retryable %d times", m.id, w.entries[id], w.retryable[string(r.ID)])
 		case w.declared == lambdabatch.Resume && len(w.keys[id]) > 1:
-			w.t.Fatalf("%s came to the provider under %d keys", m.id, len(w.keys[id]))
+			w.t.Fatalf("the provider got %s under %d keys", m.id, len(w.keys[id]))
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (w *world) waiting() []*sent {
 	return slices.DeleteFunc(slices.Clone(w.all), func(m *sent) bool { return m.acknowledged })
 }
 
-// round delivers one batch and judges the answer.
+// round delivers one batch and checks the answer.
 func (w *world) round(trouble bool) {
 	batch := w.waiting()
 	w.script, w.dead = map[string]ending{}, false
@@ -115,13 +115,13 @@ func (w *world) round(trouble bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if w.dead { // nobody gets to see the answer
+	if w.dead { // no caller gets the answer
 		w.seen.Add("died", 1)
 		return
 	}
 	for i, id := range ids {
 		if !slices.ContainsFunc(batch, func(m *sent) bool { return m.id == id }) || slices.Contains(ids[:i], id) {
-			w.t.Fatalf("the answer names %q, which is not in the batch, or named before: %q", id, ids)
+			w.t.Fatalf("the answer names %q, which is not in the batch or was named before: %q", id, ids)
 		}
 	}
 	failed := w.source.failed(batch, ids)
@@ -133,20 +133,20 @@ func (w *world) round(trouble bool) {
 		m.acknowledged = true
 		w.seen.Add("acknowledged", 1)
 		if !w.done(m) {
-			w.t.Fatalf("%s is acknowledged and its record is %v", m.id, w.record(m))
+			w.t.Fatalf("%s is acknowledged, but its record is %v", m.id, w.record(m))
 		}
 		if w.record(m).State == driver.StateUnknown {
 			w.seen.Add("handed over", 1)
 		}
 	}
-	// The other way round: without faults, of a queue without order and with each
-	// order once, what comes again is not done.
+	// The reverse: without faults, in an unordered queue that delivers each
+	// order once, a redelivered message is not completed.
 	if faulty || w.source.ordered || twice(batch) {
 		return
 	}
 	for _, m := range failed {
 		if r := w.record(m); r != nil && r.State == driver.StateCompleted {
-			w.t.Fatalf("%s comes again and its record is completed", m.id)
+			w.t.Fatalf("%s is redelivered, but its record is completed", m.id)
 		}
 	}
 	w.seen.Add("fault-free and exact", 1)
@@ -170,8 +170,8 @@ func twice(batch []*sent) bool {
 	return false
 }
 
-// reconcile tells of every unknown record what really happened. (One whose lease
-// has ended becomes unknown when its message comes again.)
+// reconcile resolves every unknown record with the real outcome. (A record with
+// an expired lease becomes unknown when its message is redelivered.)
 func (w *world) reconcile() {
 	g := w.guard(w.store)
 	for _, m := range w.all {
@@ -182,7 +182,7 @@ func (w *world) reconcile() {
 		evidence := idempotent.Resolved("whatever a resolver returns")
 		if w.effects[string(r.ID)] == 0 {
 			if w.clock.Now().Before(r.LeaseEnd) {
-				continue // it is dead, and the guard cannot know
+				continue // the process is dead, but the guard cannot know
 			}
 			evidence = idempotent.ProvenNotExecuted(r.Token())
 			w.retryable[string(r.ID)]++

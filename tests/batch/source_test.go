@@ -18,23 +18,23 @@ type sent struct {
 	acknowledged     bool
 }
 
-// source is one kind of source: how it delivers, and what it makes of an answer.
+// source is one kind of event source: how it delivers, and how it interprets an
+// answer.
 type source struct {
 	name     string
 	ordered  bool // within a group
-	together bool // one failure stops all
+	together bool // one failure stops the whole batch
 	option   func(*lambdabatch.Options)
 	build    func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler
-	// deliver picks a batch, by place, of those that are still there.
+	// deliver picks a batch, by index, of the messages that are still waiting.
 	deliver func(*rapid.T, []*sent) []*sent
-	// failed says which of the batch come again.
+	// failed returns the messages of the batch that are redelivered.
 	failed func(batch []*sent, ids []string) []*sent
 }
 
 type handler func(context.Context, []*sent) ([]string, error)
 
-// order is the message's body. What it is about is what counts: two messages of
-// one order are one request.
+// order is the message's body. Two messages about one order are one request.
 type order struct {
 	ID      string `json:"order_id"`
 	Message string `json:"message"`
@@ -135,12 +135,13 @@ func groups(t *rapid.T, waiting []*sent) []*sent {
 	return batch
 }
 
-// first is a shard: what comes next.
+// first is a shard: it delivers the next messages.
 func first(t *rapid.T, waiting []*sent) []*sent {
 	return waiting[:rapid.IntRange(1, min(10, len(waiting))).Draw(t, "records")]
 }
 
-// named is a queue's reading of an answer: who is named comes again.
+// named interprets an answer as a queue does: the named messages are
+// redelivered.
 func named(batch []*sent, ids []string) (failed []*sent) {
 	for _, m := range batch {
 		if slices.Contains(ids, m.id) {
@@ -150,7 +151,8 @@ func named(batch []*sent, ids []string) (failed []*sent) {
 	return failed
 }
 
-// checkpoint is a stream's: everything from the lowest number on comes again.
+// checkpoint interprets an answer as a stream does: every message from the
+// lowest named number on is redelivered.
 func checkpoint(batch []*sent, ids []string) []*sent {
 	for i, m := range batch {
 		if slices.Contains(ids, m.id) {

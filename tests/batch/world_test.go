@@ -40,12 +40,13 @@ const (
 
 var endings = []ending{succeeds, succeeds, succeeds, succeeds, failsBefore, failsAfter, notExecuted, final, unknown, panics, exits, diesBefore, diesAfter, slow}
 
-// world is a source, a function that works on it, and the book of what happened.
+// world is a source, a function that processes its messages, and the book of the
+// effects.
 type world struct {
 	t      *rapid.T
 	source source
 	// byOrder: the key is the order's. Otherwise it is the record's number, and
-	// two records about one order are two pieces of work.
+	// two records about one order are separate operations.
 	byOrder  bool
 	declared lambdabatch.Recovery
 	clock    idempotenttest.Clock
@@ -57,10 +58,10 @@ type world struct {
 	mu         sync.Mutex
 	script     map[string]ending          // of this invocation, by order
 	batch      []*sent                    // of this invocation
-	dead       bool                       // the process of this invocation
-	broken     []string                   // what was seen that must not be
-	effects    map[string]int             // by piece of work
-	keys       map[string]map[string]bool // downstream keys, by piece of work
+	dead       bool                       // the process of this invocation is dead
+	broken     []string                   // violations
+	effects    map[string]int             // by operation
+	keys       map[string]map[string]bool // downstream keys, by operation
 	entries    map[string]int
 	retryable  map[string]int // records that were settled as retryable, by record
 	handedOver map[string]bool
@@ -71,8 +72,8 @@ type world struct {
 
 var errBroken = errors.New("broken")
 
-// mortal is a store as a process sees it that may die: then nothing gets
-// through any more.
+// mortal is the store of a process that may die: after its death every call
+// fails.
 type mortal struct {
 	driver.Store
 	w *world
@@ -169,7 +170,7 @@ func (w *world) guard(s driver.Store) *idempotent.Guard {
 	return g
 }
 
-// key is the key of a message's piece of work.
+// key is the key of a message's operation.
 func (w *world) key(m *sent) idempotent.RecordID {
 	id := m.about
 	if !w.byOrder {
@@ -187,8 +188,8 @@ func (w *world) record(m *sent) *driver.Record {
 	return r
 }
 
-// done reports whether a message may be forgotten: its record is completed, or
-// it is unknown and somebody took it.
+// done reports whether a message may be deleted: its record is completed, or it
+// is unknown and was handed over.
 func (w *world) done(m *sent) bool {
 	r := w.record(m)
 	return r != nil && (r.State == driver.StateCompleted || r.State == driver.StateUnknown && w.handedOver[string(r.ID)])
@@ -206,7 +207,7 @@ func (w *world) work(ctx context.Context, o order) error {
 		defer w.mu.Unlock()
 		w.running[m.group]--
 	}()
-	runtime.Gosched() // let the others in
+	runtime.Gosched() // let other goroutines run
 	do := w.script[o.ID]
 	effect := func() error {
 		_, err := idempotent.Step(ctx, "effect", func(ctx context.Context) (bool, error) {
@@ -259,7 +260,7 @@ func (w *world) dies() {
 	w.dead = true
 }
 
-// enters notes that a handler runs, and judges whether it may.
+// enters records that a handler runs, and checks whether it may.
 func (w *world) enters(id string, o order) *sent {
 	w.entries[id]++
 	w.seen.Add("entries", 1)
@@ -292,7 +293,7 @@ func (w *world) enters(id string, o order) *sent {
 		}
 	}
 	if w.running[m.group]++; w.running[m.group] > 1 {
-		w.breaks("two of group " + m.group + " run side by side")
+		w.breaks("two of group " + m.group + " run at the same time")
 	}
 	return m
 }

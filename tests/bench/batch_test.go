@@ -22,12 +22,12 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// memoryLimit bounds what one message that is being worked on takes, in bytes:
-// its goroutine, its claim, its context. Its payload and what the handler needs
-// come on top.
+// memoryLimit is the limit for the memory of one message in progress, in bytes:
+// its goroutine, its claim, its context. It excludes the payload and the
+// handler's own memory.
 const memoryLimit = 16 << 10
 
-// What a message takes while its handler runs, with 2,000 of them under way.
+// The memory of a message while its handler runs, with 2,000 in progress.
 func TestMemoryOfAMessage(t *testing.T) {
 	const n = 2000
 	guard, err := idempotent.New(memstore.New())
@@ -60,7 +60,7 @@ func TestMemoryOfAMessage(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes for each of %d messages under way; the limit is %d", each, n, memoryLimit)
+	t.Logf("%d bytes for each of %d messages in progress; the limit is %d", each, n, memoryLimit)
 	if each > memoryLimit {
 		t.Error("above the limit")
 	}
@@ -73,7 +73,7 @@ func inUse() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// distant is a transport to an engine that is that far away.
+// distant is a transport to an engine with that network delay.
 type distant struct {
 	base http.RoundTripper
 	away time.Duration
@@ -92,7 +92,7 @@ type parcel struct {
 	ID string `json:"id"`
 }
 
-// parcels returns an event with n messages that nobody has seen.
+// parcels returns an event with n new messages.
 func parcels(n int) (e events.SQSEvent) {
 	for i := range n {
 		e.Records = append(e.Records, events.SQSMessage{
@@ -102,7 +102,7 @@ func parcels(n int) (e events.SQSEvent) {
 	return e
 }
 
-// Ten messages side by side take at most one and a half times as long as one,
+// Ten concurrent messages take at most one and a half times as long as one,
 // with an engine that is 20 ms away.
 func TestBatchSideBySide(t *testing.T) {
 	const (
@@ -137,7 +137,7 @@ func TestBatchSideBySide(t *testing.T) {
 		}
 		return took
 	}
-	for range turns { // connections and the engine are warm from here on
+	for range turns { // connections and the engine are warm after this
 		take(10)
 	}
 	for attempt := range tries {
@@ -145,7 +145,7 @@ func TestBatchSideBySide(t *testing.T) {
 		for range turns {
 			one, ten = append(one, take(1)), append(ten, take(10))
 		}
-		a, b := slices.Min(one), slices.Min(ten) // what disturbs a turn only adds to it
+		a, b := slices.Min(one), slices.Min(ten) // disturbances only add time
 		ratio := float64(b) / float64(a)
 		t.Logf("measurement %d of at most %d: one message %s, ten %s: %.2f times, the limit is %.1f; the quickest of %d turns", attempt+1, tries, a, b, ratio, limit, turns)
 		if a < 2*away {

@@ -33,11 +33,11 @@ func handle(context.Context, charge) (receipt, error) {
 	return receipt{ID: "ch_2026_000417", Status: "succeeded"}, nil
 }
 
-// byHand is the guard that one would write by hand with the same promise:
-// claim with a conditional PutItem, run, store the result with an UpdateItem
-// under the condition that the claim still stands. Its item has the attributes
-// of ours, so that both send, store and get back the same number of bytes; it
-// computes no more than it has to.
+// byHand is a hand-written guard with the same promise: claim with a
+// conditional PutItem, run, and store the result with an UpdateItem under the
+// condition that the claim is still current. Its item has the same attributes
+// as the toolkit's, so that both sides send, store and receive the same number
+// of bytes. It computes no more than necessary.
 func byHand(ctx context.Context, c charge) (out receipt, replayed bool, err error) {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -47,7 +47,7 @@ func byHand(ctx context.Context, c charge) (out receipt, replayed bool, err erro
 	rand.Read(random[:])
 	owner, claim, outcome := random[:16], random[16:32], random[32:]
 	now := time.Now()
-	id := idempotent.Key{Operation: "charge", Scope: c.Merchant, ID: c.OrderID}.RecordID() // theirs would be as long
+	id := idempotent.Key{Operation: "charge", Scope: c.Merchant, ID: c.OrderID}.RecordID() // another id would be as long
 	sum := sha256.Sum256(body)
 	lease := millis(now.Add(15 * time.Minute))
 	_, err = client.PutItem(ctx, &dynamodb.PutItemInput{
@@ -110,7 +110,7 @@ func byHand(ctx context.Context, c charge) (out receipt, replayed bool, err erro
 
 var errNotReplayable = errors.New("the record is not one to replay")
 
-// decodeByHand reads the stored result of an item that stood in the way.
+// decodeByHand reads the stored result of the item that refused the claim.
 func decodeByHand(item map[string]types.AttributeValue, sum [32]byte) (out receipt, replayed bool, err error) {
 	state, _ := item["st"].(*types.AttributeValueMemberS)
 	fp, _ := item["fp"].(*types.AttributeValueMemberB)

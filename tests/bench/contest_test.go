@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// side is one of the two that are compared: one operation of it.
+// side is one operation of one of the two sides that are compared.
 type side func()
 
 const (
 	pairs    = 61 // of turns, one of each side
-	attempts = 5  // at a median below the limit
+	attempts = 5  // for a median below the limit
 )
 
-// cost is what operations took together: time on the clock and processor time
-// of this process, user and system, with all that the runtime does meanwhile.
+// cost is the cost of several operations: wall time, and the processor time of
+// this process, user and system, including the runtime.
 type cost struct{ wall, cpu time.Duration }
 
 // turn runs n operations from a clean heap, so that one side does not collect
@@ -40,18 +40,18 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ratios are medians over pairs of turns: what ours took for each that theirs
-// did.
+// ratios are medians over pairs of turns: the cost of the toolkit relative to
+// the other side.
 type ratios struct{ wall, cpu float64 }
 
 func (r ratios) String() string { return fmt.Sprintf("wall %.3f, processor %.3f", r.wall, r.cpu) }
 
 func (r ratios) within(limit ratios) bool { return r.wall <= limit.wall && r.cpu <= limit.cpu }
 
-// compare lets both sides run in turns of n operations. Who begins changes
-// with every pair, so that a drift of the machine favours nobody.
+// compare runs both sides in turns of n operations. The side that begins
+// changes with every pair, so that a drift of the machine favours no side.
 func compare(ours, theirs side, n int) ratios {
-	turn(ours, n) // connections and caches are warm from here on
+	turn(ours, n) // connections and caches are warm after this
 	turn(theirs, n)
 	var wall, cpu []float64
 	for i := range pairs {
@@ -72,8 +72,8 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// wantWithin compares until the medians are within the limit, at most
-// attempts times, and prints every measurement.
+// wantWithin compares until the medians are within the limit, at most attempts
+// times, and prints every measurement.
 func wantWithin(t *testing.T, limit ratios, ours, theirs side, n int) {
 	t.Helper()
 	for i := range attempts {

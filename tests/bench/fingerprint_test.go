@@ -31,8 +31,8 @@ func shapes(tb testing.TB) map[string][]byte {
 	return docs
 }
 
-// fingerprints returns both ways to compute the fingerprint of a document: ours,
-// and SHA-256 over the RFC 8785 form, which is the usual way.
+// fingerprints returns both ways to compute the fingerprint of a document: the
+// toolkit's, and SHA-256 over the RFC 8785 form, which is the usual way.
 func fingerprints(tb testing.TB, doc []byte) (ours, theirs side) {
 	return func() {
 			if _, err := idempotent.FingerprintJSON(doc); err != nil {

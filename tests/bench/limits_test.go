@@ -1,15 +1,15 @@
 //go:build !race
 
-// The race detector would be what is measured, so these limits are held
-// without it.
+// The race detector would change the measurements, so these limits apply without
+// it.
 
 package bench
 
 import "testing"
 
-// The limits of a request, against the same work by hand. Its engine is on
-// this machine and answers within a millisecond or two, where DynamoDB takes
-// several: what we add weighs more here than there.
+// The limits of a request, compared with hand-written code. The engine is on
+// this machine and answers within one or two milliseconds. DynamoDB takes
+// several, so there the toolkit's share is smaller.
 var requestLimits = ratios{wall: 1.10, cpu: 1.15}
 
 // operations in one turn.
@@ -41,8 +41,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// stepLimit is what a step may take of processor time, in parts of what a first
-// request without a step takes. Both write once or twice to the same store.
+// stepLimit is the limit for the processor time of a step, relative to a first
+// request without a step. Both write once or twice to the same store.
 const stepLimit = 1.25
 
 // The processor time of a step: a request with four of them against one without.

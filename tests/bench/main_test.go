@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// One client and one table for everybody, so that nobody has an advantage.
+// Both sides use one client and one table, so that neither has an advantage.
 var (
 	client *dynamodb.Client
 	table  string

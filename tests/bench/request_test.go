@@ -15,8 +15,8 @@ import (
 
 var byOrder = idempotent.KeyFrom("charge", func(c charge) (scope, id string) { return c.Merchant, c.OrderID })
 
-// guarded returns the handler as the toolkit guards it, under the promise that
-// the one by hand gives.
+// guarded returns the handler under the toolkit's guard, with the promise of
+// the hand-written one.
 func guarded(tb testing.TB) func(context.Context, charge) (receipt, error) {
 	tb.Helper()
 	store, err := dynamostore.New(client, table)
@@ -70,8 +70,8 @@ func requestsOf(op side) int64 {
 	return wire.requests.Load() - before
 }
 
-// A first request is two calls on both sides, the claim and the outcome; a
-// replay is one, a write that is refused and brings the record back.
+// A first request is two calls on both sides, the claim and the outcome. A
+// replay is one call: a refused write that returns the record.
 func TestBothCallTheSame(t *testing.T) {
 	ours, theirs := sides(t, newCharge, false)
 	if a, b := requestsOf(ours), requestsOf(theirs); a != b || a != 2 {
@@ -83,8 +83,8 @@ func TestBothCallTheSame(t *testing.T) {
 	}
 }
 
-// Both sides store items of the same attributes and size, or the comparison
-// would be none.
+// Both sides store items with the same attributes and sizes; otherwise the
+// comparison would be invalid.
 func TestBothStoreTheSame(t *testing.T) {
 	request := newCharge()
 	names := func(op side) map[string]int {

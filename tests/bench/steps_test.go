@@ -18,14 +18,14 @@ type charged struct {
 	Amount int    `json:"amount"`
 }
 
-// stepping returns a request under Resume with so many steps, or with none. Its
-// store is in memory: what is measured is ours, and not the wire's.
+// stepping returns a request under Resume with that many steps. Its store is in
+// memory, so that only the toolkit is measured, and not the network.
 func stepping(tb testing.TB, steps int, optFns ...func(*idempotent.StepOptions)) side {
 	tb.Helper()
 	var g *idempotent.Guard
 	ctx, n := tb.Context(), 0
 	return func() {
-		if n%1024 == 0 { // or the collector's work on a growing store is measured
+		if n%1024 == 0 { // otherwise garbage collection of a growing store is measured
 			var err error
 			if g, err = idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, stepNames }); err != nil {
 				tb.Fatal(err)

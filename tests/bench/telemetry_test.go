@@ -23,7 +23,7 @@ func newMetrics(tb testing.TB) *emf.Observer {
 	return o
 }
 
-// usual are the facts of an invocation; all is every kind there is.
+// usual are the events of an invocation; all is every kind of event.
 var usual = []event.Kind{event.Reserved, event.StepDone, event.Completed}
 
 func all() (kinds []event.Kind) {
@@ -39,7 +39,7 @@ func tell(o event.Observer, kinds []event.Kind) {
 	}
 }
 
-// flush is the facts of an invocation and the flush at its end.
+// flush observes the events of an invocation and flushes.
 func flush(o *emf.Observer, kinds []event.Kind) {
 	tell(o, kinds)
 	if err := o.Flush(); err != nil {
@@ -47,8 +47,8 @@ func flush(o *emf.Observer, kinds []event.Kind) {
 	}
 }
 
-// replayer returns a call that brings a stored outcome back, with this observer:
-// one fact.
+// replayer returns a call that replays a stored outcome, with this observer: one
+// event.
 func replayer(tb testing.TB, observer event.Observer) func() {
 	tb.Helper()
 	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = observer })
@@ -85,9 +85,8 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// each returns what one call of each of the ops takes: the quickest of some
-// turns, which they take by turns, because what disturbs a measurement only ever
-// adds to it.
+// each returns the duration of one call of each op: the fastest of several
+// turns, because disturbances only add time. The ops take turns.
 func each(ops ...func()) []time.Duration {
 	const turns, n = 50, 1000
 	best := slices.Repeat([]time.Duration{1 << 62}, len(ops))

@@ -8,34 +8,34 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// The limits of telemetry, in parts of what a replay takes on the store in
-// memory, which is the quickest that a guarded call can be.
+// The limits of telemetry, relative to a replay on the store in memory, which is
+// the fastest possible guarded call.
 const (
-	tellLimit   = 0.20 // telling an observer one fact: a difference of two replays, which differ by some percent anyway
-	countLimit  = 0.05 // counting a fact
-	flushLimit  = 0.50 // the facts of an invocation and their line
+	tellLimit   = 0.20 // passing one event to an observer: a difference of two replays, which vary by some percent
+	countLimit  = 0.05 // counting an event
+	flushLimit  = 0.50 // the events of an invocation and their line
 	flushAllocs = 3
 )
 
-// A fact costs a small part of a replay: for the guard to tell it to an observer
-// that does nothing, and for the metrics to count it.
+// An event costs a small part of a replay: for the guard to pass it to an
+// observer that does nothing, and for the metrics to count it.
 func TestObserverOverhead(t *testing.T) {
 	replay, observed := replayer(t, nil), replayer(t, event.ObserverFunc(nobody))
 	o := newMetrics(t)
-	within(t, "telling a fact", tellLimit, func() float64 {
+	within(t, "observing an event", tellLimit, func() float64 {
 		took := each(observed, replay)
 		return float64(took[0]-took[1]) / float64(took[1])
 	})
-	within(t, "counting a fact", countLimit, func() float64 { return part(func() { tell(o, usual[:1]) }, replay) })
+	within(t, "counting an event", countLimit, func() float64 { return part(func() { tell(o, usual[:1]) }, replay) })
 }
 
-// A flush costs less than a replay, and 3 allocations at most, the facts before
-// it included.
+// A flush costs less than a replay, and at most 3 allocations, including the
+// events before it.
 func TestFlush(t *testing.T) {
 	o, replay := newMetrics(t), replayer(t, nil)
 	kinds := all()
 	within(t, "flushing an invocation", flushLimit, func() float64 { return part(func() { flush(o, usual) }, replay) })
-	within(t, "flushing every kind of fact", 2*flushLimit, func() float64 { return part(func() { flush(o, kinds) }, replay) })
+	within(t, "flushing every kind of event", 2*flushLimit, func() float64 { return part(func() { flush(o, kinds) }, replay) })
 	if n := testing.AllocsPerRun(100, func() { flush(o, kinds) }); n > flushAllocs {
 		t.Errorf("a flush allocates %.0f times, want %d at most", n, flushAllocs)
 	} else {
@@ -43,7 +43,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// part returns what op takes, in parts of what whole takes.
+// part returns the duration of op relative to that of whole.
 func part(op, whole side) float64 {
 	took := each(op, whole)
 	return float64(took[0]) / float64(took[1])

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// What the harness answers about a record, unless it answers with the proof
-// that the effect left.
+// What the harness answers about a record, unless it answers with the proof of
+// the effect.
 const (
 	saidLater       = "later"
 	saidNotExecuted = "not executed"
 	saidExecuted    = "executed" // counted for a proof
 )
 
-// bank is the part of the harness that client processes talk to: the provider
-// of the operation under Resume, and the evidence about the one under Reconcile.
-// It is in the harness's process, which is never killed.
+// bank is the part of the harness that client processes call: the provider of
+// the operation under Resume, and the evidence about the one under Reconcile. It
+// is in the harness's process, which is never killed.
 type bank struct {
 	*httptest.Server
 	ledger *ledger
@@ -72,7 +72,7 @@ func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, receipt)
 }
 
-// evidence reports what became of the attempt that a request made on a record.
+// evidence reports the result of the attempt that a request made on a record.
 // The order matters: the ledger is read after the process is known to be dead.
 func (b *bank) evidence(w http.ResponseWriter, r *http.Request) {
 	client, _, _ := strings.Cut(r.FormValue("request"), "/")

@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// work is one key of the storm, with all that clients were answered.
+// work is one key of the storm, with all answers that clients got.
 type work struct {
 	promise promise
 	key     string
@@ -24,7 +24,7 @@ type book struct {
 	mu     sync.Mutex
 	works  map[promise][]*work
 	byKey  map[string]*work
-	silent map[promise][]*work        // whose last request was not answered for good, the oldest first
+	silent map[promise][]*work        // works without a final answer to the last request, the oldest first
 	count  map[promise]map[string]int // answers by class
 }
 
@@ -39,8 +39,8 @@ func newBook() *book {
 	return b
 }
 
-// pick draws the key of the next request: a new one, one of those that are
-// probably running, one whose last client was not answered, or any.
+// pick draws the key of the next request: a new one, one that is probably
+// running, one whose last client got no answer, or any.
 func (b *book) pick(p promise, r *randv2.Rand) *work {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +63,7 @@ func (b *book) pick(p promise, r *randv2.Rand) *work {
 	}
 }
 
-// write enters the answer to a request.
+// write records the answer to a request.
 func (b *book) write(q request, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ type effect struct {
 }
 
 // judge compares the answers about a key with its effects after recovery, and
-// returns what must not be. proof is what the results must show.
+// returns the violations. proof is what the results must contain.
 func judge(w *work, effects []effect, proof string) (violations []string) {
 	report := func(format string, args ...any) {
 		violations = append(violations, fmt.Sprintf("%s, %s: ", w.key, w.record.KeyHash())+fmt.Sprintf(format, args...))
@@ -145,10 +145,10 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 		}
 		answered = true
 		if a.Proof != proof {
-			report("request %s got the result %q, and the effect left %q", a.Name, a.Proof, proof)
+			report("request %s got the result %q, but the effect left %q", a.Name, a.Proof, proof)
 		}
 		if a.Stored && w.final.Class == classUnavailable {
-			report("request %s got a stored result, and a replay gets none: %s", a.Name, w.final.Detail)
+			report("request %s got a stored result, but a replay gets none: %s", a.Name, w.final.Detail)
 		}
 	}
 	for _, e := range effects {
@@ -156,13 +156,13 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 		case n > 1:
 			report("the effect %s happened %d times", e.name, n)
 		case n == 0 && answered:
-			report("a client was answered with a result, and the effect %s is lost", e.name)
+			report("a client got a result, but the effect %s is lost", e.name)
 		case n == 0:
 			report("the effect %s did not happen after recovery", e.name)
 		}
 	}
 	if !w.final.settled() {
-		report("the last request of the recovery was answered with %q: %s", w.final.Class, w.final.Detail)
+		report("the last request of the recovery got %q: %s", w.final.Class, w.final.Detail)
 	}
 	if len(violations) > 0 {
 		violations = append(violations, "  its answers: "+w.history())
@@ -170,7 +170,7 @@ func judge(w *work, effects []effect, proof string) (violations []string) {
 	return violations
 }
 
-// settled reports whether a request has its answer for good.
+// settled reports whether the answer is final.
 func (a answer) settled() bool {
 	switch a.Class {
 	case classDone, classReplayed, classUnavailable:

@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// What ten minutes have to show at least.
+// The minimum counts for ten minutes.
 var wanted = map[string]int{
 	factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
 }
 
-// TestChaos lets a storm rage for as long as -chaos says. Without the flag, only
-// the parts of the harness are tested.
+// TestChaos runs a storm for as long as -chaos says. Without the flag, it tests
+// only the parts of the harness.
 func TestChaos(t *testing.T) {
 	if *length == 0 {
 		t.Log("no storm; set -chaos to its length")
@@ -58,7 +58,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestChaosNotices lets a short storm rage with clients whose store grants every
+// TestChaosNotices runs a short storm with clients whose store grants every
 // claim. The harness has to find effects that happened twice.
 func TestChaosNotices(t *testing.T) {
 	if *length == 0 {
@@ -73,11 +73,11 @@ func TestChaosNotices(t *testing.T) {
 		}
 	}
 	if twice == 0 {
-		t.Errorf("clients ran beside each other, and the harness reports %d violations and no double effect", len(violations))
+		t.Errorf("clients ran at the same time, but the harness reports %d violations and no double effect", len(violations))
 	}
 }
 
-// survive lets a storm rage, recovers from it, and returns the violations.
+// survive runs a storm, recovers from it, and returns the violations.
 func survive(t *testing.T, length time.Duration, lawless bool) (*storm, []string) {
 	ctx := t.Context()
 	s := &storm{t: t, seed: *seed, book: newBook(), sandboxes: map[string]*sandbox{}}

@@ -73,7 +73,7 @@ func (w *world) serve(q request) answer {
 }
 
 // lawless is a store that breaks the guard: each claim of a key succeeds,
-// whatever record there is. It shows that the harness notices.
+// whatever record there is. It proves that the harness notices.
 type lawless struct{ *dynamostore.Store }
 
 // Insert hides the record that refused the claim.

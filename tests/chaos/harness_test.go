@@ -26,7 +26,7 @@ type upstream struct {
 
 	mu     sync.Mutex
 	got    []string
-	refuse string // the operation that it does not answer
+	refuse string // the operation without a reply
 }
 
 func newUpstream(t *testing.T) *upstream {
@@ -52,7 +52,7 @@ func (u *upstream) arrived() []string {
 	return slices.Clone(u.got)
 }
 
-// post sends an operation over the proxy, and returns the reply.
+// post sends an operation through the proxy, and returns the reply.
 func post(ctx context.Context, p *proxy, op string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader("{}"))
 	if err != nil {
@@ -121,7 +121,7 @@ func TestProxy_Faults(t *testing.T) {
 	}
 }
 
-// A request that was on its way when its client died arrives all the same.
+// A request that was in transit when its client died still arrives.
 func TestProxy_RequestOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -137,7 +137,7 @@ func TestProxy_RequestOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// A transaction is answered once the engine has answered another request, and
+// A transaction is answered after the engine has answered another request, and
 // not at all if it does not.
 func TestProxy_TransactionIsAnsweredOnceCommitted(t *testing.T) {
 	t.Parallel()
@@ -156,7 +156,7 @@ func TestProxy_TransactionIsAnsweredOnceCommitted(t *testing.T) {
 	}
 }
 
-// The judge finds each violation that is planted.
+// The judge finds each planted violation.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	one := []effect{{name: "charge", proofs: []string{"p"}}}
@@ -172,7 +172,7 @@ func TestJudge(t *testing.T) {
 		effects []effect
 		want    string
 	}{
-		"all is well":           {answers(answer{Class: classSilent}, answer{Class: classDone, Proof: "p", Stored: true}), one, ""},
+		"no violation":          {answers(answer{Class: classSilent}, answer{Class: classDone, Proof: "p", Stored: true}), one, ""},
 		"a double effect":       {answers(), []effect{{name: "charge", proofs: []string{"p", "q"}}}, "happened 2 times"},
 		"a lost effect":         {answers(), []effect{{name: "charge"}}, "is lost"},
 		"no effect, no answer":  {ended(answers(), answer{Class: classUnresolved}), []effect{{name: "charge"}}, "did not happen"},
@@ -220,7 +220,7 @@ func TestJudgeChunks(t *testing.T) {
 	}
 }
 
-// Evidence is about a dead process, and the ledger is read afterwards.
+// Evidence is about a dead process, and the ledger is read after its death.
 func TestBank_Evidence(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "ledger")
@@ -274,8 +274,8 @@ func TestBank_Pay(t *testing.T) {
 	}
 }
 
-// A client with a Reconcile request is not continued past its deadline. One
-// with another request is.
+// A client with a Reconcile request is not continued past its deadline. Other
+// clients are.
 func TestSandbox_StoppedPastItsDeadline(t *testing.T) {
 	t.Parallel()
 	for _, p := range []promise{reconcile, commit, resume} {

@@ -17,14 +17,14 @@ type entry struct {
 }
 
 // ledger is a file of effects that all processes append to. Each effect is one
-// write, which the kernel completes or does not begin: a process that is dead
-// has written all it will ever write.
+// write, which the kernel completes or does not begin: a dead process writes
+// nothing more.
 type ledger struct {
 	file *os.File
 
 	mu      sync.Mutex
 	offset  int64
-	entries map[string][]entry // by record, as far as was read
+	entries map[string][]entry // by record, as far as the file was read
 }
 
 func openLedger(name string) (*ledger, error) {

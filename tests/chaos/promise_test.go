@@ -25,7 +25,7 @@ import (
 	"github.com/once-lambda/once/internal/errtype"
 )
 
-// promise is what an operation of the storm declares.
+// promise is the declaration of an operation of the storm.
 type promise string
 
 const (
@@ -42,7 +42,7 @@ var promises = []promise{reconcile, commit, resume}
 var steps = []string{"charge", "ship"}
 
 const (
-	margin    = 500 * time.Millisecond // of a lease, behind the deadline
+	margin    = 500 * time.Millisecond // of a lease, after the deadline
 	retention = 24 * time.Hour
 )
 
@@ -67,7 +67,7 @@ func (p promise) key(id string) idempotent.Key {
 	}
 }
 
-// request is what a client process is asked to do.
+// request is a request to a client process.
 type request struct {
 	Name     string // unique, begins with the client's name
 	Promise  promise
@@ -78,24 +78,24 @@ type request struct {
 
 type requestKey struct{}
 
-// requestName returns the name of the request that ctx belongs to. Records have
-// it as their RequestID, so that evidence can be about the process that made
-// the attempt.
+// requestName returns the name of the request that ctx belongs to. Records
+// store it as their RequestID, so that evidence can be about the process that
+// made the attempt.
 func requestName(ctx context.Context) string {
 	name, _ := ctx.Value(requestKey{}).(string)
 	return name
 }
 
-// world is what a handler works with.
+// world holds what a handler uses.
 type world struct {
 	store   *dynamostore.Store
-	guarded driver.Store // what the guards use: the store, or a broken one
+	guarded driver.Store // the store of the guards: the real one, or a broken one
 	orders  string       // the table of items that transactions write
 	ledger  *ledger
 	bank    string // the provider's address
 }
 
-// result is what a handler returns. Two different runs of one key return
+// result is the result of a handler. Two different runs of one key return
 // different results, unless the effect decides the result.
 type result struct {
 	Record string
@@ -103,7 +103,8 @@ type result struct {
 	Blob   []byte
 }
 
-// resultOf returns the result of the record of that id whose effect left proof.
+// resultOf returns the result of the record with that id whose effect left
+// proof.
 func resultOf(id idempotent.RecordID, proof string) result {
 	seed := sha256.Sum256([]byte(string(id) + "\x00" + proof))
 	blob := make([]byte, blobSize(id))
@@ -111,10 +112,10 @@ func resultOf(id idempotent.RecordID, proof string) result {
 	return result{Record: string(id), Proof: proof, Blob: blob}
 }
 
-// blobSize returns how many random bytes the result of a record has: one in
-// eight is kept beside its record, and one in 200 in several chunks. More bytes
-// in a table cost time: DynamoDB Local reads the whole table for each page of a
-// Scan.
+// blobSize returns the number of random bytes in the result of a record: one
+// result in eight is stored beside its record, and one in 200 in several
+// chunks. More bytes in a table cost time: DynamoDB Local reads the whole table
+// for each page of a Scan.
 func blobSize(id idempotent.RecordID) int {
 	sum := sha256.Sum256([]byte(id))
 	n := int(new(big.Int).SetBytes(sum[:4]).Int64())
@@ -128,7 +129,7 @@ func blobSize(id idempotent.RecordID) int {
 	}
 }
 
-// intact reports whether r is a result that a handler made.
+// intact reports whether a handler made r.
 func (r result) intact(id idempotent.RecordID) bool {
 	return r.Record == string(id) && bytes.Equal(r.Blob, resultOf(id, r.Proof).Blob)
 }
@@ -155,12 +156,13 @@ func (w *world) write(ctx context.Context, q request) (result, error) {
 	if err := w.ledger.append(entry{Record: string(e.RecordID()), Proof: proof, Request: q.Name}); err != nil {
 		return result{}, err
 	}
-	// The effect has happened, so the time-out of the next pause is no error.
+	// The effect has happened, so the time-out of the next pause is not an
+	// error.
 	_ = pause(ctx, q.Pauses[1])
 	return resultOf(e.RecordID(), proof), nil
 }
 
-// update is the handler of the operation that commits.
+// update is the handler of the operation under Commit.
 func (w *world) update(ctx context.Context, q request) (result, error) {
 	e, _ := idempotent.FromContext(ctx)
 	r := resultOf(e.RecordID(), rand.Text())
@@ -177,7 +179,7 @@ func (w *world) update(ctx context.Context, q request) (result, error) {
 		},
 	}})
 	if err == nil {
-		_ = pause(ctx, q.Pauses[1]) // what was committed stands
+		_ = pause(ctx, q.Pauses[1]) // the commit is durable
 	}
 	return r, err
 }
@@ -233,7 +235,7 @@ func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
 	})
 }
 
-// resolve finds out what became of a record.
+// resolve finds out the result of a record.
 func (w *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	stored := r.Stored()
 	said, err := w.evidence(ctx, stored)
@@ -243,8 +245,8 @@ func (w *world) resolve(ctx context.Context, r idempotent.PendingRecord) (idempo
 	return resolution(stored, said), nil
 }
 
-// evidence asks the harness what became of a record. Under Resume the next
-// request continues, so there is nothing to find out.
+// evidence asks the harness for the result of a record. Under Resume the next
+// request continues, so no evidence is needed.
 func (w *world) evidence(ctx context.Context, r driver.Record) (string, error) {
 	if r.Recovery != idempotent.Reconcile {
 		return saidLater, nil
@@ -264,8 +266,8 @@ func resolution(r driver.Record, said string) idempotent.Resolution {
 	}
 }
 
-// provenNotExecuted is the evidence that the attempt which r shows had no
-// effect and will have none.
+// provenNotExecuted is the evidence that the attempt in r had no effect and
+// will have none.
 func provenNotExecuted(r driver.Record) idempotent.Resolution {
 	return idempotent.ProvenNotExecuted(r.Token())
 }

@@ -17,17 +17,18 @@ import (
 
 // The faults of the wire besides those of package idempotenttest.
 const (
-	// silentReply: the request has its effect, and no reply ever comes.
+	// silentReply: the request has its effect, but no reply ever comes.
 	silentReply idempotenttest.Fault = "silent reply"
 	// cutReply: half of the reply comes, and then the connection is reset.
 	cutReply idempotenttest.Fault = "cut reply"
-	// lateRepeat: the request is answered, and arrives once more much later.
+	// lateRepeat: the request is answered, and arrives a second time much
+	// later.
 	lateRepeat idempotenttest.Fault = "late repeat"
 	// engineGone is counted for a request that the engine did not answer.
 	engineGone idempotenttest.Fault = "engine gone"
 )
 
-// weather is how often what goes wrong on the wire.
+// weather is the probability of each fault on the wire.
 var weather = []idempotenttest.Odds{
 	{Fault: idempotenttest.LostRequest, P: 0.010},
 	{Fault: idempotenttest.LostReply, P: 0.020},
@@ -39,9 +40,9 @@ var weather = []idempotenttest.Odds{
 	{Fault: lateRepeat, P: 0.010},
 }
 
-// proxy passes HTTP requests on to the engine and does to them what its plan
-// says. A request that has arrived at the proxy arrives at the engine even if
-// its client is gone meanwhile, as on a real network.
+// proxy passes HTTP requests on to the engine with the faults of its plan. A
+// request that has arrived at the proxy arrives at the engine even if its
+// client is gone meanwhile, as on a real network.
 type proxy struct {
 	*httptest.Server
 	target string
@@ -49,7 +50,7 @@ type proxy struct {
 	hold   func() time.Duration // how long a slow request, reply or repeat takes
 	client http.Client
 
-	flying sync.WaitGroup // requests on their way to the engine
+	flying sync.WaitGroup // requests in transit to the engine
 
 	mu     sync.Mutex
 	calls  int
@@ -125,7 +126,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(reply.body)
 }
 
-// reply is what the engine answered.
+// reply is the engine's answer.
 type reply struct {
 	status int
 	header http.Header
@@ -166,7 +167,7 @@ func (p *proxy) send(method, path string, header http.Header, body []byte) *repl
 	return &reply{status: res.StatusCode, header: res.Header, body: data}
 }
 
-// draw decides what goes wrong with a request.
+// draw decides the fault of a request.
 func (p *proxy) draw(op idempotenttest.Op) idempotenttest.Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +185,7 @@ func (p *proxy) count(fault idempotenttest.Fault) {
 	p.faults[fault]++
 }
 
-// drain ends the proxy. It returns when nothing is on its way to the engine.
+// drain ends the proxy. It returns when no request is in transit to the engine.
 func (p *proxy) drain() {
 	p.Server.CloseClientConnections()
 	p.Server.Close()
@@ -203,8 +204,8 @@ func reset(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// holdTimes draws how long the wire holds something: mostly for less than a
-// deadline, one time in four for longer than most.
+// holdTimes draws how long the wire holds a message: mostly less than a
+// deadline, one time in four longer than most.
 func holdTimes(r *randv2.Rand) func() time.Duration {
 	var mu sync.Mutex
 	return func() time.Duration {

@@ -20,8 +20,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// recovery is what clients, a schedule and an operator do after the storm. It
-// has a connection of its own to the engine.
+// recovery does what clients, a schedule and an operator do after the storm. It
+// has its own connection to the engine.
 type recovery struct {
 	world
 	client   *dynamodb.Client
@@ -29,7 +29,8 @@ type recovery struct {
 }
 
 // unlisted returns the records that wait for evidence and are on no list, and
-// how many are due and exhausted. It is called when every lease has ended.
+// the numbers of due and exhausted ones. It is called when every lease has
+// ended.
 func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exhausted int, err error) {
 	listed := map[idempotent.RecordID]bool{}
 	for r, err := range v.store.Due(ctx, time.Now().Add(time.Hour)) {
@@ -57,8 +58,8 @@ func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exha
 	return violations, due, exhausted, nil
 }
 
-// waits reports whether a record is not settled and its promise does not let
-// the next request run without more ado.
+// waits reports whether a record is not settled and the next request may not
+// run without evidence.
 func waits(r *driver.Record) bool {
 	switch r.State {
 	case driver.StateUnknown:
@@ -72,8 +73,8 @@ func waits(r *driver.Record) bool {
 	}
 }
 
-// errEnough ends a recovery that takes too long. What is not answered by then
-// is a violation.
+// errEnough ends a recovery that takes too long. A request without an answer by
+// then is a violation.
 var errEnough = errors.New("chaos: the recovery takes too long")
 
 // run repeats every request until it is answered or the time is up, while the
@@ -130,8 +131,8 @@ func (v *recovery) repeat(ctx context.Context, w *work) answer {
 	}
 }
 
-// settle runs the reconciler, and does with exhausted records what an operator
-// does: it brings the same evidence by hand.
+// settle runs the reconciler, and treats exhausted records as an operator does:
+// it submits the same evidence by hand.
 func (v *recovery) settle(ctx context.Context) error {
 	if _, err := v.reconcile(ctx); err != nil {
 		return err
@@ -161,7 +162,8 @@ func (v *recovery) settle(ctx context.Context) error {
 }
 
 // leftover returns what must not be in the table after recovery: records that
-// are not completed, and chunks that nothing removes or that are gone too soon.
+// are not completed, and chunks that are never removed or were removed too
+// soon.
 func (v *recovery) leftover(ctx context.Context) (violations []string, records, chunks int, err error) {
 	byID := map[string]driver.Record{}
 	for r, err := range v.store.Scan(ctx) {
@@ -183,8 +185,8 @@ func (v *recovery) leftover(ctx context.Context) (violations []string, records, 
 }
 
 // judgeChunks checks the chunks of a table: each has a time to live, unless its
-// record never expires and names it; none stays much longer than a record that
-// is written now would; and the chunks that a record names are there, for
+// record never expires and names it; no chunk stays much longer than a record
+// that is written now would; and the chunks that a record names exist, for
 // longer than the record.
 func judgeChunks(records map[string]driver.Record, chunks map[string]time.Time, now time.Time) (violations []string) {
 	named := map[string]bool{}
@@ -201,7 +203,7 @@ func judgeChunks(records map[string]driver.Record, chunks map[string]time.Time, 
 			}
 		}
 	}
-	const longest = retention + 3*time.Hour // the store keeps a chunk two hours longer, and leases take a second
+	const longest = retention + 3*time.Hour // the store holds a chunk two hours longer, and leases take a second
 	for key, ttl := range chunks {
 		id := key[:strings.LastIndex(key[:strings.LastIndex(key, "#")], "#")]
 		r := records[id]
@@ -225,7 +227,7 @@ func (v *recovery) updates(ctx context.Context) (map[string][]string, error) {
 		if n == nil {
 			return
 		}
-		times, _ := strconv.Atoi(n.Value) // DynamoDB keeps numbers
+		times, _ := strconv.Atoi(n.Value) // DynamoDB stores numbers
 		proofs[stringOf(it[dynamostore.PartitionKey])] = slices.Repeat([]string{stringOf(it["proof"])}, times)
 	})
 }
@@ -258,11 +260,12 @@ func secondsOf(v types.AttributeValue) time.Time {
 	if n == nil {
 		return time.Time{}
 	}
-	seconds, _ := strconv.ParseInt(n.Value, 10, 64) // DynamoDB keeps numbers
+	seconds, _ := strconv.ParseInt(n.Value, 10, 64) // DynamoDB stores numbers
 	return time.Unix(seconds, 0)
 }
 
-// effectsOf returns the effects of a key, and the proof that its results show.
+// effectsOf returns the effects of a key, and the proof that its results
+// contain.
 func (v *recovery) effectsOf(w *work, b *bank, updates map[string][]string) (effects []effect, proof string, err error) {
 	id := string(w.record)
 	switch w.promise {

@@ -79,7 +79,7 @@ func start(name string, s settings, died func(string)) (*sandbox, error) {
 func (c *sandbox) send(q request) (a answer, answered, overdue bool) {
 	line, err := json.Marshal(q)
 	if err != nil {
-		panic(err) // a request is plain data
+		panic(err) // a request always encodes
 	}
 	c.mu.Lock()
 	c.current = &q

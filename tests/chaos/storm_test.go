@@ -17,7 +17,7 @@ import (
 const (
 	clients = 14
 
-	// How often what happens to clients and to the engine, on average.
+	// The mean times between faults of clients and of the engine.
 	killEvery  = 900 * time.Millisecond
 	stopEvery  = 700 * time.Millisecond
 	sweepEvery = 3 * time.Second
@@ -36,7 +36,7 @@ const (
 	factLost     = "replies of the provider lost"
 )
 
-// storm is one run of everything that fails at once.
+// storm is one run in which everything fails at once.
 type storm struct {
 	t        *testing.T
 	seed     uint64
@@ -53,12 +53,12 @@ type storm struct {
 	sandboxes map[string]*sandbox // alive
 }
 
-// random returns a source of its own for each actor, so that a seed gives each
+// random returns a separate source for each actor, so that a seed gives each
 // the same decisions.
 func (s *storm) random(actor uint64) *randv2.Rand { return randv2.New(randv2.NewPCG(s.seed, actor)) }
 
-// rage lets the storm rage until ctx ends. Then every client is dead, the
-// engine answers, and nothing is on the wire.
+// rage runs the storm until ctx ends. Then every client is dead, the engine
+// answers, and nothing is on the wire.
 func (s *storm) rage(ctx context.Context) {
 	var actors sync.WaitGroup
 	for i := range clients {
@@ -81,7 +81,7 @@ func (s *storm) rage(ctx context.Context) {
 	s.seen.Add(factLost, s.bank.lost)
 }
 
-// load keeps one client process alive and busy.
+// load runs one client process at a time, and sends it requests.
 func (s *storm) load(ctx context.Context, r *randv2.Rand) {
 	for ctx.Err() == nil {
 		name := fmt.Sprintf("c%d", s.started.Add(1))
@@ -161,7 +161,8 @@ func (s *storm) victim(r *randv2.Rand) *sandbox {
 	return nil
 }
 
-// soon waits for a random time with that mean, and reports whether ctx lasted.
+// soon waits for a random time with that mean, and reports whether ctx is still
+// alive.
 func soon(ctx context.Context, r *randv2.Rand, mean time.Duration) bool {
 	return pause(ctx, time.Duration(r.ExpFloat64()*float64(mean))) == nil
 }
@@ -191,7 +192,7 @@ func (s *storm) stopClients(ctx context.Context, r *randv2.Rand) {
 		}
 		c.stop()
 		stopped.Go(func() {
-			_ = pause(ctx, length) // at the end it is killed
+			_ = pause(ctx, length) // at the end of the storm it is killed
 			if c.resume() {
 				s.seen.Add(factOverdue, 1)
 			}
@@ -210,7 +211,7 @@ func (s *storm) shakeEngine(ctx context.Context, r *randv2.Rand) {
 	}
 	for pause(ctx, between(r, calm/4, calm)) == nil {
 		signal(syscall.SIGSTOP)
-		_ = pause(ctx, between(r, 50*time.Millisecond, 2500*time.Millisecond)) // it is continued in any case
+		_ = pause(ctx, between(r, 50*time.Millisecond, 2500*time.Millisecond)) // even if ctx has ended, SIGCONT or Kill follows
 		s.seen.Add(factPauses, 1)
 		if r.IntN(4) > 0 {
 			signal(syscall.SIGCONT)

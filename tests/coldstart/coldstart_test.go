@@ -1,7 +1,7 @@
 //go:build !race
 
 // The race detector would slow down this side of the Runtime API, so these limits
-// are held without it.
+// apply without it.
 
 package coldstart
 
@@ -29,13 +29,13 @@ import (
 // The limits of what the toolkit adds to a function.
 const (
 	sizeLimit  = 600_000 // bytes of the archive
-	startLimit = 0.5     // of the time until the bare function is ready
+	startLimit = 0.5     // relative to the time until the bare function is ready
 )
 
 const (
 	bare   = "./tests/coldstart/bare"
 	once   = "./tests/coldstart/once"
-	charge = "./examples/charge-lambda/cmd/lambda" // which has telemetry besides
+	charge = "./examples/charge-lambda/cmd/lambda" // which also has telemetry
 )
 
 func archive(t *testing.T, pkg, arch string) []byte {
@@ -63,17 +63,17 @@ func TestSize(t *testing.T) {
 
 const (
 	starts   = 41 // of each
-	attempts = 3  // at medians below the limit
+	attempts = 3  // for medians below the limit
 )
 
-// From the start of the process until the function asks for its first event:
-// what Lambda's log calls its init duration.
+// The time from the start of the process until the function asks for its first
+// event: Lambda's log calls it init duration.
 func TestStart(t *testing.T) {
 	programs := []string{bare, once, charge}
 	bootstraps := make([]string, len(programs))
 	for i, pkg := range programs {
 		bootstraps[i] = unpack(t, archive(t, pkg, runtime.GOARCH))
-		start(t, bootstraps[i]) // it is in the page cache from here on
+		start(t, bootstraps[i]) // in the page cache after this
 	}
 	for i := range attempts {
 		medians := interleaved(t, bootstraps)
@@ -132,8 +132,8 @@ func unpack(t *testing.T, zipped []byte) string {
 	return path
 }
 
-// start starts a bootstrap, gives it one event, which is no charge, and ends it.
-// It returns how long it took until the bootstrap asked for the event.
+// start starts a bootstrap, sends it one event, which is an invalid charge, and
+// ends it. It returns how long it took until the bootstrap asked for the event.
 func start(t *testing.T, bootstrap string) time.Duration {
 	t.Helper()
 	asked, answered := make(chan time.Time, 1), make(chan string, 1)
@@ -145,7 +145,7 @@ func start(t *testing.T, bootstrap string) time.Duration {
 			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli()))
 			fmt.Fprint(w, `{"version": "2.0", "rawPath": "/charges", "headers": {"idempotency-key": "\"key-1\""},
 				"requestContext": {"http": {"method": "POST", "path": "/charges"}}, "body": "not a charge"}`)
-		default: // there is one event, and the process will be ended
+		default: // there is only one event; the process is ended below
 			<-r.Context().Done()
 		}
 	})
@@ -179,7 +179,7 @@ func start(t *testing.T, bootstrap string) time.Duration {
 	cancel()
 	cmd.Wait()
 	if !strings.Contains(body, `"statusCode":400`) {
-		t.Fatalf("it answered %q\n%s", body, &stderr)
+		t.Fatalf("the function answered %q\n%s", body, &stderr)
 	}
 	return (<-asked).Sub(began)
 }

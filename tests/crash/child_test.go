@@ -18,7 +18,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// What a child is told.
+// The environment of a child.
 const (
 	envBarrier  = "ONCE_CRASH_BARRIER"
 	envPolicy   = "ONCE_CRASH_POLICY"
@@ -28,11 +28,11 @@ const (
 	envProvider = "ONCE_CRASH_PROVIDER"
 )
 
-// reached is what a child says when it stands at its barrier.
+// reached is what a child prints when it reaches its barrier.
 const reached = "at the barrier"
 
-// killAt starts a process that sends the request of key, and kills it where it
-// says that it has reached the barrier.
+// killAt starts a process that sends the request of key, and kills it when it
+// reports that it has reached the barrier.
 func killAt(ctx context.Context, p policy, key idempotent.Key, barrier string) error {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(),
@@ -53,12 +53,12 @@ func killAt(ctx context.Context, p policy, key idempotent.Key, barrier string) e
 	}
 	_ = cmd.Wait() // it was killed
 	if strings.TrimSpace(line) != reached {
-		return fmt.Errorf("the process said %q and not that it stands %s: %s", line, barrier, stderr.String())
+		return fmt.Errorf("the process printed %q and did not report that it is %s: %s", line, barrier, stderr.String())
 	}
 	return nil
 }
 
-// child sends one request and never comes back from its barrier.
+// child sends one request and never returns from its barrier.
 func child() {
 	barrier := os.Getenv(envBarrier)
 	reach := func(at string) {
@@ -84,13 +84,13 @@ func child() {
 }
 
 // barriers are those around the writes of a process. During a write means that
-// it is on its way: whether it arrives before the process dies is open.
+// the write is in transit: it may or may not arrive before the process dies.
 type barriers struct {
 	reach  func(string)
 	writes atomic.Int32
 }
 
-// barred is a store with barriers around its writes, but for transactions.
+// barred is a store with barriers around its writes, except transactions.
 type barred struct {
 	*dynamostore.Store
 	*barriers

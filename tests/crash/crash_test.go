@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	sideBySide = 8   // keys that are worked on at once
+	sideBySide = 8   // keys in progress at once
 	wantKills  = 200 // in one run, at least
 	deadline   = time.Second
 	margin     = 100 * time.Millisecond
 )
 
-// fate is what became of the keys of one policy that were killed at one barrier.
+// fate is the result for the keys of one policy that were killed at one barrier.
 type fate struct {
 	killed int
-	after  map[string]int // what the record said when the process was dead, and how often
+	after  map[string]int // the states of the record after the kill, and how often
 	final  map[string]int
 }
 
 // F90, FM57: a process is killed at every barrier of a request, with real
-// SIGKILL. Whatever it leaves, the client's retries and the reconciler bring
-// every key to exactly one effect at the provider, and to a result that stands.
+// SIGKILL. Whatever state it leaves, the client's retries and the reconciler
+// lead every key to exactly one effect at the provider, and to a stored result.
 func TestFM57_KillAtEveryBarrier(t *testing.T) {
 	t.Parallel()
 	type run struct {
@@ -96,8 +96,8 @@ func counts(m map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// survive kills a process of its own at a barrier, and then does what a client
-// and a schedule do. It returns what the record said after the kill, and in the
+// survive kills a separate process at a barrier, and then does what a client and
+// a schedule do. It returns the state of the record after the kill, and in the
 // end.
 func survive(ctx context.Context, p policy, barrier string) (after, final string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -129,7 +129,7 @@ func survive(ctx context.Context, p policy, barrier string) (after, final string
 	return after, p.state(ctx, key), nil
 }
 
-// state returns what is recorded of a key.
+// state returns the recorded state of a key.
 func (p policy) state(ctx context.Context, key idempotent.Key) string {
 	r, err := store.Get(ctx, key.RecordID())
 	switch {
@@ -141,8 +141,8 @@ func (p policy) state(ctx context.Context, key idempotent.Key) string {
 	return r.State.String()
 }
 
-// retry sends the request until it is answered with a result, as a client does,
-// while the reconciler runs on its schedule.
+// retry sends the request until it gets a result, as a client does, while the
+// reconciler runs on its schedule.
 func (p policy) retry(ctx context.Context, g *idempotent.Guard, key idempotent.Key) (string, error) {
 	for {
 		value, err := p.request(ctx, g, key, nil)
@@ -166,7 +166,7 @@ func (p policy) retry(ctx context.Context, g *idempotent.Guard, key idempotent.K
 				return "", err
 			}
 		case errors.As(err, new(*idempotent.StoreError)), errors.As(err, new(*idempotent.NoTimeError)):
-			// Nothing was executed; a busy engine is a reason to come back.
+			// Nothing was executed: with a busy engine, try again.
 			if ctx.Err() != nil {
 				return "", err
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// The ledger is where an effect is a write to the database: an item for each
+// The ledger is for effects that are writes to the database: an item for each
 // key, in the store's table, that counts its entries.
 
 func ledgerKey(key idempotent.Key) map[string]types.AttributeValue {

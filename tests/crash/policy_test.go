@@ -1,10 +1,11 @@
-// Package crash kills processes at every moment of a request and checks what
-// their clients, and a reconciler, make of what they leave behind.
+// Package crash kills processes at every moment of a request and checks how
+// their clients, and a reconciler, recover.
 //
 // A test starts DynamoDB Local and a provider that counts its effects. For each
-// key it starts a process of its own binary, which sends one request through the
-// toolkit and stops at a barrier: before, during or after a write or the effect.
-// There it is killed. What follows happens in the test's own process.
+// key it starts a separate process of its own binary, which sends one request
+// through the toolkit and stops at a barrier: before, during or after a write or
+// the effect. There it is killed. Everything after that happens in the test's
+// own process.
 package crash
 
 import (
@@ -29,7 +30,7 @@ type policy struct {
 	mode     *driver.StepMode // nil: without a step
 	dedupes  bool             // the provider honours the downstream key
 	commit   commit           // the effect is a write to the store's database
-	large    bool             // the result is kept beside the record
+	large    bool             // the result is stored beside the record
 	writes   int              // of the record, after the claim
 }
 
@@ -57,7 +58,7 @@ var (
 	}
 )
 
-// barriers are where a process of this policy can be killed, in their order.
+// barriers returns where a process of this policy can be killed, in order.
 func (p policy) barriers() []string {
 	all := []string{"before the claim", "during the claim", "after the claim", "before the effect", "after the effect"}
 	if p.large {
@@ -83,8 +84,8 @@ func (p policy) guard(s driver.Store) (*idempotent.Guard, error) {
 	return idempotent.New(s, p.options)
 }
 
-// newKey returns the key of a new charge. Every charge is an operation of its
-// own, so that its reconciler leaves those of others alone.
+// newKey returns the key of a new charge. Every charge has its own operation, so
+// that its reconciler ignores the records of others.
 func newKey(p policy) idempotent.Key {
 	return keyOf(p, rand.Text())
 }
@@ -96,8 +97,8 @@ func keyOf(p policy, id string) idempotent.Key {
 	}
 }
 
-// deadline is the time of a request. A large result that cannot be written in it
-// is left out, and the test is about one that is there.
+// deadline is the time of a request. A large result that cannot be written in
+// time is left out, so it gets more time.
 func (p policy) deadline() time.Duration {
 	if p.large {
 		return 3 * deadline
@@ -105,11 +106,11 @@ func (p policy) deadline() time.Duration {
 	return deadline
 }
 
-// request sends one request. Its effect happens at the provider; reach, if
-// there is one, is told where the handler is.
+// request sends one request. Its effect happens at the provider. reach, if not
+// nil, is called with each position of the handler.
 func (p policy) request(ctx context.Context, g *idempotent.Guard, key idempotent.Key, reach func(barrier string)) (string, error) {
 	timeout := p.deadline()
-	if reach == nil { // a retry: no test step waits for its lease, and the machine may be busy
+	if reach == nil { // a retry: no step of the test waits for its lease, and the machine may be busy
 		reach, timeout = func(string) {}, 10*timeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -140,12 +141,12 @@ func (p policy) result(downstream string) string {
 	if !p.large {
 		return result(downstream)
 	}
-	noise := make([]byte, 20<<10) // too much for a record, and little time
+	noise := make([]byte, 20<<10) // too much for a record, and quick to write
 	mathrand.NewChaCha8(sha256.Sum256([]byte(downstream))).Read(noise)
 	return result(downstream) + base64.StdEncoding.EncodeToString(noise)
 }
 
-// count returns how often the effect of key was asked for, as far as that is
+// count returns how often the effect of key was requested, as far as that is
 // known, and how often it happened.
 func (p policy) count(ctx context.Context, key idempotent.Key) (calls, effects int, err error) {
 	if p.commit == separately {

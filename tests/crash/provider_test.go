@@ -13,13 +13,13 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// bank is the provider: it lives in the test's process, so that it survives.
+// bank is the provider. It runs in the test's process, so that it survives.
 var bank *provider
 
-// providerURL is where pay finds it.
+// providerURL is the provider's address, for pay.
 var providerURL string
 
-// provider counts what it was asked to do and what it did, by downstream key.
+// provider counts the requests and the effects, by downstream key.
 type provider struct {
 	url string
 
@@ -35,7 +35,7 @@ func newProvider() (*provider, func()) {
 	return p, server.Close
 }
 
-// serve charges under a key; with dedupe a key that was charged is not again.
+// serve charges under a key. With dedupe, it charges a key only once.
 func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("key")
 	p.mu.Lock()
@@ -47,10 +47,10 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, result(key))
 }
 
-// result is what a charge under that key returns.
+// result is the result of a charge under that key.
 func result(key string) string { return "charged under " + key }
 
-// count returns how often a charge was asked for, and how often it was made:
+// count returns how often a charge was requested, and how often it was made:
 // under the key of the handler, or of its step.
 func (p *provider) count(key idempotent.Key) (calls, effects int) {
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *provider) resolve(_ context.Context, r idempotent.PendingRecord) (idemp
 		}
 	}
 	if r.Released {
-		return idempotent.Later(0), nil // its client will be back
+		return idempotent.Later(0), nil // its client will send it again
 	}
 	return idempotent.ProvenNotExecuted(r.Token), nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // bank is the payment provider. It books as the example's does, and lets a test
-// do something between the booking and the answer.
+// act between the booking and the answer.
 type bank struct {
 	provider *provider.Provider
 	server   *httptest.Server
@@ -23,11 +23,11 @@ type bank struct {
 	mu     sync.Mutex
 	asked  map[string]int // charges, by version of the address
 	booked map[string]afterwards
-	silent map[string]bool // keys that nothing is told about
+	silent map[string]bool // keys without an answer
 }
 
 // afterwards is called when a charge has been booked or found, with the number of
-// times that it was asked for, and says whether the caller gets an answer.
+// times that it was requested. It returns whether the caller gets an answer.
 type afterwards func(times int) (answer bool)
 
 // versions are addresses that lead to the same ledger.
@@ -87,7 +87,7 @@ func (b *bank) handler(version string) http.HandlerFunc {
 			return
 		}
 		w.WriteHeader(answer.Code)
-		w.Write(answer.Body.Bytes()) // if it fails, the caller has gone
+		w.Write(answer.Body.Bytes()) // an error means that the caller has disconnected
 	}
 }
 
@@ -98,7 +98,7 @@ func (b *bank) after(customer string, then afterwards) {
 	b.booked[customer] = then
 }
 
-// hold keeps the answers for a customer back until it is released.
+// hold delays the answers for a customer until it is released.
 func (b *bank) hold(t *testing.T, customer string) (release func()) {
 	gate := make(chan struct{})
 	release = sync.OnceFunc(func() { close(gate) })
@@ -107,22 +107,22 @@ func (b *bank) hold(t *testing.T, customer string) (release func()) {
 	return release
 }
 
-// hush makes the bank refuse to say what became of a key.
+// hush makes the bank refuse requests about a key.
 func (b *bank) hush(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.silent[key] = true
 }
 
-// times is how often a customer's charges, or those of a version of the address,
-// were asked for.
+// times returns how often a customer's charges, or those of a version of the
+// address, were requested.
 func (b *bank) times(what string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.asked[what]
 }
 
-// charges returns what the ledger has of a customer.
+// charges returns a customer's charges in the ledger.
 func (b *bank) charges(t *testing.T, customer string) (list []provider.Charge) {
 	t.Helper()
 	for _, c := range b.ledger(t) {

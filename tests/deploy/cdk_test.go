@@ -37,8 +37,8 @@ func build(ctx context.Context) (err error) {
 const (
 	account = "000000000000"
 	region  = "us-east-1"
-	// orderTimeout is that of the function behind the queue, in seconds. The queue
-	// hides messages for six times as long.
+	// orderTimeout is the time-out of the function behind the queue, in seconds.
+	// The queue hides messages for six times as long.
 	orderTimeout = 2
 )
 
@@ -46,13 +46,13 @@ const (
 // stage of an API, and loses the stage.
 var stackName = "Charge" + rand.Text()[:8]
 
-// cdk is the CDK's command line, the one for LocalStack.
+// cdk is the CDK's command line for LocalStack.
 type cdk struct {
 	endpoint, scratch, program string
 	env                        []string
 }
 
-// newCDK installs it, as infra's lock says, once.
+// newCDK installs the version in infra's lock file, once.
 func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
 	said, err := output(ctx, "infra", os.Environ(), "./install-cdk")
 	if err != nil {
@@ -62,7 +62,7 @@ func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
 	modules := filepath.Dir(programs)
 	c := &cdk{endpoint: endpoint, scratch: scratch, program: filepath.Join(programs, "cdklocal")}
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "AWS_") { // nobody's account
+		if !strings.HasPrefix(variable, "AWS_") { // no real account's settings
 			c.env = append(c.env, variable)
 		}
 	}
@@ -71,17 +71,17 @@ func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
 		"AWS_REGION="+region, "AWS_DEFAULT_REGION="+region, "CDK_DEFAULT_ACCOUNT="+account, "CDK_DEFAULT_REGION="+region,
 		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
 		"CI=true", "CDK_HOME="+scratch, "CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=1",
-		// Major versions of Node whose age is not to be complained of.
+		// Do not warn about the age of these major versions of Node.
 		"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=18,20")
 	return c, nil
 }
 
-// bootstrap makes what the CDK needs in an account. No app is needed for it.
+// bootstrap creates what the CDK needs in an account. It needs no app.
 func (c *cdk) bootstrap(ctx context.Context) error {
 	return command(ctx, c.scratch, c.env, c.program, "bootstrap", "--no-notices", "aws://"+account+"/"+region)
 }
 
-// template is where the synthesised stack is.
+// template returns the path of the synthesised stack.
 func (c *cdk) template() string {
 	return filepath.Join(c.scratch, "cdk.out", stackName+".template.json")
 }
@@ -108,14 +108,14 @@ func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[strin
 	return stacks[stackName], nil
 }
 
-// command runs a program in a folder, from the repository's root. All that it
-// started ends with it, and what it said is in the error.
+// command runs a program in a folder, relative to the repository's root. All
+// processes that it started end with it. An error contains the output.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	_, err := output(ctx, dir, env, name, args...)
 	return err
 }
 
-// output is command and returns what the program printed on its standard output.
+// output is command, and returns the program's standard output.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	if cmd.Dir = dir; !filepath.IsAbs(dir) {

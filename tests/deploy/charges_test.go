@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// newCustomer returns one that no other test has.
+// newCustomer returns a customer that no other test uses.
 func newCustomer() string { return "cus_" + strings.ToLower(rand.Text()) }
 
 func onDoors(t *testing.T, f func(t *testing.T, d door)) {
@@ -22,8 +22,8 @@ func onDoors(t *testing.T, f func(t *testing.T, d door)) {
 	}
 }
 
-// G13: a charge is made once, whoever repeats it, and another request does not
-// get its answer.
+// G13: a charge is made once, for every client that repeats it, and another
+// request does not get its answer.
 func TestCharge(t *testing.T) {
 	onDoors(t, func(t *testing.T, d door) {
 		customer, key := newCustomer(), rand.Text()
@@ -37,13 +37,13 @@ func TestCharge(t *testing.T) {
 		wantCharges(t, customer, 1)
 		second := d.post(t, rand.Text(), aCharge(customer))
 		if second.status != http.StatusCreated || second.body == first.body {
-			t.Errorf("got %v for a new key, want a charge of its own", second)
+			t.Errorf("got %v for a new key, want a new charge", second)
 		}
 		wantCharges(t, customer, 2)
 	})
 }
 
-// Requests that are wrong charge nobody and leave nothing behind.
+// Invalid requests charge no customer and leave no record.
 func TestBadRequests(t *testing.T) {
 	onDoors(t, func(t *testing.T, d door) {
 		customer, key := newCustomer(), rand.Text()
@@ -62,8 +62,8 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// While the first request runs, the second is told so, and another request that
-// its key is taken.
+// While the first request runs, the same request gets a conflict, and another
+// request gets the answer that its key is used.
 func TestFM05_RequestsAtTheSameTime(t *testing.T) {
 	onDoors(t, func(t *testing.T, d door) {
 		customer, key := newCustomer(), rand.Text()
@@ -85,13 +85,13 @@ func TestFM05_RequestsAtTheSameTime(t *testing.T) {
 		wantReplay(t, d.post(t, key, aCharge(customer)), first)
 		wantCharges(t, customer, 1)
 		if asked := pay.times(customer); asked != 1 {
-			t.Errorf("the provider was asked %d times, want once", asked)
+			t.Errorf("the provider got %d requests, want one", asked)
 		}
 	})
 }
 
 // Two tenants with the same key and the same request: two charges, and each gets
-// its own; a third one without an API key gets none.
+// its own. A request without an API key gets no charge.
 func TestINV07_TenantsApart(t *testing.T) {
 	t.Parallel()
 	customer, key := newCustomer(), rand.Text()
@@ -109,7 +109,7 @@ func TestINV07_TenantsApart(t *testing.T) {
 	for tenant := range stack.tenants {
 		wantReplay(t, byREST(tenant).post(t, key, aCharge(customer)), first[tenant])
 	}
-	// What one tenant asks under the key is nothing to the other.
+	// One tenant's request under the key does not affect the other tenant.
 	other := byREST(1)
 	wantProblem(t, other.post(t, key, strings.Replace(aCharge(customer), "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
 	wantCharges(t, customer, 2)

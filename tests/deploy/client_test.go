@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// reply is what a client gets. One without a status never came.
+// reply is the reply to a client. Without a status, there was no reply.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// door is a way to the charges.
+// door is one way to reach the charges function.
 type door struct {
 	name   string
 	url    string
@@ -38,8 +38,8 @@ func byREST(tenant int) door {
 	return door{name: fmt.Sprintf("REST API, tenant %c", 'A'+tenant), url: u.String(), apiKey: stack.tenants[tenant]}
 }
 
-// client reaches every host at LocalStack's address, which tells them apart by
-// their names.
+// client reaches every host at LocalStack's address, which distinguishes them
+// by their names.
 var client = &http.Client{
 	Timeout: time.Minute,
 	Transport: &http.Transport{
@@ -55,7 +55,7 @@ var client = &http.Client{
 	},
 }
 
-// post asks for a charge.
+// post requests a charge.
 func (d door) post(t *testing.T, key, body string) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url, strings.NewReader(body))
@@ -110,7 +110,8 @@ func wantReplay(t *testing.T, r, first reply) {
 	}
 }
 
-// eventually waits until it is so, and fails the test if it does not become so.
+// eventually waits until the condition is true, and fails the test if it does
+// not become true in time.
 func eventually(t *testing.T, patience time.Duration, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !so(); time.Sleep(200 * time.Millisecond) {

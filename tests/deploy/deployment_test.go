@@ -23,7 +23,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// deployment is the stack as it is there.
+// deployment is the deployed stack.
 type deployment struct {
 	cdk      *cdk
 	cfg      aws.Config
@@ -65,7 +65,7 @@ func deploy(ctx context.Context, c *cdk, providerURL string) (*deployment, error
 	return d, d.findFunctions(ctx)
 }
 
-// apiKey returns what a client of the REST API sends.
+// apiKey returns the value that a client of the REST API sends.
 func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.cdk.endpoint+"/apikeys/"+id+"?includeValue=true", nil)
 	if err != nil {
@@ -82,8 +82,8 @@ func (d *deployment) apiKey(ctx context.Context, id string) (string, error) {
 	return key.Value, nil
 }
 
-// ask sends a request to a service of LocalStack, which finds it by the signature
-// and does not look whether it is one.
+// ask sends a request to a service of LocalStack, which selects the service by
+// the signature but does not verify it.
 func ask(service string, req *http.Request) (status int, text []byte, err error) {
 	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
 	resp, err := http.DefaultClient.Do(req)
@@ -119,7 +119,7 @@ func (d *deployment) findFunctions(ctx context.Context) error {
 	return nil
 }
 
-// configuration returns that of a function.
+// configuration returns the configuration of a function.
 func (d *deployment) configuration(t *testing.T, function string) *lambda.GetFunctionConfigurationOutput {
 	t.Helper()
 	c, err := d.lambda.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &function})
@@ -130,7 +130,7 @@ func (d *deployment) configuration(t *testing.T, function string) *lambda.GetFun
 }
 
 // create creates a function beside the stack's, with the role and the environment
-// of the one behind the function URL, and some more variables.
+// of the one behind the function URL, and additional variables.
 func (d *deployment) create(t *testing.T, name string, archive []byte, timeout int32, env map[string]string) {
 	t.Helper()
 	model := d.configuration(t, d.chargesURL)
@@ -154,8 +154,8 @@ func (d *deployment) create(t *testing.T, name string, archive []byte, timeout i
 }
 
 // redeploy gives a function another build of its code and another address of the
-// provider, one after the other as the CDK does: Lambda takes no change while
-// it is at work on another.
+// provider, one after the other as the CDK does: Lambda refuses a change while
+// another one is in progress.
 func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	t.Helper()
 	env := d.configuration(t, function).Environment.Variables
@@ -182,8 +182,8 @@ func (d *deployment) waitUpdated(t *testing.T, function string) {
 	}
 }
 
-// invoke calls a function and waits for its answer. An error of the function's
-// is its type.
+// invoke calls a function and waits for its answer. An error of the function is
+// returned as its type.
 func (d *deployment) invoke(t *testing.T, function string, payload []byte) (answer []byte, functionError string) {
 	t.Helper()
 	out, err := d.lambda.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, Payload: payload})
@@ -200,23 +200,23 @@ func (d *deployment) invoke(t *testing.T, function string, payload []byte) (answ
 	return out.Payload, failure.ErrorType
 }
 
-// reconcile runs the reconciler once, besides its schedule. It reports an error
-// where nothing that was due could be settled, which a test may want.
+// reconcile runs the reconciler once, in addition to its schedule. The reconciler
+// reports an error if no due record could be settled, which a test may expect.
 func (d *deployment) reconcile(t *testing.T) {
 	t.Helper()
 	if answer, failure := d.invoke(t, d.reconciler, []byte("{}")); failure != "" {
-		t.Logf("the reconciler says: %s", answer)
+		t.Logf("the reconciler answered: %s", answer)
 	}
 }
 
-// resource is one of the template that was deployed.
+// resource is a resource of the deployed template.
 type resource struct {
 	Type           string
 	DeletionPolicy string
 	Properties     json.RawMessage
 }
 
-// resources returns those of a type, by their names in the template.
+// resources returns the resources of a type, by their names in the template.
 func (d *deployment) resources(t *testing.T, kind string) map[string]resource {
 	t.Helper()
 	text, err := os.ReadFile(d.cdk.template())

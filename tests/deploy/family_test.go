@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// family knows the processes that come of this one by a variable in their
-// environment. Functions do not inherit it; they are known by their LocalStack's.
+// family finds the descendants of this process by a variable in their
+// environment. Functions do not inherit it; they are found by their LocalStack's.
 type family struct {
 	mark string
-	runs map[string]bool // of our LocalStack
+	runs map[string]bool // of this test's LocalStack
 }
 
 func newFamily() (family, error) {
@@ -22,7 +22,7 @@ func newFamily() (family, error) {
 	return f, os.Setenv("ONCE_DEPLOY_TEST", f.mark)
 }
 
-// members returns the processes that are there, as they were called.
+// members returns the running processes with their command lines.
 func (f family) members() map[int]string {
 	all := environments()
 	mine := func(pid int) bool { return pid != os.Getpid() && all[pid]["ONCE_DEPLOY_TEST"] == f.mark }
@@ -41,7 +41,7 @@ func (f family) members() map[int]string {
 	return found
 }
 
-// waitForEnd returns what still runs when the patience is over.
+// waitForEnd returns the processes that still run when the patience is over.
 func (f family) waitForEnd(patience time.Duration) (left map[int]string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		if left = f.members(); len(left) == 0 || time.Now().After(deadline) {
@@ -50,8 +50,8 @@ func (f family) waitForEnd(patience time.Duration) (left map[int]string) {
 	}
 }
 
-// functions returns the processes that run a Lambda function, whose name nobody
-// else has.
+// functions returns the processes that run a Lambda function. The name must be
+// unique.
 func functions(name string) (pids []int) {
 	for pid, env := range environments() {
 		if env["AWS_LAMBDA_FUNCTION_NAME"] == name && env["AWS_LAMBDA_RUNTIME_API"] != "" {
@@ -61,7 +61,7 @@ func functions(name string) (pids []int) {
 	return pids
 }
 
-// environments returns those of all processes that we may look into.
+// environments returns the environments of all processes that this one may read.
 func environments() map[int]map[string]string {
 	all := map[int]map[string]string{}
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -69,7 +69,7 @@ func environments() map[int]map[string]string {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		text, readErr := os.ReadFile(file)
 		if err != nil || readErr != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		env := map[string]string{}
 		for _, variable := range bytes.Split(text, []byte{0}) {

@@ -21,8 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Each role of the stack may do what the store does with the table, and nothing
-// else with it.
+// Each role of the stack may do exactly what the store does with the table.
 func TestGrantsAreWhatTheStoreDoes(t *testing.T) {
 	t.Parallel()
 	handler, reconciler := &recorder{used: map[string]bool{}}, &recorder{used: map[string]bool{}}
@@ -31,14 +30,14 @@ func TestGrantsAreWhatTheStoreDoes(t *testing.T) {
 	granted := grants(t)
 	for role, does := range map[string]*recorder{"ChargesREST": handler, "ChargesURL": handler, "Orders": handler, "ReconcilerFunction": reconciler} {
 		if used := slices.Sorted(maps.Keys(does.used)); !slices.Equal(granted[role], used) {
-			t.Errorf("%s may do %q, and does %q", role, granted[role], used)
+			t.Errorf("%s may do %q, but does %q", role, granted[role], used)
 		}
 	}
 	t.Logf("%v", granted)
 }
 
 // grants returns what each role may do with the table of records and its index,
-// in the template that was deployed.
+// in the deployed template.
 func grants(t *testing.T) map[string][]string {
 	t.Helper()
 	granted := map[string][]string{}
@@ -83,7 +82,8 @@ func list(t *testing.T, text json.RawMessage) (all []string) {
 	return all
 }
 
-// recorder notes the actions that a client's calls need on the table of records.
+// recorder records the actions that a client's calls need on the table of
+// records.
 type recorder struct {
 	mu   sync.Mutex
 	used map[string]bool
@@ -113,7 +113,7 @@ func (r *recorder) guard(t *testing.T, optFns ...func(*idempotent.Options)) *ide
 	return g
 }
 
-// note takes a call down. Transactions need the actions of what is in them.
+// note records a call. Transactions need the actions of their items.
 func (r *recorder) note(operation string, in any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *recorder) note(operation string, in any) {
 	}
 }
 
-// large is more than a record holds, and does not compress.
+// large returns a string that is too large for a record, and does not compress.
 func large() string {
 	var b strings.Builder
 	for range 1000 {
@@ -152,7 +152,7 @@ func large() string {
 	return b.String()
 }
 
-// walkHandler goes the ways of a request.
+// walkHandler runs through the paths of a request.
 func walkHandler(t *testing.T, r *recorder) {
 	t.Helper()
 	g := r.guard(t, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"} })
@@ -191,7 +191,7 @@ func walkHandler(t *testing.T, r *recorder) {
 		}
 	}
 
-	// A request that waits for another looks at its record.
+	// A request that waits for another reads its record.
 	waits := r.guard(t, func(o *idempotent.Options) { o.WaitFor = time.Second })
 	key := idempotent.Key{Operation: "grants", Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
 	_, err := idempotent.Do(t.Context(), waits, key, func(ctx context.Context) (int, error) {
@@ -206,12 +206,12 @@ func walkHandler(t *testing.T, r *recorder) {
 	}
 }
 
-// always answers the same of every record.
+// always returns the same resolution for every record.
 func always(r idempotent.Resolution) idempotent.ResolveFunc {
 	return func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return r, nil }
 }
 
-// walkReconciler goes the ways of a record that is due.
+// walkReconciler runs through the paths of a due record.
 func walkReconciler(t *testing.T, r *recorder) {
 	t.Helper()
 	g := r.guard(t, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
@@ -225,7 +225,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 		always(idempotent.Later(time.Hour)),
 	} {
 		key := idempotent.Key{Operation: operation, Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
-		// The deadline ends the lease soon.
+		// A short deadline makes a short lease.
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) { return "", errors.New("no reply") })
 		cancel()

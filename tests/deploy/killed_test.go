@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// How a run of the stubborn function ends, and what its caller is told.
+// How a run of the stubborn function ends, and the error that its caller gets.
 const (
 	sleep  = "sleep"  // past the time-out
 	kill   = "kill"   // after the effect
@@ -30,7 +30,7 @@ const (
 
 var told = map[string]string{sleep: "Sandbox.Timedout", kill: "Runtime.ExitError", before: "Runtime.ExitError"}
 
-// stubborn is a function that never comes back from the payment provider.
+// stubborn is a function that never returns from the payment provider.
 type stubborn struct{ name, ending string }
 
 func newStubborn(t *testing.T, ending string, env map[string]string) stubborn {
@@ -41,8 +41,8 @@ func newStubborn(t *testing.T, ending string, env map[string]string) stubborn {
 	return s
 }
 
-// post sends a request to it, as its function URL would. A run that Lambda ended
-// has no answer.
+// post sends a request to it, as its function URL would. If Lambda ended the run,
+// there is no answer.
 func (s stubborn) post(t *testing.T, key, body string) (r reply, killed bool) {
 	t.Helper()
 	event := events.APIGatewayV2HTTPRequest{Version: "2.0", RouteKey: "$default", RawPath: "/charges", Body: body,
@@ -71,7 +71,7 @@ func (s stubborn) wantKilled(t *testing.T, key, body string) {
 	}
 }
 
-// afterLease returns the first answer that does not say that the work goes on.
+// afterLease returns the first answer that is not "in progress".
 func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bool) {
 	t.Helper()
 	waited := 0
@@ -84,13 +84,13 @@ func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bo
 		return true
 	})
 	if waited == 0 {
-		t.Error("the lease was over before Lambda's time-out and the margin were")
+		t.Error("the lease ended before Lambda's time-out and the margin")
 	}
 	return r, killed
 }
 
 // The worker is killed at the time-out, or dies, after its effect and before the
-// record of it. Under Reconcile nobody does it again.
+// record of it. Under Reconcile the charge is not made again.
 func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": "stubborn-reconcile", "KEYLESS": "yes"})
@@ -99,7 +99,7 @@ func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
 		wantCharges(t, customer, 1)
 		r, killed := s.afterLease(t, key, aCharge(customer))
 		if killed {
-			t.Fatal("it ran again")
+			t.Fatal("the charge was made again")
 		}
 		wantProblem(t, r, http.StatusConflict, "outcome-unknown")
 		r, _ = s.post(t, key, aCharge(customer))
@@ -108,8 +108,8 @@ func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
 	})
 }
 
-// The same under Rerun, which says that doing it again is harmless: it is done
-// again, after the lease.
+// The same under Rerun, which declares that a repetition is harmless: the charge
+// is made again, after the lease.
 func TestFM10_KilledAfterTheEffectRerun(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		s := newStubborn(t, ending, map[string]string{"RECOVERY": "rerun", "OPERATION": "stubborn-rerun", "KEYLESS": "yes"})
@@ -117,7 +117,7 @@ func TestFM10_KilledAfterTheEffectRerun(t *testing.T) {
 		s.wantKilled(t, key, aCharge(customer))
 		wantCharges(t, customer, 1)
 		if r, killed := s.afterLease(t, key, aCharge(customer)); !killed {
-			t.Fatalf("got %v, want it to run again", r)
+			t.Fatalf("got %v, want a second run", r)
 		}
 		wantCharges(t, customer, 2)
 	})
@@ -143,8 +143,8 @@ func aKilledCharge(t *testing.T, ending, customer string) (key string) {
 	return key
 }
 
-// The same with a provider that knows keys, and the stack's reconciler, which asks
-// it on its schedule: the client that keeps asking gets its charge.
+// The same with a provider that honours keys, and the stack's reconciler, which
+// queries it on its schedule: the client that retries gets its charge.
 func TestFM10_TheReconcilerFindsTheEffect(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		customer := newCustomer()
@@ -166,20 +166,20 @@ func TestFM10_TheReconcilerFindsTheEffect(t *testing.T) {
 		t.Logf("before it was settled: %v", answers)
 		booked := pay.charges(t, customer)
 		if len(booked) != 1 || pay.times(customer) != 1 {
-			t.Fatalf("%d charges, asked for %d times, want one", len(booked), pay.times(customer))
+			t.Fatalf("%d charges, requested %d times, want one charge", len(booked), pay.times(customer))
 		}
 		if last.status != http.StatusCreated || !last.replayed() || !strings.Contains(last.body, booked[0].ID) {
 			t.Errorf("got %v, want the replay of charge %s", last, booked[0].ID)
 		}
 		if answers["in progress"] == 0 {
-			t.Error("the lease was over before Lambda's time-out and the margin were")
+			t.Error("the lease ended before Lambda's time-out and the margin")
 		}
 		wantReplay(t, byFunctionURL().post(t, key, aCharge(customer)), last)
 	})
 }
 
-// The worker dies before the effect. The reconciler finds none, and the client's
-// retry is the first charge.
+// The worker dies before the effect. The reconciler finds no charge, and the
+// client's retry makes the first one.
 func TestFM11_KilledBeforeTheEffect(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
@@ -199,8 +199,8 @@ func TestFM11_KilledBeforeTheEffect(t *testing.T) {
 	wantCharges(t, customer, 1)
 }
 
-// F41: a record about which the provider says nothing, as often as it is asked,
-// is handed to people, and stays as it is.
+// F41: if the provider never answers about a record, the record is handed over to
+// operators, and stays as it is.
 func TestINV09_TheReconcilerGivesUp(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
@@ -234,9 +234,9 @@ func TestINV09_TheReconcilerGivesUp(t *testing.T) {
 	wantCharges(t, customer, 1)
 }
 
-// askedNineTimes makes an unknown record due for the last of ten attempts, whose
-// pauses would come to hours. Where the reconciler is faster it has to be done
-// again.
+// askedNineTimes makes an unknown record due for the last of ten attempts, because
+// the pauses between them would add up to hours. If the reconciler writes first,
+// it is done again.
 func askedNineTimes(t *testing.T, id idempotent.RecordID) {
 	t.Helper()
 	_, err := stack.dynamodb.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{

@@ -1,6 +1,6 @@
 // Package deploy deploys the charge stack of infra with the CDK to LocalStack and
-// tries it as its clients would, on real Lambda processes: they are killed at
-// their time-outs, crash, and are replaced while requests run. What happened is
+// tests it as its clients would, on real Lambda processes: they are killed at
+// their time-outs, crash, and are replaced while requests run. The effects are
 // counted in the payment provider's ledger, which is in this process.
 package deploy
 
@@ -18,14 +18,14 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// What all tests share. Their keys and customers never meet.
+// All tests share these. Their keys and customers are unique.
 var (
 	pay      *bank
 	stack    *deployment
 	children family
 )
 
-// patience bounds the whole of bringing the stack up, downloads included.
+// patience limits the time to start the stack, downloads included.
 const patience = 15 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -45,7 +45,7 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	defer func() {
 		if left := children.waitForEnd(20 * time.Second); len(left) > 0 && err == nil {
-			err = fmt.Errorf("processes were left behind: %q", slices.Sorted(maps.Values(left)))
+			err = fmt.Errorf("processes were left running: %q", slices.Sorted(maps.Values(left)))
 		}
 	}()
 	scratch, err := os.MkdirTemp("", "once-deploy")
@@ -89,9 +89,9 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	note("deployed")
 	if len(children.members()) == 0 && os.Getenv("LOCALSTACK_ENDPOINT") == "" {
-		return 0, errors.New("not even LocalStack is seen among the processes")
+		return 0, errors.New("even LocalStack is not found among the processes")
 	}
-	// These tests wait more than they work.
+	// These tests mostly wait.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "24"); err != nil {
 		return 0, err

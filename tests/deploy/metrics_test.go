@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// watched is what an alarm of ours looks at: the metrics of an operation, in the
-// namespace of a function.
+// watched is what an alarm of the stack watches: the metrics of an operation, in
+// the namespace of a function.
 type watched struct{ namespace, operation string }
 
 // G12: each alarm is about metrics that a function of the stack prints to its
-// log, from where CloudWatch takes them. One about others would never ring.
+// log, which CloudWatch reads. An alarm about others would never fire.
 func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	asked := alarms(t)
@@ -43,7 +43,7 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	var prints map[watched]bool
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("printed were metrics of %v", slices.Collect(maps.Keys(prints)))
+			t.Logf("there are metrics of %v", slices.Collect(maps.Keys(prints)))
 		}
 	})
 	eventually(t, 30*time.Second, "logs have a line for each alarm", func() bool {
@@ -67,8 +67,8 @@ func TestAlarmsWatchWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// alarms returns what those of the deployed template are about, the service's own
-// metrics aside.
+// alarms returns what the alarms of the deployed template watch, except the
+// service's own metrics.
 func alarms(t *testing.T) map[watched]bool {
 	t.Helper()
 	type metric struct {
@@ -142,7 +142,7 @@ func logs(t *testing.T, function string) (lines []string) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(text), "ResourceNotFoundException") {
-			return nil // it has printed nothing yet
+			return nil // the function has printed nothing yet
 		}
 		var page struct {
 			Events    []struct{ Message string }

@@ -19,12 +19,12 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 )
 
-// What becomes of an order the first time.
+// The fate of an order on its first delivery.
 const (
 	fine     = "fine"
 	crashed  = "crashed"  // the process dies after the customer was charged
 	stalled  = "stalled"  // it stops there, and is killed at the time-out
-	answered = "answered" // the charge is booked, and every answer is lost until the provider is mended
+	answered = "answered" // the charge is booked, but every answer is lost until the provider is repaired
 	declined = "declined" // the customer cannot pay
 )
 
@@ -37,7 +37,7 @@ type order struct {
 	fate     string
 }
 
-// shift is the orders of the test, and what was done to them.
+// shift holds the orders of the test, and what was done to them.
 type shift struct {
 	sku    string
 	orders []order
@@ -51,11 +51,12 @@ const stock = 10_000
 
 // 100 messages, some of them twice, some poisoned, while processes crash, stall
 // and lose answers: every order is taken once, and the poison ends in the
-// dead-letter queue. A redrive of that doubles nothing and loses nothing.
+// dead-letter queue. A redrive of that queue duplicates nothing and loses
+// nothing.
 func TestFM42_Orders(t *testing.T) {
 	t.Parallel()
 	s := &shift{sku: "sku-" + rand.Text()}
-	for _, queue := range []string{stack.orders, stack.deadOrders} { // an earlier run's
+	for _, queue := range []string{stack.orders, stack.deadOrders} { // from an earlier run
 		if _, err := stack.sqs.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: &queue}); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,7 @@ func TestFM42_Orders(t *testing.T) {
 	for _, o := range s.orders {
 		fates[o.fate]++
 	}
-	eventually(t, 4*time.Minute, "the queue is empty and the dead-letter queue has what nobody can take", func() bool {
+	eventually(t, 4*time.Minute, "the queue is empty and the dead-letter queue has the messages that cannot be taken", func() bool {
 		return depth(t, stack.orders) == 0 && depth(t, stack.deadOrders) >= s.poison+fates[answered]
 	})
 	dead := depth(t, stack.deadOrders)
@@ -83,8 +84,8 @@ func TestFM42_Orders(t *testing.T) {
 		}
 	}
 
-	// The provider is mended and people send everything again, with an order that
-	// was taken already.
+	// The provider is repaired, and an operator sends everything again, with an
+	// order that was taken already.
 	s.mended.Store(true)
 	s.send(t, stack.deadOrders, messages[0])
 	s.redrive(t)
@@ -102,7 +103,7 @@ func TestFM42_Orders(t *testing.T) {
 	s.wantBooks(t)
 }
 
-// messages makes the orders, sets their fates, and returns their messages.
+// messages creates the orders, sets their fates, and returns their messages.
 func (s *shift) messages() (list []string) {
 	for i := range 76 {
 		o := order{ID: "order-" + rand.Text(), Customer: newCustomer(), SKU: s.sku, Quantity: 1 + i%3, Amount: 100 + i, fate: fine}
@@ -135,8 +136,9 @@ func (s *shift) messages() (list []string) {
 	return append(list, poison...)
 }
 
-// strike returns what a customer's charge brings with it, until it has once hit a
-// process of the function: another may have been faster.
+// strike returns a function that signals a process of the orders function when a
+// customer's charge is booked, until it has hit one: another may have been
+// faster.
 func (s *shift) strike(hits *atomic.Int32, signal syscall.Signal) afterwards {
 	var done atomic.Bool
 	return func(int) bool {
@@ -173,7 +175,7 @@ func (s *shift) send(t *testing.T, queue string, messages ...string) {
 	}
 }
 
-// depth is how many messages a queue has, those in somebody's hands included.
+// depth returns how many messages a queue has, including those in flight.
 func depth(t *testing.T, queue string) (n int) {
 	t.Helper()
 	out, err := stack.sqs.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &queue, AttributeNames: []types.QueueAttributeName{

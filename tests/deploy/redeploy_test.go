@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// traffic is clients that charge one customer after the other and repeat every
-// request until it has its outcome.
+// traffic is a set of clients that charge one customer after the other and repeat
+// every request until it has its outcome.
 type traffic struct {
 	enough chan struct{} // closed by stop
 	stop   func()
@@ -17,7 +17,7 @@ type traffic struct {
 
 	mu      sync.Mutex
 	paid    []payment
-	refused map[int]int // answers that were no outcome, by status
+	refused map[int]int // answers without an outcome, by status
 }
 
 // payment is a request with its outcome.
@@ -45,15 +45,15 @@ func (tr *traffic) start(t *testing.T, doors ...door) {
 func (tr *traffic) pay(t *testing.T, d door) {
 	p := payment{door: d, customer: newCustomer(), key: rand.Text()}
 	pay.after(p.customer, func(int) bool {
-		time.Sleep(100 * time.Millisecond) // the work, which something may come into
+		time.Sleep(100 * time.Millisecond) // the time in which the function may be replaced
 		return true
 	})
 	if !tr.try(t, &p) {
-		tr.wg.Go(func() { tr.insist(t, &p) }) // and others go on
+		tr.wg.Go(func() { tr.insist(t, &p) }) // and the loop continues
 	}
 }
 
-// try sends the request once, and reports whether that was the last time.
+// try sends the request once, and reports whether it was the last time.
 func (tr *traffic) try(t *testing.T, p *payment) (over bool) {
 	p.outcome = p.door.post(t, p.key, aCharge(p.customer))
 	tr.mu.Lock()
@@ -64,7 +64,7 @@ func (tr *traffic) try(t *testing.T, p *payment) (over bool) {
 		return true
 	case s >= 400 && s < 500 && s != http.StatusConflict && s != http.StatusTooManyRequests:
 		t.Errorf("%s: got %v", p.door.name, p.outcome)
-		tr.stop() // one of these says it all
+		tr.stop() // one such failure is enough
 		return true
 	default:
 		tr.refused[s]++
@@ -87,10 +87,9 @@ func (tr *traffic) count() int {
 	return len(tr.paid)
 }
 
-// The functions get new code and a new configuration while requests run, as a
-// deployment of the stack does it; LocalStack ends the old ones at once, with what
-// they were doing. No charge is made twice, and no client is left without its
-// outcome.
+// The functions get new code and a new configuration while requests run, as in a
+// deployment of the stack. LocalStack ends the old ones at once, with their
+// running requests. No charge is made twice, and every client gets its outcome.
 func TestRedeployUnderTraffic(t *testing.T) {
 	tr := &traffic{enough: make(chan struct{}), refused: map[int]int{}}
 	tr.stop = sync.OnceFunc(func() { close(tr.enough) })
@@ -104,7 +103,7 @@ func TestRedeployUnderTraffic(t *testing.T) {
 		eventually(t, time.Minute, "the traffic goes on", func() bool { return tr.count() >= more })
 	}
 	tr.stop()
-	// What was cut off has to wait for the reconciler.
+	// Requests that were cut off have to wait for the reconciler.
 	t.Parallel()
 	tr.wg.Wait()
 
@@ -114,7 +113,7 @@ func TestRedeployUnderTraffic(t *testing.T) {
 		t.Errorf("%d requests by the old functions and %d by the new, want 20 of each", old, replaced)
 	}
 	if cut := tr.refused[http.StatusBadGateway] + tr.refused[http.StatusInternalServerError]; cut == 0 {
-		t.Error("nothing was cut off")
+		t.Error("no request was cut off")
 	}
 	for _, p := range tr.paid {
 		wantCharges(t, p.customer, 1)

@@ -18,8 +18,9 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The table is what was declared. Of deletion protection and point-in-time
-// recovery LocalStack knows nothing, so that is read in what was deployed.
+// The table has the declared properties. LocalStack does not support deletion
+// protection and point-in-time recovery, so these are read from the deployed
+// template.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	store, err := dynamostore.New(stack.dynamodb, stack.records)
@@ -58,7 +59,7 @@ func TestTable(t *testing.T) {
 }
 
 // F34, F90: a record is deleted once its time to live is over, and others stay.
-// Its key is a new one then.
+// Its key counts as new then.
 func TestExpiredRecordsAreRemoved(t *testing.T) {
 	t.Parallel()
 	customer, expired, kept := newCustomer(), rand.Text(), rand.Text()
@@ -69,7 +70,7 @@ func TestExpiredRecordsAreRemoved(t *testing.T) {
 			t.Fatalf("got %v, want a charge", first[key])
 		}
 	}
-	// Its retention was over an hour and a second ago.
+	// The record's retention ended an hour and a second ago.
 	over := time.Now().Add(-time.Second)
 	id := recordKey(charge.RecordIDOf(expired))
 	_, err := stack.dynamodb.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
@@ -85,7 +86,7 @@ func TestExpiredRecordsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if removed := removeExpired(t); removed == 0 {
-		t.Error("nothing was removed")
+		t.Error("no item was removed")
 	}
 	item, err := stack.dynamodb.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &stack.records, Key: id, ConsistentRead: aws.Bool(true)})
 	if err != nil {
@@ -95,11 +96,11 @@ func TestExpiredRecordsAreRemoved(t *testing.T) {
 		t.Errorf("the record is still there: %v", item.Item)
 	}
 	wantReplay(t, byFunctionURL().post(t, kept, aCharge(customer)), first[kept])
-	// The handler runs again; that the customer is not charged again is the
-	// provider's memory, which is longer.
+	// The handler runs again. The customer is not charged again only because the
+	// provider remembers the key for longer.
 	asked := pay.times(customer)
 	if r := byFunctionURL().post(t, expired, aCharge(customer)); r.status != http.StatusCreated || r.replayed() || pay.times(customer) != asked+1 {
-		t.Errorf("got %v after %d calls to the provider, want a run of its own", r, pay.times(customer)-asked)
+		t.Errorf("got %v after %d calls to the provider, want a new run", r, pay.times(customer)-asked)
 	}
 	wantCharges(t, customer, 2)
 }

@@ -57,8 +57,8 @@ func TestDeclineIsStored(t *testing.T) {
 	p.wantCharges(0)
 }
 
-// Bad input: each a clear answer that names what to do, and nothing is left
-// behind.
+// Bad input: each gets a clear answer with the correction, and leaves no
+// record.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -83,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	p.wantCharges(0)
-	// The body that was refused by the gateway left no record: its key is free.
+	// The body that the gateway refused left no record: its key is free.
 	p.want(p.post("bad-input-key-0005", aCharge), http.StatusCreated)
 }
 
@@ -137,9 +137,9 @@ func TestKillAfterCompletion(t *testing.T) {
 	})
 }
 
-// F36, F90: SIGKILL while the provider works: the effect has happened and
-// nobody knows. The key is refused, never charged again, and evidence resolves
-// it.
+// F36, F90: SIGKILL while the provider works: the effect has happened, but no
+// answer was received. The key is refused, never charged again, and evidence
+// resolves it.
 func TestKillWhileTheProviderWorks(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {
@@ -167,7 +167,7 @@ func TestKillWhileTheProviderWorks(t *testing.T) {
 		resolved := p.send("POST", "/admin/resolve", "", `{"idempotency_key":"`+key+`"}`)
 		p.want(resolved, http.StatusOK)
 		if !strings.Contains(resolved.body, "completed") {
-			t.Fatalf("the resolution says %s", resolved.body)
+			t.Fatalf("the resolution is %s", resolved.body)
 		}
 		r := p.post(key, slow)
 		p.want(r, http.StatusCreated)

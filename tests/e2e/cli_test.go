@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// onceBinary builds the command line when it is first asked for.
+// onceBinary builds the command line on first use.
 var onceBinary = sync.OnceValues(func() (path string, err error) {
 	path = filepath.Join(filepath.Dir(binary), "once")
 	build := exec.Command("go", "build", "-o", path, "./cmd/once")
@@ -52,7 +52,7 @@ func newOperator(t *testing.T, env ...string) *operator {
 	return &operator{t, bin, env, t.TempDir()}
 }
 
-// patience bounds one command line.
+// patience limits the time of one command line.
 const patience = 2 * time.Minute
 
 func (o *operator) command(name string, args ...string) *exec.Cmd {
@@ -63,8 +63,8 @@ func (o *operator) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// once runs a command line in a script, and returns its exit code and what it
-// printed.
+// once runs a command line in a script, and returns its exit code and its
+// output.
 func (o *operator) once(args ...string) (code int, stdout, stderr string) {
 	o.t.Helper()
 	var out, errs strings.Builder
@@ -76,7 +76,8 @@ func (o *operator) once(args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// wants runs a command line that has to end with a code and to say the words.
+// wants runs a command line and checks its exit code, and that its output
+// contains the words.
 func (o *operator) wants(code int, words []string, args ...string) (stdout string) {
 	o.t.Helper()
 	got, stdout, stderr := o.once(args...)
@@ -91,8 +92,8 @@ func (o *operator) wants(code int, words []string, args ...string) (stdout strin
 	return stdout
 }
 
-// types runs a command line at a terminal, answers what it asks, and wants its
-// lines to fit.
+// types runs a command line at a terminal, answers its questions, and checks
+// that its lines fit.
 func (o *operator) types(args ...string) (shown string) {
 	o.t.Helper()
 	shown, err := atTerminal(o.t, o.command(o.bin, args...))
@@ -107,10 +108,10 @@ func (o *operator) types(args ...string) (shown string) {
 	return shown
 }
 
-// F33, G02: as a person would: a charge was cut off, its client gets 409.
-// Whoever is on call finds it by the client's key, looks it up at the provider
-// by the downstream key, and settles it. The client's retry is answered by
-// replay, and nobody was charged twice.
+// F33, G02: an operator's session. A charge was cut off, and its client gets
+// 409. The operator finds it by the client's key, looks it up at the provider by
+// the downstream key, and settles it. The client's retry gets the replay, and no
+// customer was charged twice.
 func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, env []string) {
@@ -128,7 +129,7 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 			t.Fatalf("the first request was answered with %d before the kill", r.status)
 		}
 		byKey := []string{"POST /charges", "--global", "--key", key}
-		// Too early: whoever was executing it might still be.
+		// Too early: the owner may still be running.
 		var running struct{ Token string }
 		if err := json.Unmarshal([]byte(o.wants(0, nil, append(append([]string{"show"}, byKey...), "--json")...)), &running); err != nil {
 			t.Fatal(err)
@@ -140,7 +141,7 @@ func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
 			return strings.Contains(o.wants(0, nil, "reconcile"), "its lease ended without an outcome: unknown")
 		})
 
-		// Which one is it, and since when?
+		// Which record is it, and how old?
 		listed := o.types("list", "--state", "unknown")
 		id := regexp.MustCompile(`(?m)^(POST /charges#\S{12})  unknown  lease_ended +\d+s `).FindStringSubmatch(listed)
 		if id == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// cloud returns the address of LocalStack, started when first asked for.
+// cloud returns the address of LocalStack, started on first use.
 var cloud = sync.OnceValues(func() (endpoint string, err error) {
 	endpoint, stopCloud, err = engine.LocalStack()
 	return endpoint, err
@@ -25,8 +25,8 @@ var cloud = sync.OnceValues(func() (endpoint string, err error) {
 
 var stopCloud func()
 
-// A table is made, checked and worked on: on DynamoDB Local, and through
-// LocalStack, which also knows who is at work.
+// A table is created, checked and used: on DynamoDB Local, and through
+// LocalStack, which also knows the caller's identity.
 func TestCommandLineOnTables(t *testing.T) {
 	t.Parallel()
 	for name, find := range map[string]func() (string, error){"DynamoDBLocal": database, "LocalStack": cloud} {
@@ -62,7 +62,7 @@ func TestCommandLineOnTables(t *testing.T) {
 			if got := o.wants(0, nil, store("list", "--json")...); strings.Count(got, "\n") != 4 {
 				t.Errorf("the whole list is\n%s", got)
 			}
-			// One that waits for nobody is found by reading everything.
+			// A record that is not on a list is found only by a full scan.
 			o.wants(3, []string{"--scan"}, store("show", "#"+large.RecordID().KeyHash())...)
 			shown := o.wants(0, nil, store("show", "#"+large.RecordID().KeyHash(), "--scan", "--result", "--json", "--progress")...)
 			var doc struct {
@@ -75,7 +75,7 @@ func TestCommandLineOnTables(t *testing.T) {
 
 			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#wiF9Nlkg_8wN", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
 			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
-				t.Errorf("who was at work: %s%s", said, audit)
+				t.Errorf("the audit's caller: %s%s", said, audit)
 			}
 			o.wants(4, []string{"another outcome"}, store("resolve", "#wiF9Nlkg_8wN", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
 
@@ -114,7 +114,7 @@ func completeLarge(t *testing.T, s *dynamostore.Store) idempotent.Key {
 	return k
 }
 
-// What is wrong with the surroundings is one readable error each.
+// Each missing prerequisite is one readable error.
 func TestCommandLineFindsNoStore(t *testing.T) {
 	t.Parallel()
 	endpoint, err := database()
@@ -169,7 +169,7 @@ func TestCommandLineChecksTables(t *testing.T) {
 	o.wants(1, []string{"it has no index"}, "table", "check")
 }
 
-// Expired records go with their large results; nothing else goes.
+// Expired records are deleted with their large results; nothing else is.
 func TestCommandLinePurges(t *testing.T) {
 	t.Parallel()
 	table := tableName()
@@ -215,7 +215,8 @@ func items(t *testing.T, table string) int {
 	return int(out.Count)
 }
 
-// A record that this version cannot read is told, and hides none of the others.
+// A record that this version cannot read is reported, and does not hide the
+// others.
 func TestCommandLineMeetsALaterVersion(t *testing.T) {
 	t.Parallel()
 	table := tableName()

@@ -12,11 +12,11 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// demoLimit bounds the demo: nobody watches one for longer.
+// demoLimit limits the duration of the demo.
 const demoLimit = time.Minute
 
-// make demo, on an engine that runs: every kill has its row, and the books agree
-// on every order. The demo itself fails where they do not.
+// make demo, on a running engine: every kill has its row, and the books agree on
+// every order. The demo itself fails if they do not.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	endpoint, err := database()
@@ -60,7 +60,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d orders, want 12", n)
 	}
 	if !strings.Contains(text, "12 kills, 12 orders: each is paid once, written once, and has one receipt.") {
-		t.Error("no last line")
+		t.Error("the last line is missing")
 	}
 	if took > demoLimit {
 		t.Errorf("it took %s, want %s at most", took.Round(time.Second), demoLimit)

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// The example's own guide, followed from top to bottom: each block of commands
-// is run as it stands, and does what the text around it says.
+// The example's README, followed from top to bottom: each block of commands
+// runs unchanged, and does what the text around it states.
 func TestExampleGuide(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(engine.Root(), "examples", "charge-lambda")
@@ -76,7 +76,7 @@ func TestExampleGuide(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 3 })
 	if block := next("kill -9"); strings.TrimSpace(block) != "kill -9 PID" {
-		t.Fatalf("the guide kills by %q", block)
+		t.Fatalf("the guide kills with %q", block)
 	}
 	p = p.restart()
 	broken.Wait()

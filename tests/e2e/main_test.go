@@ -1,6 +1,5 @@
-// Package e2e starts the built charge example as a process, talks to it over
-// HTTP, kills it, starts it again, and counts the effects in the provider's
-// ledger.
+// Package e2e starts the built charge example as a process, calls it over HTTP,
+// kills it, starts it again, and counts the effects in the provider's ledger.
 package e2e
 
 import (
@@ -51,7 +50,7 @@ func runAll(m *testing.M) int {
 	return m.Run()
 }
 
-// database returns the address of DynamoDB Local, started when first asked for.
+// database returns the address of DynamoDB Local, started on first use.
 var database = sync.OnceValues(func() (endpoint string, err error) {
 	endpoint, stopDatabase, err = engine.DynamoDBLocal()
 	return endpoint, err
@@ -59,7 +58,7 @@ var database = sync.OnceValues(func() (endpoint string, err error) {
 
 var stopDatabase func()
 
-// process is the example, running.
+// process is the running example.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -90,8 +89,8 @@ func start(t *testing.T, dir string, env ...string) *process {
 	return launch(t, exec.Command(binary), dir, env...)
 }
 
-// launch is start by another command. The process is the command's, or one
-// that takes its place.
+// launch is start with another command. The process is the command's, or one
+// that replaces it.
 func launch(t *testing.T, cmd *exec.Cmd, dir string, env ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, env: append([]string{"PORT=0", "DATA=" + dir}, env...)}
@@ -220,7 +219,7 @@ func (p *process) charges() int {
 	p.want(r, http.StatusOK)
 	var ledger []json.RawMessage
 	if err := json.Unmarshal([]byte(r.body), &ledger); err != nil {
-		p.t.Fatalf("the ledger is no JSON array: %v\n%s", err, r.body)
+		p.t.Fatalf("the ledger is not a JSON array: %v\n%s", err, r.body)
 	}
 	return len(ledger)
 }
@@ -232,7 +231,7 @@ func (p *process) wantCharges(want int) {
 	}
 }
 
-// eventually polls until ok, bounded in time.
+// eventually polls until ok returns true or the patience is over.
 func eventually(t *testing.T, patience time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -28,7 +28,7 @@ var (
 )
 
 // The operator's guide, followed from top to bottom at a terminal: each block of
-// commands is run as it stands, and does what the text around it says.
+// commands runs unchanged, and does what the text around it states.
 func TestOperatorsGuide(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "operate.md"))
@@ -39,7 +39,7 @@ func TestOperatorsGuide(t *testing.T) {
 	for _, b := range shell.FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, b[1])
 	}
-	const table = "once-records" // as the guide calls it
+	const table = "once-records" // the name in the guide
 	env := dynamoEnv(t, table)
 	p := start(t, t.TempDir(), append(env, "ONCE_CREATE_TABLE=1", "TIMEOUT=3s")...)
 	store := openTable(t, table)
@@ -72,7 +72,7 @@ func TestOperatorsGuide(t *testing.T) {
 	o.env = append(o.env, "PATH="+scratch+":"+os.Getenv("PATH"))
 	next("export ONCE_TABLE", "table once-records in us-east-1 can be used as a store")
 
-	// What the guide speaks of: unknown records, one of which was given up.
+	// The records in the guide: unknown ones, one of which was given up.
 	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund, guideReport)
 	insert(t, store, guideOrder, func(r *driver.Record) {
 		r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
@@ -128,8 +128,9 @@ func TestOperatorsGuide(t *testing.T) {
 
 var sample = regexp.MustCompile("(?ms)^```text\n(.*?)^```$")
 
-// What the guide shows is what the commands print: each sample is one of the
-// outputs that the command line's own tests hold it to. So are the exit codes.
+// The samples in the guide are the output of the commands: each one is an
+// expected output in the command line's own tests. The same holds for the exit
+// codes.
 func TestOperatorsGuideShowsTheTruth(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "operate.md"))
@@ -164,12 +165,12 @@ func TestOperatorsGuideShowsTheTruth(t *testing.T) {
 	}
 	for _, c := range codes {
 		if !strings.Contains(string(text), "\n| "+c[1]+" | "+c[2]+" |\n") {
-			t.Errorf("the guide does not say that exit code %s is %q", c[1], c[2])
+			t.Errorf("the guide does not list exit code %s as %q", c[1], c[2])
 		}
 	}
 }
 
-// book has the provider charge under a key.
+// book makes the provider charge under a key.
 func (p *process) book(key string) {
 	p.t.Helper()
 	req, err := http.NewRequest("POST", p.url+"/provider/charges", strings.NewReader(aCharge))
@@ -201,7 +202,7 @@ func openTable(t *testing.T, table string) *dynamostore.Store {
 	return s
 }
 
-// hourAgo is a guard's clock: what it leaves behind is old by now.
+// hourAgo is a guard's clock, so that its records are old.
 func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
 
 func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.Record)) {
@@ -221,7 +222,7 @@ func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.
 	}
 }
 
-// claim leaves records whose owner died while it worked.
+// claim creates records whose owner died while it was running.
 func claim(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	t.Helper()
 	for _, k := range keys {
@@ -229,7 +230,7 @@ func claim(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	}
 }
 
-// strand leaves unknown records; refunds were given up.
+// strand creates unknown records; the refunds are exhausted.
 func strand(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	t.Helper()
 	for _, k := range keys {
@@ -240,7 +241,7 @@ func strand(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	}
 }
 
-// expire leaves a completed record that is long past its time.
+// expire creates a completed record that expired long ago.
 func expire(t *testing.T, s driver.Store) {
 	t.Helper()
 	insert(t, s, idempotent.Key{Operation: "charge", Scope: "acme", ID: "old"}, func(r *driver.Record) {

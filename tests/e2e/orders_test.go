@@ -24,13 +24,12 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// till is a payment provider that honours keys, with a ledger to count effects
-// in.
+// till is a payment provider that honours keys, with a ledger to count effects.
 type till struct {
 	mu      sync.Mutex
 	charges map[string]orders.Charge // by key
 	asked   int
-	during  func() error // a charge that is being made; may end the process
+	during  func() error // called while a charge is made; may end the process
 	after   func()
 }
 
@@ -57,14 +56,14 @@ func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Ch
 	return c, nil
 }
 
-// mortalWire is what a function has of the network: after its end nothing gets
-// through.
+// mortalWire is the network of a function: after the function's end, every call
+// fails.
 type mortalWire struct {
 	mu     sync.Mutex
 	calls  int
 	dead   bool
-	before int // it dies before this call is sent
-	after  int // and after this one's reply
+	before int // the function dies before this call is sent
+	after  int // and after the reply to this call
 }
 
 var errDead = errors.New("the process is dead")
@@ -138,8 +137,8 @@ func newOrderShop(t *testing.T, available int) *orderShop {
 	return s
 }
 
-// deliver sends messages to a function in a process of its own, and returns
-// those that come again. A dead process answers nobody: all of them do.
+// deliver sends messages to a function in a new process, and returns those that
+// are redelivered. A dead process sends no answer, so all its messages are.
 func (s *orderShop) deliver(p *mortalWire, messages ...events.SQSMessage) (again []events.SQSMessage) {
 	s.t.Helper()
 	store, err := dynamostore.New(dynamostore.NewClient(s.cfg, func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: p} }), s.records)
@@ -166,7 +165,7 @@ func (s *orderShop) deliver(p *mortalWire, messages ...events.SQSMessage) (again
 	return again
 }
 
-// message is an order for two, at the queue.
+// message is a queue message with an order for two pieces.
 func (s *orderShop) message(id, order, customer string) events.SQSMessage {
 	return events.SQSMessage{
 		MessageId: id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
@@ -186,8 +185,9 @@ func (s *orderShop) has(pk string) map[string]types.AttributeValue {
 	return out.Item
 }
 
-// want fails the test unless so many are available, so many charges are in the
-// ledger, and these orders are written and announced, and no others of those.
+// want checks the available stock, the number of charges in the ledger, and
+// that exactly the taken orders are written and announced, and the others are
+// not.
 func (s *orderShop) want(available, charges int, taken []string, others ...string) {
 	s.t.Helper()
 	if n := s.has("stock#" + s.sku)["available"].(*types.AttributeValueMemberN).Value; n != fmt.Sprint(available) {
@@ -206,7 +206,7 @@ func (s *orderShop) want(available, charges int, taken []string, others ...strin
 		want := slices.Contains(taken, id)
 		for _, pk := range []string{"order#" + id, "outbox#" + id} {
 			if got := s.has(pk) != nil; got != want {
-				s.t.Errorf("%s is there: %t, want %t", pk, got, want)
+				s.t.Errorf("%s exists: %t, want %t", pk, got, want)
 			}
 		}
 	}
@@ -219,12 +219,12 @@ func (s *orderShop) wantAgain(again []events.SQSMessage, want ...string) {
 		ids = append(ids, m.MessageId)
 	}
 	if !slices.Equal(ids, want) {
-		s.t.Errorf("these come again: %q, want %q", ids, want)
+		s.t.Errorf("these are redelivered: %q, want %q", ids, want)
 	}
 }
 
 // Orders are taken once: two copies in a batch, a redelivery, a customer who
-// cannot pay, too many, and a message that is none.
+// cannot pay, too little stock, and an invalid message.
 func TestOrderQueue(t *testing.T) {
 	t.Parallel()
 	s := newOrderShop(t, 5)
@@ -242,8 +242,8 @@ func TestOrderQueue(t *testing.T) {
 }
 
 // F46, G04: the process dies before and after every call to the database, and
-// before and after the charge. The message comes again, and the order is taken
-// once.
+// before and after the charge. The message is redelivered, and the order is
+// taken once.
 func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := newOrderShop(t, 100)
@@ -270,7 +270,7 @@ func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 		dies(p)
 		s.deliver(p, m)
 		if !p.dead {
-			t.Fatalf("%s: the process lives", name)
+			t.Fatalf("%s: the process is alive", name)
 		}
 		s.payments.during, s.payments.after = nil, nil
 		claimed := name != "before call 1"
@@ -282,13 +282,13 @@ func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 		s.wantAgain(s.deliver(&mortalWire{}, m))
 		taken = append(taken, order)
 		s.want(100-2*len(taken), len(taken), taken)
-		t.Logf("%s: the provider was asked %d times", name, s.payments.asked-asked)
+		t.Logf("%s: the provider got %d requests", name, s.payments.asked-asked)
 		asked = s.payments.asked
 		if t.Failed() {
 			t.Fatalf("after a death %s", name)
 		}
 	}
 	if asked <= len(taken) {
-		t.Errorf("the provider was asked %d times for %d orders: no charge was repeated", asked, len(taken))
+		t.Errorf("the provider got %d requests for %d orders: no charge was repeated", asked, len(taken))
 	}
 }

@@ -40,10 +40,10 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// question is what once asks before it writes.
+// question matches the question of once before it writes.
 var question = regexp.MustCompile(`Type (\S+) to write it: $`)
 
-// atTerminal runs cmd at a terminal, types what it asks to have typed, and
+// atTerminal runs cmd at a terminal, types the requested confirmation, and
 // returns what the terminal shows.
 func atTerminal(t *testing.T, cmd *exec.Cmd) (shown string, err error) {
 	t.Helper()

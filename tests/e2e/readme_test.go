@@ -13,8 +13,8 @@ import (
 
 var shell = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// The commands of the README do what it says: targets of make exist, and the
-// curl lines work against the example as they stand.
+// The commands of the README work as stated: targets of make exist, and the
+// curl lines work against the example unchanged.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(engine.Root(), "README.md"))
@@ -49,7 +49,7 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// The loop that the guide gives to clients ends with the answer.
+// The loop for clients in the guide ends with the answer.
 func TestClientLoop(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "http.md"))
@@ -61,7 +61,7 @@ func TestClientLoop(t *testing.T) {
 		t.Fatalf("found %d blocks of commands, want one", len(blocks))
 	}
 	p := start(t, t.TempDir())
-	// Not every machine has uuidgen.
+	// Some machines have no uuidgen.
 	commands := "uuidgen() { cat /proc/sys/kernel/random/uuid; }\nTOKEN=t\n" +
 		strings.ReplaceAll(blocks[0][1], "https://api.example.com", p.url)
 	cmd := exec.Command("timeout", "30", "bash", "-euo", "pipefail", "-c", commands)

@@ -21,8 +21,8 @@ func requestsDir() string {
 	return filepath.Join(engine.Root(), "examples", "charge-lambda", "requests")
 }
 
-// The curl script checks every answer itself; it runs twice over one store, and
-// notices an API that is not what it was told.
+// The curl script checks every answer itself. It runs twice over one store, and
+// fails for an API with another profile.
 func TestCurlScript(t *testing.T) {
 	t.Parallel()
 	for _, profile := range profiles {
@@ -44,24 +44,24 @@ func TestCurlScript(t *testing.T) {
 			for _, other := range profiles {
 				out, err := run(other)
 				if wrong := other != profile; wrong != (err != nil) || wrong && !strings.Contains(out, "charge.sh: ") {
-					t.Errorf("told that the profile is %s, it ended with %v\n%s", other, err, out)
+					t.Errorf("with PROFILE=%s, the script ended with %v\n%s", other, err, out)
 				}
 			}
 			if out, err := run("rest"); err == nil || !strings.Contains(out, "ietf, stripe or uuid") {
 				t.Errorf("got %v\n%s", err, out)
 			}
 			p.kill()
-			if out, err := run(profile); err == nil || !strings.Contains(out, "nobody answers") {
+			if out, err := run(profile); err == nil || !strings.Contains(out, "no answer from") {
 				t.Errorf("got %v\n%s", err, out)
 			}
 		})
 	}
 }
 
-// entry is one request of a .http file and the answer that the file tells.
+// entry is one request of a .http file and the expected answer in the file.
 type entry struct {
 	title  string
-	answer []string // the status, and what else is in the answer
+	answer []string // the status, and other parts of the answer
 	text   string   // method, address, header lines, empty line, body
 }
 
@@ -75,24 +75,24 @@ func readEntries(t *testing.T, file, url string) (entries []entry) {
 	}
 	text := strings.ReplaceAll(string(data), "{{url}}", url)
 	if !strings.Contains(text, "\n@url = http://127.0.0.1:8080\n") {
-		t.Errorf("%s does not say where the example listens", file)
+		t.Errorf("%s does not contain the example's address", file)
 	}
 	for i, block := range strings.Split(text, "\n### ") {
 		if i == 0 {
-			continue // what the file says of itself
+			continue // the file's own header
 		}
 		title, rest, _ := strings.Cut(block, "\n")
 		comment, request, _ := strings.Cut(rest, "\n")
 		answer, ok := strings.CutPrefix(comment, "# Answer: ")
 		if !ok {
-			t.Fatalf("%s: %s: no answer is told", file, title)
+			t.Fatalf("%s: %s: the answer is missing", file, title)
 		}
 		entries = append(entries, entry{title, strings.Split(answer, ", "), strings.TrimSpace(request)})
 	}
 	return entries
 }
 
-// send sends the request as it stands.
+// send sends the request unchanged.
 func (e entry) send(t *testing.T) reply {
 	t.Helper()
 	head, body, _ := strings.Cut(e.text, "\n\n")
@@ -105,15 +105,15 @@ func (e entry) send(t *testing.T) reply {
 	for line := range strings.Lines(headers) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		if !ok {
-			t.Fatalf("%s: %q is no header", e.title, line)
+			t.Fatalf("%s: %q is not a header", e.title, line)
 		}
 		r.Header.Add(name, value)
 	}
 	return exchange(r)
 }
 
-// The requests for editors, sent from top to bottom, get the answers that the
-// files tell.
+// The requests for editors, sent from top to bottom, get the answers in the
+// files.
 func TestHTTPFiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(requestsDir(), "*.http"))
@@ -160,7 +160,7 @@ func TestMakeRun(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		t.Cleanup(func() {
 			if cmd.Process != nil {
-				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // make's own children, should it have died before them
+				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // make's own children, if make died before them
 			}
 		})
 		p := launch(t, cmd, t.TempDir(), "PROFILE="+profile)
@@ -179,8 +179,8 @@ func TestMakeRun(t *testing.T) {
 	}
 }
 
-// What `policy` prints under each profile: a page, and a document that is valid
-// OpenAPI and tells the truth about the requests of the .http files.
+// The output of `policy` under each profile: a page, and a document that is
+// valid OpenAPI and agrees with the requests of the .http files.
 func TestPolicyCommand(t *testing.T) {
 	t.Parallel()
 	for _, profile := range profiles {
@@ -219,7 +219,7 @@ func TestPolicyCommand(t *testing.T) {
 				case strings.Contains(strings.Join(e.answer, " "), "key"):
 					refused++
 				default:
-					t.Errorf("%s: the document says %v", e.title, err)
+					t.Errorf("%s: the document refuses it: %v", e.title, err)
 				}
 			}
 			if refused < 3 || accepted < 7 {

@@ -48,7 +48,7 @@ func dynamoEnv(t *testing.T, table string) []string {
 	}
 }
 
-// refused starts the example and wants it to end by itself with an error.
+// refused starts the example and checks that it ends with an error.
 func refused(t *testing.T, env ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -67,7 +67,7 @@ func wantSays(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			t.Errorf("the error does not say %q:\n%s", w, text)
+			t.Errorf("the error does not contain %q:\n%s", w, text)
 		}
 	}
 	if strings.Contains(text, "goroutine ") {
@@ -102,7 +102,7 @@ func TestWrongTableSchema(t *testing.T) {
 	wantSays(t, refused(t, append(env, "DATA="+t.TempDir())...), table, "pk", "ttl")
 }
 
-// A store file that cannot be read is left as it is.
+// A store file that cannot be read is not changed.
 func TestUnreadableStoreFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestUnreadableStoreFile(t *testing.T) {
 	}
 }
 
-// Two processes over one file: the second says who holds it.
+// Two processes over one file: the second one's error names the file.
 func TestStoreFileIsHeld(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

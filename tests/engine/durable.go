@@ -18,7 +18,7 @@ import (
 )
 
 // Durable is a DynamoDB Local whose tables are files: they survive its death,
-// and the next start finds them. Its methods are safe for concurrent use.
+// and the next start reads them. Its methods are safe for concurrent use.
 type Durable struct {
 	port   int
 	folder string
@@ -44,8 +44,8 @@ func NewDurable(ctx context.Context, folder string) (*Durable, error) {
 	return d, d.Start(ctx)
 }
 
-// steadyPort returns a port below those that the kernel hands out by itself,
-// so that no connection takes it while the engine is dead.
+// steadyPort returns a port below those that the kernel assigns, so that no
+// connection takes it while the engine is dead.
 func steadyPort() (int, error) {
 	for range 100 {
 		port := 20_000 + rand.IntN(12_000)
@@ -59,7 +59,7 @@ func steadyPort() (int, error) {
 // Endpoint returns the address of the engine. It is the same after each start.
 func (d *Durable) Endpoint() string { return "http://127.0.0.1:" + strconv.Itoa(d.port) }
 
-// Start starts the engine, unless it runs, and returns when it answers.
+// Start starts the engine if it is not running, and returns when it answers.
 func (d *Durable) Start(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *Durable) Start(ctx context.Context) error {
 		close(r.dead)
 	}()
 	if err := r.answers(ctx, d.Endpoint()); err != nil {
-		_ = r.cmd.Process.Kill() // it may have ended by itself
+		_ = r.cmd.Process.Kill() // it may have ended already
 		<-r.dead
 		return fmt.Errorf("engine: DynamoDB Local does not answer on %s: %w\n%s", d.Endpoint(), err, &r.stderr)
 	}
@@ -123,7 +123,7 @@ func (d *Durable) Kill() error {
 	return err
 }
 
-// Signal sends the engine a signal, unless it is dead.
+// Signal sends the engine a signal if it is running.
 func (d *Durable) Signal(s os.Signal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

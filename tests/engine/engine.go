@@ -1,5 +1,5 @@
-// Package engine brings up the real engines that tests need, and takes them
-// down again. Nothing has to be installed or started by hand.
+// Package engine starts the real engines that tests need, and stops them.
+// Nothing has to be installed or started by hand.
 package engine
 
 import (
@@ -29,17 +29,17 @@ func Root() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
-// startTimeout bounds a start with an empty cache: the engines are downloaded.
+// startTimeout limits a start with an empty cache, which downloads the engines.
 const startTimeout = 10 * time.Minute
 
-// DynamoDBLocal returns the address of DynamoDB Local: the one that
-// DYNAMODB_ENDPOINT names, or one of our own that stop ends.
+// DynamoDBLocal returns the address of DynamoDB Local: that of
+// DYNAMODB_ENDPOINT, or of a new process, which stop ends.
 func DynamoDBLocal() (endpoint string, stop func(), err error) {
 	if endpoint := os.Getenv("DYNAMODB_ENDPOINT"); endpoint != "" {
 		return endpoint, func() {}, nil
 	}
-	// It ends when its standard input does: also when this process is killed and
-	// cannot say goodbye.
+	// The process ends when its standard input does, also if this process is
+	// killed and cannot stop it.
 	cmd := exec.Command(filepath.Join(Root(), "localstack", "dynamodb-local"))
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -68,9 +68,8 @@ func DynamoDBLocal() (endpoint string, stop func(), err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// LocalStack returns the address of LocalStack: the one that
-// LOCALSTACK_ENDPOINT names, or one of our own, on a port of its own, that stop
-// ends.
+// LocalStack returns the address of LocalStack: that of LOCALSTACK_ENDPOINT, or
+// of a new process on its own port, which stop ends.
 func LocalStack() (endpoint string, stop func(), err error) {
 	up := exec.Command(filepath.Join(Root(), "localstack", "up"))
 	if os.Getenv("LOCALSTACK_ENDPOINT") != "" {
@@ -112,7 +111,7 @@ func run(cmd *exec.Cmd) error {
 	return err
 }
 
-// output runs cmd, bounded in time, and returns its standard output.
+// output runs cmd with a time limit, and returns its standard output.
 func output(cmd *exec.Cmd) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -4,5 +4,5 @@ package engine
 
 import "os/exec"
 
-// EndWithParent does nothing: only Linux can do it.
+// EndWithParent does nothing: only Linux supports it.
 func EndWithParent(*exec.Cmd) {}

@@ -1,2 +1,2 @@
-// Package house holds the rules of the repository that no compiler keeps.
+// Package house checks the rules of the repository that no compiler checks.
 package house

@@ -43,10 +43,10 @@ func read(t *testing.T, name string) string {
 
 var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// flat removes what differs between a snippet and the place it comes from.
+// flat removes the differences in white space between a snippet and its source.
 func flat(code string) string { return strings.Join(strings.Fields(code), " ") }
 
-// Every Go snippet in the documents stands in a file that is compiled.
+// Every Go snippet in the documents is part of a file that is compiled.
 func TestSnippetsAreCompiled(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -73,7 +73,7 @@ func TestSnippetsAreCompiled(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
 
-// Every link to a file of the repository leads somewhere.
+// Every link to a file of the repository has a target.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -85,7 +85,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			seen++
 			target := filepath.Join(engine.Root(), filepath.Dir(name), m[1])
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, m[1])
+				t.Errorf("%s links to %s, which does not exist", name, m[1])
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// What is not finished is not committed, and no test is skipped.
+// No unfinished code is committed, and no test is skipped.
 func TestNothingIsLeftUndone(t *testing.T) {
 	t.Parallel()
 	undone := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|X` + `XX)\b|not imple` + `mented|\bt\.Sk` + `ip`)
@@ -105,8 +105,8 @@ func TestNothingIsLeftUndone(t *testing.T) {
 	}
 }
 
-// Tests outside this module use a clock or a signal, not a nap. In a synctest
-// bubble a nap takes no time.
+// Tests outside this module use a clock or a signal, not Sleep. In a synctest
+// bubble Sleep takes no time.
 func TestNoSleepOutsideTests(t *testing.T) {
 	t.Parallel()
 	for _, name := range tracked(t, "_test.go") {

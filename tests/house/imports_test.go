@@ -12,8 +12,8 @@ import (
 
 const root = "github.com/once-lambda/once"
 
-// deps returns everything that a package reaches, tests left out, run in the
-// module that holds it.
+// deps returns all dependencies of a package, without tests, in the module that
+// contains it.
 func deps(t *testing.T, dir string, packages ...string) []string {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
@@ -25,8 +25,8 @@ func deps(t *testing.T, dir string, packages ...string) []string {
 	return strings.Fields(string(out))
 }
 
-// standard reports whether a package is one of the standard library's: the
-// first element of its path has no dot.
+// standard reports whether a package is in the standard library: the first
+// element of its path has no dot.
 func standard(pkg string) bool {
 	first, _, _ := strings.Cut(pkg, "/")
 	return !strings.Contains(first, ".")
@@ -42,8 +42,8 @@ const (
 	bbolt     = "go.etcd.io/bbolt"
 )
 
-// Arrows point inward: what each package may reach besides the standard
-// library and its own module.
+// Dependencies point inward: what each package may depend on besides the
+// standard library and its own module.
 func TestArrowsPointInward(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []struct {
@@ -82,30 +82,30 @@ func TestArrowsPointInward(t *testing.T) {
 	}
 }
 
-// Telemetry goes through OpenTelemetry's API: which SDK is behind it, and
-// whether any, is the program's decision.
+// Telemetry depends only on OpenTelemetry's API: the program chooses the SDK,
+// if any.
 func TestNoSDKInTelemetry(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range deps(t, "telemetry/otel", root+"/telemetry/otel") {
 		if within(pkg, "go.opentelemetry.io/otel/sdk") {
-			t.Errorf("telemetry/otel reaches %s", pkg)
+			t.Errorf("telemetry/otel depends on %s", pkg)
 		}
 	}
 }
 
-// The core reaches the standard library, its own packages, and jsontext
-// through internal/canonical alone.
+// The core depends only on the standard library, its own packages, and
+// jsontext, the latter only through internal/canonical.
 func TestCoreReachesLittle(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range deps(t, ".", root+"/idempotent") {
 		if within(pkg, jsonExp) && !within(pkg, jsonExp+"/jsontext") && !within(pkg, jsonExp+"/internal") {
-			t.Errorf("the core reaches %s, not jsontext alone", pkg)
+			t.Errorf("the core depends on %s, not only on jsontext", pkg)
 		}
 		if within(pkg, root) && pkg != root+"/idempotent" && pkg != root+"/idempotent/driver" && pkg != root+"/idempotent/event" && pkg != root+"/internal/canonical" {
-			t.Errorf("the core reaches outward: %s", pkg)
+			t.Errorf("the core depends on an outer package: %s", pkg)
 		}
 		if pkg == "testing" {
-			t.Error("the core reaches testing")
+			t.Error("the core depends on testing")
 		}
 	}
 	direct := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, root+"/idempotent")
@@ -115,12 +115,12 @@ func TestCoreReachesLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(out), jsonExp) {
-		t.Error("idempotent imports jsontext itself; internal/canonical hides it")
+		t.Error("idempotent imports jsontext directly; use internal/canonical")
 	}
 }
 
-// The CDK is heavy and runs on Node: nothing but infra reaches it, tests
-// included, and what builds bundles does not reach it either.
+// The CDK is heavy and runs on Node: only infra depends on it, tests included,
+// and the code that builds bundles does not.
 func TestOnlyInfraReachesTheCDK(t *testing.T) {
 	t.Parallel()
 	refuse := func(dir string, args ...string) {
@@ -144,11 +144,11 @@ func TestOnlyInfraReachesTheCDK(t *testing.T) {
 		t.Errorf("only %d modules were found", seen)
 	}
 	if !slices.ContainsFunc(deps(t, "infra", "."), func(pkg string) bool { return within(pkg, awsCDK) }) {
-		t.Error("infra does not reach it: nothing was looked at")
+		t.Error("infra does not depend on the CDK: the check is empty")
 	}
 }
 
-// Nothing that people import reaches a test library.
+// No package for users depends on a test library.
 func TestNoTestLibraryOutsideTests(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{".", "boltstore", "cmd/once", "telemetry/otel", "infra", "examples/charge-lambda", "examples/order-queue"} {

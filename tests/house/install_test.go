@@ -17,12 +17,11 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// release is the version that the modules require of each other.
+// release is the version in which the modules require each other.
 const release = "v0.1.0"
 
-// The modules that people install build as dependencies: released into a
-// module proxy of files, required by a program elsewhere, with no go.work and
-// no replace around.
+// The modules for users build as dependencies: released into a module proxy of
+// files, required by a program elsewhere, without go.work and replace.
 func TestModulesInstall(t *testing.T) {
 	t.Parallel()
 	proxy := t.TempDir()
@@ -60,8 +59,9 @@ func main() {
 	fmt.Println(guard != nil, err)
 }
 `)
-	// A module cache of its own: what is published here must not be taken for
-	// the real thing later. Everything else comes from the machine's cache.
+	// Use a separate module cache: the versions published here must not be
+	// taken for real ones later. Everything else comes from the machine's
+	// cache.
 	cache := filepath.Join(t.TempDir(), "mod")
 	bin := t.TempDir()
 	env := append(os.Environ(),
@@ -83,17 +83,17 @@ func main() {
 	if got := command("./consumer"); got != "true <nil>\n" {
 		t.Errorf("the program printed %q", got)
 	}
-	// The operator's command line installs by its path, and knows its version.
+	// The operator's command line installs by its path, and prints its version.
 	command("go", "install", "github.com/once-lambda/once/cmd/once@"+release)
 	if got := command(filepath.Join(bin, "once"), "--version"); got != "once "+release+"\n" {
-		t.Errorf("the command line says it is %q", got)
+		t.Errorf("the command line prints the version %q", got)
 	}
-	// infra resolves with the CDK. To compile that takes minutes, which go.work
-	// spends on the same sources.
+	// infra resolves with the CDK. Compiling it takes minutes, and go.work
+	// compiles the same sources anyway.
 	if listed := command("go", "list", "-deps", "github.com/once-lambda/once/infra/..."); !strings.Contains(listed, "\n"+awsCDK+"/awscdk/v2\n") {
 		t.Errorf("infra does not resolve: %s", listed)
 	}
-	// The rest of the root resolves too.
+	// The other packages of the root module resolve too.
 	listed := command("go", "list", "-deps", "github.com/once-lambda/once/...")
 	for _, pkg := range []string{"dynamostore", "lambdahttp", "lambdabatch", "telemetry/emf", "telemetry/audit", "idempotent/memstore", "idempotent/idempotenttest"} {
 		if !strings.Contains(listed, "github.com/once-lambda/once/"+pkg+"\n") {
@@ -102,7 +102,7 @@ func main() {
 	}
 }
 
-// publish puts a module of this tree into a proxy, as a release would.
+// publish adds a module of this tree to a proxy, as a release would.
 func publish(t *testing.T, proxy, path, sub string) {
 	t.Helper()
 	var files []zip.File

@@ -23,7 +23,7 @@ var notInModel = []string{
 	"Undeclared",   // a step of another version of the code; the model has one step
 }
 
-// judgements says which operator of the model is which type of decide.go.
+// judgements maps the operators of the model to the types of decide.go.
 var judgements = map[string]string{
 	"verdict":        "Decide",
 	"lateVerdict":    "DecideLate",
@@ -46,7 +46,7 @@ func definition(t *testing.T, spec, name string) string {
 	return rest
 }
 
-// The model judges with the verdicts of decide.go, all of them and no others.
+// The model has exactly the verdicts of decide.go.
 func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 	t.Parallel()
 	spec := read(t, "docs/model/Once.tla")
@@ -67,7 +67,7 @@ func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 	}
 	for kind := range verdicts {
 		if judgements[kind] == "" {
-			t.Errorf("decide.go judges by %s, of which the model knows nothing", kind)
+			t.Errorf("decide.go has the type %s, which is not in the model", kind)
 		}
 	}
 	quoted := regexp.MustCompile(`(?:->|THEN|ELSE) *"([A-Za-z]+)"`)
@@ -81,32 +81,32 @@ func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 		}
 		for _, v := range verdicts[kind] {
 			if !slices.Contains(modelled, v) && !slices.Contains(notInModel, v) {
-				t.Errorf("%s: the code says %s, %s of the model never does", kind, v, operator)
+				t.Errorf("%s: the code has %s, but %s of the model does not", kind, v, operator)
 			}
 		}
 		for _, v := range modelled {
 			if !slices.Contains(verdicts[kind], v) {
-				t.Errorf("%s of the model says %s, %s of the code never does", operator, v, kind)
+				t.Errorf("%s of the model has %s, but %s of the code does not", operator, v, kind)
 			}
 		}
 	}
 }
 
-// The model speaks of the states and the recoveries of the code.
+// The model has the states and the recoveries of the code.
 func TestModelHasTheStatesOfTheCode(t *testing.T) {
 	t.Parallel()
 	spec := read(t, "docs/model/Once.tla")
 	for s := driver.StateInProgress; s <= driver.StateUnknown; s++ {
 		if !strings.Contains(spec, s.Code()+" "+s.String()) {
-			t.Errorf("the model does not say that %s is %s", s.Code(), s)
+			t.Errorf("the model does not map %s to %s", s.Code(), s)
 		}
 	}
 	if next := driver.StateUnknown + 1; !strings.HasPrefix(next.String(), "State(") {
-		t.Errorf("the code has a state %s, of which the model knows nothing", next)
+		t.Errorf("the code has the state %s, which is not in the model", next)
 	}
 	for r := idempotent.Recovery(0); !strings.HasPrefix(r.String(), "Recovery("); r++ {
 		if name := strings.ToUpper(r.String()[:1]) + r.String()[1:]; !strings.Contains(spec, `"`+name+`"`) {
-			t.Errorf("the model knows nothing of the recovery %s", name)
+			t.Errorf("the recovery %s is not in the model", name)
 		}
 	}
 }
@@ -117,8 +117,8 @@ var (
 	operator  = regexp.MustCompile(`\b[A-Z][A-Za-z]+\b`)
 )
 
-// The README of the model says of every action where the code does it, and the
-// code is there.
+// The README of the model names the code for every action, and that code
+// exists.
 func TestModelNamesTheCode(t *testing.T) {
 	t.Parallel()
 	spec, readme := read(t, "docs/model/Once.tla"), read(t, "docs/model/README.md")
@@ -138,18 +138,18 @@ func TestModelNamesTheCode(t *testing.T) {
 			for name := range strings.SplitSeq(ref[2], ", ") {
 				references++
 				if !slices.Contains(declared, strings.Trim(name, "`")) {
-					t.Errorf("the model's %s is to be %s in %s, which has no such thing", row[1], name, file)
+					t.Errorf("the model's %s should be %s in %s, which does not exist", row[1], name, file)
 				}
 			}
 		}
 	}
 	for _, name := range operator.FindAllString(definition(t, spec, "Next"), -1) {
 		if defined := regexp.MustCompile(`(?m)^` + name + `(\([^)]*\))? *==`).MatchString(spec); defined && name != "Awaited" && !rows[name] {
-			t.Errorf("docs/model/README.md does not say where the code does %s", name)
+			t.Errorf("docs/model/README.md does not name the code for %s", name)
 		}
 	}
 	if len(rows) < 10 || references < 20 {
-		t.Errorf("the table of actions has %d rows and %d references; it was not read", len(rows), references)
+		t.Errorf("the table of actions has %d rows and %d references; it was not parsed", len(rows), references)
 	}
 }
 

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 
 const requirementsPage = "docs/requirements.md"
 
-// families are the tables of the page, by the name in their marks.
+// families are the tables of the page, by the name in their markers.
 var families = []struct {
 	name string
 	ids  *regexp.Regexp
@@ -29,9 +29,9 @@ var families = []struct {
 	{"http", regexp.MustCompile(`^HTTP-\d\d$`)},
 }
 
-// Every requirement of the page is shown by a test, or by a document that the
-// page links to; every id that a test names is on the page; and the page says
-// which test shows what.
+// Every requirement of the page is covered by a test, or by a document that the
+// page links to; every id that a test names is on the page; and the page lists
+// the tests of each requirement.
 func TestEveryRequirementIsShown(t *testing.T) {
 	t.Parallel()
 	page, tests := read(t, requirementsPage), shownBy(t)
@@ -47,11 +47,11 @@ func TestEveryRequirementIsShown(t *testing.T) {
 		for row := range strings.Lines(rows) {
 			cells := strings.Split(strings.TrimSpace(row), "|")
 			if len(cells) != 5 {
-				t.Fatalf("a row has three cells, not: %s", row)
+				t.Fatalf("a row needs three cells: %s", row)
 			}
 			id, asks, by := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3])
 			if known[id] || !family.ids.MatchString(id) || asks == "" {
-				t.Errorf("%s is there twice, in the wrong table, or asks for nothing: %s", id, row)
+				t.Errorf("%s is there twice, in the wrong table, or has no text: %s", id, row)
 			}
 			known[id] = true
 			switch {
@@ -60,7 +60,7 @@ func TestEveryRequirementIsShown(t *testing.T) {
 			case !document.MatchString(by):
 				t.Errorf("%s (%s): no test names it", id, asks)
 			case !leads(t, by):
-				t.Errorf("%s (%s): %s leads to no heading", id, asks, by)
+				t.Errorf("%s (%s): %s links to no heading", id, asks, by)
 			}
 			table += fmt.Sprintf("| %s | %s | %s |\n", id, asks, by)
 		}
@@ -72,17 +72,17 @@ func TestEveryRequirementIsShown(t *testing.T) {
 		}
 	}
 	if len(known) < 150 || len(tests) < 150 {
-		t.Errorf("%d requirements and %d that tests name; they were not read", len(known), len(tests))
+		t.Errorf("%d requirements, and %d that tests name; they were not parsed", len(known), len(tests))
 	}
 }
 
-// links names three tests, of different packages where it can, and says how many
-// more there are.
+// links names three tests, from different packages if possible, and the number
+// of further tests.
 func links(tests []shown) string {
 	const most = 3
 	var chosen []shown
 	for round := 0; len(chosen) < min(most, len(tests)); round++ {
-		of := map[string]int{} // how many of a package were passed
+		of := map[string]int{} // how many tests of a package were passed
 		for _, s := range tests {
 			if of[s.dir] == round && len(chosen) < most {
 				chosen = append(chosen, s)
@@ -109,10 +109,10 @@ func links(tests []shown) string {
 	return b.String()
 }
 
-// document is the last cell of a row that a part of a document shows.
+// document matches the last cell of a row that refers to a part of a document.
 var document = regexp.MustCompile(`^\[[^\]]+\]\(([a-z-]+\.md)#([a-z-]+)\)$`)
 
-// leads reports whether such a cell links to a heading that is there.
+// leads reports whether such a cell links to an existing heading.
 func leads(t *testing.T, cell string) bool {
 	t.Helper()
 	to := document.FindStringSubmatch(cell)

@@ -40,8 +40,8 @@ func requirementID(family, number string) string {
 }
 
 // shownBy returns, by requirement, the tests that name it: in their own name, in
-// the name of a row of their table, or in the comment right above either. A test
-// that cannot fail does not count. Each row of the suites in
+// the name of a row of their table, or in the comment directly above either. A
+// test that cannot fail does not count. Each row of the suites in
 // idempotent/idempotenttest fails on a broken store or guard: see
 // TestBrokenStoresAndGuardsAreCaught there.
 func shownBy(t *testing.T) map[string][]shown {
@@ -71,7 +71,7 @@ func shownBy(t *testing.T) map[string][]shown {
 	return all
 }
 
-// inFunctions adds what tests, fuzz targets and those examples name that are run.
+// inFunctions adds the ids in tests, fuzz targets, and examples that are run.
 func inFunctions(file *ast.File, add func(test, id string)) {
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)
@@ -90,7 +90,7 @@ func inFunctions(file *ast.File, add func(test, id string)) {
 	}
 	for _, e := range doc.Examples(file) {
 		if e.Output == "" && !e.EmptyOutput {
-			continue // it is compiled, not run
+			continue // an example without output is compiled, not run
 		}
 		for _, id := range inComment.FindAllString(e.Doc, -1) {
 			add("Example"+e.Name, id)
@@ -101,8 +101,9 @@ func inFunctions(file *ast.File, add func(test, id string)) {
 // silent are the methods of a test that cannot fail it.
 var silent = []string{"Chdir", "Context", "Helper", "Log", "Logf", "Name", "Parallel", "Setenv", "TempDir"}
 
-// canFail reports whether a test uses its *testing.T for more than that: calls
-// another method of it, or hands it on. A test without a body shows nothing.
+// canFail reports whether a test uses its *testing.T for more than these: it
+// calls another method of it, or passes it on. A test without a body tests
+// nothing.
 func canFail(f *ast.FuncDecl) bool {
 	params := f.Type.Params.List
 	if len(params) != 1 || len(params[0].Names) != 1 {
@@ -126,8 +127,8 @@ func canFail(f *ast.FuncDecl) bool {
 	return found
 }
 
-// inTables adds what the rows of tables name: composite literals whose first
-// field, or whose field id, is the name of a test.
+// inTables adds the ids in rows of tables: composite literals whose first field,
+// or whose field id, is the name of a test.
 func inTables(files *token.FileSet, file *ast.File, add func(test, id string)) {
 	above := map[int]string{} // by the line below
 	for _, group := range file.Comments {

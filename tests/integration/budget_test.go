@@ -15,10 +15,10 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// meter counts what a store calls and what DynamoDB says it consumed. A
-// refused write tells nothing; it is billed as one write of the item that
-// stands, by its size (Developer Guide, "Working with items and attributes"),
-// and counted as that here.
+// meter counts the calls of a store and the capacity that DynamoDB reports. A
+// refused write reports none. It is billed as one write of the current item, by
+// its size (Developer Guide, "Working with items and attributes"), and counted
+// as that here.
 type meter struct {
 	dynamostore.Client
 	t       *testing.T
@@ -53,7 +53,7 @@ func (m *meter) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns .
 }
 
 // The budget of the design, for records of at most 1 KB: calls, write units of
-// the table, and write units of the index on top.
+// the table, and additional write units of the index.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	ok := func(context.Context) (string, error) { return "ch_1", nil }
@@ -67,8 +67,8 @@ func TestBudget(t *testing.T) {
 	for _, path := range []struct {
 		name     string
 		recovery idempotent.Recovery
-		before   func(context.Context) (string, error) // the request that came first, if any
-		crash    bool                                  // the first one never reported, and its lease ended
+		before   func(context.Context) (string, error) // the earlier request, if any
+		crash    bool                                  // the earlier request never reported, and its lease ended
 		change   func(*idempotent.Key)
 		h        func(context.Context) (string, error)
 		want     budget
@@ -149,7 +149,7 @@ func TestBudgetInProgress(t *testing.T) {
 	}
 }
 
-// crashing lets the claim through and nothing after it.
+// crashing lets the claim through, and no later call.
 type crashing struct {
 	dynamostore.Client
 	calls int

@@ -19,7 +19,7 @@ const (
 	readPrice  = 0.125
 )
 
-// cost is what calls took.
+// cost is what calls consumed.
 type cost struct {
 	calls   int
 	writes  float64 // write units of the table
@@ -35,24 +35,25 @@ func (c cost) minus(d cost) cost {
 	return cost{c.calls - d.calls, c.writes - d.writes, c.indexes - d.indexes, c.reads - d.reads}
 }
 
-// each is the cost of one of the calls, which all cost the same.
+// each returns the cost of one call. All calls must have the same cost.
 func (c cost) each() cost {
 	n := float64(c.calls)
 	return cost{1, c.writes / n, c.indexes / n, c.reads / n}
 }
 
-// dollars is the price of a million of c.
+// dollars returns the price of a million of c.
 func (c cost) dollars() float64 { return (c.writes+c.indexes)*writePrice + c.reads*readPrice }
 
-// cashier is a client that keeps what each call consumed, as DynamoDB says.
+// cashier is a client that records what each call consumed, as DynamoDB reports
+// it.
 type cashier struct {
 	dynamostore.Client
 	mu      sync.Mutex
 	spent   map[string]cost      // by operation
-	refused map[[16]byte]refusal // by the wid of the item that stands
+	refused map[[16]byte]refusal // by the wid of the current item
 }
 
-// refusal is what was refused because of one item, and at what price each time.
+// refusal counts the writes that one item refused, with the price of each.
 type refusal struct {
 	times int
 	units float64
@@ -62,7 +63,7 @@ func newCashier(c dynamostore.Client) *cashier {
 	return &cashier{Client: c, spent: map[string]cost{}, refused: map[[16]byte]refusal{}}
 }
 
-// total is what all calls took so far.
+// total returns the cost of all calls so far.
 func (c *cashier) total() (sum cost) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,15 +102,16 @@ func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns
 	return out, nil
 }
 
-// price returns the write units of a refused write. The refusal does not tell
-// them: it is billed as one write, by the size of the item that stands
-// (developer guide, "Capacity unit consumption for write operations"). So the
-// same item is written once more, aside, and the engine says what that took.
+// price returns the write units of a refused write. The refusal does not report
+// them: it is billed as one write, by the size of the current item (developer
+// guide, "Capacity unit consumption for write operations"). So the same item is
+// written once more, under another key, and the engine reports the units of
+// that write.
 func (c *cashier) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
 	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
 	pk, _ := standing[dynamostore.PartitionKey].(*types.AttributeValueMemberS)
 	if wid == nil || pk == nil {
-		return 0, errors.New("the refusal brought no record back")
+		return 0, errors.New("the refusal returned no record")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,11 +157,11 @@ func (c *cashier) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInp
 	return out, err
 }
 
-// TransactWriteItems counts two write units for each item, of which none has
-// more than 1 KB here, and two for a record that leaves the index (developer
-// guide, "Capacity management for transactions"). What DynamoDB Local says of
-// transactions does not depend on the number of their items; only whether the
-// index was written is taken from it.
+// TransactWriteItems counts two write units for each item, because no item here
+// has more than 1 KB, and two for a record that leaves the index (developer
+// guide, "Capacity management for transactions"). The capacity that DynamoDB
+// Local reports for transactions does not depend on the number of their items,
+// so only whether the index was written is taken from it.
 func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
 	out, err := c.Client.(dynamostore.Transactor).TransactWriteItems(ctx, in, optFns...)
@@ -174,8 +176,8 @@ func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactW
 	return out, nil
 }
 
-// emptyQuery is the least that a query reads, in units; DynamoDB Local says
-// none.
+// emptyQuery is the minimum that a query reads, in units; DynamoDB Local
+// reports none.
 const emptyQuery = 0.5
 
 func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {

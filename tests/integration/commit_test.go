@@ -23,8 +23,8 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// account is a domain item with a balance, in the store's own table: any table
-// would do, and this one is there.
+// account is a domain item with a balance. It is in the store's own table, but
+// any table would do.
 type account struct {
 	db *database
 	id string
@@ -101,8 +101,8 @@ func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)
 	return g
 }
 
-// F45, G05: a withdrawal and the outcome of its request are one transaction:
-// repeated, it takes nothing more.
+// F45, G05: a withdrawal and the outcome of its request are one transaction: if
+// repeated, it withdraws nothing more.
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
@@ -123,8 +123,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// FM27: a lost lease and a failed condition of the domain are told apart, and
-// neither writes anything.
+// FM27: a lost lease and a failed condition of the domain have different errors,
+// and neither writes anything.
 func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
@@ -146,7 +146,7 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 				t.Errorf("the caller gets %v", err)
 			}
 			if balance, _ := a.read(t); balance != 100 {
-				t.Errorf("the balance is %d: half of a transaction", balance)
+				t.Errorf("the balance is %d: half of a transaction was applied", balance)
 			}
 			r, err := db.store(t).Get(t.Context(), key.RecordID())
 			if err != nil || r.State != driver.StateRetryable {
@@ -165,7 +165,8 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 				}); err != nil {
 					t.Error(err)
 				}
-				// The domain's condition would fail as well: the lost lease counts.
+				// The domain's condition would fail as well: the lost lease is
+				// reported.
 				err := dynamostore.Commit(ctx, "first", a.withdraw(1000))
 				if !errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, dynamostore.ErrCondition) {
 					t.Errorf("the late Commit returned %v", err)
@@ -189,7 +190,7 @@ type loses struct {
 	lost    atomic.Int32
 
 	mu     sync.Mutex
-	tokens []string // by which the transactions were sent
+	tokens []string // of the transactions that were sent
 }
 
 var errLost = errors.New("the reply was lost")
@@ -206,8 +207,8 @@ func (l *loses) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWri
 	return out, err
 }
 
-// FM25, FM26: a transaction whose reply was lost, sent again by the handler,
-// and another one that it makes later: the domain write happens once.
+// FM25, FM26: the reply to a transaction is lost, the handler sends it again, and
+// later it makes another one: the domain write happens once.
 func TestFM25_LostReplyOfATransaction(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
@@ -239,10 +240,10 @@ func TestFM25_LostReplyOfATransaction(t *testing.T) {
 	})
 }
 
-// FM26: a step's transaction is applied and its reply lost. Tried again in the
-// same run it is sent again, under another token: DynamoDB, which forgets a
-// token after ten minutes, does not know it, and the condition meets the
-// recorded step. A run that comes later meets the step before it sends anything.
+// FM26: a step's transaction is applied and its reply lost. A retry in the same
+// run sends it again, with another token: DynamoDB, which forgets a token after
+// ten minutes, does not know it, and the condition fails on the recorded step. A
+// later run finds the step before it sends anything.
 func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ tries, sent int }{
@@ -280,7 +281,7 @@ func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
 					t.Errorf("CommitStep returned %v, want the lost reply and then nil", errs)
 				}
 				if tokens := client.tokens; len(tokens) != row.sent || len(slices.Compact(slices.Sorted(slices.Values(tokens)))) != row.sent {
-					t.Errorf("transactions were sent by the tokens %q, want %d different ones", tokens, row.sent)
+					t.Errorf("the tokens of the transactions are %q, want %d different ones", tokens, row.sent)
 				}
 				if balance, n := a.read(t); balance != 70 || n != 1 {
 					t.Errorf("the balance is %d after %d withdrawals", balance, n)
@@ -290,7 +291,8 @@ func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
 	}
 }
 
-// What DynamoDB would refuse for its size is refused before it is sent.
+// A transaction that DynamoDB would refuse for its size is refused before it is
+// sent.
 func TestCommitLimits(t *testing.T) {
 	t.Parallel()
 	a := newAccount(t, &local, 1)
@@ -338,8 +340,8 @@ func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.Transac
 	return c.Client.TransactWriteItems(ctx, in, optFns...)
 }
 
-// G05: a thousand commits to one account, some sent twice, with conflicts
-// injected: the sum is right and nobody is served twice.
+// G05: a thousand commits to one account, some sent twice, with injected
+// conflicts: the sum is right and no request is served twice.
 func TestCommitStorm(t *testing.T) {
 	t.Parallel()
 	const requests, workers, enough = 1000, 16, 700

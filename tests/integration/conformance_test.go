@@ -19,7 +19,7 @@ func TestFailureModes(t *testing.T) {
 }
 
 // INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: on DynamoDB
-// Local alone. LocalStack runs the same engine behind more of a wire.
+// Local only. LocalStack runs the same engine behind another server.
 func TestFailureModesUnderFaults(t *testing.T) {
 	idempotenttest.RunFailureModesUnderFaults(t, local.fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 4 })
 }

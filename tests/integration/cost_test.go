@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// customer sends requests of one key and sees what they took. Its table is the
-// test's own: what a cashier puts aside is in nobody's way.
+// customer sends requests of one key and measures what they consumed. It has its
+// own table, so that the additional items of a cashier disturb no other test.
 type customer struct {
 	t        *testing.T
 	db       database
@@ -51,14 +51,14 @@ func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.O
 	return g
 }
 
-// patience is the time a request has: enough for 6 MB on a busy machine.
+// patience is the time of a request: enough for 6 MB on a busy machine.
 const patience = 5 * time.Minute
 
 func (c *customer) do(g *idempotent.Guard, h handler) (idempotent.Outcome[[]byte], error) {
 	return idempotent.DoOutcome(c.clock.Invocation(c.t.Context(), patience), g, c.key, h)
 }
 
-// through sends a request through g and returns what it took.
+// through sends a request through g and returns its cost.
 func (c *customer) through(g *idempotent.Guard, h handler) cost {
 	before := c.cashier.total()
 	c.out, c.err = c.do(g, h)
@@ -67,11 +67,10 @@ func (c *customer) through(g *idempotent.Guard, h handler) cost {
 
 func (c *customer) send(h handler) cost { return c.through(c.guard(c.cashier), h) }
 
-// earlier sends a request that is not on the bill.
+// earlier sends a request whose cost is not counted.
 func (c *customer) earlier(h handler) { c.do(c.guard(c.db.client()), h) }
 
-// crash leaves a record behind whose owner never reported, and whose lease has
-// ended.
+// crash creates a record whose owner never reported, with an expired lease.
 func (c *customer) crash() {
 	c.do(c.guard(&crashing{Client: c.db.client()}), returns(small))
 	c.clock.Advance(2 * patience)
@@ -79,13 +78,13 @@ func (c *customer) crash() {
 
 type handler = func(context.Context) ([]byte, error)
 
-// The results: small is in the record, and 4 KB are the most that is. None can
-// be compressed.
+// The results. small is stored in the record, and 4 KB is the most that is. No
+// result can be compressed.
 const (
 	small  = 16
 	inline = 4 << 10
 	large  = 300 << 10
-	most   = 6 << 20 // what Lambda returns at most
+	most   = 6 << 20 // the most that Lambda returns
 )
 
 func returns(size int) handler {
@@ -99,7 +98,7 @@ var (
 	errSilent = idempotent.Unknown(errors.New("no reply"))
 )
 
-// noise returns bytes that cannot be compressed, the same every time.
+// noise returns bytes that cannot be compressed, the same ones every time.
 func noise(size int) []byte {
 	data := make([]byte, size)
 	mathrand.NewChaCha8([32]byte{}).Read(data)
@@ -113,8 +112,7 @@ func (raw) Name() string                    { return "raw" }
 func (raw) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
 func (raw) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 
-// What a request is expected to end as: a figure for another path would mean
-// nothing.
+// The expected end of a request: the cost of another path would be meaningless.
 func ran(c *customer) bool      { return c.err == nil && !c.out.Replayed && c.out.Stored }
 func replayed(c *customer) bool { return c.err == nil && c.out.Replayed && len(c.out.Value) > 0 }
 
@@ -129,8 +127,8 @@ var (
 	resume    = []idempotent.Recovery{idempotent.Resume}
 )
 
-// prices are the rows of the table in docs/cost.md. Where either promise is
-// declared, both cost the same.
+// prices are the rows of the table in docs/cost.md. If a row is for either
+// promise, both cost the same.
 var prices = []struct {
 	request  string
 	declared []idempotent.Recovery
@@ -157,7 +155,7 @@ var prices = []struct {
 		})
 		return took
 	}, endsWith(new(idempotent.InProgressError))},
-	{"each look of one that waits (`WaitFor`)", either, func(c *customer) (look cost) {
+	{"each read while waiting (`WaitFor`)", either, func(c *customer) (look cost) {
 		c.earlier(func(context.Context) ([]byte, error) {
 			c.through(c.guard(c.cashier, func(o *idempotent.Options) { o.WaitFor = 500 * time.Millisecond }), returns(small))
 			look = c.cashier.spent["GetItem"].each()
@@ -165,7 +163,7 @@ var prices = []struct {
 		})
 		return look
 	}, endsWith(new(idempotent.InProgressError))},
-	{"refused: another request's key", either, func(c *customer) cost {
+	{"refused: key used by another request", either, func(c *customer) cost {
 		c.earlier(returns(small))
 		c.key.Fingerprint = idempotent.FingerprintBytes([]byte("another"))
 		return c.send(returns(small))
@@ -197,7 +195,7 @@ var prices = []struct {
 			return nil, errors.New("no reply") // retryable under Resume
 		})
 		return within(func(ctx context.Context, _ *customer) error {
-			_, err := idempotent.Step(ctx, "step", returns(most)) // it does not run
+			_, err := idempotent.Step(ctx, "step", returns(most)) // the function does not run
 			return err
 		})(c)
 	}, ran},
@@ -220,15 +218,15 @@ var prices = []struct {
 	{"and each unknown record that it resolves", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) { c.earlier(fails(errSilent)) })
 	}, replayed},
-	{"and each that it asks about later", reconcile, func(c *customer) cost {
+	{"and each record that it resolves later", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
 	}, endsWith(new(idempotent.UnresolvedError))},
-	{"and each whose lease has ended, resolved", reconcile, func(c *customer) cost {
+	{"and each record with an ended lease, resolved", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
 	}, replayed},
 }
 
-// within takes what a part of a handler takes.
+// within returns the cost of a part of a handler.
 func within(part func(context.Context, *customer) error) func(*customer) cost {
 	return func(c *customer) (took cost) {
 		c.send(func(ctx context.Context) ([]byte, error) {
@@ -254,8 +252,8 @@ func committing(c *customer) cost {
 	})
 }
 
-// reconciles takes what a run of the reconciler takes, which has to find so many
-// records.
+// reconciles returns the cost of a run of the reconciler, which must find the
+// given number of records.
 func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 	c.t.Helper()
 	c.clock.Advance(2 * patience)
@@ -267,8 +265,8 @@ func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 	return c.cashier.total().minus(before)
 }
 
-// aRecord takes what the reconciler takes for a record that leave leaves, beyond
-// what it takes for nothing.
+// aRecord returns what the reconciler consumes for a record that leave creates,
+// beyond what it consumes for nothing.
 func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
 	c.db = ownTable(c.t)
 	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return answer, nil }
@@ -306,7 +304,7 @@ func ownTable(t *testing.T) database {
 	return db
 }
 
-// The table of docs/cost.md is what the engine says.
+// The table of docs/cost.md contains what the engine reports.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	db := ownTable(t)

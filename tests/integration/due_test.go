@@ -49,7 +49,7 @@ func (r *reader) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInpu
 	return out, err
 }
 
-// ownTable returns a store on a table of its own.
+// ownTable returns a store on a new table.
 func (db *database) ownTable(t *testing.T, client dynamostore.Client) *dynamostore.Store {
 	t.Helper()
 	s, err := dynamostore.New(client, "once-due-"+strings.ToLower(rand.Text()))
@@ -102,8 +102,8 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 	writes.Wait()
 }
 
-// A table of 10,000 records of which 100 are due: the index finds them for at
-// most two items read each, and a scan says what it costs.
+// In a table of 10,000 records of which 100 are due, the index finds them with at
+// most two items read for each, and a scan reports its cost.
 func TestDue(t *testing.T) {
 	t.Parallel()
 	const records, due, exhausted = 10_000, 100, 7
@@ -133,7 +133,7 @@ func TestDue(t *testing.T) {
 	if n != exhausted {
 		t.Errorf("%d exhausted records were listed, want %d", n, exhausted)
 	}
-	// One is enough: the others are not read to the end.
+	// Stop after one record: the others are not read.
 	for range s.Due(t.Context(), at) {
 		break
 	}
@@ -214,7 +214,7 @@ func TestDueDamaged(t *testing.T) {
 	})
 }
 
-// A table without the index says so, and what to do.
+// Without the index, the error says what to do.
 func TestDueWithoutIndex(t *testing.T) {
 	t.Parallel()
 	name := "plain-" + strings.ToLower(rand.Text())
@@ -236,6 +236,6 @@ func TestDueWithoutIndex(t *testing.T) {
 		}
 	}
 	for _, err := range s.WithoutIndex().Due(t.Context(), time.Now()) {
-		t.Errorf("an empty table lists something: %v", err)
+		t.Errorf("the list of an empty table has an entry: %v", err)
 	}
 }

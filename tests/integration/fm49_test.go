@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// worldwide is a global table with eventual consistency: a table stands for each
-// region, and the test is the replication.
+// worldwide simulates a global table with eventual consistency: one table for each
+// region, and the test replicates between them.
 type worldwide struct {
 	t       *testing.T
 	db      database
@@ -39,8 +39,8 @@ func newWorldwide(t *testing.T, db database, regions int) *worldwide {
 	return w
 }
 
-// request sends a request for a key to a region. Its handler says which effect
-// it had.
+// request sends a request for a key to a region. Its handler returns the effect
+// that it had.
 func (w *worldwide) request(region int, k idempotent.Key) (string, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
@@ -50,8 +50,8 @@ func (w *worldwide) request(region int, k idempotent.Key) (string, error) {
 	})
 }
 
-// replicate brings what was written in a region to another. Of two writes of a
-// record the last one wins, which here is the one of the region that it comes from.
+// replicate copies what was written in a region to another. Of two writes of a
+// record the last one wins, which here is the one of the source region.
 func (w *worldwide) replicate(from, to int) {
 	w.t.Helper()
 	page, err := w.db.client().Scan(w.t.Context(), &dynamodb.ScanInput{TableName: &w.tables[from]})
@@ -68,8 +68,8 @@ func (w *worldwide) replicate(from, to int) {
 	}
 }
 
-// Two regions that get the same key before either hears of the other both run
-// it, and of the two outcomes one is lost.
+// If two regions get the same key before replication, both run it, and one of the
+// two outcomes is lost.
 func TestFM49_TwoRegionsWinOneKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		w, k := newWorldwide(t, db, 2), newKey()
@@ -81,20 +81,20 @@ func TestFM49_TwoRegionsWinOneKey(t *testing.T) {
 		w.replicate(1, 0)
 		again, err := w.request(0, k)
 		if err != nil || again != second || w.effects[k.ID] != 2 {
-			t.Errorf("the first region's client is told %q (%v), want what the second one did: %q", again, err, second)
+			t.Errorf("the first region's client gets %q (%v), want the outcome of the second region: %q", again, err, second)
 		}
 	})
 }
 
-// Once the record has arrived, the other region knows: it replays, and refuses
-// while the work is going on.
+// After the record was replicated, the other region replays its outcome, and
+// refuses while it is in progress.
 func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		w, k := newWorldwide(t, db, 2), newKey()
 		_, err := idempotent.Do(t.Context(), w.guards[0], k, func(context.Context) (string, error) {
 			w.replicate(0, 1)
 			if _, err := w.request(1, k); !errors.As(err, new(*idempotent.InProgressError)) {
-				t.Errorf("while the first region runs it, the second says %v", err)
+				t.Errorf("while the first region runs it, the second one returns %v", err)
 			}
 			w.effects[k.ID]++
 			return "the effect", nil
@@ -104,13 +104,13 @@ func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
 		}
 		w.replicate(0, 1)
 		if got, err := w.request(1, k); err != nil || got != "the effect" || w.effects[k.ID] != 1 {
-			t.Errorf("the second region says %q (%v) after %d effects, want the replay", got, err, w.effects[k.ID])
+			t.Errorf("the second region returns %q (%v) after %d effects, want the replay", got, err, w.effects[k.ID])
 		}
 	})
 }
 
-// After a failover the other region, which has no copy of the record yet, runs
-// the request again, and the provider is given the key that it knows.
+// After a failover, the other region has no copy of the record yet and runs the
+// request again. The provider gets the same downstream key.
 func TestFM49_FailoverKeepsTheDownstreamKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		w, k := newWorldwide(t, db, 2), newKey()

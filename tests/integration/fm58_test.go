@@ -15,9 +15,9 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// G09, FM58: a storm of duplicates of a key whose result has 300 KB costs one
-// write unit each: a refused write is billed by the size of the record, and the
-// result is beside it.
+// G09, FM58: in a storm of duplicates of a key with a result of 300 KB, each
+// costs one write unit: a refused write is billed by the size of the record,
+// and the result is stored beside it.
 func TestFM58_DuplicateStorm(t *testing.T) {
 	t.Parallel()
 	const duplicates, senders = 10_000, 16
@@ -28,7 +28,7 @@ func TestFM58_DuplicateStorm(t *testing.T) {
 		t.Fatalf("the first request ended with error %v", c.err)
 	}
 	if stored := c.cashier.spent["BatchWriteItem"]; stored.writes < large>>10 {
-		t.Fatalf("the result took %v write units: it is not of 300 KB", stored.writes)
+		t.Fatalf("the result took %v write units: it does not have 300 KB", stored.writes)
 	}
 
 	c.cashier = newCashier(shelf)
@@ -64,20 +64,19 @@ func TestFM58_DuplicateStorm(t *testing.T) {
 		}
 	}
 	if total := c.cashier.total(); total.writes > duplicates || total.indexes != 0 || total.calls != 2*duplicates {
-		t.Errorf("they took %+v, want one write unit and two calls each, and nothing on the index", total)
+		t.Errorf("the duplicates took %+v, want one write unit and two calls each, and nothing on the index", total)
 	}
 	if refused != duplicates || puts.calls != duplicates || gets.calls != duplicates || shelf.forwarded.Load() < duplicates/readEvery {
-		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm shows nothing", refused, puts.calls, gets.calls, shelf.forwarded.Load())
+		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm tested nothing", refused, puts.calls, gets.calls, shelf.forwarded.Load())
 	}
 }
 
-// readEvery is how many reads of chunks a shelf answers for one that it
-// forwards.
+// readEvery is the number of reads of chunks per read that a shelf forwards.
 const readEvery = 100
 
 // shelf forwards every write, and of the reads of chunks the first and every
-// hundredth; the others get the same answer again. 3 GB of chunks through JSON
-// would take minutes and say no more about write units.
+// hundredth. It answers the others with the last reply. 3 GB of chunks through
+// JSON would take minutes and add nothing about write units.
 type shelf struct {
 	dynamostore.Client
 	asked, forwarded atomic.Int64

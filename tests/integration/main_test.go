@@ -23,8 +23,8 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// local and cloud are the two engines. All tests of an engine share a table:
-// their keys never meet.
+// local and cloud are the two engines. All tests of an engine share a table,
+// with unique keys.
 var local, cloud database
 
 type database struct {
@@ -98,7 +98,7 @@ func (db *database) over(t testing.TB, faults *idempotenttest.Faults) *dynamosto
 	}))
 }
 
-// remove deletes a record behind the store's back, as the time to live does.
+// remove deletes a record without the store, as the time to live does.
 func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 	_, err := db.client().DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName: &db.table,
@@ -107,7 +107,7 @@ func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 	return err
 }
 
-// damage leaves a record of a version that this code does not know.
+// damage writes a record of a version that this code does not know.
 func (db *database) damage(ctx context.Context, id idempotent.RecordID) error {
 	_, err := db.client().UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:                 &db.table,
@@ -128,7 +128,7 @@ func (db *database) fixture() idempotenttest.Fixture {
 	}
 }
 
-// newKey returns a key that no other test has.
+// newKey returns a key that no other test uses.
 func newKey() idempotent.Key {
 	return idempotent.Key{
 		Operation:   "charge",

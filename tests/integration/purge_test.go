@@ -10,7 +10,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Chunks past their time to live that no record names are found and removed.
+// Chunks past their time to live, without a record that names them, are found
+// and removed.
 func TestPurgeChunks(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {

@@ -26,7 +26,7 @@ func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{V
 
 func numeral(s string) types.AttributeValue { return &types.AttributeValueMemberN{Value: s} }
 
-// newOrders returns a table of the caller's: its key is a text and a number, and
+// newOrders returns an application's table: its key is a text and a number, and
 // it has an index.
 func newOrders(t *testing.T) string {
 	t.Helper()
@@ -53,8 +53,9 @@ func newOrders(t *testing.T) string {
 	return name
 }
 
-// Every kind of refusal that DynamoDB Local gives a transaction: what it matches,
-// and that its text names the item, its table and the reason, and no value.
+// Every kind of refusal of a transaction by DynamoDB Local: the errors that it
+// matches, and that its text names the item, its table and the reason, but no
+// value.
 func TestRefusedTransactions(t *testing.T) {
 	t.Parallel()
 	orders := newOrders(t)
@@ -101,7 +102,7 @@ func TestRefusedTransactions(t *testing.T) {
 		"an index key":            {items: []types.TransactWriteItem{with("customer", numeral("424242"))}, says: []string{"item 0", orders, "ValidationE"}},
 		"an empty index key":      {items: []types.TransactWriteItem{with("customer", text(""))}, says: []string{"item 0", orders, "ValidationE"}},
 		"an update of a key":      {items: []types.TransactWriteItem{update("SET id = :v", value)}, says: []string{"item 0", orders, "ValidationE"}},
-		"no number":               {items: []types.TransactWriteItem{with("n", numeral(secret))}, says: []string{"item 0", orders, "ValidationException"}},
+		"an invalid number":       {items: []types.TransactWriteItem{with("n", numeral(secret))}, says: []string{"item 0", orders, "ValidationException"}},
 		"a number of 46 digits":   {items: []types.TransactWriteItem{with("n", numeral(strings.Repeat("42", 23)))}, says: []string{"item 0", orders, "38 digits"}},
 		"a number too large":      {items: []types.TransactWriteItem{with("n", numeral("1e999"))}, says: []string{"item 0", orders, "Number overflow"}},
 		"an empty set":            {items: []types.TransactWriteItem{with("s", &types.AttributeValueMemberSS{})}, says: []string{"item 0", orders, "may not be empty"}},
@@ -112,8 +113,8 @@ func TestRefusedTransactions(t *testing.T) {
 		"an unused value":         {items: []types.TransactWriteItem{update("REMOVE x", value)}, says: []string{"item 0", orders, "ValidationException"}},
 		"an undefined value":      {items: []types.TransactWriteItem{update("SET x = :w", value)}, says: []string{"item 0", orders, "not defined"}},
 		"a sum with a text":       {items: []types.TransactWriteItem{good, update("SET note = note + :v", attributes{":v": numeral("424242")})}, says: []string{"item 1", orders, "ValidationE"}},
-		"a path that is missing":  {items: []types.TransactWriteItem{good, update("SET a.b.c = :v", value)}, says: []string{"item 1", orders, "ValidationE"}},
-		"an operand missing":      {items: []types.TransactWriteItem{good, update("SET x = nothing + :v", attributes{":v": numeral("424242")})}, says: []string{"item 1", orders, "ValidationE"}},
+		"a missing path":          {items: []types.TransactWriteItem{good, update("SET a.b.c = :v", value)}, says: []string{"item 1", orders, "ValidationE"}},
+		"a missing operand":       {items: []types.TransactWriteItem{good, update("SET x = nothing + :v", attributes{":v": numeral("424242")})}, says: []string{"item 1", orders, "ValidationE"}},
 		"no operation":            {items: []types.TransactWriteItem{{}}, says: []string{"item 0", "ValidationException"}},
 		"an item without a table": {items: []types.TransactWriteItem{{Delete: &types.Delete{Key: large}}}, says: []string{"TransactItems[1]", "TableName"}},
 		"too many items":          {items: repeat(good, 100), says: []string{"100 items", "DynamoDB takes 99"}},
@@ -138,12 +139,12 @@ func TestRefusedTransactions(t *testing.T) {
 			}
 			for _, part := range c.says {
 				if !strings.Contains(got.Error(), part) {
-					t.Errorf("it does not say %q:\n%v", part, got)
+					t.Errorf("the error does not contain %q:\n%v", part, got)
 				}
 			}
 			for _, value := range []string{"SECRET", "4242"} {
 				if strings.Contains(strings.ReplaceAll(got.Error(), orders, ""), value) {
-					t.Errorf("it holds a value: %v", got)
+					t.Errorf("the error contains a value: %v", got)
 				}
 			}
 			// Nothing was written, so the next request runs.
@@ -166,11 +167,12 @@ func TestRefusedTransactions(t *testing.T) {
 			return "", idempotent.NotExecuted(err)
 		})
 		if err == nil {
-			t.Error("it succeeded")
+			t.Error("Commit succeeded")
 		}
 	})
 	t.Run("the store's table is another", func(t *testing.T) {
-		// The record cannot be of a table with another key: every call says so.
+		// The record cannot be in a table with another key: every call returns
+		// such an error.
 		s, err := dynamostore.New(swapped{local.client(), orders}, local.table)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +185,7 @@ func TestRefusedTransactions(t *testing.T) {
 			return "", idempotent.NotExecuted(err)
 		})
 		if err == nil {
-			t.Error("it succeeded")
+			t.Error("Commit succeeded")
 		}
 	})
 }
@@ -234,8 +236,9 @@ func (w *appliedThenRefused) RoundTrip(r *http.Request) (*http.Response, error) 
 	return &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(w.refusal)), Request: r}, nil
 }
 
-// A transaction that was applied and lost its reply is followed by a refusal of
-// its retry: it is never reported as not applied, and its writes happen once.
+// A transaction that was applied, but whose reply was lost, is followed by a
+// refusal of its retry. It is never reported as not applied, and its writes
+// happen once.
 func TestRefusalAfterAnAppliedTry(t *testing.T) {
 	t.Parallel()
 	exception := func(code, more string) string {
@@ -265,7 +268,7 @@ func TestRefusalAfterAnAppliedTry(t *testing.T) {
 			t.Parallel()
 			a := newAccount(t, &local, 100)
 			wire := &appliedThenRefused{refusal: refusal}
-			// The SDK's own client, as it is made without NewClient.
+			// The SDK's own client, made without NewClient.
 			client := dynamodb.NewFromConfig(local.cfg, func(o *dynamodb.Options) {
 				o.HTTPClient, o.RetryMaxAttempts = &http.Client{Transport: wire}, 10
 			})
@@ -280,7 +283,7 @@ func TestRefusalAfterAnAppliedTry(t *testing.T) {
 			rerun := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 			idempotent.Do(t.Context(), guardOver(t, s, rerun), key, func(ctx context.Context) (string, error) {
 				v, err := handler(ctx)
-				if name != "cancelled for the record" && err == nil { // there the record is read, and is this write's
+				if name != "cancelled for the record" && err == nil { // there the record is read, and it is of this write
 					t.Error("Commit succeeded")
 				}
 				for _, claim := range []error{idempotent.ErrNotApplied, dynamostore.ErrCondition, driver.ErrTooLarge} {

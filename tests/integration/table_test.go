@@ -27,8 +27,8 @@ func newTable(t *testing.T, db database) (*dynamostore.Store, string) {
 	return s, name
 }
 
-// A table that is missing: every call says which one and what to do, the
-// handler is not entered and nothing is written.
+// A missing table: every call returns an error that names it and says what to
+// do, the handler is not called and nothing is written.
 func TestMissingTable(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		s, name := newTable(t, db)
@@ -51,7 +51,7 @@ func TestMissingTable(t *testing.T) {
 	})
 }
 
-// A table with another schema: Check lists what is wrong with it.
+// A table with another schema: Check lists the differences.
 func TestWrongSchema(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		s, name := newTable(t, db)
@@ -80,7 +80,7 @@ func TestWrongSchema(t *testing.T) {
 			}
 		}
 		if err := s.CreateTable(t.Context()); !errors.As(err, &schema) {
-			t.Errorf("CreateTable took the table as it is: %v", err)
+			t.Errorf("CreateTable accepted the table: %v", err)
 		}
 		r := driver.Record{ID: newKey().RecordID(), State: driver.StateUnknown}
 		if _, err := s.Insert(t.Context(), r, r.Created); err == nil || !strings.Contains(err.Error(), "Check") {

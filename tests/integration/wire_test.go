@@ -11,8 +11,8 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-// wired sends one key through a guard over a faulty wire, with the real SDK
-// between the store and the faults, and through one over a good wire.
+// wired sends one key through two guards: one over a faulty wire, with the real
+// SDK between the store and the faults, and one over a good wire.
 type wired struct {
 	t     *testing.T
 	db    database
@@ -88,8 +88,8 @@ func TestFM02_EveryReplyLostOnTheWire(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		w := newWired(t, db, idempotenttest.On("", idempotenttest.LostReply))
 		_, err := w.faulty(2 * time.Second)
-		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and none", err, w.runs)
-		// The release was applied, though its reply was lost as well.
+		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and no run", err, w.runs)
+		// The release was applied, although its reply was lost as well.
 		out, err := w.retry()
 		w.want(err == nil && !out.Replayed && w.runs == 1, "B got %+v and error %v after %d runs, want it to run", out, err, w.runs)
 	})
@@ -115,7 +115,7 @@ func TestFM09_CompletionThrottled(t *testing.T) {
 		})
 		out, err := w.faulty(2 * time.Second)
 		w.want(err == nil && out.Value == "ch_1" && !out.Stored, "A got %+v and error %v, want its result, not stored", out, err)
-		w.want(w.sent() >= 3, "%d requests: the completion was not tried again", w.sent())
+		w.want(w.sent() >= 3, "%d requests: the completion was not retried", w.sent())
 		_, err = w.retry()
 		w.want(errors.As(err, new(*idempotent.InProgressError)), "B got error %v, want InProgressError", err)
 		w.clock.Advance(time.Minute)
@@ -132,8 +132,8 @@ func TestFM23_ReplicatedWriteConflictOnTheWire(t *testing.T) {
 	conflict(t, idempotenttest.ReplicatedWriteConflict)
 }
 
-// conflict lets the insert and the completion meet conflicts, which the SDK
-// tries once only.
+// conflict makes the insert and the completion get conflicts, which the SDK
+// retries only once.
 func conflict(t *testing.T, exception idempotenttest.Fault) {
 	onBoth(t, func(t *testing.T, db database) {
 		w := newWired(t, db, idempotenttest.On("", exception, 1, 2, 4))
@@ -150,8 +150,8 @@ func TestFM24_ThrottledForLongerThanTheTime(t *testing.T) {
 		start := time.Now()
 		_, err := w.faulty(timeout)
 		took := time.Since(start)
-		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and none", err, w.runs)
-		w.want(w.sent() > 1, "the insert was not tried again")
+		w.want(errors.As(err, new(*idempotent.StoreError)) && w.runs == 0, "A got error %v after %d runs, want StoreError and no run", err, w.runs)
+		w.want(w.sent() > 1, "the insert was not retried")
 		w.want(took < timeout+500*time.Millisecond, "it took %s of %s", took, timeout)
 		out, err := w.retry()
 		w.want(err == nil && !out.Replayed, "B got %+v and error %v, want it to run", out, err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// State is what the record of a key says, in the letters of the stores.
+// State is the state of a key's record, in the letters that the stores use.
 type State byte
 
 const (
@@ -26,7 +26,7 @@ func (s State) String() string {
 // Policy is what all guards declare about time, in milliseconds.
 type Policy struct {
 	Margin              int64 // from the deadline to the end of the lease
-	Retention           int64 // that the guard which brings evidence declares
+	Retention           int64 // declared by the guard that submits evidence
 	UnresolvedRetention int64 // 0: for ever
 	DownstreamRetention int64
 	ReconcileAfter      int64
@@ -52,10 +52,11 @@ type Request struct {
 	// What the attempt remembers of its claim.
 	Version    int
 	Known      Step
-	OpenBefore int64 // the OpenSince that it found
+	OpenBefore int64 // the OpenSince at its claim
 }
 
-// Entered returns r as it remembers the claim that made before to after.
+// Entered returns r with what it remembers of the claim that changed before to
+// after.
 func (r Request) Entered(before, after Key, now int64) Request {
 	r.Version, r.Known = after.Version, after.Step
 	if !before.absent(now) {
@@ -64,8 +65,8 @@ func (r Request) Entered(before, after Key, now int64) Request {
 	return r
 }
 
-// Step is what is recorded of the only step that handlers have. The zero Step
-// has not begun.
+// Step is the record of the only step of the handlers. The zero Step has not
+// begun.
 type Step struct {
 	Begun    bool
 	Once     bool // it is an AtMostOnce step
@@ -75,7 +76,7 @@ type Step struct {
 
 // Work is what a handler does before it ends.
 type Work struct {
-	Ref  string // of the resource; empty: it names none
+	Ref  string // of the resource; empty: none
 	Step StepCall
 }
 
@@ -87,7 +88,7 @@ type StepCall struct {
 	Value string
 }
 
-// Kind is how a handler ended, or what evidence says.
+// Kind is how a handler ended, or the kind of evidence.
 type Kind string
 
 const (
@@ -108,7 +109,7 @@ type Outcome struct {
 	Value string // of Result and Final
 }
 
-// String shortens what nobody reads in a message.
+// String shortens long values for messages.
 func (o Outcome) String() string { return fmt.Sprintf("%s %.20q", o.Kind, o.Value) }
 
 // Key is everything that is known about a key. The zero Key has no record.
@@ -125,7 +126,7 @@ type Key struct {
 	Due         int64 // when reconciliation is due; 0: never
 	Ref         string
 	Step        Step
-	OpenSince   int64 // since when effects under Resume are open; 0: none is
+	OpenSince   int64 // since when effects under Resume are open; 0: no open effect
 	Outcome     Outcome
 }
 
@@ -135,7 +136,7 @@ type Verdict string
 const (
 	// Of a claim.
 	Entered    Verdict = "entered"
-	Replayed   Verdict = "replayed" // also of a settlement: another outcome stands
+	Replayed   Verdict = "replayed" // also of a settlement: another outcome is the current one
 	Running    Verdict = "in progress"
 	Mismatch   Verdict = "mismatch"
 	Unresolved Verdict = "unresolved"
@@ -153,7 +154,7 @@ const (
 	Gone    Verdict = "gone"
 )
 
-// Answer is what the caller is told, and which events the observer.
+// Answer is what the caller gets, and the events for the observer.
 type Answer struct {
 	Verdict    Verdict
 	Outcome    Outcome // of Replayed and Own
@@ -177,14 +178,14 @@ func (k Key) runsAgain() bool {
 // open reports whether an effect may have happened that is not recorded.
 func (k Key) open() bool { return k.OpenSince != 0 || k.Step.Begun && !k.Step.Finished }
 
-// resumable reports whether a retryable key has effects behind it.
+// resumable reports whether a retryable key has earlier effects.
 func (k Key) resumable() bool {
 	return k.State == Retryable && k.Recovery == Resume && (k.Step.Begun || k.open())
 }
 
-// written returns k as one more write leaves it, with its expiry: retention runs
-// from the moment an outcome is stored; what money may hang on is kept until
-// evidence comes, or as long as was asked for.
+// written returns k after one more write, with its expiry: retention runs from
+// the moment an outcome is stored. A record that money may depend on is stored
+// until evidence comes, or for UnresolvedRetention.
 func (p Policy) written(k Key, now int64) Key {
 	k.Version++
 	k.Expires, k.Due = 0, 0
@@ -203,7 +204,7 @@ func (p Policy) written(k Key, now int64) Key {
 	return k
 }
 
-// in returns k as a write makes it that brings it into a state.
+// in returns k after a write that changes it to a state.
 func (p Policy) in(k Key, s State, o Outcome, now int64) Key {
 	k.State, k.Outcome = s, Outcome{}
 	if s == Completed {
@@ -212,8 +213,8 @@ func (p Policy) in(k Key, s State, o Outcome, now int64) Key {
 	return p.written(k, now)
 }
 
-// Claim is the beginning of a request: it may enter its handler, or is told why
-// not.
+// Claim is the beginning of a request: it may enter its handler, or is refused
+// with a reason.
 func (p Policy) Claim(k Key, r Request, now int64) (Key, Answer) {
 	switch {
 	case r.Deadline <= now:
@@ -241,8 +242,8 @@ func (p Policy) Claim(k Key, r Request, now int64) (Key, Answer) {
 	}
 }
 
-// owned makes k the record of r's attempt, with what is recorded of its steps.
-// The promise from now on is r's own.
+// owned makes k the record of r's attempt, with the recorded steps. From now on
+// r's own promise applies.
 func (p Policy) owned(k Key, r Request, now int64, event string) (Key, Answer) {
 	since := k.OpenSince
 	switch {
@@ -266,7 +267,8 @@ type run struct {
 	forgotten bool
 }
 
-// meet takes note of a record that stood where r expected its own last write.
+// meet takes note of the record that was found where r expected its own last
+// write.
 func (r *run) meet(k Key) {
 	if k.Owner == r.Owner && k.State != Completed {
 		r.Version = k.Version
@@ -336,8 +338,8 @@ func (p Policy) call(k Key, r *run, c StepCall, now int64) (next Key, events str
 	return k, "step_done"
 }
 
-// mark writes what r knows of its step into a record that is still its own and
-// in progress.
+// mark writes what r knows of its step into a record that is still its own and in
+// progress.
 func (p Policy) mark(k Key, r *run, now int64) (next Key, end string) {
 	if k.State != None && k.Version != r.Version {
 		r.meet(k)
@@ -354,7 +356,7 @@ func (p Policy) mark(k Key, r *run, now int64) (next Key, end string) {
 	return k, ""
 }
 
-// wants is what the end of a handler makes of the record.
+// wants returns the state that the end of a handler requests for the record.
 func (r *run) wants(o Outcome) State {
 	switch {
 	case r.forgotten || o.Kind == Maybe:
@@ -371,7 +373,7 @@ func (r *run) wants(o Outcome) State {
 func (p Policy) settle(k Key, r *run, o Outcome, now int64) (Key, Answer) {
 	want := r.wants(o)
 	own := Answer{Verdict: Own, Outcome: o, Stored: want == Completed}
-	if r.forgotten && o.Kind != Maybe && o.Kind != Failed { // no declaration stands beside it
+	if r.forgotten && o.Kind != Maybe && o.Kind != Failed { // no declaration counts besides it
 		own = Answer{Verdict: Forgotten}
 	}
 	if k.State == None { // deleted meanwhile: an outcome creates no record
@@ -399,7 +401,7 @@ func (p Policy) settle(k Key, r *run, o Outcome, now int64) (Key, Answer) {
 		return k, standing
 	case k.State == Completed || k.Owner != r.Owner:
 		return k, Answer{Verdict: Lost, Events: "lease_lost"}
-	case k.State == want && k.Step == next.Step && k.Ref == next.Ref: // it says so already
+	case k.State == want && k.Step == next.Step && k.Ref == next.Ref: // it has that state already
 		return k, own
 	}
 	switch {
@@ -445,13 +447,13 @@ func (p Policy) Resolve(k Key, o Outcome, stale bool, now int64) (Key, Answer) {
 		return p.resolveStep(k, o, now)
 	case o.Kind == NotExecuted && k.State == Retryable && !k.open():
 		return k, Answer{Verdict: Done}
-	case k.leased(now) && (k.State == InProgress || o.Kind == NotExecuted): // the worker may still do it
+	case k.leased(now) && (k.State == InProgress || o.Kind == NotExecuted): // the worker may still have its effect
 		return k, Answer{Verdict: Running, RetryAfter: k.LeaseEnd - now}
 	case o.Kind == StepCorrect:
 		return p.resolveStep(k, o, now)
 	}
 	done := Answer{Verdict: Done, Events: "resolved"}
-	if whole && k.State == Retryable && !k.open() { // that something happened is the stronger evidence
+	if whole && k.State == Retryable && !k.open() { // evidence of an effect is stronger
 		done.Events = "contradicted resolved"
 	}
 	k.Retention = max(k.Retention, p.Retention)
@@ -463,7 +465,7 @@ func (p Policy) Resolve(k Key, o Outcome, stale bool, now int64) (Key, Answer) {
 		}
 		k = p.in(k, Retryable, o, now)
 	}
-	// The handler may be at work.
+	// The handler may be running.
 	if k.Expires != 0 {
 		k.Expires = max(k.Expires, k.LeaseEnd)
 	}
@@ -491,7 +493,7 @@ func (p Policy) resolveStep(k Key, o Outcome, now int64) (Key, Answer) {
 	return k, Answer{Verdict: Done, Events: "resolved"}
 }
 
-// Sweep is reconciliation without a resolver, by whatever guard.
+// Sweep is reconciliation without a resolver, by any guard.
 func (p Policy) Sweep(k Key, now int64) (next Key, events string) {
 	switch {
 	case k.State != InProgress || k.leased(now) || k.Due == 0 || k.Due > now || k.absent(now):

@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/tests/tally"
 )
 
-// Keys that are cut from one text in different places, or told apart by a
+// Keys that are cut from one text in different places, or that differ by a
 // single letter, never share a record: INV-7, and the collisions of FM52.
 func TestINV7_DifferentKeysNeverMeet(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestINV7_DifferentKeysNeverMeet(t *testing.T) {
 	seen.Least(t, 10, "different", "different, but joined alike", "equal")
 }
 
-// letters are few, and full of what people join with.
+// letters are few, and many of them are used as separators.
 var letters = []string{"a", "b", "1", "|", "#", "/", ":", ".", "%7C", "\"", "A", "\u00e9", "e\u0301", " ", "\x00"}
 
 func neverMeet(rt *rapid.T, seen *tally.Tally) {
@@ -69,12 +69,12 @@ func neverMeet(rt *rapid.T, seen *tally.Tally) {
 	}
 }
 
-// cut makes a key of letters: operation, scope and id, none of them empty.
+// cut makes a key of letters: operation, scope and id, each with at least one.
 func cut(rt *rapid.T, letters []string) idempotent.Key {
 	i := rapid.IntRange(1, len(letters)-2).Draw(rt, "end of the operation")
 	j := rapid.IntRange(i+1, len(letters)-1).Draw(rt, "end of the scope")
 	return idempotent.Key{
-		Operation:   strings.ReplaceAll(strings.Join(letters[:i], ""), "\x00", "0"), // it is printable
+		Operation:   strings.ReplaceAll(strings.Join(letters[:i], ""), "\x00", "0"), // an operation must be printable
 		Scope:       strings.Join(letters[i:j], ""),
 		ID:          strings.Join(letters[j:], ""),
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),

@@ -16,7 +16,7 @@ import (
 )
 
 // clients are goroutines that call a store with few keys. Each inserts, reads,
-// and replaces the version that it saw last, so that most of them are late.
+// and replaces the version that it read last, so that most of them are late.
 type clients struct {
 	load
 	store driver.Store
@@ -25,7 +25,7 @@ type clients struct {
 
 	stamps   stamps
 	versions atomic.Int64
-	last     [][]int // by client and key: the version that it saw
+	last     [][]int // by client and key: the version that it read last
 }
 
 func newClients(s driver.Store, l load, seen *tally.Tally) *clients {
@@ -68,8 +68,8 @@ func (c *clients) step(client int, r *rand.Rand, key int, h *history) {
 	}
 }
 
-// choose draws the next call. Times are drawn too: the store has no clock, it
-// is told when an insert was tried.
+// choose draws the next call. Times are drawn too: the store has no clock, but
+// gets the time of an insert.
 func (c *clients) choose(r *rand.Rand, last int) storeCall {
 	in := storeCall{kind: "get"}
 	kind := r.IntN(10)
@@ -113,7 +113,7 @@ func (c *clients) call(sender *caller, key int, in storeCall) storeReply {
 	if want := record(id, model.Slot{Version: stands}); met.Owner != want.Owner || string(met.Result) != string(want.Result) {
 		return storeReply{err: fmt.Sprintf("version %d has the content of another", stands)}
 	}
-	if stands == in.slot.Version { // our own write, whose reply got lost
+	if stands == in.slot.Version { // the client's own write, whose reply was lost
 		return storeReply{}
 	}
 	return storeReply{met: stands}
@@ -131,7 +131,7 @@ func storeTime(ms int64) time.Time {
 	return began.Add(span(ms))
 }
 
-// record returns a record whose content tells its version.
+// record returns a record whose content depends on its version.
 func record(id idempotent.RecordID, s model.Slot) driver.Record {
 	r := driver.Record{
 		ID: id, State: driver.StateCompleted, Reason: driver.ReasonResult,

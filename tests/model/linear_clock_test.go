@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// jumpingClock moves when somebody says so and remembers where it was.
+// jumpingClock moves only when a test moves it, and remembers its earlier
+// times.
 type jumpingClock struct {
 	now atomic.Int64 // milliseconds
 
@@ -25,7 +26,7 @@ func (c *jumpingClock) jump(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now.Load() + d.Milliseconds()
-	c.ticks = append(c.ticks, now) // known before anybody can read it
+	c.ticks = append(c.ticks, now) // recorded before any reader can see it
 	c.now.Store(now)
 }
 

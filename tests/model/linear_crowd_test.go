@@ -17,11 +17,11 @@ import (
 )
 
 // crowd is many goroutines that share one guard and few keys. Now and then one
-// of them moves the clock: past leases, seldom past retentions.
+// of them moves the clock: past leases, rarely past retentions.
 type crowd struct {
 	load
 	guard *idempotent.Guard
-	store driver.Store // below
+	store driver.Store // the lowest store
 	mark  string
 	seen  *tally.Tally
 
@@ -30,8 +30,8 @@ type crowd struct {
 	owners atomic.Int64
 
 	mu     sync.Mutex
-	inside map[[2]int]int64 // whose handler runs, by key and owner, and until when its lease lasts
-	wrong  []string         // what no search has to find out
+	inside map[[2]int]int64 // the running handlers, by key and owner, with the end of their lease
+	wrong  []string         // violations that need no search
 }
 
 const (
@@ -88,9 +88,9 @@ func (c *crowd) keyOf(key, fingerprint int) idempotent.Key {
 	}
 }
 
-// enter notes a handler that begins, and INV-1: no other one runs under a
-// lease. A handler whose own lease has ended on the way to it may meet its
-// successor; only the platform can stop that.
+// enter records that a handler begins, and checks INV-1: no other one runs
+// under a live lease. A handler whose own lease ended before it was entered may
+// overlap with its successor; only the platform can prevent that.
 func (c *crowd) enter(key, owner int, lease int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *crowd) leave(key, owner int) {
 	delete(c.inside, [2]int{key, owner})
 }
 
-// complain notes something that is wrong.
+// complain records a violation.
 func (c *crowd) complain(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

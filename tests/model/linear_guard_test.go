@@ -12,40 +12,40 @@ import (
 	"github.com/once-lambda/once/tests/tally"
 )
 
-// A guarded request is two operations on its key: the claim, which ends when
-// the handler is entered or the request refused, and the settlement, from the
-// handler's end to the answer. Between them others come and go. Evidence is a
-// third.
+// A guarded request is two operations on its key: the claim, which ends when the
+// handler is entered or the request refused, and the settlement, from the
+// handler's end to the answer. Between them other requests come and go. Evidence
+// is a third operation.
 type guardCall struct {
 	kind    string // "claim", "settle", "resolve"
 	request model.Request
 	outcome model.Outcome // of settle and resolve
-	// nows are the times that the guard may have read, in their order: the clock
-	// moves while a request is on its way, and which of its ticks the request saw
-	// is its own business.
+	// nows are the times that the guard may have read, in order: the clock moves
+	// during a request, and it is unknown which of its ticks the request saw.
 	nows *[]int64
 }
 
-// guardReply is what became of it, and what the network knows of it besides:
-// with the versions, the search for an order has little to guess.
+// guardReply is the result of the call, and what the network knows about it: with
+// the versions, the search for an order has little to guess.
 type guardReply struct {
-	model.Answer // but for RetryAfter and Events
+	model.Answer // except RetryAfter and Events
 	trace
-	stale     bool // the record that evidence met is another attempt's than it names
-	marked    bool // an event said that it marked the record unknown
+	stale     bool // the record that evidence found is of another attempt than it names
+	marked    bool // an event reported that it marked the record unknown
 	gaveUp    bool // the record changed too often meanwhile
-	overtaken bool // the write was done, and nobody was told: this is not the answer, and not all that the request did
+	overtaken bool // the write was done, but its reply was lost: this is neither the answer, nor all that the request did
 }
 
-// guardState is a key, the version of its record, and how many have read it.
+// guardState is a key, the version of its record, and how many operations have
+// read it.
 type guardState struct {
 	model.Key
 	version driver.Version
 	read    int
 }
 
-// ofKey asks for an order of h that Key allows. Time passes in h: the model is
-// nondeterministic in the time that was read.
+// ofKey returns the search for an order of h that Key allows. Time passes in h:
+// the model is nondeterministic in the time that was read.
 func ofKey(h *history) puzzle {
 	operations, readers := inTurns(h, func(o porcupine.Operation) (v driver.Version, wrote, met bool) {
 		out := o.Output.(guardReply)
@@ -83,7 +83,7 @@ func ofKey(h *history) puzzle {
 	return puzzle{m.ToModel(), operations, tries}
 }
 
-// nameless returns of k what the network sees.
+// nameless returns the part of k that the network sees.
 func nameless(k model.Key) model.Key {
 	k.Version, k.Fingerprint, k.Owner, k.Outcome = 0, 0, 0, model.Outcome{}
 	return k
@@ -100,10 +100,9 @@ func (c guardCall) apply(p model.Policy, k model.Key, stale bool, now int64) (mo
 	}
 }
 
-// told returns what k becomes if c happens to it at now and is told out, or
-// that it cannot be told so. RetryAfter and the events are left out: they are
-// told at another moment than the one that decided. The property tests compare
-// them.
+// Returns k after c happened to it at now with the answer out, or reports
+// that this answer is impossible. RetryAfter and the events are left out: they
+// depend on another moment than the decision. The property tests compare them.
 func (c guardCall) told(p model.Policy, k model.Key, now int64, out guardReply) (after model.Key, ok bool) {
 	after, want := c.apply(p, k, out.stale, now)
 	marked := want.Events == "marked_unknown unresolved"
@@ -111,20 +110,20 @@ func (c guardCall) told(p model.Policy, k model.Key, now int64, out guardReply) 
 	switch {
 	case out.overtaken:
 		return after, true
-	case out.marked && out.Verdict == model.NoTime: // too late to be told what it had found
+	case out.marked && out.Verdict == model.NoTime: // too late to report what it had found
 		return after, marked
 	case c.kind == "settle" && out.Verdict == model.NoTime: // too late to enter the handler
 		return p.Release(k, c.request, now), true
-	case c.kind == "settle" && out.gaveUp: // its caller is told the outcome, and that no retry will be
+	case c.kind == "settle" && out.gaveUp: // its caller gets the outcome, but no retry will
 		return k, out.Answer == model.Answer{Verdict: model.Own, Outcome: c.outcome}
 	}
 	return after, out.Answer == want && out.marked == marked
 }
 
-// FM51: many goroutines of one process share a guard and a key. Whatever they
-// are told, there is one order of their claims, outcomes and evidence in which
-// a guard that does one thing at a time tells the same. And nobody enters a
-// handler while the lease of another one lasts: INV-1.
+// FM51: many goroutines of one process share a guard and a key. For all their
+// answers there is one order of their claims, outcomes and evidence in which a
+// sequential guard gives the same answers. And no handler is entered during the
+// lease of another one: INV-1.
 func TestFM51_GuardIsLinearizable(t *testing.T) {
 	t.Parallel()
 	usual := []string{
@@ -158,7 +157,7 @@ func TestFM51_GuardIsLinearizable(t *testing.T) {
 			})
 			t.Log(seen)
 			seen.Least(t, 1, c.facts...)
-			seen.Most(t, c.want/50, "gave up") // about these less is known
+			seen.Most(t, c.want/50, "gave up") // less is known about these
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // history collects what many goroutines did with one key, and when: each
-// operation has an interval on one counter that all of them share.
+// operation has an interval on one shared counter.
 type history struct {
 	mu         sync.Mutex
 	operations []porcupine.Operation
@@ -31,21 +31,21 @@ type stamps struct{ n atomic.Int64 }
 
 func (s *stamps) next() int64 { return s.n.Add(1) }
 
-// puzzle is a history, and the model that is to find an order for it.
+// puzzle is a history, and the model that has to explain it by an order.
 type puzzle struct {
 	model      porcupine.Model
 	operations []porcupine.Operation
-	tries      *atomic.Int64 // how often the model was asked
+	tries      *atomic.Int64 // number of steps of the model
 }
 
-// patience bounds the search for an order. A history here takes a fraction of a
-// second, or seconds on a machine that is busy otherwise; a search that does not
-// end in time is a failure like any other.
+// patience limits the search for an order. A history here takes a fraction of a
+// second, or seconds on a busy machine. A search that does not end in time is a
+// failure like any other.
 const patience = time.Minute
 
 var (
 	errNoOrder  = errors.New("there is no order of these operations that the model allows")
-	errNoAnswer = errors.New("the search for an order took too long, so nothing is known; make the histories shorter")
+	errNoAnswer = errors.New("the search for an order took too long, so there is no result; make the histories shorter")
 )
 
 // search looks for an order of the operations that the model allows.
@@ -54,7 +54,7 @@ func (p puzzle) search(patience time.Duration) error {
 	if result == porcupine.Ok {
 		return nil
 	}
-	// Once more, with a record of how far it got.
+	// Search again, and record how far it got.
 	_, info := porcupine.CheckOperationsVerbose(p.model, p.operations, patience)
 	if result == porcupine.Unknown {
 		return fmt.Errorf("%w: %s; %s", errNoAnswer, patience, p.excerpt(info))
@@ -62,8 +62,8 @@ func (p puzzle) search(patience time.Duration) error {
 	return fmt.Errorf("%w: %s", errNoOrder, p.excerpt(info))
 }
 
-// excerpt shows where the longest order that was found ends, and what could
-// not follow.
+// excerpt shows the end of the longest order that was found, and the operations
+// that could not follow.
 func (p puzzle) excerpt(info porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, orders := range info.PartialLinearizationsOperations() {
@@ -77,11 +77,11 @@ func (p puzzle) excerpt(info porcupine.LinearizationInfo) string {
 	line := func(o porcupine.Operation) {
 		fmt.Fprintf(&b, "  [%d, %d] client %d: %s\n", o.Call, o.Return, o.ClientId, p.model.DescribeOperation(o.Input, o.Output))
 	}
-	fmt.Fprintf(&b, "the longest that it allows has %d of %d and ends with\n", len(longest), len(p.operations))
+	fmt.Fprintf(&b, "the longest order that it allows has %d of %d and ends with\n", len(longest), len(p.operations))
 	for _, o := range longest[max(0, len(longest)-10):] {
 		line(o)
 	}
-	fmt.Fprintf(&b, "and could go on with none of\n")
+	fmt.Fprintf(&b, "and cannot continue with any of\n")
 	var open []porcupine.Operation
 	for _, o := range p.operations {
 		if !slices.ContainsFunc(longest, func(l porcupine.Operation) bool { return l.Call == o.Call && l.Input == o.Input }) {
@@ -95,8 +95,8 @@ func (p puzzle) excerpt(info porcupine.LinearizationInfo) string {
 	return b.String()
 }
 
-// overlapping counts the operations that ran beside another one with the same
-// key: without them a history shows nothing.
+// overlapping counts the operations that overlap with another one on the same
+// key: without them a history proves nothing.
 func (h *history) overlapping() int {
 	n := 0
 	for i, a := range h.operations {

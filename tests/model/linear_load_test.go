@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// load is how many goroutines do how many operations each, and on how many
-// keys. A test runs it in rounds, each on new keys, so that no history gets so
-// long that nobody finds its order.
+// load is the number of goroutines, of operations of each, and of keys. A test
+// runs it in rounds, each on new keys, so that no history becomes too long for
+// the search.
 type load struct{ rounds, goroutines, each, keys int }
 
 // run does one round and returns the history of each key.
@@ -34,8 +34,8 @@ func (l load) run(round int, do func(client int, r *rand.Rand, key int, h *histo
 }
 
 // searchAll runs the rounds of l and searches every history for an order, as
-// asked. It wants so many operations with an order, and most of them beside
-// another with the same key.
+// asked. It requires the wanted number of operations, and that most of them
+// overlap with another one on the same key.
 func (l load) searchAll(t *testing.T, asked func(*history) puzzle, want int, round func(int) []*history) {
 	t.Helper()
 	var operations, overlapping, longest int
@@ -52,10 +52,10 @@ func (l load) searchAll(t *testing.T, asked func(*history) puzzle, want int, rou
 			overlapping += h.overlapping()
 		}
 	}
-	t.Logf("%d operations have an order, %d of them beside another with the same key; the longest history has %d, the hardest took %d tries",
+	t.Logf("%d operations have an order, %d of them overlap with another one on the same key; the longest history has %d, the hardest took %d tries",
 		operations, overlapping, longest, tries)
 	if operations < want || overlapping < operations/2 {
-		t.Errorf("too few: want %d operations, half of them beside another", want)
+		t.Errorf("too few: want %d operations, half of them overlapping", want)
 	}
 }
 
@@ -77,14 +77,14 @@ func (l load) wantsNoOrder(t *testing.T, asked func(*history) puzzle, round func
 	t.Error("all histories have an order")
 }
 
-// yield lets another goroutine in, sometimes.
+// yield lets another goroutine run, sometimes.
 func yield(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		runtime.Gosched()
 	}
 }
 
-// sometimes is true once in n times.
+// sometimes returns true once in n times.
 func sometimes(r *rand.Rand, n int) func() bool {
 	return func() bool { return r.IntN(n) == 0 }
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// member is one request of one goroutine of the crowd, or evidence.
+// member is one request of one goroutine of the crowd, or one piece of
+// evidence.
 type member struct {
 	*crowd
 	caller
@@ -73,13 +74,13 @@ func (m *member) request() {
 	}
 	settlement := m.claim
 	settlement.kind, settlement.outcome = "settle", e.Outcome
-	if out.Verdict == model.NoTime { // it came too late to enter its handler
+	if out.Verdict == model.NoTime { // too late to enter its handler
 		settlement.outcome, leaving = model.Outcome{Kind: model.NotExecuted}, *m.entered
 	}
 	m.note(settlement, leaving, out, to)
 }
 
-// watch is told what the observer is told, and when.
+// watch gets the events of the observer.
 func (m *member) watch(e event.Event) {
 	m.seen.Add("event "+string(e.Kind), 1)
 	switch e.Kind {
@@ -122,7 +123,7 @@ func (m *member) giveEvidence() {
 		about.Owner = r.Owner
 	}
 	if m.r.IntN(2) == 0 {
-		yield(m.r) // and the answer of the provider takes its time
+		yield(m.r) // the provider's answer takes its time
 	}
 	m.from = m.instant()
 	yield(m.r)
@@ -135,18 +136,19 @@ func (m *member) giveEvidence() {
 	m.note(in, m.from, out, to)
 }
 
-// reply is an answer with what the network knows.
+// reply returns an answer with what the network knows about it.
 func (m *member) reply(a model.Answer) guardReply {
 	a.RetryAfter, a.Events = 0, ""
 	return guardReply{Answer: a, trace: m.trace}
 }
 
-// note adds an operation to the history, with what it did unheard.
+// note adds an operation to the history, and the writes whose replies were
+// lost.
 func (m *member) note(in guardCall, from instant, out guardReply, to instant) {
 	in.nows = m.clock.between(from.now, to.now)
 	for _, stood := range m.overtaken {
 		if stood.version == m.stood.version && stood.key.State != model.Completed {
-			m.complain("the write id %x, which others have met and replaced, came back", stood.version)
+			m.complain("the write id %x was used again, after others had found and replaced it", stood.version)
 		}
 		m.history.add(m.client, in, from.stamp, guardReply{overtaken: true, trace: trace{asked: true, wrote: true, stood: stood}}, to.stamp)
 	}
@@ -159,11 +161,12 @@ func (m *member) note(in guardCall, from instant, out guardReply, to instant) {
 		m.seen.Add(in.kind+" "+string(out.Verdict), 1)
 	}
 
-	// What changed nothing and says nothing of the record fits in anywhere.
+	// An operation that changed nothing and reports nothing about the record
+	// fits anywhere.
 	switch {
 	case in.kind == "claim" && out.Verdict == model.NoTime && !out.marked:
 		if last := (*in.nows)[len(*in.nows)-1]; last < in.request.Deadline {
-			m.complain("%d was told that there is no time, at %d at the latest, and had until %d", in.request.Owner, last, in.request.Deadline)
+			m.complain("%d got NoTime, at %d at the latest, although it had until %d", in.request.Owner, last, in.request.Deadline)
 		}
 	case in.kind != "settle" && out.gaveUp && !out.marked:
 	default:

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/tests/tally"
 )
 
-// storeCall is one call to a store, storeReply what it said. Versions are small
-// numbers here.
+// storeCall is one call to a store, storeReply the store's answer. Versions are
+// small numbers here.
 type storeCall struct {
 	kind string // "insert", "replace", "get"
 	slot model.Slot
@@ -22,18 +22,18 @@ type storeCall struct {
 }
 
 type storeReply struct {
-	met  int // the version that stands; 0: the write was done
+	met  int // the current version; 0: the write was done
 	gone bool
 	err  string
 }
 
-// slotState is a slot, and how many have read it.
+// slotState is a slot, and how many operations have read it.
 type slotState struct {
 	model.Slot
 	read int
 }
 
-// ofSlot asks for an order of h that Slot allows.
+// ofSlot returns the search for an order of h that Slot allows.
 func ofSlot(h *history) puzzle {
 	operations, readers := inTurns(h, func(o porcupine.Operation) (version int, wrote, met bool) {
 		in, out := o.Input.(storeCall), o.Output.(storeReply)
@@ -76,7 +76,7 @@ func (c storeCall) apply(s model.Slot) (next model.Slot, said storeReply) {
 }
 
 // Every store answers concurrent calls as if they had come one after another,
-// also where replies get lost and calls are sent again.
+// also if replies get lost and calls are sent again.
 func TestStoresAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

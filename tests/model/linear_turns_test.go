@@ -7,11 +7,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// turn is the input of an operation, and when its turn is: among those that met
-// the same version of a record and left it as it was. They change nothing for
-// each other, so if there is an order at all, there is one in which they come
-// as they were called. A search that is told so needs not try them in every
-// order, nor every choice of them before a write that replaces the version.
+// turn is the input of an operation with its turn: its number among the
+// operations that found the same version of a record and did not change it.
+// They do not affect each other, so if there is any order, there is one in
+// which they come in the order of their calls. With this hint, a search needs
+// to try neither all their orders, nor every subset of them before a write that
+// replaces the version.
 type turn struct {
 	input any
 	n     int // from 0, or anyTurn
@@ -19,9 +20,9 @@ type turn struct {
 
 const anyTurn = -1
 
-// inTurns returns the operations of h with their turns, and how many turns
-// there are at each version. The function says which version an operation
-// wrote, or met and left.
+// inTurns returns the operations of h with their turns, and the number of turns
+// at each version. The function seen returns the version that an operation
+// wrote, or found and did not change.
 func inTurns[V comparable](h *history, seen func(porcupine.Operation) (v V, wrote, met bool)) (operations []porcupine.Operation, readers map[V]int) {
 	operations, readers = slices.Clone(h.operations), map[V]int{}
 	writes := map[V]int{}
@@ -34,7 +35,8 @@ func inTurns[V comparable](h *history, seen func(porcupine.Operation) (v V, wrot
 	for i := range operations {
 		o := &operations[i]
 		n := anyTurn
-		// What was written twice, because a reply got lost, may have lived twice.
+		// A version that was written twice, because a reply was lost, may have
+		// been current twice.
 		if v, wrote, met := seen(*o); met && !wrote && writes[v] < 2 {
 			n = readers[v]
 			readers[v]++
@@ -44,8 +46,8 @@ func inTurns[V comparable](h *history, seen func(porcupine.Operation) (v V, wrot
 	return operations, readers
 }
 
-// reads reports whether it is the turn of an operation that leaves a record
-// that so many have read, and how many have then.
+// reads reports whether it is the turn of an operation at a record that before
+// operations have read, and how many have read it then.
 func (t turn) reads(before int) (after int, ok bool) {
 	if t.n == anyTurn {
 		return before, true

@@ -25,12 +25,12 @@ import (
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
 func runAll(m *testing.M) int {
-	// How these tests run unless the command line says otherwise.
+	// The default flags of these tests.
 	for name, value := range map[string]string{
 		"test.parallel":    "4",    // most of them wait for an engine
 		"rapid.checks":     "50",   // sequences in a round of a property test
-		"rapid.shrinktime": "3s",   // to shorten one that failed
-		"rapid.nofailfile": "true", // the seed of a failure is printed, no file stays behind
+		"rapid.shrinktime": "3s",   // to shorten a failed sequence
+		"rapid.nofailfile": "true", // the seed of a failure is printed, without a file
 	} {
 		if err := flag.Set(name, value); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -59,8 +59,8 @@ func bolt(t testing.TB) driver.Store {
 	return s
 }
 
-// dynamo returns a store in DynamoDB Local, which is started when it is first
-// asked for. All tests share a table: their keys never meet.
+// dynamo returns a store in DynamoDB Local, which is started on first use. All
+// tests share a table, with unique keys.
 func dynamo(t testing.TB) driver.Store {
 	t.Helper()
 	s, err := database()
@@ -78,8 +78,8 @@ var database = sync.OnceValues(func() (*dynamostore.Store, error) {
 		return nil, err
 	}
 	stopDatabase = stop
-	// Without a time-out per try: on a busy machine a call would fail whose outcome
-	// is then open, and the histories here have none.
+	// There is no time-out per try: on a busy machine a call would fail with an
+	// unknown result, and the histories here have no such calls.
 	s, err := dynamostore.New(dynamodb.NewFromConfig(engine.Config(endpoint)), "once-"+strings.ToLower(rand.Text()))
 	if err != nil {
 		return nil, err
@@ -93,17 +93,17 @@ var database = sync.OnceValues(func() (*dynamostore.Store, error) {
 })
 
 // began is when every clock of these tests starts: ahead of the real time, so
-// that no engine takes a record for expired behind their back.
+// that no engine treats a record as expired.
 var began = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// The real time that a call may take is counted in the tests' own: minutes, so
-// that a slow machine does not end one.
+// The real time of a call counts in the tests' own time as minutes, so that a
+// slow machine does not end one.
 const (
 	leaseMargin    = 2 * time.Minute
 	requestTimeout = 10 * time.Minute
 )
 
-// moment turns the models' time into a record's.
+// moment converts the models' time into a record's.
 func moment(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

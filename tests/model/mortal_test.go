@@ -8,8 +8,8 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// mortal is a store whose expired records can be deleted, as a time to live
-// does, at a moment of the test's choosing. It is for one goroutine.
+// mortal is a store in which a test can delete expired records, as a time to
+// live does. It is for one goroutine.
 type mortal struct {
 	driver.Store
 	gone map[idempotent.RecordID]bool
@@ -19,14 +19,14 @@ func newMortal(s driver.Store) *mortal {
 	return &mortal{s, map[idempotent.RecordID]bool{}}
 }
 
-// delete deletes the record of that id, which has to have an expiry.
+// delete deletes the record of that id, which must have an expiry.
 func (m *mortal) delete(id idempotent.RecordID) { m.gone[id] = true }
 
 func (m *mortal) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	if !m.gone[r.ID] {
 		return m.Store.Insert(ctx, r, now)
 	}
-	// What lies below has expired at the end of time, if not before.
+	// In the store below, it expires at the latest at the end of time.
 	met, err := m.Store.Insert(ctx, r, began.AddDate(100, 0, 0))
 	if met == nil && err == nil {
 		delete(m.gone, r.ID)

@@ -9,8 +9,8 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// entry is one operation of a history that was made up: its interval, what was
-// asked, and what was said.
+// entry is one operation of an invented history: its interval, the call, and
+// the answer.
 type entry struct {
 	from, to int64
 	in       guardCall
@@ -71,13 +71,13 @@ func resolvedRecord() sight {
 	return s
 }
 
-// another returns the write of a like record.
+// another returns a different write of a similar record.
 func another(s sight) sight {
 	s.version[1]++
 	return s
 }
 
-// met is r of a request whose last call met a record, or wrote it.
+// met returns r for a request whose last call found a record, or wrote it.
 func (r guardReply) met(s sight) guardReply {
 	r.asked, r.stood = true, s
 	return r
@@ -90,7 +90,7 @@ func (r guardReply) writes(s sight) guardReply {
 
 func overtaken(s sight) guardReply { return guardReply{overtaken: true}.writes(s) }
 
-// The models refuse what no guard may say, and nothing else.
+// The models refuse exactly the histories that a guard must not produce.
 func TestMadeUpHistories(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestMadeUpHistories(t *testing.T) {
 		{"two enter together", []entry{
 			{1, 4, claim(1), enters(1).writes(running)}, {2, 3, claim(2), enters(1).writes(another(running))},
 		}, false},
-		{"one enters beside the lost claim of another", []entry{
+		{"one enters while the claim of another is lost", []entry{
 			{1, 4, claim(1), overtaken(running)}, {2, 3, claim(2), enters(1).writes(another(running))},
 			{1, 4, claim(1), says(model.Running).met(another(running))},
 		}, false},
@@ -126,7 +126,7 @@ func TestMadeUpHistories(t *testing.T) {
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
 			{5, 6, claim(2), enters(2).writes(again)},
 		}, false},
-		{"one is told in progress after the other completed", []entry{
+		{"one gets in progress after the other completed", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
 			{5, 6, claim(2), says(model.Running).met(running)},
 		}, false},
@@ -134,11 +134,11 @@ func TestMadeUpHistories(t *testing.T) {
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, claim(2), tells(model.Replayed, "v1").met(completed)},
 			{5, 6, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
 		}, false},
-		{"a replay of what nobody reported", []entry{
+		{"a replay of a result that was never reported", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").writes(completed)},
 			{5, 6, claim(2), tells(model.Replayed, "v2").met(completed)},
 		}, false},
-		{"the owner is told another outcome than it reported", []entry{
+		{"the owner gets another outcome than it reported", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v2").writes(completed)},
 		}, false},
 		{"contrary evidence is accepted twice", []entry{
@@ -157,7 +157,7 @@ func TestMadeUpHistories(t *testing.T) {
 		{"a refusal writes", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, claim(2), says(model.Running).writes(another(running))},
 		}, false},
-		{"an outcome is acknowledged and not written", []entry{
+		{"an outcome is acknowledged but not written", []entry{
 			{1, 2, claim(1), enters(1).writes(running)}, {3, 4, settle(1, "v1"), tells(model.Own, "v1").met(running)},
 		}, false},
 		{"the record that is written is another than the claim's", []entry{
@@ -180,9 +180,8 @@ func TestMadeUpHistories(t *testing.T) {
 	}
 }
 
-// A search that does not end is no proof: 40 writes over what has expired, all
-// beside each other, have more orders than anybody can try before the one look
-// that is impossible.
+// A search that does not end is no proof: 40 overlapping writes over expired
+// records have too many orders to try before the one read that is impossible.
 func TestEndlessSearchFails(t *testing.T) {
 	t.Parallel()
 	h := &history{}

@@ -13,10 +13,10 @@ import (
 	"github.com/once-lambda/once/tests/tally"
 )
 
-// brokenStores are the stores that no test of this package may accept, and by
-// which of them each is found: by the property test, by the histories of calls,
-// by those of requests. A single goroutine does not see a race, and the guard
-// never notices some of the others.
+// brokenStores are stores that some test of this package must reject: the
+// property test, the histories of calls, or those of requests. A single
+// goroutine does not see a race, and the guard never notices some of the
+// others.
 var brokenStores = []struct {
 	name                      string
 	breaks                    over
@@ -32,7 +32,7 @@ var brokenStores = []struct {
 	{"Stale", func(s driver.Store) driver.Store { return &broken.Stale{Store: s} }, true, true, true},
 }
 
-// The property test finds them, and shows a sequence.
+// The property test rejects them, and shows a sequence.
 func TestBrokenStoresFailThePropertyTest(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenStores {
@@ -60,7 +60,7 @@ func TestBrokenStoresFailThePropertyTest(t *testing.T) {
 	}
 }
 
-// The search for an order finds none of their calls.
+// Their calls have no order that the model allows.
 func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 50, goroutines: 8, each: 100, keys: 2}
@@ -77,7 +77,7 @@ func TestBrokenStoresAreNotLinearizable(t *testing.T) {
 	}
 }
 
-// What a guard over such a store tells its callers has no order either.
+// The answers of a guard over such a store have no order either.
 func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 100, goroutines: 8, each: 40, keys: 2}
@@ -94,19 +94,19 @@ func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
 	}
 }
 
-// And with a store that lets a claim overwrite another, two handlers run at
-// once, which is seen without any search.
+// With a store that lets a claim overwrite another, two handlers run at once,
+// which is seen without any search.
 func TestBrokenStoreBreaksExclusion(t *testing.T) {
 	t.Parallel()
 	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
 	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &tally.Tally{})
 	c.run(0)
 	if len(c.wrong) == 0 {
-		t.Error("nobody entered a handler during the lease of another")
+		t.Error("no handler was entered during the lease of another")
 	}
 }
 
-// verdict takes what a property test says in place of a test.
+// verdict collects the failures of a property test instead of a test.
 type verdict struct {
 	name   string
 	failed bool

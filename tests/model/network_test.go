@@ -12,31 +12,32 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// caller is a request, or evidence, as the network and the observer see it: it
-// rides in the context of every call that is made for it.
+// caller is a request, or evidence, as the network and the observer see it. It
+// is in the context of every call that is made for it.
 type caller struct {
 	dead   bool              // its process died: nothing that it sends arrives
-	delays func() bool       // decides of each call whether others come first; nil: none
-	loses  func() bool       // decides of each write whether its reply gets lost; nil: none
-	watch  func(event.Event) // is told what the observer is told
+	delays func() bool       // decides for each call whether others come first; nil: never
+	loses  func() bool       // decides for each write whether its reply is lost; nil: never
+	watch  func(event.Event) // gets the events of the observer
 
 	trace
 	lost      int     // how many replies got lost
-	overtaken []sight // of writes that nobody knows of: the reply got lost, and the second try met somebody else's
+	overtaken []sight // of unreported writes: the reply was lost, and the second try found another owner's record
 }
 
-// trace is what the calls of a caller have come to.
+// trace is the result of a caller's calls.
 type trace struct {
 	asked bool  // whether there was one
 	wrote bool  // whether the last one was a write, and done
 	stood sight // of the record after it
 }
 
-// sight is what the network has seen of a record; the zero sight is of none.
+// sight is what the network has seen of a record. The zero sight is of no
+// record.
 type sight struct {
 	version driver.Version
 	owner   driver.Owner
-	key     model.Key // but for the names
+	key     model.Key // without the names
 }
 
 func sightOf(r *driver.Record) sight {
@@ -48,8 +49,8 @@ func sightOf(r *driver.Record) sight {
 
 type callerKey struct{}
 
-// invocation returns the context of the caller's request: with a deadline in
-// the test's time, at which nothing ends.
+// invocation returns the context of the caller's request, with a deadline in
+// the test's time, at which the context does not end.
 func (c *caller) invocation(deadline time.Time) context.Context {
 	return invocation{context.WithValue(context.Background(), callerKey{}, c), deadline}
 }
@@ -66,14 +67,15 @@ func observe(ctx context.Context, e event.Event) { callerOf(ctx).watch(e) }
 
 func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
 
-// network is the way to a store. The reply to a write may get lost there. The
-// caller then sends the write again, as the client of a real store does below
-// the guard, and hears the answer to that. No call ends with its context: a
-// millisecond of the test's time is too short for a call on a busy machine.
+// network is the connection to a store. The reply to a write may get lost
+// there. The caller then sends the write again, as the client of a real store
+// does below the guard, and gets the answer to that. No call ends with its
+// context: a millisecond of the test's time is too short for a call on a busy
+// machine.
 type network struct{ driver.Store }
 
-// withChunksOf returns over, a store over s, with the chunks of s if that
-// keeps any.
+// withChunksOf returns over, a store over s, with the chunk methods of s if s
+// has them.
 func withChunksOf(s, over driver.Store) driver.Store {
 	if chunks, ok := s.(driver.ChunkStore); ok {
 		return struct {
@@ -115,15 +117,15 @@ func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, e
 	before := false
 	if c.loses != nil && c.loses() {
 		c.lost++
-		met, err := write() // nobody hears
+		met, err := write() // the reply is lost
 		before = met == nil && err == nil
-		runtime.Gosched() // others do not wait for the second try
+		runtime.Gosched() // other goroutines do not wait for the second try
 	}
 	met, err := write()
 	switch now := met == nil && err == nil; {
 	case now || before && met != nil && met.Version == r.Version:
 		c.hears(sightOf(r), true)
-		before = before && now // twice, with somebody else's in between
+		before = before && now // two writes, with another owner's in between
 	default:
 		c.hears(sightOf(met), false)
 	}
@@ -133,7 +135,7 @@ func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, e
 	return met, err
 }
 
-// waits lets others come first, sometimes.
+// waits lets other goroutines run first, sometimes.
 func (c *caller) waits() {
 	if c.delays != nil && c.delays() {
 		runtime.Gosched()

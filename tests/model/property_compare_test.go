@@ -13,22 +13,22 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// compare wants of r what the model says.
+// compare compares the answer of r with the model's.
 func (m *machine) compare(rt *rapid.T, r *run, want model.Answer) {
 	rt.Helper()
 	m.same(rt, fmt.Sprintf("request %d", r.request.Owner), r.told(), want, r.reply.err)
 }
 
-// same wants of an operation what the model says. The error is shown apart: the
-// text of a failure has to be the same in every run, and an error names its
-// key.
+// same compares an operation's answer with the model's. The error is printed
+// separately: the text of a failure has to be the same in every run, and an
+// error contains its key.
 func (m *machine) same(rt *rapid.T, what string, got, want model.Answer, err error) {
 	rt.Helper()
 	if got != want {
 		rt.Logf("%s: %v", what, err)
-		rt.Fatalf("%s was told\n%+v, the model says\n%+v", what, got, want)
+		rt.Fatalf("%s got\n%+v, the model got\n%+v", what, got, want)
 	}
-	m.seen.Add("told "+string(want.Verdict), 1)
+	m.seen.Add("answer "+string(want.Verdict), 1)
 	for event := range strings.FieldsSeq(want.Events) {
 		m.seen.Add("event "+event, 1)
 	}
@@ -55,7 +55,7 @@ func (s *subject) check(rt *rapid.T, name int, store driver.Store) {
 		version = r.Version
 	}
 	if got != want {
-		rt.Fatalf("the record of key %d is\n%+v, the model says\n%+v", name, got, want)
+		rt.Fatalf("the record of key %d is\n%+v, in the model\n%+v", name, got, want)
 	}
 	if wrote := version != s.version; wrote != (s.model != s.before) {
 		rt.Fatalf("key %d: a write happened: %v; the model went from\n%+v to\n%+v", name, wrote, s.before, s.model)
@@ -72,8 +72,8 @@ func (s *subject) fingerprint(f idempotent.Fingerprint) int {
 	return 0
 }
 
-// owner returns the model's name for an owner token: the one that it was first
-// met under. No two attempts may have the same.
+// owner returns the model's name for an owner token: the one under which it was
+// first seen. No two attempts may have the same.
 func (s *subject) owner(token driver.Owner, expected int) int {
 	if name, ok := s.owners[token]; ok {
 		return name
@@ -90,7 +90,7 @@ func (s *subject) owner(token driver.Owner, expected int) int {
 	return expected
 }
 
-// token returns the token of an attempt that was met, in the guard's form.
+// token returns the token of a known attempt, in the guard's form.
 func (s *subject) token(owner int) string {
 	for token, name := range s.owners {
 		if name == owner {

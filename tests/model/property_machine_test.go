@@ -28,22 +28,23 @@ type machine struct {
 	seen     *tally.Tally
 }
 
-// subject is one key and what the model says about it.
+// subject is one key and its model.
 type subject struct {
 	scope, id string
 	model     model.Key
 	suspended []*run
 	owners    map[driver.Owner]int // token -> the model's name of the attempt
 	oldest    int                  // the first attempt
-	version   driver.Version       // of the record, as it was last looked at
-	before    model.Key            // the model then
+	version   driver.Version       // of the record, when it was last read
+	before    model.Key            // the model at that time
 }
 
 const day = int64(24 * time.Hour / time.Millisecond)
 
-// rivals are pairs of keys that some naive way to join, fold or normalise
-// scope and id takes for one. The tests add a random end to both ids, which
-// keeps them from other tests' keys and as equal as they were.
+// rivals are pairs of keys that some naive way to join, fold or normalise scope
+// and id confuses. The tests append the same random text to both ids, which
+// separates them from other tests' keys and leaves them as similar as they
+// were.
 var rivals = [][2]struct{ scope, id string }{
 	{{"a", "b|c"}, {"a|b", "c"}},
 	{{"a", "b#c"}, {"a#b", "c"}},
@@ -82,7 +83,7 @@ func newMachine(rt *rapid.T, store driver.Store, seenAs over, seen *tally.Tally)
 	return m
 }
 
-// end lets go of the runs that are still suspended.
+// end ends the runs that are still suspended.
 func (m *machine) end() {
 	for _, s := range m.subjects {
 		for _, r := range s.suspended {
@@ -102,7 +103,7 @@ func (s *subject) key(fingerprint int) idempotent.Key {
 }
 
 // actions are the operations that rapid chooses from. They are numbered because
-// it takes the first for the simplest when it shortens a sequence.
+// rapid treats the first as the simplest when it shortens a sequence.
 func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":          m.check,
@@ -122,13 +123,13 @@ func (m *machine) draw(rt *rapid.T) *subject {
 	return m.subjects[rapid.IntRange(0, 1).Draw(rt, "key")]
 }
 
-// process draws a process, which may be one whose replies get lost.
+// process draws a process, whose replies may get lost.
 func (m *machine) process(rt *rapid.T) *process {
 	return newProcess(rapid.SampledFrom([]bool{false, false, true}).Draw(rt, "loses replies"))
 }
 
-// value returns a value that no other outcome has, small or large: what is
-// large goes beside the record where the store keeps it there.
+// value returns a value that no other outcome has, small or large: a large one
+// is stored beside the record if the store does that.
 func (m *machine) value(rt *rapid.T) string {
 	m.values++
 	v := fmt.Sprintf("v%d", m.values)
@@ -183,7 +184,7 @@ func (m *machine) finish(rt *rapid.T) {
 	m.lost += r.lost - before
 	var want model.Answer
 	s.model, want = m.policy.Settle(s.model, r.request, w, e.outcome(), m.millis())
-	if e.panics { // whatever stands: nobody is there to be told
+	if e.panics { // any result: there is no caller left
 		want = model.Answer{Verdict: panicked, Outcome: e.Outcome, Events: strings.TrimSpace(strings.TrimSuffix(" "+want.Events, " replayed"))}
 	}
 	m.compare(rt, r, want)
@@ -195,7 +196,7 @@ func (m *machine) crash(rt *rapid.T) {
 	m.seen.Add("crash", 1)
 }
 
-// pick takes a suspended run.
+// pick chooses a suspended run.
 func (m *machine) pick(rt *rapid.T) (*subject, *run) {
 	var suspended []int
 	for _, s := range m.subjects {
@@ -204,7 +205,7 @@ func (m *machine) pick(rt *rapid.T) (*subject, *run) {
 		}
 	}
 	if len(suspended) == 0 {
-		rt.Skip("nobody is in the handler")
+		rt.Skip("no run is in the handler")
 	}
 	owner := rapid.SampledFrom(suspended).Draw(rt, "run")
 	for _, s := range m.subjects {
@@ -215,7 +216,7 @@ func (m *machine) pick(rt *rapid.T) (*subject, *run) {
 			return s, r
 		}
 	}
-	panic("a run that nobody has")
+	panic("a run that does not exist")
 }
 
 // pass lets time pass: a little, or up to a moment that matters to a key.
@@ -239,7 +240,7 @@ func (m *machine) resolve(rt *rapid.T) {
 	o := model.Outcome{Kind: rapid.SampledFrom([]model.Kind{model.Result, model.Final, model.NotExecuted}).Draw(rt, "kind")}
 	if o.Kind != model.NotExecuted {
 		o.Value = m.value(rt)
-		switch stands := rapid.Bool().Draw(rt, "what stands"); {
+		switch stands := rapid.Bool().Draw(rt, "same result"); {
 		case stands && s.model.State == model.Completed:
 			o = s.model.Outcome
 		case stands && s.model.Step.Finished && (o.Kind == model.StepDone || o.Kind == model.StepCorrect):
@@ -260,7 +261,7 @@ func (m *machine) resolve(rt *rapid.T) {
 	m.same(rt, fmt.Sprintf("evidence %s", o), got, want, err)
 }
 
-// sweep lets a reconciler work on what is due, whose guard declares nothing.
+// sweep runs a reconciler on the due records, whose guard declares nothing.
 func (m *machine) sweep(rt *rapid.T) {
 	p := m.process(rt)
 	ctx := p.invocation(m.now.Add(requestTimeout))

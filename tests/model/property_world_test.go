@@ -13,10 +13,9 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// world is a guard over a store, a clock that only moves when it is told to,
-// and the processes that use them. Everything happens on one goroutine at a
-// time: a request runs until it is answered or in its handler, and there it
-// waits.
+// world is a guard over a store, a clock that moves only when a test moves it,
+// and the processes that use them. Only one goroutine runs at a time: a request
+// runs until it is answered or in its handler, and waits there.
 type world struct {
 	store  *mortal
 	guard  *idempotent.Guard
@@ -29,11 +28,11 @@ type world struct {
 // over makes a store of another, which is below it.
 type over func(below driver.Store) driver.Store
 
-// itself is what the guard sees of a store that is not broken.
+// itself is the store unchanged, for a guard over a sound store.
 func itself(s driver.Store) driver.Store { return s }
 
-// newWorld returns a world whose guard sees store through seenAs, and keeps so
-// many records in its cache.
+// newWorld returns a world whose guard sees store through seenAs, and caches
+// the given number of records.
 func newWorld(store driver.Store, seenAs over, p model.Policy, cached int) (*world, error) {
 	w := &world{store: newMortal(store), policy: p, now: began}
 	g, err := idempotent.New(withChunksOf(store, network{seenAs(w.store)}), func(o *idempotent.Options) {
@@ -51,14 +50,14 @@ func newWorld(store driver.Store, seenAs over, p model.Policy, cached int) (*wor
 
 func (w *world) millis() int64 { return w.now.UnixMilli() }
 
-// process is one that makes calls in this world.
+// process is a process that makes calls in this world.
 type process struct {
 	caller
-	kinds []string // of the events since they were last asked for
+	kinds []string // of the events since the last call of observed
 }
 
-// newProcess returns a process that hears the reply to every write, or only to
-// the second try of each.
+// newProcess returns a process that gets the reply to every write, or if deaf
+// only to the second try of each.
 func newProcess(deaf bool) *process {
 	p := &process{}
 	p.loses = func() bool { return deaf }
@@ -73,7 +72,7 @@ func (p *process) observed() string {
 	return told
 }
 
-// run is one request: a coroutine that rests in its handler.
+// run is one request: a coroutine that is suspended in its handler.
 type run struct {
 	*process
 	request model.Request
@@ -81,9 +80,9 @@ type run struct {
 	stop    func()
 
 	entered bool
-	attempt int // as the handler was told
+	attempt int // as the handler got it
 	work    model.Work
-	ending  ending // how it is to end
+	ending  ending // how the handler will end
 
 	ended bool
 	reply reply
@@ -114,15 +113,15 @@ func (w *world) begin(key idempotent.Key, p *process, request model.Request) *ru
 	return r
 }
 
-// declares are the options of a request.
+// declares returns the options of a request.
 func declares(r model.Request) func(*idempotent.Options) {
 	return func(o *idempotent.Options) {
 		o.Recovery, o.Retention, o.Steps = idempotent.Recovery(r.Recovery), span(r.Retention), []string{stepName}
 	}
 }
 
-// does is the work of the handler. It ends as it is to end, whatever becomes of
-// its step.
+// does runs the handler. It ends with its ending, whatever the result of its
+// step.
 func (r *run) does(ctx context.Context) {
 	if e, _ := idempotent.FromContext(ctx); r.work.Ref != "" {
 		_ = e.SetRef(r.work.Ref)
@@ -152,13 +151,13 @@ func (r *run) finish(w model.Work, e ending) {
 	r.resume()
 }
 
-// crash ends r where it is: nothing that it does from now on reaches the store.
+// crash ends r immediately: no later call reaches the store.
 func (r *run) crash() {
 	r.dead = true
 	r.stop()
 }
 
-// told returns what the caller of r knows, in the model's words.
+// Returns what the caller of r knows, as an answer of the model.
 func (r *run) told() model.Answer {
 	a := model.Answer{Verdict: model.Entered, Attempt: r.attempt}
 	if r.ended {

@@ -11,7 +11,7 @@ import (
 	"github.com/once-lambda/once/tests/model"
 )
 
-// This file is where the guard's words become the model's, and back.
+// This file translates between the guard's answers and the model's.
 
 // ending is how a handler ends.
 type ending struct {
@@ -62,8 +62,8 @@ func (e ending) end() (string, error) {
 	return "", e.raised
 }
 
-// outcome is what the ending declares: Unknown counts anywhere, Final in an error
-// that is returned and not joined, NotExecuted only by itself.
+// outcome returns what the ending declares: Unknown counts anywhere, Final in a
+// returned error that is not joined, NotExecuted only by itself.
 func (e ending) outcome() model.Outcome {
 	switch {
 	case e.Kind == model.Maybe:
@@ -75,19 +75,19 @@ func (e ending) outcome() model.Outcome {
 	return e.Outcome
 }
 
-// reply is what a request came to, as its caller sees it.
+// reply is the result of a request, as its caller sees it.
 type reply struct {
 	value    idempotent.Outcome[string]
 	err      error
 	panicked any
 }
 
-// panicked is the verdict on a handler that panicked: the model knows only
-// what it leaves behind.
+// panicked is the verdict on a handler that panicked: the model has only its
+// effect on the record.
 const panicked model.Verdict = "panicked"
 
-// answer returns r in the model's words. The handler of the request, if it was
-// entered, ended with e.
+// answer returns r as an answer of the model. The handler of the request, if it
+// was entered, ended with e.
 func (r reply) answer(e ending) model.Answer {
 	var (
 		running    *idempotent.InProgressError
@@ -109,7 +109,7 @@ func (r reply) answer(e ending) model.Answer {
 		a.Outcome = model.Outcome{Kind: model.Result, Value: r.value.Value}
 	case r.err == e.raised:
 		a.Outcome = e.outcome()
-	case errors.As(r.err, new(*idempotent.LeaseLostError)): // may hold the handler's error, so it comes first
+	case errors.As(r.err, new(*idempotent.LeaseLostError)): // may wrap the handler's error, so it comes first
 		a.Verdict = model.Lost
 	case errors.As(r.err, &final):
 		a.Outcome = model.Outcome{Kind: model.Final, Value: final.Message}
@@ -135,7 +135,7 @@ func unforeseen(err error) model.Verdict { return model.Verdict(fmt.Sprintf("%T"
 // stepName is the step of every handler.
 const stepName = "charge"
 
-// resolution turns evidence into the guard's form; token names the attempt that
+// resolution returns evidence in the guard's form; token names the attempt that
 // it is about.
 func resolution(o model.Outcome, token string) idempotent.Resolution {
 	switch o.Kind {
@@ -152,7 +152,7 @@ func resolution(o model.Outcome, token string) idempotent.Resolution {
 	}
 }
 
-// resolved returns what Resolve returned, in the model's words.
+// resolved returns the result of Resolve as an answer of the model.
 func resolved(err error) model.Answer {
 	var running *idempotent.InProgressError
 	switch {
@@ -171,9 +171,8 @@ func resolved(err error) model.Answer {
 	}
 }
 
-// seen returns what a record says in the model's words, without the names that
-// the model has for its fingerprint and its owner, and without its outcome:
-// replays tell that.
+// seen returns a record in the model's form, without the model's names for its
+// fingerprint and its owner, and without its outcome, which replays check.
 func seen(r *driver.Record) model.Key {
 	if r == nil {
 		return model.Key{}
@@ -189,7 +188,7 @@ func seen(r *driver.Record) model.Key {
 	if s, begun := r.Step(stepName); begun {
 		k.Step = model.Step{Begun: true, Once: s.Mode == driver.AtMostOnce, Finished: s.Finished}
 		if _, err := new(idempotent.Guard).Pending(*r).Step(stepName, &k.Step.Value); err != nil {
-			k.Step.Value = "it does not decode"
+			k.Step.Value = "not decodable"
 		}
 	}
 	if !r.OpenSince.IsZero() {

@@ -59,8 +59,8 @@ func api(t *testing.T, optFns ...func(*lambdahttp.Options)) *API {
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
-// Every document is valid OpenAPI 3.1, its examples are what its schemas say,
-// and an API can refer to its parts.
+// Every document is valid OpenAPI 3.1, its examples match its schemas, and an
+// API can refer to its parts.
 func TestPoliciesAreValidOpenAPI(t *testing.T) {
 	t.Parallel()
 	for name, options := range policies {
@@ -68,7 +68,7 @@ func TestPoliciesAreValidOpenAPI(t *testing.T) {
 			t.Errorf("%s: an operation refers to %d responses", name, n)
 		}
 	}
-	// The validator is one.
+	// The validator rejects invalid documents.
 	for _, broken := range []string{
 		`{}`, `{"openapi":"3.1.0","info":{"title":"x"},"components":{}}`,
 		`{"openapi":"3.1.0","info":{"title":"x","version":"1"},"components":{"responses":{"Idempotency400":{}}}}`,
@@ -82,9 +82,9 @@ func TestPoliciesAreValidOpenAPI(t *testing.T) {
 	}
 }
 
-// G07: a request that the document refuses is refused by the handler, and none
-// that it accepts is refused for its key; what the handler answers is in the
-// document.
+// G07: the handler refuses every request that the document refuses, and refuses
+// no request for its key that the document accepts. The document contains the
+// handler's answers.
 func TestHandlersKeepTheirDocuments(t *testing.T) {
 	t.Parallel()
 	const uuid = "8e03978e-40d5-43e8-bc93-6894a57f9324"
@@ -141,15 +141,15 @@ func TestHandlersKeepTheirDocuments(t *testing.T) {
 			} else {
 				accepted++
 			}
-			// A pattern may be narrower than the syntax: opaque keys with a space in them
-			// are keys that nobody should send.
+			// A pattern may be narrower than the syntax: opaque keys with a
+			// space are valid, but not recommended.
 			narrow := name == "Stripe" && strings.Contains(key, " ")
 			if (err == nil) != (status == http.StatusCreated) && (err == nil || !narrow) {
-				t.Errorf("%s: the handler answers the key %s with %d; the document says %v", name, key, status, err)
+				t.Errorf("%s: the handler answers the key %s with %d; the document's verdict is %v", name, key, status, err)
 			}
 		}
 		if refused < 3 || accepted < 3 {
-			t.Errorf("%s: %d keys were refused and %d accepted: too few of one", name, refused, accepted)
+			t.Errorf("%s: %d keys were refused and %d accepted: one number is too small", name, refused, accepted)
 		}
 
 		key := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {`"` + uuid + `"`}}
@@ -161,7 +161,7 @@ func TestHandlersKeepTheirDocuments(t *testing.T) {
 			reused = 422
 		}
 		if resp := send(key, `{"amount":1}`); resp.Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("%s: %d is no replay", name, resp.StatusCode)
+			t.Errorf("%s: %d is not a replay", name, resp.StatusCode)
 		}
 		if resp := send(key, `{"amount":2}`); resp.StatusCode != reused {
 			t.Errorf("%s: another request with the key gets %d", name, resp.StatusCode)

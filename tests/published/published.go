@@ -1,5 +1,5 @@
-// Package published holds requests and answers to the OpenAPI document that a
-// policy renders, with a validator that others wrote.
+// Package published checks requests and answers against the OpenAPI document of
+// a policy, with a third-party validator.
 package published
 
 import (
@@ -25,8 +25,8 @@ type API struct {
 	router routers.Router
 }
 
-// New returns the API for a policy's document. The error says what is not valid
-// in it, its examples included.
+// New returns the API for a policy's document. The error describes what is
+// invalid in it, including its examples.
 func New(policy []byte) (*API, error) {
 	if _, err := load(policy); err != nil {
 		return nil, fmt.Errorf("the policy by itself: %w", err)
@@ -47,12 +47,12 @@ func load(data []byte) (*openapi3.T, error) {
 	return doc, doc.Validate(context.Background(), openapi3.EnableExamplesValidation(), openapi3.EnableSchemaPatternValidation(), openapi3.EnableMultiError())
 }
 
-// withPaths adds the operation to the document. Its own responses are any
-// object: what stands in them is not this package's concern.
+// withPaths adds the operation to the document. Its own responses may be any
+// object, because this package does not check them.
 func withPaths(policy []byte) []byte {
 	var doc map[string]any
 	if err := json.Unmarshal(policy, &doc); err != nil {
-		return policy // load has said why
+		return policy // load has returned the error
 	}
 	components, _ := doc["components"].(map[string]any)
 	ref := func(kind, name string) map[string]any {
@@ -80,7 +80,7 @@ func withPaths(policy []byte) []byte {
 		"parameters": parameters, "responses": responses,
 		"requestBody": map[string]any{"content": map[string]any{"application/json": map[string]any{}}},
 	}}}
-	data, _ := json.Marshal(doc) // it comes from JSON
+	data, _ := json.Marshal(doc) // it was decoded from JSON
 	return data
 }
 
@@ -89,13 +89,13 @@ func sub(m map[string]any, name string) map[string]any {
 	return s
 }
 
-// Statuses returns how many responses of the policy's the operation refers to.
+// Statuses returns how many responses of the policy the operation refers to.
 func (a *API) Statuses() int {
 	return a.doc.Paths.Find("/charges").Post.Responses.Len() - 1
 }
 
-// Request returns what the document has against a POST /charges with these
-// headers and body.
+// Request validates a POST /charges with these headers and body against the
+// document.
 func (a *API) Request(header http.Header, body string) error {
 	input, err := a.input(header, body)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *API) Request(header http.Header, body string) error {
 	return openapi3filter.ValidateRequest(context.Background(), input)
 }
 
-// Response returns what the document has against an answer to such a request.
+// Response validates an answer to such a request against the document.
 func (a *API) Response(status int, header http.Header, body string) error {
 	input, err := a.input(http.Header{}, "")
 	if err != nil {

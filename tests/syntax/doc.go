@@ -1,3 +1,3 @@
-// Package syntax holds the parser of keys against others: the official test
+// Package syntax compares the parser of keys with others: the official test
 // vectors for structured fields, and github.com/dunglas/httpsfv.
 package syntax

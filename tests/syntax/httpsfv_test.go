@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// theirs reads a key with httpsfv: an Item that is a String.
+// theirs parses a key with httpsfv: an Item that is a String.
 func theirs(value string) (string, bool) {
 	item, err := httpsfv.UnmarshalItem([]string{value})
 	if err != nil {
@@ -20,8 +20,8 @@ func theirs(value string) (string, bool) {
 	return key, ok
 }
 
-// byteSequence finds Byte Sequences. Their padding is where the two may differ: RFC
-// 9651, section 4.2.7, leaves it to the parser, and httpsfv insists on it.
+// byteSequence matches Byte Sequences. The two parsers may differ in their padding:
+// RFC 9651, section 4.2.7, leaves it to the parser, and httpsfv requires it.
 var byteSequence = regexp.MustCompile(`:[A-Za-z0-9+/]*=*:`)
 
 func compare(t *testing.T, value string) {
@@ -34,11 +34,11 @@ func compare(t *testing.T, value string) {
 		}
 	}
 	if (err == nil) != ok || got != want {
-		t.Errorf("%q is %q, %v to us, and %q, %t to httpsfv", value, got, err, want, ok)
+		t.Errorf("%q is %q, %v here, and %q, %t in httpsfv", value, got, err, want, ok)
 	}
 }
 
-// seeds are Items of every type, as the key and behind one.
+// seeds are Items of every type, as the key and as a parameter.
 var seeds = func() (all []string) {
 	for _, item := range []string{
 		``, `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, `"a\"b\\c"`, `"a\b"`, `"a`, `"é"`, "\"\t\"",
@@ -62,7 +62,7 @@ func TestAgainstHTTPSFV(t *testing.T) {
 	}
 	t.Logf("%d values, %d of them keys", len(seeds), accepted)
 	if accepted < 40 || len(seeds)-accepted < 200 {
-		t.Error("the values are too much alike")
+		t.Error("the values are too similar")
 	}
 }
 

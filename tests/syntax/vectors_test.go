@@ -14,9 +14,9 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// vectorsModule carries the vectors of github.com/httpwg/structured-field-tests
-// in its folder testdata: what others wrote is not copied into this repository.
-// go.sum holds it to the bytes.
+// vectorsModule contains the vectors of
+// github.com/httpwg/structured-field-tests in its folder testdata, so that they
+// need not be copied into this repository. go.sum fixes the bytes.
 const vectorsModule = "github.com/shogo82148/go-sfv"
 
 // vector is one test of the suite; see its README.
@@ -29,7 +29,7 @@ type vector struct {
 	CanFail    bool            `json:"can_fail"`
 }
 
-// text returns the expected value, if it is a string. Every other type but
+// text returns the expected value, if it is a string. Every other type except
 // numbers and booleans is an object.
 func (v vector) text() (string, bool) {
 	var item []json.RawMessage
@@ -40,9 +40,9 @@ func (v vector) text() (string, bool) {
 	return s, true
 }
 
-// F03: what the suite says about Items holds for keys: a String is a key,
-// everything else is refused. What it says about the other types, and about
-// names, holds for the parameters behind a key.
+// F03: the suite's expectations for Items hold for keys: a String is a key,
+// everything else is refused. Those for the other types, and for names, hold
+// for the parameters of a key.
 func TestOfficialVectors(t *testing.T) {
 	t.Parallel()
 	var strs, refused, parameters, names int
@@ -71,7 +71,7 @@ func TestOfficialVectors(t *testing.T) {
 			} else {
 				refused++
 			}
-			value := strings.Trim(line, " ") // spaces may stand around an Item, but not in a parameter
+			value := strings.Trim(line, " ") // spaces are allowed around an Item, but not in a parameter
 			got, err = lambdahttp.QuotedKey.Parse(`"key";p=` + value)
 			if v.MustFail != (err != nil) && !v.CanFail || err == nil && got != "key" {
 				t.Errorf("%s: a parameter with %q: %q, %v; want failure: %t", v.Name, value, got, err, v.MustFail)

@@ -1,5 +1,5 @@
-// Package tally counts what a test has shown: one that saw nothing would prove
-// nothing.
+// Package tally counts what a test has covered: a test that covered nothing
+// would prove nothing.
 package tally
 
 import (
@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// Tally is how often each fact was seen. The zero value is ready, and safe for
-// concurrent use.
+// Tally counts how often each fact was seen. The zero value is ready, and safe
+// for concurrent use.
 type Tally struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// Add says that a fact was seen n times more.
+// Add adds n to the count of a fact.
 func (y *Tally) Add(fact string, n int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -1,3 +1,2 @@
-// Package telemetry holds what is printed for CloudWatch to what CloudWatch
-// reads.
+// Package telemetry checks that CloudWatch can read what is printed for it.
 package telemetry

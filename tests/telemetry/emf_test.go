@@ -42,7 +42,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// document is what of a line the rules are about that no schema says.
+// document is the part of a line for rules that the schema does not contain.
 type document struct {
 	AWS struct {
 		CloudWatchMetrics []struct {
@@ -52,7 +52,7 @@ type document struct {
 	} `json:"_aws"`
 }
 
-// valid returns what is wrong with a line.
+// valid returns the first violation in a line, or nil.
 func valid(s *jsonschema.Schema, line []byte) error {
 	if len(line) > maxLine {
 		return fmt.Errorf("%d bytes", len(line))
@@ -91,8 +91,9 @@ func valid(s *jsonschema.Schema, line []byte) error {
 	return nil
 }
 
-// Every line is a document of the format: of every fact alone, of all together,
-// for every name an operation can have, and with the age of the oldest record.
+// Every line is a valid document of the format: for every single event, for all
+// together, for every valid operation name, and with the age of the oldest
+// record.
 func TestEMFIsValid(t *testing.T) {
 	t.Parallel()
 	s := schema(t)
@@ -137,11 +138,11 @@ func TestEMFIsValid(t *testing.T) {
 	})
 	t.Logf("%d lines are valid", checked)
 	if checked < 130 {
-		t.Error("too few lines to tell")
+		t.Error("too few lines for a result")
 	}
 }
 
-// The rules notice what is not of the format.
+// The rules reject what is not in the format.
 func TestEMFRulesNotice(t *testing.T) {
 	t.Parallel()
 	s := schema(t)
@@ -158,7 +159,7 @@ func TestEMFRulesNotice(t *testing.T) {
 	} {
 		bad := strings.Replace(good, change[0], change[1], 1)
 		if bad == good || valid(s, []byte(bad)) == nil {
-			t.Errorf("the rules do not notice %.100s", bad)
+			t.Errorf("the rules accept %.100s", bad)
 		}
 	}
 }

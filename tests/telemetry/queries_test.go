@@ -29,14 +29,14 @@ var (
 	named  = regexp.MustCompile(` as ([a-z]+)`)
 )
 
-// vocabulary is of the query language.
+// vocabulary has the words of the query language.
 var vocabulary = map[string]bool{
 	"fields": true, "filter": true, "stats": true, "sort": true, "by": true, "as": true, "and": true, "or": true, "like": true,
 	"asc": true, "desc": true, "count(": true, "max(": true, "bin(": true, "h": true, "ispresent(": true, "@timestamp": true,
 }
 
-// logged is the fields and messages of every line that a function writes whose
-// messages succeed, fail and are refused.
+// logged returns the fields and texts of every line that a function writes for
+// messages that succeed, fail and are refused.
 func logged(t *testing.T) (fields map[string]bool, text string) {
 	t.Helper()
 	var w bytes.Buffer
@@ -75,8 +75,7 @@ func logged(t *testing.T) (fields map[string]bool, text string) {
 	return fields, w.String()
 }
 
-// The queries of docs/observe.md ask for fields that lines have, and for texts
-// that are in them.
+// The queries of docs/observe.md use fields and texts that are in the lines.
 func TestQueriesFindSomething(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "observe.md"))

@@ -12,7 +12,7 @@ import (
 // target is one fuzz test.
 type target struct{ pkg, name string }
 
-// find returns the targets in the packages that the patterns name.
+// find returns the targets in the packages that match the patterns.
 func find(patterns []string) ([]target, error) {
 	out, err := exec.Command("go", append([]string{"test", "-list", "^Fuzz"}, patterns...)...).CombinedOutput()
 	if err != nil {
@@ -21,8 +21,8 @@ func find(patterns []string) ([]target, error) {
 	return targetsIn(string(out)), nil
 }
 
-// targetsIn reads the output of go test -list: the names in a package, then the
-// package.
+// targetsIn parses the output of go test -list: the names in a package, then
+// the package.
 func targetsIn(output string) (targets []target) {
 	var names []string
 	for line := range strings.Lines(output) {
@@ -39,10 +39,10 @@ func targetsIn(output string) (targets []target) {
 	return targets
 }
 
-// result is what became of a target.
+// result is the result of fuzzing a target.
 type result struct {
-	inputs  int // how many were tried
-	corpus  int // how many of them, of this run and those before, are worth keeping
+	inputs  int // inputs tried
+	corpus  int // inputs in the corpus, including those of earlier runs
 	failure string
 }
 
@@ -53,8 +53,9 @@ func (r result) String() string {
 	return fmt.Sprintf("%d inputs, a corpus of %d", r.inputs, r.corpus)
 }
 
-// minimize is how often go test tries to shorten an input that it keeps. By
-// default it takes a minute for each, and so for most of the time.
+// minimize limits how often go test tries to shorten an input that it adds to
+// the corpus. By default it tries for a minute per input, and so uses most of
+// the time for that.
 const minimize = "100x"
 
 // run fuzzes the target for d.
@@ -65,13 +66,13 @@ func (t target) run(d time.Duration) result {
 
 var (
 	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) .*\(total: (\d+)\)`)
-	// late is all that a target says that was in the middle of an input when its
-	// time was up: go test takes that for a failure (go.dev/issue/75804, until
-	// Go 1.27).
+	// late matches the output of a target that was in the middle of an input
+	// when its time was up. go test reports that as a failure
+	// (go.dev/issue/75804, until Go 1.27).
 	late = regexp.MustCompile(`^--- FAIL: \S+ \(\S+\)\n +context deadline exceeded\nFAIL\nexit status 1\nFAIL\t\S+\t\S+\n(FAIL\n)?$`)
 )
 
-// resultOf reads the output of go test -fuzz and the error of its process.
+// resultOf parses the output of go test -fuzz and the error of its process.
 func resultOf(output string, err error) (r result) {
 	rest := output
 	for _, m := range progress.FindAllStringSubmatchIndex(output, -1) {
@@ -83,7 +84,7 @@ func resultOf(output string, err error) (r result) {
 	case err != nil && (r.inputs == 0 || !late.MatchString(rest)):
 		r.failure = output
 	case r.inputs == 0:
-		r.failure = "it tried nothing:\n" + output
+		r.failure = "no input was tried:\n" + output
 	}
 	return r
 }

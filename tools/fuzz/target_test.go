@@ -18,7 +18,7 @@ func TestTargetsIn(t *testing.T) {
 	}
 }
 
-// What is a failure: everything but the end of the time.
+// Everything is a failure, except the end of the fuzzing time.
 func TestResult(t *testing.T) {
 	t.Parallel()
 	const ran = "fuzz: elapsed: 0s, gathering baseline coverage: 0/3 completed\n" +
@@ -46,7 +46,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// The whole way, with a target that fails after some inputs.
+// End to end, with a target that fails after some inputs.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -11,8 +11,8 @@ func isConstant(e ast.Expr) bool {
 	return ok && (id.Name == "true" || id.Name == "false")
 }
 
-// condition breaks a Boolean expression as a whole and in its parts. What is
-// forced is evaluated all the same: only the decision is broken.
+// condition breaks a Boolean expression as a whole and in its parts. A forced
+// expression is still evaluated: only its result is replaced.
 func (b *breaker) condition(e ast.Expr) {
 	b.add(e, "("+b.text(e)+") || true", "%s is always true", b.brief(e))
 	b.add(e, "("+b.text(e)+") && false", "%s is never true", b.brief(e))
@@ -27,7 +27,8 @@ func (b *breaker) operand(e ast.Expr) {
 	case *ast.BinaryExpr:
 		if e.Op == token.LAND || e.Op == token.LOR {
 			left, right := "("+b.text(e.X)+")", "("+b.text(e.Y)+")"
-			// What is lost is still mentioned, so that its variables are used.
+			// A dropped operand is still mentioned, so that its variables are
+			// used.
 			mention := map[token.Token]string{token.LAND: "%s || (false && %s)", token.LOR: "%s && (true || %s)"}[e.Op]
 			b.add(e, fmt.Sprintf(mention, left, right), "%s loses %s %s", b.brief(e), e.Op, b.brief(e.Y))
 			b.add(e, fmt.Sprintf(mention, right, left), "%s loses %s %s", b.brief(e), b.brief(e.X), e.Op)

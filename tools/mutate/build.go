@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// maxBuilds bounds how often a package is built: each time what the compiler
-// refused is left out.
+// maxBuilds limits how often a package is built. Each build leaves out the
+// mutants that the compiler refused before.
 const maxBuilds = 6
 
 // binary is a test binary that holds all mutants of a package.
 type binary struct {
 	*source
 	path    string
-	refused map[int]bool // by id: what does not compile shows nothing
+	refused map[int]bool // by id: mutants that do not compile
 }
 
 // build weaves the mutants into the package and builds its tests.
@@ -72,7 +72,7 @@ func (b *binary) try(work string) (refused []int, err error) {
 	if err := os.WriteFile(list, doc, 0o644); err != nil {
 		return nil, err
 	}
-	// -e: every error, not the first ten.
+	// -e: print every error, not only the first ten.
 	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", list, "-gcflags=-e", "-o", b.path, ".")
 	cmd.Dir = b.dir
 	out, err := cmd.CombinedOutput()
@@ -81,7 +81,7 @@ func (b *binary) try(work string) (refused []int, err error) {
 	}
 	refused = whose(string(out), spans)
 	if len(refused) == 0 {
-		return nil, fmt.Errorf("%s does not compile, and not for a mutant:\n%s", b.folder(), out)
+		return nil, fmt.Errorf("%s does not compile, and not because of a mutant:\n%s", b.folder(), out)
 	}
 	return refused, nil
 }

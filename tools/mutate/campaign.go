@@ -16,12 +16,12 @@ import (
 type campaign struct {
 	root    string // absolute
 	targets []target
-	// equivalents and endless are what people have found out about mutants, by
+	// equivalents and endless are the declarations of declared.go, by mutant
 	// name.
 	equivalents, endless map[string]string
 
 	only      *regexp.Regexp // of the mutants' names
-	survivors bool           // print only what needs a person's attention
+	survivors bool           // print only the mutants that a person has to look at
 	out       io.Writer
 }
 
@@ -41,8 +41,8 @@ func (c *campaign) list() error {
 	return nil
 }
 
-// run runs the mutants, prints the fate of each, and reports whether all is
-// well.
+// run runs the mutants, prints the fate of each, and reports whether all are as
+// expected.
 func (c *campaign) run() (ok bool, err error) {
 	began := time.Now()
 	sources, err := c.sources()
@@ -76,7 +76,7 @@ func (c *campaign) run() (ok bool, err error) {
 	}
 	stale := c.stale(sources)
 	for _, name := range stale {
-		fmt.Fprintf(c.out, "declared.go tells of what is no mutant: %s\n", name)
+		fmt.Fprintf(c.out, "declared.go names a mutant that does not exist: %s\n", name)
 	}
 	fmt.Fprintf(c.out, "%s in %s\n", sum, time.Since(began).Round(time.Second))
 	return sum.ok() && len(stale) == 0, nil
@@ -93,12 +93,12 @@ func (c *campaign) sources() (sources []*source, err error) {
 	return sources, nil
 }
 
-// controlEvery is how many mutants there are to one run of the intact code.
+// controlEvery is the number of mutants per run of the intact code.
 const controlEvery = 100
 
-// judge runs the mutants of a package, several at once. Now and then it runs
-// the intact code in between: where that fails, it is not the mutants that the
-// tests notice.
+// judge runs the mutants of a package, several at once. Now and then it also
+// runs the intact code: if that fails, the failures are not caused by the
+// mutants.
 func (c *campaign) judge(b *binary) ([]verdict, error) {
 	tests, err := b.rehearse()
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), nil
 }
 
-// verdict says what a fate means for the mutant.
+// verdict returns the verdict about a mutant with the given fate.
 func (c *campaign) verdict(m mutant, f fate) verdict {
 	reason, declared := c.equivalents[m.name()]
 	_, loops := c.endless[m.name()]
@@ -162,7 +162,7 @@ func (c *campaign) verdict(m mutant, f fate) verdict {
 	return v
 }
 
-// stale returns the names in the declarations that no mutant has.
+// stale returns the declared names that match no mutant.
 func (c *campaign) stale(sources []*source) (names []string) {
 	found := map[string]bool{}
 	for _, s := range sources {

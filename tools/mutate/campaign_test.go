@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A package as the tool meets it, and tests that miss some of its mutants.
+// module is a package for the tool, with tests that miss some of its mutants.
 var module = map[string]string{
 	"go.mod": "module example.test/m\n\ngo 1.26\n",
 	"m/f.go": `package m
@@ -73,15 +73,15 @@ func campaignOver(t *testing.T, files map[string]string) (c *campaign, out *byte
 	return c, c.out.(*bytes.Buffer)
 }
 
-// The whole way: what is woven, built, run, and said.
+// End to end: weave, build, run and report.
 func TestCampaign(t *testing.T) {
 	t.Parallel()
 	c, out := campaignOver(t, module)
 	c.equivalents = map[string]string{
-		"m.f: i < n is negated":     "nobody counts",
+		"m.f: i < n is negated":     "the number does not matter",
 		"m.f: a && b is never true": "wrong",
 	}
-	c.endless = map[string]string{"m.f: i++ is gone": "it never arrives", "m.f: no such": "x"}
+	c.endless = map[string]string{"m.f: i++ is gone": "the loop never ends", "m.f: no such": "x"}
 	c.only = regexp.MustCompile(`a && b|i < n is neg|n > 0 is neg|g\(|never true|condition is gone`)
 	ok, err := c.run()
 	if err != nil || ok {
@@ -92,11 +92,11 @@ func TestCampaign(t *testing.T) {
 		"m.f: a && b is never true (f.go:6): DECLARED EQUIVALENT, but killed by TestF\n",
 		"m.f: a && b loses && b (f.go:6): SURVIVED\n",
 		"m.f: a && b loses a && (f.go:6): killed by TestF\n",
-		"m.f: i < n is negated (f.go:9): equivalent: nobody counts\n",
+		"m.f: i < n is negated (f.go:9): equivalent: the number does not matter\n",
 		"m.one.sign: n > 0 is negated (f.go:20): killed by TestF\n",
 		"m.f: g(keepCondition) is not called (f.go:10): SURVIVED\n",
 		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
-		"tells of what is no mutant: m.f: no such\n",
+		"names a mutant that does not exist: m.f: no such\n",
 		" 1 wrongly declared equivalent in ",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -105,7 +105,7 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
-// Where the tests fail by themselves nothing was shown.
+// If the tests fail without a mutant, the run is an error.
 func TestCampaignOverFailingTests(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"go.mod": module["go.mod"], "m/f.go": module["m/f.go"],
@@ -116,7 +116,7 @@ func TestCampaignOverFailingTests(t *testing.T) {
 	}
 }
 
-// A name that is gone, of a file or of a test, is told.
+// The name of a missing file or test is an error.
 func TestCampaignOverOldNames(t *testing.T) {
 	t.Parallel()
 	c, _ := campaignOver(t, module)
@@ -131,7 +131,7 @@ func TestCampaignOverOldNames(t *testing.T) {
 	}
 }
 
-// What declared.go and targets.go say of this repository is still so.
+// declared.go and targets.go match this repository.
 func TestDeclaredNamesAreMutants(t *testing.T) {
 	t.Parallel()
 	c := campaign{root: filepath.Join("..", ".."), targets: targets, equivalents: equivalents, endless: endless}
@@ -144,7 +144,7 @@ func TestDeclaredNamesAreMutants(t *testing.T) {
 	}
 }
 
-// What each fate means for a mutant, and that words can be repeated.
+// The verdict for each fate of a mutant, and for repeated names.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	mutants := []mutant{{where: "f", what: "x"}, {where: "f", what: "x"}, {where: "g", what: "x"}}
@@ -178,6 +178,6 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	if (summary{refused: 1}).ok() {
-		t.Error("what does not compile is taken for fine")
+		t.Error("a mutant that does not compile is accepted")
 	}
 }

@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// A condition of DynamoDB is a string constant whose name ends in this word.
+// A condition of DynamoDB is a string constant whose name ends in
+// conditionSuffix.
 const conditionSuffix = "Condition"
 
-// An expression has to use every placeholder that comes with it, so an operand
-// is not taken out: it is exchanged for one that is never, or always, true of
+// An expression has to use every placeholder that is passed with it. So an
+// operand is not removed, but replaced by one that is never, or always, true of
 // any record.
 const (
 	neverTrue  = "(attribute_exists(nobody) AND nobody = PLACEHOLDER)"
 	alwaysTrue = "(attribute_not_exists(nobody) OR nobody = PLACEHOLDER)"
 )
 
-// breakCondition returns the broken forms of an expression, with what is
-// broken in words. It reads operands joined by one kind of operator, which is
-// all that the stores need.
+// breakCondition returns the broken forms of an expression, and a description
+// of each. It parses operands joined by one kind of operator, which is all that
+// the stores need.
 func breakCondition(expr string) (broken, what []string, err error) {
 	if strings.Contains(expr, " OR ") && strings.Contains(expr, " AND ") || strings.Contains(expr, "NOT ") || strings.Contains(expr, " BETWEEN ") {
-		return nil, nil, fmt.Errorf("the condition %q is more than clauses joined by AND or by OR; teach conditions.go to break it", expr)
+		return nil, nil, fmt.Errorf("the condition %q is more than clauses joined by AND or by OR; extend conditions.go to break it", expr)
 	}
 	add := func(text, words string) {
 		broken, what = append(broken, text), append(what, words)
@@ -82,11 +83,11 @@ func placeholder(expr string) string {
 	return expr[i:end]
 }
 
-// spoken is what a condition looks like, and nothing else.
+// spoken matches text that can only be part of a condition.
 var spoken = regexp.MustCompile(`(=|<|>) *:[a-z]|attribute_(not_)?exists`)
 
-// stray returns the first piece of a condition in a file that is not in a
-// constant of such a name, and so would not be broken.
+// stray returns the position of the first part of a condition in a file that is
+// outside a constant with the right name, so that no mutant would break it.
 func stray(f *ast.File) (at token.Pos) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -102,8 +103,8 @@ func stray(f *ast.File) (at token.Pos) {
 	return at
 }
 
-// constants folds the string constants of a package: literals, names of other
-// constants, and their sums.
+// constants evaluates the string constants of a package: literals, names of
+// other constants, and their sums.
 func constants(files []*ast.File) map[string]string {
 	exprs := map[string]ast.Expr{}
 	for _, f := range files {

@@ -39,12 +39,12 @@ const notText = 1 + 2
 	}
 }
 
-// What the tool could not break without a word is an error.
+// A condition that the tool cannot break is an error.
 func TestConditionsThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	for _, expr := range []string{"a = :a OR b = :b AND c = :c", "NOT a = :a", "a BETWEEN :b AND :c"} {
 		if _, _, err := breakCondition(expr); err == nil {
-			t.Errorf("%q was taken", expr)
+			t.Errorf("%q was accepted", expr)
 		}
 	}
 	for text, want := range map[string]bool{

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// fate is what the tests said of a mutant.
+// fate is the result of the tests of a mutant.
 type fate struct {
 	noticed  bool
 	by       string // the test that failed first, or how the run ended
@@ -33,8 +33,8 @@ type test struct {
 	enters map[int]bool // the functions with mutants that it enters, by their entry
 }
 
-// rehearse runs each test by itself, without a mutant, and notes which functions
-// it enters: only those tests can notice a mutant of a function.
+// rehearse runs each test by itself, without a mutant, and records which
+// functions it enters: only those tests can notice a mutant of a function.
 func (b *binary) rehearse() ([]test, error) {
 	list, f := b.exec(0, time.Minute, "-test.list=.")
 	if f.noticed {
@@ -64,10 +64,10 @@ func (b *binary) rehearse() ([]test, error) {
 	return tests, errors.Join(failures...)
 }
 
-// listed are the names that a test binary lists, but benchmarks.
+// listed matches the names that a test binary lists, except benchmarks.
 var listed = regexp.MustCompile(`(?m)^(?:Test|Example|Fuzz)\S*$`)
 
-// watch runs one test and notes how long it takes and what it enters.
+// watch runs one test and records its duration and the functions that it enters.
 func (b *binary) watch(t *test) error {
 	path := filepath.Join(filepath.Dir(b.path), t.name+".entered")
 	begun := time.Now()
@@ -77,7 +77,7 @@ func (b *binary) watch(t *test) error {
 	t.took, t.enters = time.Since(begun), map[int]bool{}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it enters none
+		return nil // the test enters no such function
 	}
 	for line := range strings.Lines(string(text)) {
 		entry, err := strconv.Atoi(strings.TrimSpace(line))
@@ -93,12 +93,12 @@ func (b *binary) unsound(f fate) error {
 	return fmt.Errorf("the tests of %s fail without any mutant: %s", b.folder(), f.by)
 }
 
-// firstRuns are how long the tests of the first two runs of a mutant may take
-// together. Most mutants do not survive the first.
+// firstRuns limits the total duration of the tests in the first two runs of a
+// mutant. Most mutants do not survive the first.
 var firstRuns = [...]time.Duration{150 * time.Millisecond, 2 * time.Second}
 
-// runs returns the tests that can notice the mutant m, in the order of their
-// duration, cut into up to three runs. without are names of tests to leave out.
+// runs returns the tests that can notice the mutant m, sorted by duration and
+// split into up to three runs. without are names of tests to leave out.
 func runs(tests []test, m mutant, without []string) (out [][]test) {
 	var run []test
 	together := time.Duration(0)
@@ -117,15 +117,16 @@ func runs(tests []test, m mutant, without []string) (out [][]test) {
 	return out
 }
 
-// run runs the tests that can notice the mutant m with it switched on, without
-// those that the names say.
+// run runs the tests that can notice the mutant m with it switched on, except
+// those named in without.
 func (b *binary) run(m mutant, tests []test, without ...string) fate {
 	for _, run := range runs(tests, m, without) {
 		together := time.Duration(0)
 		for _, t := range run {
 			together += t.took
 		}
-		// What takes ten times as long as without a mutant does not end.
+		// A run that takes ten times as long as without a mutant counts as
+		// endless.
 		limit := max(10*time.Second, 10*together).Round(time.Second)
 		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
 			return f
@@ -134,7 +135,7 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 	return fate{}
 }
 
-// pattern matches these tests and no other.
+// pattern returns a regular expression that matches exactly these tests.
 func pattern(tests []test) string {
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -143,17 +144,17 @@ func pattern(tests []test) string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// exec runs the test binary once with the mutant id; 0 is none. It ends with the
-// first test that fails: others may wait for ever for what the mutant has kept
-// from happening.
+// exec runs the test binary once with the mutant id, or with id 0 without a
+// mutant. It ends with the first test that fails: others may wait for ever for
+// something that the mutant prevents.
 func (b *binary) exec(id int, limit time.Duration, flag string, entries ...string) (output string, f fate) {
 	ctx, stop := context.WithTimeout(context.Background(), limit+5*time.Second)
 	defer stop()
-	// In the form for test2json the fate of a subtest is told at once, and not
+	// In the format for test2json a subtest's result is printed at once, and not
 	// with its parent's.
 	cmd := exec.CommandContext(ctx, b.path, "-test.v=test2json", "-test.failfast", "-test.timeout="+limit.String(), flag)
 	cmd.Dir = b.dir
-	// One processor each: several runs go on at once.
+	// One processor each, because several runs are active at once.
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, id), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB")
 	for _, path := range entries {
 		cmd.Env = append(cmd.Env, entered+"="+path)
@@ -165,10 +166,11 @@ func (b *binary) exec(id int, limit time.Duration, flag string, entries ...strin
 	return out.String(), fateOf(out.String(), err)
 }
 
-// transcript keeps what a test binary says, and calls failed once a test has.
+// transcript stores the output of a test binary, and calls failed once a test
+// has failed.
 type transcript struct {
 	bytes.Buffer
-	seen   int // up to here no test has failed
+	seen   int // no test has failed before this offset
 	failed func()
 }
 
@@ -183,7 +185,7 @@ func (t *transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The lines of a test binary in the form for test2json. A subtest's comes
+// The lines of a test binary in the format for test2json. A subtest's line comes
 // before its parent's.
 var (
 	failure = regexp.MustCompile(`(?m)^\x16?--- FAIL: (\S+)`)
@@ -191,7 +193,7 @@ var (
 	running = regexp.MustCompile(`(?m)^panic: test timed out after .*\n\trunning tests:\n\t\t(\S+)`)
 )
 
-// fateOf says how a run ended, from its output and the error of its process.
+// fateOf returns how a run ended, from its output and the error of its process.
 func fateOf(output string, err error) fate {
 	if err == nil {
 		return fate{}

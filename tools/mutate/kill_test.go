@@ -46,7 +46,7 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-// A mutant meets the tests that enter its function, the quickest first.
+// A mutant runs with the tests that enter its function, the fastest first.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	in := map[int]bool{7: true}

@@ -9,10 +9,10 @@ import (
 )
 
 func main() {
-	root := flag.String("root", "..", "the repository's folder")
-	pattern := flag.String("run", "", "only the mutants whose name matches this expression")
+	root := flag.String("root", "..", "the folder of the repository")
+	pattern := flag.String("run", "", "run only the mutants whose name matches this regular expression")
 	list := flag.Bool("list", false, "list the mutants without running them")
-	survivors := flag.Bool("survivors", false, "print only what needs a person's attention")
+	survivors := flag.Bool("survivors", false, "print only the mutants that a person has to look at")
 	flag.Parse()
 	ok, err := start(*root, *pattern, *list, *survivors)
 	if err != nil {

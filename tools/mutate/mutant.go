@@ -4,20 +4,21 @@ import "fmt"
 
 // mutant is one small change.
 type mutant struct {
-	id    int    // what the environment variable says, from 1
+	id    int    // the value of the environment variable, from 1
 	pkg   string // folder of the package, from the root
 	where string // function or constant
 	file  string // base name
 	line  int
 	what  string // the change in words
-	nth   int    // from 2 where a function has several of the same words
+	nth   int    // from 2 if several changes of a function have the same words
 	edit  edit
 	entry int // id of the first mutant of the same function; 0: of a constant
 
 	condition bool // of DynamoDB
 }
 
-// name is the same as long as the code around the change is.
+// name returns the mutant's name. It stays the same as long as the code around
+// the change does.
 func (m mutant) name() string {
 	s := m.pkg + "." + m.where + ": " + m.what
 	if m.nth > 1 {
@@ -26,8 +27,8 @@ func (m mutant) name() string {
 	return s
 }
 
-// number gives the mutants of a package their ids, and those of the same words
-// a count.
+// number sets the ids of a package's mutants, and numbers those with the same
+// words.
 func number(mutants []mutant) {
 	seen := map[string]int{}
 	for i := range mutants {
@@ -39,18 +40,18 @@ func number(mutants []mutant) {
 	}
 }
 
-// outcome is what became of a mutant.
+// outcome is the result of a mutant.
 type outcome uint8
 
 const (
 	killed          outcome = iota + 1
-	neverEnds               // and is declared to, so that its time-out is a death
+	neverEnds               // declared endless, so that its time-out counts as killed
 	equivalent              // declared, and no test noticed
-	survived                // from here on a person is needed
-	hung                    // no test failed, but one did not end, which may have other reasons
+	survived                // from here on a person has to look at it
+	hung                    // no test failed, but one did not end, possibly for other reasons
 	wronglyDeclared         // declared equivalent, and a test noticed
 	refused                 // by the compiler
-	outcomes                // how many there are
+	outcomes                // the number of outcomes
 )
 
 func (o outcome) fine() bool { return o < survived }
@@ -60,7 +61,7 @@ type verdict struct {
 	mutant
 	fate
 	outcome
-	reason string // of the equivalence
+	reason string // why it is equivalent
 }
 
 func (v verdict) String() string {
@@ -77,14 +78,14 @@ func (v verdict) String() string {
 	case wronglyDeclared:
 		return s + "DECLARED EQUIVALENT, but killed by " + v.by
 	default:
-		return s + "DOES NOT COMPILE; teach operators.go a form that does"
+		return s + "DOES NOT COMPILE; add a form that does to operators.go"
 	}
 }
 
 // summary counts the mutants by outcome.
 type summary [outcomes]int
 
-// ok reports whether nothing needs a person's attention.
+// ok reports whether no mutant needs attention.
 func (s summary) ok() bool {
 	for o, n := range s {
 		if n > 0 && !outcome(o).fine() {

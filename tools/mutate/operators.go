@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// edit replaces the bytes from and up to to of a file.
+// edit replaces the bytes [from, to) of a file.
 type edit struct {
 	from, to int
 	text     string
@@ -21,14 +21,14 @@ type breaker struct {
 	found []mutant
 }
 
-// breakFunction returns every mutant of f, whose file has the text src.
+// breakFunction returns every mutant of f. src is the text of its file.
 func breakFunction(fset *token.FileSet, src []byte, f *ast.FuncDecl) []mutant {
 	b := &breaker{src: src, fset: fset}
 	b.walk(f.Body, resultTypes(f.Type))
 	return b.found
 }
 
-// resultTypes spells out the types of a function's results, one per value.
+// resultTypes returns the types of a function's results, one per value.
 func resultTypes(t *ast.FuncType) (types []string) {
 	if t.Results == nil {
 		return nil
@@ -49,7 +49,7 @@ func (b *breaker) offset(p token.Pos) int { return b.fset.Position(p).Offset }
 
 func (b *breaker) text(n ast.Node) string { return string(b.src[b.offset(n.Pos()):b.offset(n.End())]) }
 
-// add notes the mutant in which n has become text. what says so in words.
+// add records the mutant in which text replaces n. what describes it.
 func (b *breaker) add(n ast.Node, text, what string, args ...any) {
 	b.addRange(n.Pos(), n.End(), text, what, args...)
 }
@@ -62,7 +62,7 @@ func (b *breaker) addRange(from, to token.Pos, text, what string, args ...any) {
 	})
 }
 
-// brief is the text of n on one line.
+// brief returns the text of n on one line.
 func (b *breaker) brief(n ast.Node) string {
 	s := strings.Join(strings.Fields(b.text(n)), " ")
 	if len(s) > 90 {
@@ -110,8 +110,8 @@ func (b *breaker) walk(n ast.Node, results []string) {
 	})
 }
 
-// types drops clauses of a type switch. What one binds has another type
-// elsewhere, so its statements are lost.
+// types drops clauses of a type switch. A variable that the clause binds has
+// another type elsewhere, so its statements are lost.
 func (b *breaker) types(n *ast.TypeSwitchStmt) {
 	for _, stmt := range n.Body.List {
 		if clause := stmt.(*ast.CaseClause); clause.List != nil {
@@ -124,14 +124,14 @@ func (b *breaker) types(n *ast.TypeSwitchStmt) {
 	}
 }
 
-// clauses breaks the conditions of a switch without a tag, and drops clauses
-// and values of one with a tag.
+// clauses breaks the conditions of a switch without a tag, and drops clauses and
+// values of a switch with a tag.
 func (b *breaker) clauses(body *ast.BlockStmt, tagless bool) {
 	for _, stmt := range body.List {
 		clause := stmt.(*ast.CaseClause)
 		switch {
 		case clause.List == nil && returns(clause):
-			// The compiler wants something in its place: whoever comes here fails.
+			// The compiler requires a clause here, so the mutant panics in it.
 			b.add(clause, `default: panic("no clause")`, "the default clause is gone")
 		case clause.List == nil:
 			b.add(clause, "", "the default clause is gone")
@@ -153,14 +153,14 @@ func (b *breaker) clauses(body *ast.BlockStmt, tagless bool) {
 	}
 }
 
-// without returns the body of a switch in which nothing is a case of clause any
-// more. Its statements stand on in the default clause, where nobody comes to
-// them, so that what they use is used.
+// without returns the body of a switch without the cases of clause. The clause's
+// statements move to the default clause as dead code, so that what they use is
+// still used.
 func (b *breaker) without(body *ast.BlockStmt, clause *ast.CaseClause) string {
 	end := clause.End()
 	for _, s := range clause.Body {
 		if jump, ok := s.(*ast.BranchStmt); ok && jump.Tok == token.FALLTHROUGH {
-			end = jump.Pos() // which stands at the end of a clause and nowhere else
+			end = jump.Pos() // allowed only at the end of a clause
 		}
 	}
 	dead := " if false {" + string(b.src[b.offset(clause.Colon)+1:b.offset(end)]) + "\n}; "
@@ -185,12 +185,13 @@ func returns(clause *ast.CaseClause) bool {
 	return ok
 }
 
-// harmless are deferred calls that free what a test's end frees as well.
+// harmless are deferred calls that only release what the end of the test
+// releases too.
 var harmless = []string{"cancel", "Unlock", "Stop", "Close"}
 
 // used returns the expressions of a call that may be the only use of a variable:
-// its arguments, and what is called where that is a variable, too. A function of
-// this repository has a name of more than one letter.
+// its arguments, and the called function if it is a variable. In this
+// repository, functions have names of more than one letter.
 func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
 	if f, ok := call.Fun.(*ast.Ident); ok && len(f.Name) == 1 {
 		return append([]ast.Expr{f}, call.Args...)
@@ -225,7 +226,7 @@ func (b *breaker) statement(s ast.Stmt) {
 	}
 }
 
-// assignment drops what is assigned and keeps the evaluation.
+// assignment drops an assignment but still evaluates the value.
 func (b *breaker) assignment(s *ast.AssignStmt) {
 	switch s.Tok {
 	case token.DEFINE:
@@ -239,12 +240,12 @@ func (b *breaker) assignment(s *ast.AssignStmt) {
 				b.add(left, "*onceNowhere("+b.text(left)+")", "%s is not set to %s", b.brief(left), b.brief(right))
 			}
 		}
-	default: // += and the like
+	default: // += and similar operators
 		b.add(s, "_ = "+b.text(s.Rhs[0]), "%s is gone", b.brief(s))
 	}
 }
 
-// name returns the last part of what is called.
+// name returns the last part of the called expression.
 func name(fun ast.Expr) string {
 	switch f := fun.(type) {
 	case *ast.Ident:
@@ -255,8 +256,8 @@ func name(fun ast.Expr) string {
 	return ""
 }
 
-// call drops the steps of a computation: x.Add(y) becomes x. Arguments are
-// still evaluated, by a function of the woven code that returns its first.
+// call drops the steps of a computation: x.Add(y) becomes x. Arguments are still
+// evaluated, by a function of the woven code that returns its first argument.
 func (b *breaker) call(c *ast.CallExpr) {
 	first := func(kept ast.Expr, others ...ast.Expr) string {
 		return "onceFirst(" + b.list(append([]ast.Expr{kept}, others...)) + ")"
@@ -266,7 +267,7 @@ func (b *breaker) call(c *ast.CallExpr) {
 	case "Clone":
 		if isMethod && len(c.Args) == 0 {
 			b.add(c, b.text(method.X), "%s loses its Clone", b.brief(c))
-		} else if len(c.Args) == 1 { // of a package
+		} else if len(c.Args) == 1 { // a function of a package
 			b.add(c, b.text(c.Args[0]), "%s loses its Clone", b.brief(c))
 		}
 	case "Add", "Truncate", "UTC":
@@ -284,7 +285,7 @@ func (b *breaker) call(c *ast.CallExpr) {
 	}
 }
 
-// list is the text of expressions with commas between them.
+// list returns the text of the expressions, separated by commas.
 func (b *breaker) list(exprs []ast.Expr) string {
 	var texts []string
 	for _, e := range exprs {

@@ -25,8 +25,8 @@ func f(a, b int, on bool, t T) bool {
 }
 `
 
-// broken returns what becomes of each mutant of a source's first function: the
-// words, and the text with the change.
+// broken returns the mutants of a source's first function: the description and
+// the changed text of each.
 func broken(t *testing.T, src string) map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -24,7 +24,8 @@ type source struct {
 type sourceFile struct {
 	text []byte
 	ast  *ast.File
-	// broken functions and constants, and the mutants of each by index
+	// functions and constants are the broken ones, with the indexes of their
+	// mutants.
 	functions map[*ast.FuncDecl][]int
 	constants map[*ast.ValueSpec][]int
 }
@@ -73,7 +74,7 @@ func readSource(root string, t target) (*source, error) {
 			}
 		}
 		if at := stray(f.ast); t.conditions && at != token.NoPos {
-			return nil, fmt.Errorf("%s: a condition stands here that is no constant named …%s, so nothing would break it", s.fset.Position(at), conditionSuffix)
+			return nil, fmt.Errorf("%s: this condition is not in a constant named …%s, so no mutant would break it", s.fset.Position(at), conditionSuffix)
 		}
 	}
 	for _, base := range t.breaks {
@@ -92,7 +93,7 @@ func readSource(root string, t target) (*source, error) {
 	return s, nil
 }
 
-// folder names the package from the root.
+// folder returns the package's path from the root.
 func (s *source) folder() string { return filepath.ToSlash(filepath.Join(s.module, s.pkg)) }
 
 func (s *source) sorted() (names []string) {
@@ -103,7 +104,7 @@ func (s *source) sorted() (names []string) {
 	return names
 }
 
-// note keeps a mutant and returns its index.
+// note stores a mutant and returns its index.
 func (s *source) note(m mutant, base string) int {
 	m.pkg, m.file = s.folder(), base
 	s.mutants = append(s.mutants, m)
@@ -132,7 +133,7 @@ func (s *source) conditionsOf(d *ast.GenDecl, f *sourceFile, base string, folded
 	return nil
 }
 
-// functionName is "name" or "Type.name".
+// functionName returns "name" or "Type.name".
 func functionName(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return d.Name.Name

@@ -1,8 +1,8 @@
 package main
 
-// target is a package with the files that the protocol rests on: every function
-// in them is broken. They are named, not found, so that it is a decision what is
-// guarded; one that is gone is an error, so that the list cannot rot.
+// target is a package, with the files that implement the protocol: every
+// function in them is broken. The files are listed by hand, so that the choice
+// is a decision. A missing file is an error, so that the list stays up to date.
 type target struct {
 	module string   // folder of the module, from the root
 	pkg    string   // folder of the package in the module
@@ -11,18 +11,18 @@ type target struct {
 	// expressions of DynamoDB and are broken too.
 	conditions bool
 	// quoting are the tests that repeat the text of a condition. They notice
-	// every change and prove nothing about it, so they are left out when a
+	// every change and prove nothing about it, so they are left out if a
 	// condition is broken.
 	quoting []string
 }
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{
-		"decide.go", "record.go", "lease.go", "outcome.go", // judgement
-		"change.go",                         // the loop of every change but the claim
+		"decide.go", "record.go", "lease.go", "outcome.go", // decisions
+		"change.go",                         // the retry loop of every change except the claim
 		"attempt.go", "claim.go", "wait.go", // claim
 		"do.go", "execution.go", "settle.go", // execution and outcome
-		"resolve.go",                           // evidence from outside
+		"resolve.go",                           // external evidence
 		"step.go", "checkpoint.go", "steps.go", // steps
 		"commit.go", "commitstep.go", // transactions
 		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
@@ -35,7 +35,7 @@ var targets = []target{
 		"insert.go", "replace.go", "get.go", "put.go", // records
 		"chunk.go", "chunks_get.go", "chunks_put.go", // large results
 		"transact.go", "refusal.go", "commit.go", "steps.go", // transactions and steps
-		"due.go", "gather.go", "shard.go", "scan.go", "delete.go", // lists, and what removes
+		"due.go", "gather.go", "shard.go", "scan.go", "delete.go", // lists and deletion
 		"item.go", "decode.go", "retry.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "lambdabatch", breaks: []string{

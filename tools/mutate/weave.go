@@ -17,20 +17,20 @@ import (
 //	func f(x int) bool { switch onceMutant { case -1: onceReach(7); case 7: return f_m7(x) }; body }
 //	func f_m7(x int) bool { body with the seventh change }
 //
-// and a constant a variable that is chosen likewise. -1 is no mutant: the
-// functions note that they were entered.
+// and a constant becomes a variable that is selected in the same way. With -1 no
+// mutant is on, and each function records that it was entered.
 
-// The environment variables that say which mutant is on, and to which file the
+// The environment variables that select the mutant, and the file to which the
 // functions write that they were entered.
 const (
 	variable = "ONCE_MUTANT"
 	entered  = "ONCE_ENTERED"
 )
 
-// noteEntries is the value of variable that makes functions note their entry.
+// noteEntries is the value of variable that makes functions record their entry.
 const noteEntries = -1
 
-// selector declares what the woven code switches on.
+// selector declares the variables and functions that the woven code uses.
 const selector = `package %s
 
 import (
@@ -66,7 +66,7 @@ func onceOf[T any](first, _ T) T { return first }
 func onceNowhere[T any](T) *T { return new(T) }
 `
 
-// woven is the text of a file with its mutants, and which lines belong to which.
+// woven is the text of a file with its mutants, and the lines of each mutant.
 type woven struct {
 	text  string
 	lines []span
@@ -77,12 +77,13 @@ type span struct {
 	id       int
 }
 
-// weave returns the file with the mutants that keep says.
+// weave returns the file with the mutants for which keep returns true.
 func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
 	var edits []edit
 	var copies strings.Builder
 	var spans []span
-	// The copies stand behind the file, so the lines before keep their numbers.
+	// The copies come after the end of the file, so the lines before do not
+	// change their numbers.
 	line := strings.Count(string(f.text), "\n") + 1
 	write := func(id int, text string) {
 		text = "\n" + text + "\n"
@@ -149,8 +150,9 @@ func (s *source) brokenCopy(f *sourceFile, d *ast.FuncDecl, m *mutant) string {
 
 func copyName(d *ast.FuncDecl, id int) string { return fmt.Sprintf("%s_m%d", d.Name.Name, id) }
 
-// forward returns the statement that hands a call over to a copy. Parameters
-// need names for that, as all of ours have.
+// forward returns the statement that passes a call on to a copy. It needs the
+// names of the parameters, so all parameters of the broken functions must have
+// one.
 func forward(d *ast.FuncDecl, id int) string {
 	call := copyName(d, id)
 	if d.Recv != nil {

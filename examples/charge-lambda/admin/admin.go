@@ -1,5 +1,5 @@
-// Package admin is the operator's door of the example: it resolves a key whose
-// outcome nobody knows by asking the payment provider. It belongs on the
+// Package admin serves the operator's endpoint of the example: it resolves a
+// key with an unknown outcome by asking the payment provider. Serve it on the
 // loopback interface only.
 //
 //	POST /admin/resolve  {"idempotency_key":"order-2026-000001"}
@@ -21,8 +21,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Handler returns the handler for /admin/. Requests from another machine, and
-// those that a web page makes behind its reader's back, are refused.
+// Handler returns the handler for /admin/. It refuses requests from another
+// machine, and cross-origin requests of web pages.
 func Handler(r *charge.Resolver, logger *slog.Logger) http.Handler {
 	h := &handler{r, logger}
 	mux := http.NewServeMux()
@@ -32,7 +32,7 @@ func Handler(r *charge.Resolver, logger *slog.Logger) http.Handler {
 		problem(w, http.StatusMethodNotAllowed, "This path only serves POST.", 0)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusNotFound, "There is nothing at this path. POST /admin/resolve is the only one.", 0)
+		problem(w, http.StatusNotFound, "There is nothing at this path. The only one is POST /admin/resolve.", 0)
 	})
 	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
 }
@@ -53,7 +53,7 @@ type handler struct {
 	logger   *slog.Logger
 }
 
-// maxBody bounds a request's body, in bytes: a key has at most 255.
+// maxBody limits a request's body, in bytes: a key has at most 255.
 const maxBody = 4 << 10
 
 const example = `{"idempotency_key":"order-2026-000001"}`
@@ -69,7 +69,7 @@ func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "The body has to be JSON like "+example+".", 0)
 		return
 	case strings.HasPrefix(body.Key, `"`):
-		problem(w, http.StatusBadRequest, "The field \"idempotency_key\" has the key without its quotes, as in "+example+".", 0)
+		problem(w, http.StatusBadRequest, "The field \"idempotency_key\" needs the key without its quotes, as in "+example+".", 0)
 		return
 	}
 
@@ -93,13 +93,13 @@ func (h *handler) refuse(w http.ResponseWriter, id idempotent.RecordID, err erro
 	case errors.As(err, new(*idempotent.StaleEvidenceError)):
 		problem(w, http.StatusConflict, "Another attempt began while the provider was asked. Nothing was changed. Repeat this.", time.Second)
 	case errors.As(err, &settled):
-		problem(w, http.StatusConflict, fmt.Sprintf("The record is %s with another outcome than the provider's ledger speaks of. Nothing was changed, and clients get that outcome.", settled.State), 0)
+		problem(w, http.StatusConflict, fmt.Sprintf("The record is %s with an outcome that differs from the provider's ledger. Nothing was changed, and clients get that outcome.", settled.State), 0)
 	case errors.As(err, new(*idempotent.StoreError)):
 		h.log(id, err)
-		problem(w, http.StatusServiceUnavailable, "The store cannot be used at the moment. Repeat this later; doing it twice is harmless.", time.Second)
+		problem(w, http.StatusServiceUnavailable, "The store is not available. Repeat this later; a second resolution is harmless.", time.Second)
 	default:
 		h.log(id, err)
-		problem(w, http.StatusBadGateway, "The payment provider gives no answer, so there is no evidence. Nothing was changed. Repeat this later.", time.Second)
+		problem(w, http.StatusBadGateway, "The payment provider does not answer, so there is no evidence. Nothing was changed. Repeat this later.", time.Second)
 	}
 }
 
@@ -107,8 +107,8 @@ func (h *handler) log(id idempotent.RecordID, err error) {
 	h.logger.Error("admin: a record could not be resolved", "operation", id.Operation(), "key_hash", id.KeyHash(), "error_type", fmt.Sprintf("%T", err))
 }
 
-// problem answers in place of a resolution. A positive retryAfter is told in
-// whole seconds, rounded up.
+// problem writes an error response. A positive retryAfter is written in whole
+// seconds, rounded up.
 func problem(w http.ResponseWriter, status int, detail string, retryAfter time.Duration) {
 	if retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((retryAfter+time.Second-1)/time.Second), 10))
@@ -121,5 +121,5 @@ func problem(w http.ResponseWriter, status int, detail string, retryAfter time.D
 func answer(w http.ResponseWriter, status int, contentType string, v any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // if it fails, the caller has gone
+	json.NewEncoder(w).Encode(v) // an error means that the caller has disconnected
 }

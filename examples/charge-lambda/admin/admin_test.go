@@ -31,23 +31,23 @@ type world struct {
 	store *memstore.Store
 	clock *idempotenttest.Clock
 	log   bytes.Buffer
-	asked func() // called, if set, when the provider is asked
+	asked func() // called, if set, when the provider gets a request
 }
 
-// failing is a store that is away.
+// failing is a store that is not available.
 type failing struct{ driver.Store }
 
 func (failing) Get(context.Context, idempotent.RecordID) (*driver.Record, error) {
 	return nil, errors.New("secret")
 }
 
-// newWorld returns the handler before a provider that finds charges.
+// newWorld returns the handler with a provider that finds charges.
 func newWorld(t *testing.T, finds string) *world {
 	t.Helper()
 	w := &world{store: memstore.New(), clock: &idempotenttest.Clock{}}
 	provider := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if want := charge.RecordIDOf(key).DownstreamKey(); r.URL.Query().Get("idempotency_key") != want {
-			t.Errorf("the provider is asked for %s", r.URL.RawQuery)
+			t.Errorf("the provider got a request for %s", r.URL.RawQuery)
 		}
 		if w.asked != nil {
 			w.asked()
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, finds string) *world {
 	return w
 }
 
-// claim leaves a record whose owner was killed.
+// claim creates the record of an owner that was killed.
 func (w *world) claim(t *testing.T) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
@@ -119,7 +119,7 @@ func TestCompleted(t *testing.T) {
 	w.claim(t)
 	want(t, post(w.admin, body), http.StatusConflict, "may still be running")
 	w.clock.Advance(2 * time.Minute)
-	for range 2 { // also where it agreed already
+	for range 2 { // also if both agree already
 		want(t, post(w.admin, body), http.StatusOK, `"resolution":"completed"`, `"record":"POST /charges#`)
 	}
 	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
@@ -143,7 +143,7 @@ func TestNotExecuted(t *testing.T) {
 	}
 }
 
-// Another attempt began between the look at the record and the provider's answer.
+// Another attempt began between the read of the record and the provider's answer.
 func TestAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "[]")
@@ -194,7 +194,7 @@ func TestSettledOtherwise(t *testing.T) {
 	}, now); err != nil || met != nil {
 		t.Fatal(met, err)
 	}
-	want(t, post(w.admin, body), http.StatusConflict, "completed with another outcome")
+	want(t, post(w.admin, body), http.StatusConflict, "completed with an outcome that differs")
 }
 
 func TestProviderIsAway(t *testing.T) {

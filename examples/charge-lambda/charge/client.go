@@ -25,12 +25,12 @@ type Charge struct {
 	Status   string `json:"status"`
 }
 
-// What is known after a call to the provider. Any other error of
-// [Client.Charge] leaves open whether the customer was charged.
+// The known results of a call to the provider. After any other error of
+// [Client.Charge], it is unknown whether the customer was charged.
 var (
 	// ErrDeclined: the provider declined the card, and nothing was charged.
 	ErrDeclined = errors.New("charge: the card was declined")
-	// ErrNotSent: no connection to the provider came about, so nothing can have
+	// ErrNotSent: there was no connection to the provider, so nothing can have
 	// been charged.
 	ErrNotSent = errors.New("charge: the provider cannot be reached")
 	// ErrNoCharge: the provider has no such charge.
@@ -48,26 +48,26 @@ type Client struct {
 func NewClient(base string) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New(`charge: the provider's address has to be a URL like "http://127.0.0.1:8080/provider"`)
+		return nil, errors.New(`charge: invalid provider address: must be a URL like "http://127.0.0.1:8080/provider"`)
 	}
 	return &Client{
 		base: strings.TrimSuffix(base, "/"),
 		http: &http.Client{
-			// A redirect would carry the charge to who knows whom.
+			// A redirect could send the charge to an unknown host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// metadataRecord names the record's id in the metadata of a charge.
+// metadataRecord is the name of the record's id in the metadata of a charge.
 const metadataRecord = "record"
 
-// maxReply bounds what is read of the provider's reply, in bytes.
+// maxReply limits how much of the provider's reply is read, in bytes.
 const maxReply = 1 << 20
 
-// Charge charges the customer, once per key: the provider answers a repeated
-// key with the charge that it made the first time. The record's id travels
-// along as metadata, so that the provider's own events can name it.
+// Charge charges the customer, once per key: for a repeated key the provider
+// returns the charge that it made the first time. The record's id is sent as
+// metadata, so that the provider's events can name the record.
 func (c *Client) Charge(ctx context.Context, key string, record idempotent.RecordID, r Request) (Charge, error) {
 	body, err := json.Marshal(struct {
 		Request
@@ -77,8 +77,8 @@ func (c *Client) Charge(ctx context.Context, key string, record idempotent.Recor
 		return Charge{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 
-	// Whether a connection came about tells "nothing can have happened" from
-	// "nobody knows" more surely than any kind of error does.
+	// Without a connection, nothing can have happened. That is more reliable
+	// than any kind of error.
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -111,8 +111,8 @@ func (c *Client) Get(ctx context.Context, id string) (Charge, error) {
 	return charge, err
 }
 
-// Booked is Get with the id of the record that the charge was made for: empty if
-// the charge names none.
+// Booked is Get, and also returns the id of the record that the charge was made
+// for. The id is empty if the charge names no record.
 func (c *Client) Booked(ctx context.Context, id string) (Charge, idempotent.RecordID, error) {
 	var booked struct {
 		Charge
@@ -138,7 +138,7 @@ func (c *Client) Find(ctx context.Context, key string) (Charge, error) {
 	case err != nil:
 		return Charge{}, err
 	case status != http.StatusOK || charges == nil:
-		// Anything but a clear "none" is no evidence.
+		// Only a clear "no such charge" is evidence.
 		return Charge{}, fmt.Errorf("charge: the provider answered with status %d", status)
 	case len(charges) == 0:
 		return Charge{}, ErrNoCharge
@@ -154,7 +154,7 @@ func (c *Client) get(ctx context.Context, path string, v any) (status int, err e
 	return c.do(req, v)
 }
 
-// do sends req and reads the reply, into v where it is a success.
+// do sends req, reads the reply, and decodes it into v if it is a success.
 func (c *Client) do(req *http.Request, v any) (status int, err error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Client) do(req *http.Request, v any) (status int, err error) {
 		return resp.StatusCode, nil
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return 0, errors.New("charge: the provider's reply is not the JSON it should be")
+		return 0, errors.New("charge: invalid reply of the provider: not the expected JSON")
 	}
 	return resp.StatusCode, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// charge answers POST /charges. It runs behind the guard, once per key; what
-// it returns besides the response says what becomes of the key.
+// charge answers POST /charges. It runs behind the guard, once per key. Its
+// error decides what happens to the key.
 func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 	request, err := parseRequest(ev)
 	if err != nil {
 		return respond(h.problem(http.StatusBadRequest, "invalid_charge", err.Error()))
 	}
-	var record idempotent.RecordID // none where a test switched the guard off
+	var record idempotent.RecordID // empty if a test disabled the guard
 	if execution, ok := idempotent.FromContext(ctx); ok {
 		record = execution.RecordID()
 	}
@@ -39,4 +39,4 @@ func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest)
 	}
 }
 
-const unknownDetail = "The payment provider did not confirm the charge, so it is not known whether the customer was charged. It is not tried again before that is clear. Repeat the request later, with the same key."
+const unknownDetail = "The payment provider did not confirm the charge, so it is not known whether the customer was charged. The charge is not tried again until that is known. Repeat the request later, with the same key."

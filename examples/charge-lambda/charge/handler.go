@@ -24,13 +24,13 @@ type handler struct {
 	render   func(lambdahttp.Problem) lambdahttp.Response // of the profile
 }
 
-// New returns the function's handler. It keeps its records in guard and
-// charges at provider. The options come after the function's own, see
-// [Profile].
+// New returns the function's handler. Records are stored through guard, and
+// customers are charged at provider. optFns are applied after the function's own
+// options, see [Profile].
 func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) HandlerFunc {
 	h := newHandler(provider, &optFns)
 	create := lambdahttp.APIGatewayV2(guard, h.charge, optFns...)
-	read := lambdahttp.APIGatewayV2(guard, h.find, optFns...) // too: a profile may refuse a key on GET
+	read := lambdahttp.APIGatewayV2(guard, h.find, optFns...) // also for GET, because a profile may refuse a key on it
 	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		switch route, refused := h.route(ev); route {
 		case http.MethodPost:
@@ -43,21 +43,21 @@ func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.O
 	}
 }
 
-// newHandler returns what all kinds of events are served by, and puts the
-// function's own options in front of the caller's.
+// newHandler returns the handler for all kinds of events, and puts the
+// function's own options before the caller's.
 func newHandler(provider *Client, optFns *[]func(*lambdahttp.Options)) *handler {
 	h := &handler{provider: provider, render: lambdahttp.ProblemJSON}
 	*optFns = append(withKeys(*optFns), func(o *lambdahttp.Options) {
 		if render := o.Profile.Render; render != nil {
-			h.render = render // so that all of the API's problems have one form
+			h.render = render // so that all problems of the API have the same format
 		}
 	})
 	return h
 }
 
-// route returns the method of the route that ev takes, or the answer to one that
-// takes none. It does not go by the event's route key, so that one route
-// "$default" in front of the function is enough.
+// route returns the method of the route that matches ev, or the response if none
+// matches. It ignores the event's route key, so that the single route "$default"
+// in front of the function is enough.
 func (h *handler) route(ev events.APIGatewayV2HTTPRequest) (method string, refused lambdahttp.Response) {
 	method, path := ev.RequestContext.HTTP.Method, strings.TrimPrefix(ev.RawPath, "/")
 	collection, id, isItem := strings.Cut(path, "/")

@@ -75,8 +75,8 @@ func TestRefusedRequests(t *testing.T) {
 	w.wantCharges(0)
 }
 
-// A request that is no charge names the field and what to do, is told so as
-// often as it comes, and leaves its key free for the corrected one.
+// An invalid charge gets an answer that names the field and the correction, on
+// every attempt, and leaves its key free for the corrected request.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -124,8 +124,9 @@ func TestBadRequests(t *testing.T) {
 	w.want(w.post(key, aCharge), http.StatusCreated)
 }
 
-// API Gateway encodes a body in base64 if its media type is not text. It is the
-// same charge on both kinds of API; what is not base64 is not a charge.
+// API Gateway encodes a body in base64 if its media type is not text. Both
+// kinds of API accept it as the same charge. A body that is not base64 is
+// invalid.
 func TestBase64Bodies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -148,8 +149,8 @@ func TestBase64Bodies(t *testing.T) {
 	w.wantCharges(1)
 }
 
-// 64 requests with one key at once, the provider being slow: one charge. Who
-// comes too early is told when to come back, and then gets the same bytes.
+// 64 simultaneous requests with one key, with a slow provider, make one charge.
+// Requests that come too early get a Retry-After, and later the same bytes.
 func TestConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -180,14 +181,14 @@ func TestConcurrentRequests(t *testing.T) {
 	w.wantReplay(w.post(key, slow), first)
 	w.wantProblem(w.post(key, strings.Replace(slow, "4200", "9000", 1)), http.StatusUnprocessableEntity, "key-reused")
 	w.wantCharges(1)
-	t.Logf("%d requests were told to come back", early)
+	t.Logf("%d requests got a Retry-After", early)
 }
 
-// Nothing was sent to the provider: the key may run again.
+// If nothing was sent to the provider, the key may run again.
 func TestProviderIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
-	w.serve("http://127.0.0.1:1", time.Minute) // where nobody listens
+	w.serve("http://127.0.0.1:1", time.Minute) // no server listens there
 	for range 2 {
 		w.wantProblem(w.post(key, aCharge), http.StatusServiceUnavailable, "Nothing was charged")
 	}
@@ -197,8 +198,8 @@ func TestProviderIsAway(t *testing.T) {
 	w.wantCharges(1)
 }
 
-// The provider gives no clear answer: the key is not run again before it is
-// resolved by what the provider's ledger says.
+// Without a clear answer of the provider, the key is not run again before it is
+// resolved from the provider's ledger.
 func TestNobodyKnows(t *testing.T) {
 	t.Parallel()
 	cut := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -207,18 +208,18 @@ func TestNobodyKnows(t *testing.T) {
 		resolved string
 		charges  int // before the resolution
 	}{
-		"the reply is lost":    {fault{true, cut}, charge.Completed, 1},
-		"the reply is no JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, charge.Completed, 1},
-		"the reply is cut off": {fault{true, func(w http.ResponseWriter, _ *http.Request) {
+		"the reply is lost":     {fault{true, cut}, charge.Completed, 1},
+		"the reply is not JSON": {fault{true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }}, charge.Completed, 1},
+		"the reply is truncated": {fault{true, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
 			w.Write([]byte("{}"))
 		}}, charge.Completed, 1},
 		"the reply redirects": {fault{true, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}}, charge.Completed, 1},
-		"the request is lost":  {fault{false, cut}, charge.NotExecuted, 0},
-		"the provider fails":   {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, charge.NotExecuted, 0},
-		"it forgot the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, charge.NotExecuted, 0},
+		"the request is lost":          {fault{false, cut}, charge.NotExecuted, 0},
+		"the provider fails":           {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }}, charge.NotExecuted, 0},
+		"the provider lost the charge": {fault{false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Write([]byte("{}")) }}, charge.NotExecuted, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,7 +242,7 @@ func TestNobodyKnows(t *testing.T) {
 					t.Fatalf("got resolution %q, %v; want %q", got, err, row.resolved)
 				}
 			}
-			w.clock.Advance(-2 * time.Minute) // where the gateway's deadlines are
+			w.clock.Advance(-2 * time.Minute) // back to the time of the gateway's deadlines
 			r := w.post(key, aCharge)
 			w.want(r, http.StatusCreated)
 			if replayed := r.header.Get("Idempotent-Replayed") == "true"; replayed != (row.charges == 1) {
@@ -256,7 +257,7 @@ func TestNobodyKnows(t *testing.T) {
 	}
 }
 
-// The time runs out while the provider works.
+// The time runs out while the provider processes the charge.
 func TestOutOfTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3*time.Second) // the handler's context ends 500 ms earlier

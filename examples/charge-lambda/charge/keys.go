@@ -7,23 +7,23 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Operation names what is done once per key. It is written down here because
-// it is part of every record's id: a renamed route must not forget what ran.
+// Operation is the operation name of the records. It is a constant because it is
+// part of every record's id: records must still be found after a route is renamed.
 const Operation = "POST /charges"
 
-// Namespace is that of the function's CloudWatch metrics.
+// Namespace is the namespace of the function's CloudWatch metrics.
 const Namespace = "Charges"
 
-// keys says how the API treats idempotency keys. The function and what is
-// published of it are made from it.
+// keys sets how the API uses idempotency keys. Both the function and its published
+// policy are made from it.
 func keys(o *lambdahttp.Options) {
-	o.Scope = lambdahttp.SingleTenant // an API with tenants says lambdahttp.Claim("sub") here
+	o.Scope = lambdahttp.SingleTenant // an API with tenants sets lambdahttp.Claim("sub") here
 	o.RequireKey = true
 	o.Operation = func(*lambdahttp.Request) string { return Operation }
 	o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile }
 }
 
-// Profile returns the option for the profile that PROFILE names: ietf, which is
+// Profile returns the option for the profile with the given name: ietf, which is
 // the default, stripe or uuid. It is for [New] and [NewPolicy].
 func Profile(name string) (func(*lambdahttp.Options), error) {
 	var p lambdahttp.Profile
@@ -35,14 +35,14 @@ func Profile(name string) (func(*lambdahttp.Options), error) {
 	case "uuid":
 		p = lambdahttp.UUID
 	default:
-		return nil, fmt.Errorf("PROFILE is %q; it has to be ietf, stripe or uuid", name)
+		return nil, fmt.Errorf("invalid PROFILE %q: want ietf, stripe or uuid", name)
 	}
 	return func(o *lambdahttp.Options) { o.Profile = p }, nil
 }
 
-// Callers returns the option for whom CALLER says a key is valid: single, which is
-// the default, for all callers together, or api-key, for each API key of a REST
-// API apart.
+// Callers returns the option for the scope of a key: single, which is the default,
+// for one scope for all callers, or api-key, for a scope per API key of a REST
+// API.
 func Callers(name string) (func(*lambdahttp.Options), error) {
 	switch name {
 	case "", "single":
@@ -50,7 +50,7 @@ func Callers(name string) (func(*lambdahttp.Options), error) {
 	case "api-key":
 		return func(o *lambdahttp.Options) { o.Scope = lambdahttp.APIKeyID }, nil
 	}
-	return nil, fmt.Errorf("CALLER is %q; it has to be single or api-key", name)
+	return nil, fmt.Errorf("invalid CALLER %q: want single or api-key", name)
 }
 
 // NewPolicy returns what clients of the function have to know about keys.

@@ -8,9 +8,9 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// LogEvents returns an observer that writes every fact to logger: what
-// happened to which record, and never a key, a payload or an error's text,
-// which may hold what must not be logged.
+// LogEvents returns an observer that logs every event with its record. It never
+// logs a key, a payload or an error's text, because these may contain sensitive
+// data.
 func LogEvents(logger *slog.Logger) event.Observer {
 	return event.ObserverFunc(func(ctx context.Context, e event.Event) {
 		attrs := []slog.Attr{slog.String("operation", e.Operation)}

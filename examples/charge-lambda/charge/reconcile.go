@@ -10,13 +10,14 @@ import (
 )
 
 // afterthought is how long after its worker's death a call may still be booked:
-// what the provider has accepted it works on, whoever waits for it.
+// the provider completes a request that it has accepted, even if the client is
+// gone.
 const afterthought = 30 * time.Second
 
-// Reconcile returns the [idempotent.ResolveFunc] of charges, for a reconciler on
-// a schedule: it asks the provider for the charge that was made under the
-// record's downstream key. If there is none, its evidence names the attempt that
-// the record showed before it asked.
+// Reconcile returns the [idempotent.ResolveFunc] of charges, for a scheduled
+// reconciler. It asks the provider for the charge that was made under the
+// record's downstream key. If there is no charge, the evidence names the attempt
+// in the record as it was before the request to the provider.
 func Reconcile(provider *Client, now func() time.Time) idempotent.ResolveFunc {
 	return func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 		charge, err := provider.Find(ctx, r.ID.DownstreamKey())

@@ -42,6 +42,6 @@ func TestReconcile(t *testing.T) {
 	want("charged", lambdahttp.Resolved(created(Charge{ID: "ch_1", Amount: 1, Currency: "usd", Customer: "cus_1", Status: "succeeded"})))
 	reply = `{}`
 	if got, err := resolve(t.Context(), record); err == nil || errors.Is(err, ErrNoCharge) {
-		t.Errorf("an answer that is none: got %+v, %v", got, err)
+		t.Errorf("an unclear answer: got %+v, %v", got, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 )
 
-// Request is what a client asks for.
+// Request is the body of a POST /charges.
 type Request struct {
 	Amount   int64  `json:"amount"` // in the currency's smallest unit
 	Currency string `json:"currency"`
@@ -27,7 +27,7 @@ const (
 )
 
 // parseRequest reads the body of a POST /charges. The error's text is for the
-// client: it names the field and what to do.
+// client: it names the field and the correction.
 func parseRequest(ev events.APIGatewayV2HTTPRequest) (r Request, err error) {
 	body := []byte(ev.Body)
 	if ev.IsBase64Encoded {
@@ -62,7 +62,7 @@ func parseRequest(ev events.APIGatewayV2HTTPRequest) (r Request, err error) {
 	return r, nil
 }
 
-// invalidError says what is wrong with a request, in words for the client.
+// invalidError describes an invalid request, in words for the client.
 type invalidError struct{ detail string }
 
 func (e *invalidError) Error() string { return e.detail }
@@ -75,9 +75,9 @@ const example = `JSON like {"amount":4200,"currency":"usd","customer":"cus_1"}`
 
 var errNoObject = invalid("The body is not a JSON object. Send %s.", example)
 
-// parseObject returns the members of a JSON object. encoding/json would take
-// the last of two equal names, and ignore their case: neither may decide what
-// a customer pays.
+// parseObject returns the members of a JSON object. Unlike encoding/json, it
+// refuses duplicate names and compares them with case, because neither may
+// decide what a customer pays.
 func parseObject(body []byte) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(body) {
@@ -105,12 +105,13 @@ func parseObject(body []byte) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// readAmount takes a whole number in any spelling of JSON, exactly: 4200 and
-// 4.2e3 are one amount, and no float64 rounds it.
+// readAmount reads a whole number in any spelling of JSON, exactly: 4200 and
+// 4.2e3 are one amount, and there is no rounding to float64.
 func (r *Request) readAmount(raw json.RawMessage) error {
 	bad := invalid("The field \"amount\" has to be a whole number from 1 to %d, in the currency's smallest unit: 4200 for 42.00 usd.", maxAmount)
 	text := string(raw)
-	// The first look keeps 1e999999999 from being written out.
+	// Check the size first, so that 1e999999999 is never expanded to its
+	// digits.
 	if approx, err := strconv.ParseFloat(text, 64); err != nil || approx < 1 || approx > maxAmount || len(text) > 40 {
 		return bad
 	}

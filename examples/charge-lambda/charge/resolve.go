@@ -10,16 +10,16 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Resolver finds out what became of a charge whose outcome is unknown. It is safe
-// for concurrent use.
+// Resolver finds out the result of a charge with an unknown outcome. It is safe for
+// concurrent use.
 type Resolver struct {
 	Guard    *idempotent.Guard
-	Store    driver.Store // the guard's
+	Store    driver.Store // the store of the guard
 	Provider *Client
 	Now      func() time.Time // default: time.Now
 }
 
-// The resolutions that [Resolver.Resolve] names.
+// The results of [Resolver.Resolve].
 const (
 	Completed   = "completed"    // the customer was charged; retries get the 201
 	NotExecuted = "not_executed" // nothing was charged; the key may run again
@@ -30,22 +30,22 @@ func RecordIDOf(key string) idempotent.RecordID {
 	return idempotent.Key{Operation: Operation, Scope: idempotent.Global, ID: key}.RecordID()
 }
 
-// Resolve asks the provider what became of the record's call and settles the
-// record by the answer: it returns what it did. Doing it again is no error.
+// Resolve asks the provider about the record's charge, settles the record with the
+// answer, and returns the resolution. A repeated call is not an error.
 //
 // The error is [idempotent.ErrNoRecord], [idempotent.InProgressError] while the
-// charge may still be under way, [idempotent.StaleEvidenceError] if another attempt
-// began while the provider was asked, [idempotent.SettledError] where the record has
-// an outcome that the provider's ledger does not speak of, such as a declined
-// card, [idempotent.StoreError], or the provider's. In all of them nothing was
-// changed that is known.
+// charge may still be in progress, [idempotent.StaleEvidenceError] if another
+// attempt began while the provider was asked, [idempotent.SettledError] if the
+// record has an outcome that is not in the provider's ledger, such as a declined
+// card, [idempotent.StoreError], or the provider's. With any of them, no change is
+// known to have happened.
 func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolution string, err error) {
 	now := r.Now
 	if now == nil {
 		now = time.Now
 	}
-	// The record comes first: what the provider says is about the attempt that it
-	// names, and about no later one.
+	// Read the record first: the provider's answer is evidence about the attempt in
+	// this record, and not about a later one.
 	record, err := r.Store.Get(ctx, id)
 	switch {
 	case errors.Is(err, idempotent.ErrNoRecord):

@@ -12,8 +12,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// claimed leaves a record behind as a process does that was killed before it
-// reached the provider.
+// claimed creates the record of a process that was killed before it reached the
+// provider.
 func claimed(t *testing.T, w *world, lease time.Duration) {
 	t.Helper()
 	now := w.clock.Now().UTC().Truncate(time.Millisecond)
@@ -42,7 +42,7 @@ func TestResolveNothing(t *testing.T) {
 	}
 }
 
-// While the lease is live, that the provider has no charge proves nothing.
+// While the lease is live, a missing charge at the provider proves nothing.
 func TestResolveTooEarly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -50,7 +50,7 @@ func TestResolveTooEarly(t *testing.T) {
 	_, err := w.resolve(key)
 	var running *idempotent.InProgressError
 	if !errors.As(err, &running) || running.RetryAfter <= 0 || running.RetryAfter > time.Minute {
-		t.Fatalf("got %v, want how long it may still run", err)
+		t.Fatalf("got %v, want the remaining time of the lease", err)
 	}
 	w.clock.Advance(time.Minute)
 	for range 2 {
@@ -60,8 +60,8 @@ func TestResolveTooEarly(t *testing.T) {
 	}
 }
 
-// While the handler is at work its outcome is its own to report: a charge that is
-// in the ledger waits.
+// While the handler runs, only the handler reports its outcome. A charge in the
+// ledger is not evidence yet.
 func TestResolveWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -81,8 +81,8 @@ func TestResolveWhileRunning(t *testing.T) {
 	w.wantCharges(1)
 }
 
-// That the provider has no charge is said of the attempt that was read before it
-// was asked. One that began meanwhile is not released by it.
+// A missing charge is evidence about the attempt that was read before the
+// provider was asked. It does not release an attempt that began meanwhile.
 func TestResolveAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -108,7 +108,7 @@ func TestResolveAnotherAttempt(t *testing.T) {
 	}
 }
 
-// A decline is an outcome, and no ledger speaks of it.
+// A decline is an outcome, but it is not in the ledger.
 func TestResolveSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -118,7 +118,7 @@ func TestResolveSettled(t *testing.T) {
 	if _, err := w.resolve(key); !errors.As(err, new(*idempotent.SettledError)) {
 		t.Errorf("got %v, want SettledError", err)
 	}
-	w.clock.Advance(-2 * time.Minute) // where the gateway's deadlines are
+	w.clock.Advance(-2 * time.Minute) // back to the time of the gateway's deadlines
 	w.wantReplay(w.post(key, declined), first)
 }
 
@@ -134,7 +134,7 @@ func TestResolveWithoutProvider(t *testing.T) {
 	}
 	w.serve(w.upstream+"/nowhere", time.Minute)
 	if got, err := w.resolve(key); err == nil {
-		t.Errorf("got %q from an answer that is none", got)
+		t.Errorf("got %q from an unclear answer", got)
 	}
 	r, err := w.store.Get(t.Context(), charge.RecordIDOf(key))
 	if err != nil || r.State != driver.StateInProgress {

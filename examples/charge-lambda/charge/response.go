@@ -9,12 +9,12 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// path is where the charge can be read.
+// path returns the path at which the charge can be read.
 func (c Charge) path() string { return "/charges/" + c.ID }
 
-// created is the answer to a charge that was made. A resolved record gets it
-// from here too, so that a client cannot tell whether its charge was confirmed
-// by the provider's reply or by a later look into its ledger.
+// created returns the response for a charge that was made. A resolver stores
+// the same response, so a client cannot distinguish a charge that the
+// provider's reply confirmed from one that the ledger confirmed later.
 func created(c Charge) lambdahttp.Response {
 	r := jsonResponse(http.StatusCreated, c)
 	r.Header.Set("Location", c.path())
@@ -23,8 +23,8 @@ func created(c Charge) lambdahttp.Response {
 
 func found(c Charge) lambdahttp.Response { return jsonResponse(http.StatusOK, c) }
 
-// problem is an answer in place of a charge, in the form of the profile. RFC
-// 9457 has the type about:blank for problems that the status says all about.
+// problem returns an error response in the format of the profile. RFC 9457
+// defines the type about:blank for problems that the status describes fully.
 func (h *handler) problem(status int, code, detail string) lambdahttp.Response {
 	return h.render(lambdahttp.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
@@ -40,7 +40,7 @@ func jsonResponse(status int, v any) lambdahttp.Response {
 	}
 }
 
-// respond puts a response into an event.
+// respond converts a response to an event's response.
 func respond(r lambdahttp.Response) (events.APIGatewayV2HTTPResponse, error) {
 	headers := make(map[string]string, len(r.Header))
 	for name := range r.Header {

@@ -14,8 +14,9 @@ import (
 // because lambda.StartHandlerFunc takes no defined type.
 type RESTHandlerFunc = func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
 
-// NewREST is [New] for an API Gateway REST API. The charges are the same: a key
-// that was used here is used there, as long as both know their callers alike.
+// NewREST is [New] for an API Gateway REST API. Both share the records: a key
+// that was used on one API counts as used on the other, if both have the same
+// scope.
 func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) RESTHandlerFunc {
 	h := newHandler(provider, &optFns)
 	rest := func(f HandlerFunc) RESTHandlerFunc {
@@ -40,7 +41,7 @@ func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdaht
 	}
 }
 
-// fromREST returns what this package reads of an event.
+// fromREST returns the parts of an event that this package reads.
 func fromREST(ev events.APIGatewayProxyRequest) events.APIGatewayV2HTTPRequest {
 	r := events.APIGatewayV2HTTPRequest{RawPath: ev.Path, Headers: ev.Headers, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}
 	r.RequestContext.HTTP.Method = ev.HTTPMethod

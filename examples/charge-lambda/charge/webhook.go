@@ -11,30 +11,30 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Webhook takes the provider's events about charges:
+// Webhook handles the provider's events about charges:
 //
 //	POST {"type":"charge.succeeded","charge":"ch_1"}
 //
-// An event is a hint. The handler asks the provider for the charge, so a forged
-// event changes nothing; its metadata names the record.
+// An event is only a hint. The handler asks the provider for the charge, so a
+// forged event changes nothing; the charge's metadata names the record.
 //
 // A webhook gives positive evidence only. A charge that was made is the charge of
-// every attempt, because all of them send the same key. That an attempt failed
-// does not tell which one, and the event may arrive after the next one has begun:
-// such events are acknowledged, and [Reconcile] asks instead.
+// every attempt, because all of them send the same key. An event about a failed
+// attempt does not name the attempt, and it may arrive after the next one has
+// begun. Such events are acknowledged, and [Reconcile] asks the provider instead.
 //
-// While the request may be at work the answer is 409, and after a failure 503: the
-// provider sends the event again. Everything that a repetition would not change is
-// acknowledged with 204.
+// While the request may be running, the answer is 409, and after a failure 503:
+// the provider then sends the event again. Every event that would change nothing
+// if repeated is acknowledged with 204.
 type Webhook struct {
 	Guard    *idempotent.Guard
 	Provider *Client
 }
 
-// eventSucceeded is the type of the events that are evidence.
+// eventSucceeded is the type of the events that count as evidence.
 const eventSucceeded = "charge.succeeded"
 
-// maxEvent bounds an event, in bytes.
+// maxEvent limits an event, in bytes.
 const maxEvent = 64 << 10
 
 // ServeHTTP settles the record of a charge that was made.
@@ -58,7 +58,7 @@ func (h *Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if id, err = idempotent.ParseRecordID(string(id)); err != nil || id.Operation() != Operation {
-		w.WriteHeader(http.StatusNoContent) // another service made it
+		w.WriteHeader(http.StatusNoContent) // made by another service
 		return
 	}
 	err = h.Guard.Resolve(r.Context(), id, lambdahttp.Resolved(created(charge)))

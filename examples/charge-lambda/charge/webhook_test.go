@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// event has the provider send an event, and returns the status of the answer.
+// event sends an event of the provider, and returns the status of the answer.
 func (w *world) event(body string) (status int, header http.Header) {
 	r := httptest.NewRecorder()
 	w.webhook.ServeHTTP(r, httptest.NewRequest("POST", "/webhooks/provider", strings.NewReader(body)))
@@ -26,8 +26,8 @@ func (w *world) wantEvent(body string, want int) {
 	}
 }
 
-// An event that is faster than the handler comes again, and then settles what the
-// handler could not report.
+// An event that arrives before the handler ends is sent again. It then settles an
+// outcome that the handler could not report.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3*time.Second)
@@ -48,8 +48,8 @@ func TestWebhook(t *testing.T) {
 	w.wantCharges(1)
 }
 
-// Only a charge that was made, and for a record of this function, is evidence.
-// What else an event says releases no attempt.
+// Only a charge that was made, for a record of this function, is evidence. Any
+// other event releases no attempt.
 func TestWebhookIgnores(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)
@@ -92,7 +92,7 @@ func TestWebhookIgnores(t *testing.T) {
 	w.wantEvent(`{"type":"charge.succeeded","charge":"ch_1"}`, http.StatusServiceUnavailable)
 }
 
-// The charge names its record: otherwise no event of the provider could settle it.
+// A charge names its record; otherwise no event of the provider could settle it.
 func TestChargeNamesItsRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute)

@@ -29,8 +29,8 @@ const (
 	key      = "order-2026-000001"
 )
 
-// world is the function behind its gateway, with a provider that can be made
-// to fail.
+// world is the function behind its gateway, with a provider that can be made to
+// fail.
 type world struct {
 	t        *testing.T
 	clock    *idempotenttest.Clock
@@ -43,8 +43,8 @@ type world struct {
 	provider *provider.Provider
 	upstream string // the provider's address
 
-	asked func() // called, if set, when the provider is asked for a charge
-	// fault, if set, answers in place of the provider, or after it.
+	asked func() // called, if set, when the provider gets a request for a charge
+	// fault, if set, answers instead of the provider, or after it.
 	fault atomic.Pointer[fault]
 	// A slow charge sends to booked and then waits for release.
 	booked, release chan struct{}
@@ -94,8 +94,7 @@ func newWorld(t *testing.T, timeout time.Duration) *world {
 	return w
 }
 
-// serve puts a function, with the same store, in front of the provider at
-// providerURL.
+// serve starts a function with the same store and the provider at providerURL.
 func (w *world) serve(providerURL string, timeout time.Duration) {
 	w.t.Helper()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -216,7 +215,7 @@ func (w *world) wantCharges(want int) {
 	}
 }
 
-// resolve asks the resolver about a client's key.
+// resolve runs the resolver on a client's key.
 func (w *world) resolve(key string) (string, error) {
 	return w.resolver.Resolve(w.t.Context(), charge.RecordIDOf(key))
 }

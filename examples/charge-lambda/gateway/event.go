@@ -16,9 +16,8 @@ import (
 
 var errTooLarge = errors.New("gateway: the body is larger than Lambda accepts")
 
-// maxIgnored bounds how much of a body that is too large is read and thrown
-// away: a client that is still sending would otherwise see a broken connection
-// in place of the answer.
+// maxIgnored limits how much of a too large body is read and discarded. A client that is still
+// sending would otherwise see a broken connection instead of the answer.
 const maxIgnored = 10 * MaxPayload
 
 // readBody returns the request's body.
@@ -35,7 +34,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// event translates a request, as
+// event converts a request as
 // docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 // describes payload format 2.0.
 func (g *Gateway) event(r *http.Request, body []byte, requestID string, now time.Time) events.APIGatewayV2HTTPRequest {
@@ -83,7 +82,7 @@ func (g *Gateway) event(r *http.Request, body []byte, requestID string, now time
 	return event
 }
 
-// isText reports whether a body travels as it is.
+// isText reports whether a body is sent without base64.
 func isText(contentType string, body []byte) bool {
 	if len(body) == 0 {
 		return true
@@ -110,8 +109,7 @@ func headers(r *http.Request) map[string]string {
 	return out
 }
 
-// cookies returns the request's cookies, which payload format 2.0 keeps apart
-// from the headers.
+// cookies returns the request's cookies. Payload format 2.0 separates them from the headers.
 func cookies(h http.Header) (out []string) {
 	for _, line := range h.Values("Cookie") {
 		for cookie := range strings.SplitSeq(line, ";") {

@@ -19,19 +19,19 @@ import (
 // Handler is a Lambda handler for an HTTP API.
 type Handler func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
 
-// MaxPayload is Lambda's limit for what a synchronous invocation is given and
-// returns, in bytes.
+// MaxPayload is Lambda's limit for the request and the response of a
+// synchronous invocation, in bytes.
 const MaxPayload = 6 * 1024 * 1024
 
-// Options are given to [New]. The zero value of each field is its default.
+// Options are options of [New]. The zero value of each field is its default.
 type Options struct {
 	// Routes are the route keys of the API, for example "GET /charges/{id}". A
-	// request that matches none is the handler's too, as "$default".
+	// request that matches no route is passed to the handler as "$default".
 	Routes []string
-	// Timeout is the function's time-out: how long after its start the handler's
-	// context ends. Default: 10 s.
+	// Timeout is the function's time-out: how long after its start the
+	// handler's context ends. Default: 10 s.
 	Timeout time.Duration
-	// Logger is told of errors and panics: their type, not their text. Default:
+	// Logger gets the errors and panics: their type, not their text. Default:
 	// slog.Default.
 	Logger *slog.Logger
 }
@@ -46,7 +46,7 @@ type Gateway struct {
 	running sync.WaitGroup
 }
 
-// New returns a gateway to h. The error says which route cannot be read.
+// New returns a gateway to h. The error names a route that cannot be parsed.
 func New(h Handler, optFns ...func(*Options)) (*Gateway, error) {
 	o := Options{Timeout: 10 * time.Second, Logger: slog.Default()}
 	for _, f := range optFns {
@@ -76,13 +76,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errTooLarge):
 		writeTooLarge(w)
 		return
-	case err != nil: // the client went away, or its request is malformed
+	case err != nil: // the client disconnected, or its request is malformed
 		writeMessage(w, http.StatusBadRequest, "Bad Request")
 		return
 	}
 	event := g.event(r, body, requestID, now)
 
-	// Lambda goes on when the client has gone.
+	// Lambda continues when the client has disconnected.
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), now.Add(g.timeout))
 	ctx = lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: requestID})
 	done := make(chan invocation, 1)
@@ -104,8 +104,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Drain waits until no handler is running, also those that outlived their
-// deadline. It ends with the context.
+// Drain waits until no handler is running, including those that outlived their
+// deadline. It returns earlier if the context ends.
 func (g *Gateway) Drain(ctx context.Context) error {
 	idle := make(chan struct{})
 	go func() {
@@ -120,7 +120,7 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	}
 }
 
-// invocation is what came of one call of the handler.
+// invocation is the result of one call of the handler.
 type invocation struct {
 	response events.APIGatewayV2HTTPResponse
 	err      error
@@ -128,12 +128,12 @@ type invocation struct {
 }
 
 // invoke calls the handler. Lambda ends the process of a handler that panics;
-// here it goes on, and only the request fails.
+// here the process continues, and only the request fails.
 func (g *Gateway) invoke(ctx context.Context, event events.APIGatewayV2HTTPRequest) (i invocation) {
 	i.panicked = true
 	defer func() {
 		if i.panicked {
-			// Its text may hold what must not be logged.
+			// The panic's text may contain what must not be logged.
 			g.logger.Error("gateway: the handler panicked", "route", event.RouteKey, "request_id", event.RequestContext.RequestID,
 				"panic_type", fmt.Sprintf("%T", recover()), "at", panicOrigin())
 		}
@@ -156,7 +156,7 @@ func panicOrigin() string {
 	}
 }
 
-// answer writes what came of the call.
+// answer writes the result of the call.
 func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPRequest, i invocation) {
 	id := event.RequestContext.RequestID
 	if !i.panicked && i.err == nil {
@@ -168,7 +168,7 @@ func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPReq
 	if i.err != nil {
 		attrs := []any{"route", event.RouteKey, "request_id", id, "error_type", fmt.Sprintf("%T", i.err)}
 		if own := (*responseError)(nil); errors.As(i.err, &own) {
-			attrs = append(attrs, "error", own.Error()) // which holds nothing of the response
+			attrs = append(attrs, "error", own.Error()) // does not contain data of the response
 		}
 		g.logger.Error("gateway: the handler failed", attrs...)
 	}

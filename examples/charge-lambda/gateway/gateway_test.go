@@ -141,7 +141,7 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 	if _, err := gateway.New(nil, func(o *gateway.Options) { o.Timeout = -1 }); err == nil {
-		t.Error("a negative time-out was taken")
+		t.Error("a negative time-out was accepted")
 	}
 }
 
@@ -194,8 +194,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in the handler, the client is told nothing of it, the
-// log only its kind, and the next request is served.
+// If the handler fails, the client gets no details, the log only the kind of
+// failure, and the next request is served.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	const secret = "4242424242424242"
@@ -208,11 +208,11 @@ func TestFailures(t *testing.T) {
 		"bad index": {func(_ context.Context, ev request) (response, error) {
 			return response{Body: strings.Split(ev.Body, secret)[1]}, nil
 		}, []string{"the handler panicked", "runtime.boundsError", "gateway_test.go:"}},
-		"no status":  {func(context.Context, request) (response, error) { return response{Body: secret}, nil }, []string{"has no status of 200 to 599"}},
-		"bad status": {func(context.Context, request) (response, error) { return response{StatusCode: 102}, nil }, []string{"has no status of 200 to 599"}},
+		"no status":  {func(context.Context, request) (response, error) { return response{Body: secret}, nil }, []string{"has no status from 200 to 599"}},
+		"bad status": {func(context.Context, request) (response, error) { return response{StatusCode: 102}, nil }, []string{"has no status from 200 to 599"}},
 		"no base64": {func(context.Context, request) (response, error) {
 			return response{StatusCode: 200, Body: "%" + secret, IsBase64Encoded: true}, nil
-		}, []string{"is not the base64"}},
+		}, []string{"declared as base64"}},
 		"too large": {func(context.Context, request) (response, error) {
 			return response{StatusCode: 200, Body: strings.Repeat("x", gateway.MaxPayload+1)}, nil
 		}, []string{"larger than the 6 MB"}},
@@ -229,11 +229,11 @@ func TestFailures(t *testing.T) {
 			}
 			for _, want := range row.logs {
 				if !strings.Contains(logged.String(), want) {
-					t.Errorf("the log does not say %q: %s", want, logged)
+					t.Errorf("the log does not contain %q: %s", want, logged)
 				}
 			}
 			if strings.Contains(logged.String(), secret) {
-				t.Errorf("the log holds what the handler had: %s", logged)
+				t.Errorf("the log contains data of the handler: %s", logged)
 			}
 		})
 	}
@@ -300,7 +300,8 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("reset") }
 
-// A handler that outlives its deadline is answered for, and goes on.
+// A handler that outlives its deadline continues, and the gateway answers for
+// it.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	release, finished := make(chan struct{}), false
@@ -326,8 +327,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// The handler's context has the deadline and the request's id, and outlives
-// the client's connection, as on Lambda.
+// The handler's context has the deadline and the request's id, and does not end
+// with the client's connection, as on Lambda.
 func TestContext(t *testing.T) {
 	t.Parallel()
 	g, _ := newGateway(t, func(ctx context.Context, ev request) (response, error) {

@@ -8,29 +8,29 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 )
 
-// responseError says why a response cannot be delivered.
+// responseError describes why a response cannot be delivered.
 type responseError struct{ problem string }
 
 func (e *responseError) Error() string { return "gateway: the handler's response " + e.problem }
 
-// writeResponse translates the handler's response. Nothing is written if the
-// error is not nil.
+// writeResponse converts the handler's response. It writes nothing if the error
+// is not nil.
 func writeResponse(w http.ResponseWriter, r events.APIGatewayV2HTTPResponse) error {
 	body := []byte(r.Body)
 	if r.IsBase64Encoded {
 		var err error
 		if body, err = base64.StdEncoding.DecodeString(r.Body); err != nil {
-			return &responseError{"has a body that is not the base64 it says it is"}
+			return &responseError{"has a body that is declared as base64 but is not"}
 		}
 	}
 	switch {
 	case r.StatusCode < 200 || r.StatusCode > 599:
-		return &responseError{"has no status of 200 to 599"}
+		return &responseError{"has no status from 200 to 599"}
 	case len(r.Body) > MaxPayload:
 		return &responseError{"is larger than the 6 MB that Lambda returns"}
 	}
 	h := w.Header()
-	h["Content-Type"] = nil // nothing is guessed from the body
+	h["Content-Type"] = nil // no content type is guessed from the body
 	for name, value := range r.Headers {
 		h.Set(name, value)
 	}
@@ -38,18 +38,17 @@ func writeResponse(w http.ResponseWriter, r events.APIGatewayV2HTTPResponse) err
 		h.Add("Set-Cookie", cookie)
 	}
 	w.WriteHeader(r.StatusCode)
-	w.Write(body) // if it fails, the client has gone
+	w.Write(body) // an error means that the client has disconnected
 	return nil
 }
 
-// writeMessage answers in the gateway's own name, in the form that API Gateway
-// has for it.
+// writeMessage answers for the gateway itself, in the format of API Gateway.
 func writeMessage(w http.ResponseWriter, status int, message string) {
 	body, _ := json.Marshal(map[string]string{"message": message})
 	write(w, status, "application/json", body)
 }
 
-// writeTooLarge answers a body that Lambda would not be given.
+// writeTooLarge answers a body that is too large for Lambda.
 func writeTooLarge(w http.ResponseWriter) {
 	body, _ := json.Marshal(struct {
 		Type   string `json:"type"`

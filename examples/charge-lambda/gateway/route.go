@@ -15,7 +15,7 @@ type route struct {
 func parseRoute(key string) (route, error) {
 	method, path, ok := strings.Cut(key, " ")
 	if !ok || method == "" || !strings.HasPrefix(path, "/") {
-		return route{}, fmt.Errorf("gateway: the route %q cannot be read; write a method and a path, for example \"GET /charges/{id}\"", key)
+		return route{}, fmt.Errorf("gateway: invalid route %q: must be a method and a path, for example \"GET /charges/{id}\"", key)
 	}
 	return route{key, method, strings.Split(path[1:], "/")}, nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 )
 
-// order writes an order that was paid by c, if there is none of that id.
+// order writes an order that was paid by c, if there is no order with that id
+// yet.
 func (s *Shop) order(id string, c charge.Charge) types.TransactWriteItem {
 	return put(s.Orders, id, map[string]types.AttributeValue{
 		"charge":   text(c.ID),
@@ -19,8 +20,8 @@ func (s *Shop) order(id string, c charge.Charge) types.TransactWriteItem {
 	})
 }
 
-// wanted writes that the receipt of an order is to be mailed. Whoever mails it
-// takes the order's id as the key.
+// wanted writes that the receipt of an order is to be mailed. The mailer uses
+// the order's id as the idempotency key.
 func (s *Shop) wanted(id string) types.TransactWriteItem {
 	return put(s.Outbox, id, map[string]types.AttributeValue{"what": text("receipt")})
 }

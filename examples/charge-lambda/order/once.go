@@ -13,7 +13,8 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// AtOnce returns the handler that pays, and then writes everything else at once.
+// AtOnce returns the handler that pays, and then writes everything else in one
+// transaction.
 func (s *Shop) AtOnce() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(AtOnce), s.atOnce, func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile })
 }
@@ -26,23 +27,23 @@ func (s *Shop) atOnce(ctx context.Context, r Request) (Confirmation, error) {
 		return Confirmation{}, declined
 	case errors.Is(err, charge.ErrNotSent):
 		return Confirmation{}, idempotent.NotExecuted(err)
-	case err != nil: // unknown: the provider knows
+	case err != nil: // unknown: only the provider knows the result
 		return Confirmation{}, err
 	}
 	done := Confirmation{Order: ID(record), Charge: paid.ID}
 	return done, dynamostore.Commit(ctx, done, s.order(done.Order, paid), s.wanted(done.Order))
 }
 
-// Resolve is an [idempotent.ResolveFunc] for AtOnce. Where the provider was paid
-// it writes what the handler did not come to write. It may be asked twice, and
-// while a late handler writes the same: only one of them can write the order.
+// Resolve is an [idempotent.ResolveFunc] for AtOnce. If the provider was paid,
+// it writes what the handler did not write. It is safe to call twice, and while
+// a late handler writes the same: only one of them can write the order.
 func (s *Shop) Resolve(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	paid, err := s.Provider.Find(ctx, r.ID.DownstreamKey())
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
+	case errors.Is(err, charge.ErrNoCharge): // and no charge can follow: the worker is dead
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
-		return idempotent.Resolution{}, err // asked again later
+		return idempotent.Resolution{}, err // retried later
 	}
 	done := Confirmation{Order: ID(r.ID), Charge: paid.ID}
 	_, err = s.Client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
@@ -54,7 +55,7 @@ func (s *Shop) Resolve(ctx context.Context, r idempotent.PendingRecord) (idempot
 	return idempotent.Resolved(done), nil
 }
 
-// written reports whether err says that the order is there already.
+// written reports whether err means that the order exists already.
 func written(err error) bool {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	return ok && len(cancelled.CancellationReasons) > 0 &&

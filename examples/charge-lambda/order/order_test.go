@@ -29,8 +29,8 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 	}
 }
 
-// F43: three foreign effects, each in a step of its own; whichever fails, the
-// next attempt goes on from there.
+// F43: three external effects, each in its own step. Whichever fails, the next
+// attempt continues from there.
 func TestInSteps(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*world) (repair func()){
@@ -74,7 +74,7 @@ func TestAtOnce(t *testing.T) {
 	w.wantDone(t, order.AtOnce, w.AtOnce())
 }
 
-// A declined card is the outcome of both, and nothing is written.
+// A declined card is the outcome of both handlers, and nothing is written.
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for operation, handler := range map[string]func(*order.Shop) order.Handler{order.InSteps: (*order.Shop).InSteps, order.AtOnce: (*order.Shop).AtOnce} {
@@ -86,7 +86,7 @@ func TestDeclined(t *testing.T) {
 			if _, err := w.send(t, h); !errors.As(err, &final) || final.Code != "card_declined" {
 				t.Errorf("%s: got %v", operation, err)
 			}
-			w.bank.before = errBroken // it is not asked again
+			w.bank.before = errBroken // the bank gets no second request
 		}
 		if w.has("orders", operation) {
 			t.Errorf("%s: there is an order", operation)
@@ -94,7 +94,8 @@ func TestDeclined(t *testing.T) {
 	}
 }
 
-// Without an answer of the provider's the outcome is unknown until it is asked.
+// Without an answer of the provider, the outcome is unknown until the resolver
+// gets one.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,7 +122,7 @@ func TestResolve(t *testing.T) {
 		t.Errorf("without the table: %v", err)
 	}
 	w.tables.fail = nil
-	for range 2 { // the second time everything is there
+	for range 2 { // the second time everything exists
 		if err := w.resolve(t, order.AtOnce, w.Resolve); err != nil {
 			t.Error(err)
 		}
@@ -129,7 +130,7 @@ func TestResolve(t *testing.T) {
 	w.wantDone(t, order.AtOnce, h)
 }
 
-// Where the provider knows of nothing, the next request runs.
+// If the provider has no charge, the next request runs.
 func TestResolveNotExecuted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -146,9 +147,9 @@ func TestResolveNotExecuted(t *testing.T) {
 	w.wantDone(t, order.AtOnce, h)
 }
 
-// An attempt in steps died after the payment, which left no trace. The resolver
-// records it: the next request takes it from there, although the provider has
-// forgotten the key by now, and goes on with the order.
+// An attempt in steps died after the payment, before the step was recorded. The
+// resolver records it: the next request uses that payment, although the provider
+// has forgotten the key by now, and continues with the order.
 func TestResolveSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -168,7 +169,7 @@ func TestResolveSteps(t *testing.T) {
 		t.Errorf("without the provider: %v", err)
 	}
 	w.bank.before = nil
-	for range 3 { // the payment; that nothing came after it; and that again
+	for range 3 { // the payment; no effect after it; and the same again
 		if err := w.resolve(t, order.InSteps, w.ResolveSteps); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +179,8 @@ func TestResolveSteps(t *testing.T) {
 	w.wantDone(t, order.InSteps, h)
 }
 
-// After the order nothing is known of the receipt: the resolver has no evidence.
+// After the order, the state of the receipt is unknown: the resolver has no
+// evidence.
 func TestResolveStepsLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -198,7 +200,7 @@ func TestResolveStepsLater(t *testing.T) {
 	w.wantDone(t, order.InSteps, h)
 }
 
-// An attempt in steps died before the payment: the next request pays, although an
+// An attempt in steps died before the payment. The next request pays, although an
 // old key could not be used any more.
 func TestResolveStepsNotExecuted(t *testing.T) {
 	t.Parallel()
@@ -219,8 +221,8 @@ func TestResolveStepsNotExecuted(t *testing.T) {
 	w.wantDone(t, order.InSteps, h)
 }
 
-// It is paid, and an order of somebody else's has its number: only people know
-// what to do.
+// The payment was made, but an order of another origin has its number: only a
+// person can decide what to do.
 func TestForeignOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

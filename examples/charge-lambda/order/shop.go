@@ -16,13 +16,13 @@ const (
 	AtOnce  = "order-at-once"
 )
 
-// Request is what a client orders.
+// Request is a client's order.
 type Request struct {
-	Number string // the client's number of it: the idempotency key
+	Number string // the client's order number: the idempotency key
 	charge.Request
 }
 
-// Confirmation is what a client gets, and what a retry gets again.
+// Confirmation is the answer to a client, and to its retries.
 type Confirmation struct {
 	Order  string `json:"order"`
 	Charge string `json:"charge"`
@@ -41,30 +41,30 @@ type Mailer interface {
 
 var _ Provider = (*charge.Client)(nil)
 
-// Shop has what orders need. It is safe for concurrent use, and not to be changed
-// then.
+// Shop holds the dependencies of orders. It is safe for concurrent use; do not
+// change it after the first call.
 type Shop struct {
 	Guard    *idempotent.Guard // over a *dynamostore.Store
 	Client   dynamostore.Transactor
 	Provider Provider
 	Mailer   Mailer
 	Orders   string // the table of the orders; partition key "pk"
-	Outbox   string // the table of the receipts that are to be mailed; partition key "pk"
+	Outbox   string // the table of receipts to mail; partition key "pk"
 }
 
 // Handler takes an order. It is an alias because lambda.StartHandlerFunc takes no
 // defined type.
 type Handler = func(context.Context, Request) (Confirmation, error)
 
-// ID is the number that the shop gives to the order of a record. A resolver knows
-// it too, without having seen the request.
+// ID returns the shop's number for the order of a record. A resolver can compute
+// it, too, without the request.
 func ID(record idempotent.RecordID) string { return "ord_" + record.KeyHash() }
 
-// current returns the record that ctx is about.
+// current returns the record that ctx belongs to.
 func current(ctx context.Context) idempotent.RecordID {
 	execution, ok := idempotent.FromContext(ctx)
 	if !ok {
-		panic("order: called without its guard")
+		panic("order: no execution in the context: call the handler through its guard")
 	}
 	return execution.RecordID()
 }

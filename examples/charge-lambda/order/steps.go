@@ -10,15 +10,14 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The steps. Their names are in records that may be in flight: they do not
-// change.
+// The steps. Records in progress contain these names, so do not change them.
 const (
 	stepAuthorise = "authorise"
 	stepOrder     = "order"
 	stepReceipt   = "receipt"
 )
 
-// InSteps returns the handler that goes on where an earlier run stopped.
+// InSteps returns the handler that continues where an earlier attempt stopped.
 func (s *Shop) InSteps() Handler {
 	return idempotent.Wrap(s.Guard, byNumber(InSteps), s.inSteps, func(o *idempotent.Options) {
 		o.Recovery = idempotent.Resume
@@ -43,7 +42,7 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 	}
 	order, err := dynamostore.CommitStep(ctx, stepOrder, ID(record), s.order(ID(record), paid))
 	switch {
-	case errors.Is(err, dynamostore.ErrCondition): // it is paid, and there is an order that is not ours
+	case errors.Is(err, dynamostore.ErrCondition): // the payment was made, but another order has this id
 		return Confirmation{}, idempotent.Unknown(err)
 	case err != nil:
 		return Confirmation{}, err
@@ -55,16 +54,17 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 }
 
 // ResolveSteps is an [idempotent.ResolveFunc] for InSteps. A dead attempt may have
-// paid without a trace in the record, and its client may come again only after the
-// provider has forgotten the key. So it asks, and records the payment: evidence
-// about one step. The rest of the order is the next request's.
+// paid before the record shows it, and its client may come again only after the
+// provider has forgotten the key. So ResolveSteps asks the provider, and records
+// the payment: evidence about one step. The next request does the rest of the
+// order.
 func (s *Shop) ResolveSteps(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
 	stored := r.Stored()
 	authorised, _ := stored.Step(stepAuthorise)
 	_, further := stored.Step(stepOrder)
 	switch {
 	case authorised.By == driver.StepByEvidence && !further:
-		// The write that records a step records those before it, too. So the dead
+		// The write that records a step also records those before it. So the dead
 		// attempt began nothing after the payment.
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	case authorised.Finished:
@@ -72,10 +72,10 @@ func (s *Shop) ResolveSteps(ctx context.Context, r idempotent.PendingRecord) (id
 	}
 	paid, err := s.Provider.Find(ctx, r.ID.StepKey(stepAuthorise))
 	switch {
-	case errors.Is(err, charge.ErrNoCharge): // and none can come: its worker is dead
+	case errors.Is(err, charge.ErrNoCharge): // and no charge can follow: the worker is dead
 		return idempotent.ProvenNotExecuted(r.Token), nil
 	case err != nil:
-		return idempotent.Resolution{}, err // asked again later
+		return idempotent.Resolution{}, err // retried later
 	}
 	return idempotent.ResolvedStep(stepAuthorise, paid), nil
 }

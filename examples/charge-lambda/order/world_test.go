@@ -23,13 +23,14 @@ import (
 
 type item = map[string]types.AttributeValue
 
-// tables are DynamoDB as far as the shop and its guard use it. A Put with :was
-// replaces the record of that write id; every other Put wants that there is none.
+// tables implements the part of DynamoDB that the shop and its guard use. A Put
+// with :was replaces the record with that write id; every other Put requires that
+// there is no item.
 type tables struct {
-	dynamostore.Client // what is not used
+	dynamostore.Client // unused methods
 	mu                 sync.Mutex
 	items              map[string]item // by table and key
-	fail               error           // of transactions
+	fail               error           // returned by transactions
 }
 
 func (d *tables) refuses(p *types.Put) (standing item, refused bool) {
@@ -86,14 +87,14 @@ func (d *tables) TransactWriteItems(_ context.Context, in *dynamodb.TransactWrit
 	return &dynamodb.TransactWriteItemsOutput{}, nil
 }
 
-// bank is a provider and a mailer that honour keys, and fail when told to.
+// bank is a provider and a mailer. Both honour keys, and fail on request.
 type bank struct {
 	charges map[string]charge.Charge
 	mails   map[string]string
-	before  error // nothing happens
-	after   error // it has happened
+	before  error // fails before the effect
+	after   error // fails after the effect
 	mail    error
-	forgets bool // the keys of charges
+	forgets bool // does not recognise earlier keys
 }
 
 func (b *bank) Charge(_ context.Context, key string, _ idempotent.RecordID, r charge.Request) (charge.Charge, error) {
@@ -127,7 +128,7 @@ func (b *bank) Mail(_ context.Context, key, id string) (string, error) {
 	return "rc_1", nil
 }
 
-// world is a shop with everything around it.
+// world is a shop with all its services.
 type world struct {
 	*order.Shop
 	store  *dynamostore.Store

@@ -1,17 +1,17 @@
-// Package provider stands in for a payment provider: a small HTTP service with
-// a ledger of its own, so that anyone can count what really happened.
+// Package provider simulates a payment provider: a small HTTP service with its
+// own ledger, so that anyone can count the real charges.
 //
 //	POST /charges                       books a charge; needs an Idempotency-Key
 //	GET  /charges                       the ledger, as a JSON array
 //	GET  /charges?idempotency_key=KEY   the charge that was booked under a key
 //	GET  /charges/{id}                  one charge
 //
-// A key that comes again with the same parameters gets the charge that was
-// booked the first time, however many requests come at once and however often
-// the process was killed; with other parameters it is refused with 422. A
-// charge is on the disk before it is answered.
+// A repeated key with the same parameters gets the charge that was booked the
+// first time, also for simultaneous requests and after any number of crashes. A
+// repeated key with other parameters is refused with 422. A charge is on disk
+// before the answer is sent.
 //
-// Two customers behave in a special way: "cus_declined" has a card that is
-// declined, which books nothing and stays so; for "cus_slow" the charge is
-// booked first and the answer takes its time after that.
+// Two customers are special: "cus_declined" has a card that is always declined,
+// which books nothing; for "cus_slow" the charge is booked first, and the
+// answer is delayed.
 package provider

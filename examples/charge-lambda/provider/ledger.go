@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Charge is one line of the ledger, as the provider answers it.
+// Charge is one line of the ledger, and the provider's answer for it.
 type Charge struct {
 	ID       string            `json:"id"`
 	Amount   int64             `json:"amount"` // in the currency's smallest unit
@@ -24,17 +24,17 @@ type Charge struct {
 }
 
 // ledger is the file of charges: JSON lines that are only ever appended. The
-// caller sees to it that one goroutine at a time uses it.
+// caller must ensure that only one goroutine uses it at a time.
 type ledger struct {
 	file    *os.File
-	size    int64 // of the lines that are whole
+	size    int64 // of the complete lines
 	broken  error // why nothing can be appended any more
 	charges []Charge
 	byKey   map[string]int
 	byID    map[string]int
 }
 
-// openLedger reads the ledger in path, or makes an empty one.
+// openLedger reads the ledger in path, or creates an empty one.
 func openLedger(path string) (*ledger, error) {
 	_, statErr := os.Stat(path)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -50,7 +50,8 @@ func openLedger(path string) (*ledger, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	if errors.Is(statErr, fs.ErrNotExist) {
-		// The name of a new file is not durable before its directory is.
+		// The name of a new file is durable only after its directory was
+		// synced.
 		if err := syncDir(filepath.Dir(path)); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
@@ -58,8 +59,9 @@ func openLedger(path string) (*ledger, error) {
 	return l, nil
 }
 
-// read takes in all whole lines. A last line without its end was being written
-// when the process died: nobody was ever told of it, and it is cut off.
+// read reads all complete lines. An incomplete last line was being written when
+// the process died. Its charge was never confirmed to a caller, so the line is
+// cut off.
 func (l *ledger) read(path string) error {
 	data, err := io.ReadAll(l.file)
 	if err != nil {
@@ -80,7 +82,7 @@ func (l *ledger) read(path string) error {
 	}
 	if len(data) > 0 {
 		if err := l.file.Truncate(l.size); err != nil {
-			return fmt.Errorf("provider: cannot cut off the torn last line of the ledger: %w", err)
+			return fmt.Errorf("provider: cannot cut off the incomplete last line of the ledger: %w", err)
 		}
 	}
 	return nil
@@ -91,7 +93,7 @@ func (l *ledger) add(c Charge) {
 	l.charges = append(l.charges, c)
 }
 
-// append books c: it is on the disk when append returns nil.
+// append books c. If it returns nil, the charge is on disk.
 func (l *ledger) append(c Charge) error {
 	if l.broken != nil {
 		return l.broken
@@ -105,19 +107,19 @@ func (l *ledger) append(c Charge) error {
 		if cut := l.file.Truncate(l.size); cut != nil {
 			return l.fail(cut)
 		}
-		return err // for example a full disk: the ledger is as it was
+		return err // for example a full disk: the ledger is unchanged
 	}
 	if err := l.file.Sync(); err != nil {
-		return l.fail(err) // whether the line outlives a crash, nobody knows
+		return l.fail(err) // it is unknown whether the line survives a crash
 	}
 	l.size += int64(len(line))
 	l.add(c)
 	return nil
 }
 
-// fail ends the booking for good.
+// fail disables all further bookings.
 func (l *ledger) fail(err error) error {
-	l.broken = fmt.Errorf("provider: the ledger can no longer be written; restart to read what it holds: %w", err)
+	l.broken = fmt.Errorf("provider: the ledger can no longer be written; restart to read what it contains: %w", err)
 	return l.broken
 }
 

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// The customers that behave in a special way.
+// The special customers.
 const (
 	CustomerSlow     = "cus_slow"
 	CustomerDeclined = "cus_declined"
 )
 
-// Options are given to [New]. The zero value of each field is its default.
+// Options are options of [New]. The zero value of each field is its default.
 type Options struct {
-	// Slow takes the time that an answer for [CustomerSlow] takes, after the
-	// charge was booked. Default: 2 s, or until the caller goes away.
+	// Slow delays the answer for [CustomerSlow], after the charge was booked.
+	// Default: 2 s, or until the caller disconnects.
 	Slow func(context.Context)
 }
 
@@ -34,8 +34,8 @@ type Provider struct {
 	ledger *ledger
 }
 
-// New returns a provider with its ledger in the file path, which is made if
-// there is none. The error says what is wrong with the file.
+// New returns a provider with its ledger in the file path, which it creates if
+// necessary. The error describes what is wrong with the file.
 func New(path string, optFns ...func(*Options)) (*Provider, error) {
 	o := Options{Slow: func(ctx context.Context) { wait(ctx, 2*time.Second) }}
 	for _, f := range optFns {
@@ -66,7 +66,7 @@ func (p *Provider) Close() error {
 // ServeHTTP serves the provider's API.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
-// maxBody bounds a request's body, in bytes.
+// maxBody limits a request's body, in bytes.
 const maxBody = 64 << 10
 
 func (p *Provider) create(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func (p *Provider) create(w http.ResponseWriter, r *http.Request) {
 	}
 	var want Charge
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&want); err != nil || want.Amount <= 0 || want.Currency == "" || want.Customer == "" {
-		fail(w, http.StatusBadRequest, "invalid_request", "A charge has an amount above 0, a currency and a customer.")
+		fail(w, http.StatusBadRequest, "invalid_request", "A charge needs an amount above 0, a currency and a customer.")
 		return
 	}
 	if want.Customer == CustomerDeclined {
@@ -117,7 +117,7 @@ func (p *Provider) book(want Charge) (charge Charge, booked bool, err error) {
 	return want, true, p.ledger.append(want)
 }
 
-// sameParameters compares what the caller chose.
+// sameParameters compares the parameters that the caller set.
 func sameParameters(a, b Charge) bool {
 	return a.Amount == b.Amount && a.Currency == b.Currency && a.Customer == b.Customer && maps.Equal(a.Metadata, b.Metadata)
 }
@@ -135,7 +135,7 @@ func (p *Provider) list(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	if charges == nil {
-		charges = []Charge{} // an array, also where it is empty
+		charges = []Charge{} // an array, also if it is empty
 	}
 	answer(w, http.StatusOK, charges)
 }
@@ -149,7 +149,7 @@ func (p *Provider) read(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	if !ok {
-		fail(w, http.StatusNotFound, "no_such_charge", "There is no charge of that id.")
+		fail(w, http.StatusNotFound, "no_such_charge", "There is no charge with that id.")
 		return
 	}
 	answer(w, http.StatusOK, charge)
@@ -158,14 +158,14 @@ func (p *Provider) read(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // if it fails, the caller has gone
+	json.NewEncoder(w).Encode(v) // an error means that the caller has disconnected
 }
 
 func fail(w http.ResponseWriter, status int, code, message string) {
 	answer(w, status, map[string]any{"error": map[string]string{"code": code, "message": message}})
 }
 
-// wait takes d, or until ctx ends.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -51,13 +51,13 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, parts ...strin
 	}
 }
 
-// lines returns the charges as the ledger's file and its API have them.
+// lines returns the charges in the ledger's file and API.
 func lines(t *testing.T, p *provider.Provider, path string) (charges []provider.Charge) {
 	t.Helper()
 	w := send(p, "GET", "/charges", "", "")
 	want(t, w, http.StatusOK)
 	if err := json.Unmarshal(w.Body.Bytes(), &charges); err != nil || charges == nil {
-		t.Fatalf("the ledger is no array: %s", w.Body)
+		t.Fatalf("the ledger is not an array: %s", w.Body)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestCharge(t *testing.T) {
 		t.Fatalf("got %s", first.Body)
 	}
 
-	// Again, after a restart too.
+	// Again, also after a restart.
 	for range 2 {
 		if again := send(p, "POST", "/charges", "key-1", aCharge); again.Code != http.StatusCreated || again.Body.String() != first.Body.String() {
 			t.Errorf("got %d %s, want %s", again.Code, again.Body, first.Body)
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 		want(t, send(p, "POST", "/charges", "key-1", bad), http.StatusBadRequest, "invalid_request")
 	}
 	want(t, send(p, "GET", "/", "", ""), http.StatusNotFound)
-	for range 3 { // as often as one asks
+	for range 3 { // also when repeated
 		want(t, send(p, "POST", "/charges", "key-1", strings.Replace(aCharge, "cus_1", provider.CustomerDeclined, 1)), http.StatusPaymentRequired, "card_declined")
 	}
 	if n := len(lines(t, p, path)); n != 0 {
@@ -144,7 +144,7 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// A slow charge is booked before its answer takes its time.
+// A slow charge is booked before its answer is delayed.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	path := ledger(t)
@@ -157,7 +157,7 @@ func TestSlow(t *testing.T) {
 	go func() { first <- send(p, "POST", "/charges", "key-1", slow) }()
 	<-booked
 	if n := len(lines(t, p, path)); n != 1 {
-		t.Errorf("the ledger has %d lines while the answer takes its time, want 1", n)
+		t.Errorf("the ledger has %d lines while the answer is delayed, want 1", n)
 	}
 	again := send(p, "POST", "/charges", "key-1", slow)
 	close(release)
@@ -166,7 +166,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// The default slowness ends with the caller.
+// The default delay ends when the caller disconnects.
 func TestSlowCallerGoes(t *testing.T) {
 	t.Parallel()
 	p := open(t, ledger(t))
@@ -177,7 +177,7 @@ func TestSlowCallerGoes(t *testing.T) {
 	p.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// A line that was being written when the process died is nobody's charge.
+// A line that was incomplete when the process died is not a charge.
 func TestTornLine(t *testing.T) {
 	t.Parallel()
 	path := ledger(t)

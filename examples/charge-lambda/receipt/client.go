@@ -10,17 +10,17 @@ import (
 	"net/http"
 )
 
-// Client asks for receipts. It is safe for concurrent use.
+// Client requests receipts. It is safe for concurrent use.
 type Client struct {
 	// Base is the service's address, for example "http://127.0.0.1:8080/mail".
 	Base string
 }
 
-// maxReply bounds what is read of the service's reply, in bytes.
+// maxReply limits how much of the service's reply is read, in bytes.
 const maxReply = 64 << 10
 
 // Mail mails the receipt of an order, once per key, and returns its id. After an
-// error it may have been mailed or not.
+// error it is unknown whether the receipt was mailed.
 func (c *Client) Mail(ctx context.Context, key, order string) (id string, err error) {
 	body, err := json.Marshal(Receipt{Order: order})
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *Client) Mail(ctx context.Context, key, order string) (id string, err er
 	return mailed.ID, nil
 }
 
-// Mailed returns what was mailed.
+// Mailed returns the mailed receipts.
 func (c *Client) Mailed(ctx context.Context) (mailed []Receipt, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/receipts", nil)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package receipt stands in for a service that mails receipts. Like the
-// provider it lets anyone count what really happened.
+// Package receipt simulates a service that mails receipts. As with the
+// provider, anyone can count the real effects.
 //
 //	POST /receipts   mails a receipt; needs an Idempotency-Key
-//	GET  /receipts   what was mailed, as a JSON array
+//	GET  /receipts   the mailed receipts, as a JSON array
 //
-// A key that comes again gets the receipt that was mailed the first time. The
-// receipts are in memory: the service has to outlive the function, not itself.
+// A repeated key gets the receipt that was mailed the first time. The receipts
+// are stored in memory: the service has to outlive the function, but they do
+// not survive its own restart.
 package receipt

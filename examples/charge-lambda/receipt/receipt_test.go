@@ -17,7 +17,7 @@ func serve(t *testing.T, h http.Handler) *receipt.Client {
 	return &receipt.Client{Base: server.URL}
 }
 
-// One receipt per key, however many ask at once.
+// One receipt per key, for any number of simultaneous requests.
 func TestOneReceiptPerKey(t *testing.T) {
 	t.Parallel()
 	c := serve(t, &receipt.Service{})
@@ -76,7 +76,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A reply that is none leaves it open whether the receipt was mailed.
+// After an unclear reply, it is unknown whether the receipt was mailed.
 func TestNoClearReply(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]http.HandlerFunc{

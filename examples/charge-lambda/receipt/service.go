@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// Receipt is what was mailed.
+// Receipt is a mailed receipt.
 type Receipt struct {
 	ID    string `json:"id"`
 	Order string `json:"order"`
 	Key   string `json:"idempotency_key"`
 }
 
-// Service is the service. It is safe for concurrent use; the zero Service has
-// mailed nothing yet.
+// Service is the service. It is safe for concurrent use; the zero Service is
+// ready and has mailed nothing.
 type Service struct {
 	mu     sync.Mutex
 	mailed []Receipt
 }
 
-// maxBody bounds a request's body, in bytes.
+// maxBody limits a request's body, in bytes.
 const maxBody = 64 << 10
 
 // ServeHTTP serves the service's API.
@@ -36,13 +36,13 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mail(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST")
-		http.Error(w, "Receipts are mailed and listed.", http.StatusMethodNotAllowed)
+		http.Error(w, "Use POST to mail a receipt, or GET to list the receipts.", http.StatusMethodNotAllowed)
 	}
 }
 
 func (s *Service) list(w http.ResponseWriter) {
 	s.mu.Lock()
-	mailed := append([]Receipt{}, s.mailed...) // an array, also where it is empty
+	mailed := append([]Receipt{}, s.mailed...) // an array, also if it is empty
 	s.mu.Unlock()
 	answer(w, http.StatusOK, mailed)
 }
@@ -52,13 +52,13 @@ func (s *Service) mail(w http.ResponseWriter, r *http.Request) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&want)
 	want.Key = r.Header.Get("Idempotency-Key")
 	if err != nil || want.Order == "" || want.Key == "" {
-		http.Error(w, "A receipt has an order, and an Idempotency-Key header.", http.StatusBadRequest)
+		http.Error(w, "A receipt needs an order, and an Idempotency-Key header.", http.StatusBadRequest)
 		return
 	}
 	answer(w, http.StatusCreated, s.once(want))
 }
 
-// once returns the receipt of want's key, which is mailed if there is none.
+// once returns the receipt of want's key, and mails it first if necessary.
 func (s *Service) once(want Receipt) Receipt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,5 +75,5 @@ func (s *Service) once(want Receipt) Receipt {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // if it fails, the caller has gone
+	json.NewEncoder(w).Encode(v) // an error means that the caller has disconnected
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sends what the clients of the example may send, with curl, and shows each
-# answer. Start the example in another terminal, then:
+# Sends example requests with curl, and shows each answer. Start the example in
+# another terminal, then:
 #
 #   requests/charge.sh                  the profile ietf
 #   PROFILE=stripe requests/charge.sh   if the example runs with PROFILE=stripe
-#   URL=http://127.0.0.1:8081 …         if it listens elsewhere
+#   URL=http://127.0.0.1:8081 …         if it has another address
 #
-# Each run draws new keys. The exit status is 1 if an answer is not what the
-# profile promises.
+# Each run uses new random keys. The exit status is 1 if an answer is not the
+# expected one of the profile.
 set -euo pipefail
 
 url=${URL:-http://127.0.0.1:8080}
@@ -15,8 +15,8 @@ profile=${PROFILE:-ietf}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# What the profiles do differently: how a key is written, what is no key, and
-# the answer to another request with a key.
+# How the profiles differ: the spelling of a key, an invalid key, and the answer
+# to another request with a used key.
 case $profile in
 ietf)
   written() { printf '"%s"' "$1"; }
@@ -31,7 +31,7 @@ uuid)
   invalid=order-2026-000001 reused=422 on_get=400
   ;;
 *)
-  echo "PROFILE is \"$profile\"; it has to be ietf, stripe or uuid" >&2
+  echo "charge.sh: invalid PROFILE \"$profile\": want ietf, stripe or uuid" >&2
   exit 1
   ;;
 esac
@@ -48,8 +48,7 @@ post() { # key, empty for none; body
     -H 'Content-Type: application/json' -d "$2"
 }
 
-# want shows an answer and checks that its status, and a header if one is
-# named, are there.
+# want shows an answer and checks its status, and a header if one is given.
 want() { # title; status; header or empty; answer
   printf '\n== %s\n%s\n' "$1" "$4"
   case $4 in "HTTP/1.1 $2 "*) ;; *)
@@ -63,20 +62,20 @@ want() { # title; status; header or empty; answer
   }
 }
 
-# booked counts what is in the provider's ledger.
+# booked counts the charges in the provider's ledger.
 booked() {
   curl -sS "$url/provider/charges" >"$scratch/ledger" || return 1
   { grep -o '"id"' "$scratch/ledger" || true; } | wc -l
 }
 
 before=$(booked) || {
-  echo "charge.sh: nobody answers at $url; start the example, or set URL" >&2
+  echo "charge.sh: no answer from $url; start the example, or set URL" >&2
   exit 1
 }
 
 key=$(new_key)
 want 'no key' 400 '' "$(post '' "$(charge 4200 cus_1)")"
-want 'what is no key' 400 '' "$(post "$invalid" "$(charge 4200 cus_1)")"
+want 'an invalid key' 400 '' "$(post "$invalid" "$(charge 4200 cus_1)")"
 want 'two keys' 400 '' "$(curl -sS -i "$url/charges" -H "Idempotency-Key: $key" \
   -H "Idempotency-Key: $(new_key)" -H 'Content-Type: application/json' -d "$(charge 4200 cus_1)")"
 want 'a charge' 201 'Location: /charges/ch_' "$(post "$key" "$(charge 4200 cus_1)")"
@@ -88,8 +87,8 @@ want 'a card that is declined' 402 '' "$(post "$key" "$(charge 4200 cus_declined
 want 'the same again' 402 'Idempotent-Replayed: true' "$(post "$key" "$(charge 4200 cus_declined)")"
 
 key=$(new_key)
-want 'what is no charge: the key stays free' 400 '' "$(post "$key" "$(charge 0 cus_1)")"
-want 'the corrected one' 201 'Location: /charges/ch_' "$(post "$key" "$(charge 4200 cus_1)")"
+want 'an invalid charge: the key stays free' 400 '' "$(post "$key" "$(charge 0 cus_1)")"
+want 'the corrected charge' 201 'Location: /charges/ch_' "$(post "$key" "$(charge 4200 cus_1)")"
 want 'a key on a GET' "$on_get" '' "$(curl -sS -i "$url/charges/ch_none" -H "Idempotency-Key: $key")"
 
 # The provider takes two seconds for cus_slow.
@@ -107,6 +106,6 @@ want 'and once more' 201 'Idempotent-Replayed: true' "$(post "$key" "$(charge 42
 after=$(booked)
 printf '\n== the provider booked %d charges\n' $((after - before))
 [ $((after - before)) = 3 ] || {
-  echo "charge.sh: 3 were asked for" >&2
+  echo "charge.sh: want 3 charges" >&2
   exit 1
 }

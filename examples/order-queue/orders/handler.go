@@ -9,15 +9,16 @@ import (
 	"github.com/once-lambda/once/lambdabatch"
 )
 
-// Operation names what is done once for each order. It is part of every record's
-// id: a renamed function must not forget what ran.
+// Operation is the operation name of the records. It is a constant because it is
+// part of every record's id: records must still be found after a function is
+// renamed.
 const Operation = "take-order"
 
 // HandlerFunc is a Lambda handler for an SQS queue.
 type HandlerFunc = func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
 
-// New returns the function's handler. It keeps its records in guard, which has to
-// be over a *dynamostore.Store: the shop's table is written in its transactions.
+// New returns the function's handler. guard needs a *dynamostore.Store, because
+// the shop's table is written in its transactions.
 func New(guard *idempotent.Guard, shop Shop, payments Payments) HandlerFunc {
 	t := &taker{shop, payments}
 	return lambdabatch.SQS(guard, t.take, func(o *lambdabatch.Options) {

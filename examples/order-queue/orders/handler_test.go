@@ -17,10 +17,10 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// dying is DynamoDB to a process that dies after its claim: nothing else gets
-// through.
+// dying is DynamoDB for a process that dies after its claim: every later call
+// fails.
 type dying struct {
-	dynamostore.Client // what is not used
+	dynamostore.Client // unused methods
 	claim              item
 }
 
@@ -42,9 +42,9 @@ func (d *dying) TransactWriteItems(context.Context, *dynamodb.TransactWriteItems
 	return nil, errDead
 }
 
-// An order whose process dies is due at the end of its lease and never expires: it
-// was claimed under Resume. Under Rerun the record would be on no list, and be
-// forgotten with an order that is charged and not written.
+// An order whose process dies becomes due at the end of its lease and never
+// expires, because it was claimed under Resume. Under Rerun the record would be on
+// no list and would expire, although the customer may be charged without an order.
 func TestADeadOrderIsDue(t *testing.T) {
 	t.Parallel()
 	client := &dying{}
@@ -77,6 +77,6 @@ func TestADeadOrderIsDue(t *testing.T) {
 		t.Errorf("the claim declares %s with the steps %q", r.Recovery, r.StepNames)
 	}
 	if !r.Due.Equal(r.LeaseEnd) || !r.Expires.IsZero() {
-		t.Errorf("it is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
+		t.Errorf("the record is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
 	}
 }

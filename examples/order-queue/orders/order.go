@@ -2,7 +2,7 @@ package orders
 
 import "errors"
 
-// Order is what a message asks for.
+// Order is the body of a message.
 type Order struct {
 	ID       string `json:"order_id"`
 	Customer string `json:"customer"`
@@ -11,9 +11,9 @@ type Order struct {
 	Amount   int    `json:"amount"` // in cents
 }
 
-// errInvalid: what a sender gets wrong it gets wrong again. The message goes to
-// the dead-letter queue, where somebody looks at it.
-var errInvalid = errors.New("orders: an order wants an id, a customer, a SKU, a quantity and an amount")
+// errInvalid is the error for a message that can never succeed. The message
+// goes to the dead-letter queue, where a person can look at it.
+var errInvalid = errors.New("orders: invalid order: id, customer, SKU, quantity and amount are required")
 
 func (o Order) check() error {
 	if o.ID == "" || o.Customer == "" || o.SKU == "" || o.Quantity < 1 || o.Amount < 1 {

@@ -10,28 +10,28 @@ import (
 	"strings"
 )
 
-// Charge is what became of a charge.
+// Charge is the result of a charge.
 type Charge struct {
 	ID       string `json:"id,omitempty"`
 	Declined bool   `json:"declined,omitempty"`
 }
 
-// Payments charges customers. It honours the key: a charge that it has made
-// under it is the answer to a second one. That is what makes the step safe when
-// the process dies between the charge and the record of it.
+// Payments charges customers. It must honour the key: for a repeated key it
+// returns the charge that it made the first time. So the step is safe if the
+// process dies between the charge and the record of it.
 type Payments interface {
 	Charge(ctx context.Context, key, customer string, amount int) (Charge, error)
 }
 
-// Provider is a payment provider at an address, which takes a POST of the charge
-// to /charges and answers 201, or 402 to a customer who cannot pay.
+// Provider is the address of a payment provider. It accepts a POST of the charge
+// to /charges and answers 201, or 402 if the customer cannot pay.
 type Provider string
 
 // NewProvider returns the provider at an address such as
 // "https://pay.example.com".
 func NewProvider(address string) (Provider, error) {
 	if !strings.HasPrefix(address, "https://") && !strings.HasPrefix(address, "http://") {
-		return "", errors.New(`orders: the provider's address has to be a URL like "https://pay.example.com"`)
+		return "", errors.New(`orders: invalid provider address: must be a URL like "https://pay.example.com"`)
 	}
 	return Provider(strings.TrimSuffix(address, "/")), nil
 }
@@ -58,7 +58,7 @@ func (p Provider) Charge(ctx context.Context, key, customer string, amount int) 
 		return Charge{Declined: true}, nil
 	case http.StatusCreated:
 		if err := json.NewDecoder(resp.Body).Decode(&c); err != nil || c.ID == "" {
-			return c, errors.New("orders: the provider's reply is not the JSON it should be")
+			return c, errors.New("orders: invalid reply of the provider: not the expected JSON")
 		}
 		return c, nil
 	}

@@ -40,11 +40,11 @@ func TestProvider(t *testing.T) {
 		}
 		server.Close()
 		if _, err := p.Charge(t.Context(), "key", "c-1", 1250); err == nil {
-			t.Error("a provider that is away made a charge")
+			t.Error("an unreachable provider made a charge")
 		}
 	}
 	if _, err := NewProvider("pay.example.com"); err == nil {
-		t.Error("an address without a scheme was taken")
+		t.Error("an address without a scheme was accepted")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestOrdersAreChecked(t *testing.T) {
 		bad := good
 		change(&bad)
 		if bad.check() == nil {
-			t.Errorf("%+v was taken", bad)
+			t.Errorf("%+v was accepted", bad)
 		}
 	}
 }

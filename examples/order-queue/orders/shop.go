@@ -7,8 +7,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// Shop is the shop's table, by its name: stock, orders, and an outbox that
-// somebody else empties. Its key is the string pk.
+// Shop is the name of the shop's table: stock, orders, and an outbox that
+// another service empties. Its partition key is the string pk.
 type Shop string
 
 type item = map[string]types.AttributeValue
@@ -18,7 +18,7 @@ func number(n int) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
 }
 
-// takeFromStock is refused if there is too little of it.
+// takeFromStock is refused if the stock is too low.
 func (s Shop) takeFromStock(o Order) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName: aws.String(string(s)), Key: item{"pk": text("stock#" + o.SKU)},
@@ -43,8 +43,8 @@ func (s Shop) order(o Order, c Charge) types.TransactWriteItem {
 	}}
 }
 
-// announcement is what the rest of the company hears of, if and only if the
-// order was written. Its key is the receiver's idempotency key.
+// announcement is the message to other services. It is written if and only if
+// the order is. Its key is the receiver's idempotency key.
 func (s Shop) announcement(o Order) types.TransactWriteItem {
 	return types.TransactWriteItem{Put: &types.Put{
 		TableName: aws.String(string(s)), Item: item{"pk": text("outbox#" + o.ID), "what": text("order-taken")},

@@ -14,16 +14,16 @@ type taker struct {
 	payments Payments
 }
 
-// take takes one order. An error brings the message again, and the steps that
-// were done give their results back then. What the shop refuses for good is
-// Final: the message is done with.
+// take takes one order. After an error the message is delivered again, and
+// finished steps return their stored results. A permanent refusal is Final, so
+// the message is acknowledged.
 func (t *taker) take(ctx context.Context, o Order) error {
 	if err := o.check(); err != nil {
 		return idempotent.NotExecuted(err)
 	}
 	_, err := dynamostore.CommitStep(ctx, "reserve", o.Quantity, t.shop.takeFromStock(o))
 	if errors.Is(err, dynamostore.ErrCondition) {
-		return idempotent.Final("sold_out", "There are not so many left.")
+		return idempotent.Final("sold_out", "There are not enough left.")
 	}
 	if err != nil {
 		return err

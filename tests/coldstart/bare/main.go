@@ -1,6 +1,6 @@
-// Command bare is a Lambda function that charges once for each key, as one would
-// write it without the toolkit: a conditional write before the charge, and a
-// second one with the response.
+// Command bare is a Lambda function that charges once for each key, written
+// without the toolkit: a conditional write before the charge, and a second one
+// with the response.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command once is the Lambda function of command bare with the toolkit.
+// Command once is the Lambda function of command bare, written with the
+// toolkit.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package payment is what two handlers have in common of which one uses the
-// toolkit and the other does not.
+// Package payment is the common part of two handlers, one with and one without
+// the toolkit.
 package payment
 
 import (
@@ -34,7 +34,7 @@ func Parse(body string) (r Request, err error) {
 	return r, nil
 }
 
-// Do charges at the provider, under a key that makes it do so once.
+// Do charges at the provider, under a key with which it charges only once.
 func Do(ctx context.Context, key string, r Request) (c Charge, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -51,7 +51,7 @@ func Do(ctx context.Context, key string, r Request) (c Charge, err error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
-		return c, errors.New("payment: the provider said " + resp.Status)
+		return c, errors.New("payment: the provider answered " + resp.Status)
 	}
 	return c, json.NewDecoder(resp.Body).Decode(&c)
 }

@@ -1,6 +1,6 @@
-// Package broken has stores that break their contract in one point each. The
+// Package broken has stores that break one point of their contract each. The
 // tests of the models and of the explorer have to find every one of them: a
-// check that accepts these would prove nothing about the others.
+// check that accepts these would prove nothing about other stores.
 package broken
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Blind replaces whatever stands, without a look at its version.
+// Blind replaces the current record without checking its version.
 type Blind struct{ driver.Store }
 
 // Replace writes r over any record.
@@ -22,7 +22,7 @@ func (s Blind) Replace(ctx context.Context, r driver.Record, _ driver.Version) (
 	return replace(ctx, s.Store, r)
 }
 
-// replace writes r over the record that stands.
+// replace writes r over the current record.
 func replace(ctx context.Context, s driver.Store, r driver.Record) (*driver.Record, error) {
 	for {
 		stands, err := s.Get(ctx, r.ID)
@@ -47,7 +47,7 @@ func (s Overwriting) Insert(ctx context.Context, r driver.Record, now time.Time)
 	return replace(ctx, s.Store, r)
 }
 
-// Hasty takes a record for expired as soon as its lease has ended.
+// Hasty treats a record as expired as soon as its lease has ended.
 type Hasty struct{ driver.Store }
 
 // Insert writes r over a record whose lease has ended.
@@ -62,7 +62,7 @@ func (s Hasty) Insert(ctx context.Context, r driver.Record, now time.Time) (*dri
 // Upserting creates the record that Replace did not find.
 type Upserting struct{ driver.Store }
 
-// Replace writes r also where there is no record.
+// Replace writes r even if there is no record.
 func (s Upserting) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	met, err := s.Store.Replace(ctx, r, was)
 	if errors.Is(err, idempotent.ErrNoRecord) {
@@ -71,16 +71,16 @@ func (s Upserting) Replace(ctx context.Context, r driver.Record, was driver.Vers
 	return met, err
 }
 
-// Familiar takes every record with the writer's owner token for the writer's
-// own write, and says so by its version.
+// Familiar treats every record with the writer's owner token as the writer's
+// own write, and returns it with the writer's version.
 type Familiar struct{ driver.Store }
 
-// Insert tells the caller that a record of its own token is what it wrote.
+// Insert returns a record with the caller's token as the caller's own write.
 func (s Familiar) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	return familiar(r)(s.Store.Insert(ctx, r, now))
 }
 
-// Replace tells the caller that a record of its own token is what it wrote.
+// Replace returns a record with the caller's token as the caller's own write.
 func (s Familiar) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	return familiar(r)(s.Store.Replace(ctx, r, was))
 }
@@ -94,10 +94,10 @@ func familiar(r driver.Record) func(*driver.Record, error) (*driver.Record, erro
 	}
 }
 
-// Forgetful acknowledges the outcome of a handler and does not keep it.
+// Forgetful acknowledges the outcome of a handler and does not store it.
 type Forgetful struct{ driver.Store }
 
-// Replace drops what is completed.
+// Replace drops completed records.
 func (s Forgetful) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
 	stands, err := s.Get(ctx, r.ID)
 	if err == nil && r.State == driver.StateCompleted && stands.Version == was {
@@ -106,10 +106,10 @@ func (s Forgetful) Replace(ctx context.Context, r driver.Record, was driver.Vers
 	return s.Store.Replace(ctx, r, was)
 }
 
-// Racy decides about an insert by a read before it.
+// Racy decides about an insert by an earlier read.
 type Racy struct{ driver.Store }
 
-// Insert looks whether there is a record, and then writes.
+// Insert reads whether there is a record, and then writes.
 func (s Racy) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	stands, err := s.Get(ctx, r.ID)
 	runtime.Gosched()
@@ -124,7 +124,7 @@ func (s Racy) Insert(ctx context.Context, r driver.Record, now time.Time) (*driv
 	return s.Store.Insert(ctx, r, now)
 }
 
-// Stale reads what was there before the last write.
+// Stale returns the state before the last write.
 type Stale struct {
 	driver.Store
 	mu     sync.Mutex

@@ -19,33 +19,33 @@ const (
 	stranger
 	neighbour
 	resolver
-	courier // brings evidence some time after it was true
-	witness // brings evidence about the step
+	courier // submits evidence some time after it was true
+	witness // submits evidence about the step
 	reaper
 )
 
-// phase is where an actor rests.
+// phase is where an actor is suspended.
 type phase byte
 
 const (
 	idle    phase = iota // has not begun
 	calling              // has sent a call, which the store has not served
-	waiting              // the call is served, the reply under way
+	waiting              // the call is served, the reply in transit
 	inside               // in the handler, before its call to the provider
 	called               // in the handler, its effect has happened
 	done
 	dead
 )
 
-// plan is how a handler is to end.
+// plan is how a handler will end.
 type plan byte
 
 const (
 	succeed     plan = iota + 1 // the effect has happened
 	refuse                      // NotExecuted: nothing was sent
 	fail                        // an error: the call was sent, no reply came
-	unsure                      // Unknown: as fail, and declared
-	lie                         // NotExecuted, though the effect has happened
+	unsure                      // Unknown: like fail, but declared
+	lie                         // NotExecuted, although the effect has happened
 	stumble                     // the effect has happened, and the handler fails after its step
 	interrupted                 // the process dies
 )
@@ -56,7 +56,7 @@ var (
 	errFailed  = errors.New("the provider did not answer")
 )
 
-// actor is one process that makes one request, or brings one piece of
+// actor is one process that makes one request, or submits one piece of
 // evidence. It runs only while the scheduler resumes it.
 type actor struct {
 	w     *world
@@ -66,21 +66,21 @@ type actor struct {
 	plans []plan
 
 	phase phase
-	turn  bool // it has to say what it does before anything else happens
+	turn  bool // it has to choose its next step before any other step
 	fiber *fiber
 
 	call  call
 	reply reply
 	plan  plan
-	claim call   // and what it was told of it, when its handler was entered
+	claim call   // its claim, and the reply, when its handler was entered
 	grant reply  //
-	told  []byte // what it was told so far, as far as it may still depend on it
+	told  []byte // the replies so far, as far as it may still depend on them
 
-	// What the invariants look at.
+	// For the invariants.
 	owner    driver.Owner // its token, once it has claimed
-	versions byte         // how many write ids it has drawn
+	versions byte         // number of write ids it has drawn
 	deadline time.Time
-	leaseEnd time.Time // until then it may be at work, if it is killed at its deadline
+	leaseEnd time.Time // until then it may be running, if it is killed at its deadline
 	gen      int       // the generation of the record that it claimed
 	open     bool      // an earlier run of the record may have had an effect, when it claimed
 	entered  bool
@@ -91,7 +91,7 @@ type actor struct {
 	met      bool   // the store has served it
 	promised string // the outcome that was acknowledged by then
 
-	value    string // what the caller was told
+	value    string // the value that the caller got
 	stored   bool
 	replayed bool
 	err      error
@@ -106,7 +106,7 @@ func (a *actor) requests() bool {
 	return a.role == attempt || a.role == sweeper || a.role == stranger || a.role == neighbour
 }
 
-// testifies reports whether the actor brings evidence.
+// testifies reports whether the actor submits evidence.
 func (a *actor) testifies() bool {
 	return a.role == resolver || a.role == courier || a.role == witness
 }
@@ -138,8 +138,8 @@ func (a *actor) goOn() {
 	}
 }
 
-// crash ends the actor where it is. Nothing it does on the way out reaches
-// anybody.
+// crash ends the actor immediately. Calls that it makes while it unwinds have
+// no effect.
 func (a *actor) crash() {
 	a.phase = dead
 	a.fiber.resume()
@@ -160,7 +160,7 @@ func (a *actor) fingerprint() idempotent.Fingerprint {
 	return ours
 }
 
-// recovery is what the actor's code declares.
+// recovery returns the recovery that the actor's code declares.
 func (a *actor) recovery() idempotent.Recovery {
 	switch s := a.w.scenario; {
 	case !(s.Redeployed && a.role == sweeper) && !(s.Foreign && !a.requests()):
@@ -172,7 +172,7 @@ func (a *actor) recovery() idempotent.Recovery {
 	}
 }
 
-// retention is how long the actor's code keeps outcomes.
+// retention returns how long the actor's code stores outcomes.
 func (a *actor) retention() time.Duration {
 	if a.w.scenario.Foreign && a.requests() {
 		return longRetention
@@ -210,9 +210,9 @@ func (a *actor) request() {
 // stepName is the step of every handler that has one.
 const stepName = "charge"
 
-// handler is the guarded function: it calls the provider, in a step where the
-// scenario says so, and tells what it knows of it. All that its attempt still
-// depends on is its claim.
+// handler is the guarded function. It calls the provider, in a step if the
+// scenario has one, and reports what it knows of the result. Its attempt then
+// depends only on its claim.
 func (a *actor) handler(ctx context.Context) (value string, err error) {
 	if a.phase == dead {
 		return "", errCrashed
@@ -279,7 +279,7 @@ func (a *actor) resolve() {
 	}
 }
 
-// reap is what a reconciler does on its schedule, without a resolver.
+// reap runs the reconciler without a resolver, as on its schedule.
 func (a *actor) reap() {
 	_, a.err = idempotent.ReconcileDue(context.Background(), a.guard(), nil, func(o *idempotent.ReconcileOptions) {
 		o.SweepOnly, o.Concurrency = true, 1 // a coroutine has one goroutine
@@ -292,8 +292,8 @@ func (a *actor) observe(_ context.Context, e event.Event) {
 	}
 }
 
-// source is the write that the actor's answer rests on: its own, or the one
-// that it met.
+// source returns the write that the actor's answer is based on: its own, or the
+// one that it found.
 func (a *actor) source() driver.Version {
 	if a.reply.record != nil {
 		return a.reply.record.Version
@@ -301,7 +301,7 @@ func (a *actor) source() driver.Version {
 	return a.call.record.Version
 }
 
-// invocation is a context with a deadline in the world's time, and no end.
+// invocation is a context with a deadline in the world's time that never ends.
 type invocation struct {
 	context.Context
 	deadline time.Time

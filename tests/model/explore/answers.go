@@ -9,28 +9,29 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// The invariants that are about what callers are told.
+// The invariants about the answers that callers get.
 
 // durableReplay (INV-3).
 func durableReplay(w *world) string {
 	if c := w.change; c != nil && c.after != nil && c.after.State == driver.StateInProgress {
 		if acked := w.generation().acked; acked != "" {
-			return fmt.Sprintf("%s claimed the key after a caller was told %q", c.by.name, acked)
+			return fmt.Sprintf("%s claimed the key after a caller got %q", c.by.name, acked)
 		}
 	}
 	a := w.answered
 	if a == nil || a.role == neighbour || a.role == reaper || a.role == witness {
 		return ""
 	}
-	// Who was refused before it ran may come again; everybody else is told what
-	// had been told when it came, and what it met at last.
+	// A request that was refused before it ran may be repeated. Every other
+	// caller gets the outcome that was acknowledged when it came, and the one
+	// that it found at last.
 	if a.requests() && !errors.As(a.err, new(*idempotent.StoreError)) && !errors.As(a.err, new(*idempotent.NoTimeError)) {
 		stands := a.promised
 		if met := a.reply.record; met != nil && met.State == driver.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
 		}
 		if stands != "" && (!a.replayed || a.value != stands) {
-			return fmt.Sprintf("%s was told %q and %v, where %q stands", a.name, a.value, a.err, stands)
+			return fmt.Sprintf("%s got %q and %v, but the outcome is %q", a.name, a.value, a.err, stands)
 		}
 	}
 	if !a.stored {
@@ -38,19 +39,19 @@ func durableReplay(w *world) string {
 	}
 	l, written := w.lives[a.source()]
 	if !written || l.value != a.value {
-		return fmt.Sprintf("%s was told that %q is stored, and it never was", a.name, a.value)
+		return fmt.Sprintf("%s got %q as stored, but it never was", a.name, a.value)
 	}
 	if acked := w.generations[l.gen-1].acked; acked != a.value {
-		return fmt.Sprintf("%s was told %q after another caller was told %q", a.name, a.value, acked)
+		return fmt.Sprintf("%s got %q after another caller got %q", a.name, a.value, acked)
 	}
 	if l.gen == len(w.generations) && !w.expired(w.record) && (w.record.State != driver.StateCompleted || outcome(w.record) != a.value) {
-		return fmt.Sprintf("%s was told %q and the record says %s %s", a.name, a.value, w.record.State, w.record.Result)
+		return fmt.Sprintf("%s got %q, but the record is %s %s", a.name, a.value, w.record.State, w.record.Result)
 	}
 	return ""
 }
 
-// fingerprint (INV-6). A request that meets another one's record learns that
-// it is another one's, and neither its state nor its outcome.
+// fingerprint (INV-6). A request that finds the record of another request
+// learns only that, and neither its state nor its outcome.
 func fingerprint(w *world) string {
 	if c := w.change; c != nil && c.before != nil && c.after != nil && c.call.kind != insert && c.before.Fingerprint != c.after.Fingerprint {
 		return fmt.Sprintf("%s claimed the record of another request", c.by.name)
@@ -60,18 +61,18 @@ func fingerprint(w *world) string {
 		return ""
 	}
 	if teller := strings.TrimPrefix(a.value, found); a.replayed && strings.HasPrefix(teller, "X") != (a.role == stranger) {
-		return fmt.Sprintf("%s was told %q, the outcome of another request", a.name, a.value)
+		return fmt.Sprintf("%s got %q, the outcome of another request", a.name, a.value)
 	}
 	if met := a.reply.record; met != nil && met.Fingerprint != a.fingerprint() &&
 		(a.err == nil || errors.As(a.err, new(*idempotent.InProgressError)) || errors.As(a.err, new(*idempotent.UnresolvedError))) {
-		return fmt.Sprintf("%s met the record of another request and was told %v", a.name, a.err)
+		return fmt.Sprintf("%s found the record of another request and got %v", a.name, a.err)
 	}
 	return ""
 }
 
-// trueAnswers (FM01, and the reverse): who is told a result as his own has had
-// his effect and found nobody else on the record, and nobody is refused or
-// loses his lease because of his own record.
+// trueAnswers (FM01, and the reverse): a caller that gets a result as its own
+// has had its effect, and no other owner is on its record. No caller is refused
+// or loses its lease because of its own record.
 func trueAnswers(w *world) string {
 	a := w.answered
 	if a == nil || !a.requests() {
@@ -80,16 +81,16 @@ func trueAnswers(w *world) string {
 	met := a.reply.record
 	switch {
 	case a.err == nil && !a.replayed && w.stepped() && !w.hadEffect(a.value):
-		return fmt.Sprintf("%s was told %q as its own, which nobody did", a.name, a.value)
+		return fmt.Sprintf("%s got %q as its own, but no handler returned it", a.name, a.value)
 	case a.err == nil && !a.replayed && !w.stepped() && (a.value != a.name || a.effect != landed):
-		return fmt.Sprintf("%s was told %q as its own", a.name, a.value)
+		return fmt.Sprintf("%s got %q as its own", a.name, a.value)
 	case a.err == nil && !a.replayed && met != nil && met.Owner != a.owner && a.role != neighbour:
-		return fmt.Sprintf("%s was told %q as its own, and the record is another's", a.name, a.value)
+		return fmt.Sprintf("%s got %q as its own, but the record has another owner", a.name, a.value)
 	case errors.As(a.err, new(*idempotent.LeaseLostError)) && w.stepped():
-		// Work in a record that somebody has judged does not go on: a step of it is
-		// refused, also if nobody took it over.
+		// Work does not continue in a record that has been resolved: its next
+		// step is refused, even without a takeover.
 		if r := w.record; r != nil && r.Owner == a.owner && r.State == driver.StateInProgress {
-			return fmt.Sprintf("%s lost its lease, and nobody has touched its record", a.name)
+			return fmt.Sprintf("%s lost its lease, but no other write changed its record", a.name)
 		}
 	case errors.As(a.err, new(*idempotent.LeaseLostError)) && met != nil && met.Owner == a.owner && met.State != driver.StateCompleted:
 		return fmt.Sprintf("%s lost its lease to itself: the record is %s", a.name, met.State)

@@ -9,10 +9,10 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// books are what the invariants look at: what has happened to the record so
-// far, and what the last step did.
+// books are the facts for the invariants: what has happened to the record so
+// far, and the result of the last step.
 type books struct {
-	record      *driver.Record // as it stands
+	record      *driver.Record // the current one
 	generations []generation   // of the record; the last one is the record's
 	lives       map[driver.Version]life
 
@@ -26,19 +26,19 @@ type books struct {
 type generation struct {
 	entries   int
 	retryable int  // how often it was settled as retryable
-	harmless  bool // somebody claimed it who had declared that running again is
+	harmless  bool // one of its claims declared that running again is harmless
 	effects   int
-	finder    string    // whose effect the provider's ledger shows first
+	finder    string    // whose effect is first in the provider's ledger
 	charged   time.Time // when the provider had the last effect
 	orders    int       // transactions of a step
-	acked     string    // the completed outcome that somebody was told
+	acked     string    // the completed outcome that a caller got
 
-	open      bool                // under Resume, a run may have had an effect that no evidence is about
+	open      bool                // under Resume, a run may have had an effect without evidence
 	recovery  idempotent.Recovery // what the last run declared
 	retention time.Duration
 }
 
-// life is what a write has made of the record.
+// life is the record after a write.
 type life struct {
 	gen   int
 	value string // the outcome, of a completed record
@@ -49,7 +49,7 @@ type change struct {
 	by            *actor
 	call          *call
 	before, after *driver.Record
-	recurs        bool // the write id has stood there before
+	recurs        bool // the record had this write id before
 }
 
 // changed books a write.
@@ -100,7 +100,7 @@ func (w *world) changed(c *change) {
 	w.lives[r.Version] = written
 }
 
-// refused books that a write changed nothing.
+// refused books a write that changed nothing.
 func (w *world) refused(c *call, r reply) {
 	switch {
 	case c.record.ID != keyID:
@@ -139,8 +139,8 @@ func (w *world) provide(a *actor) {
 	}
 }
 
-// meet books what stood when the store first served a: an outcome that
-// somebody had been told is promised to it.
+// meet books the record at the time the store first served a: a must get an
+// outcome that was acknowledged to a caller by then.
 func (w *world) meet(a *actor) {
 	if a.met || !a.requests() {
 		return
@@ -154,7 +154,7 @@ func (w *world) meet(a *actor) {
 	}
 }
 
-// answer books what the caller of a was told.
+// answer books what the caller of a got.
 func (w *world) answer(a *actor) {
 	w.answered = a
 	if l, written := w.lives[a.source()]; a.stored && written && w.generations[l.gen-1].acked == "" {
@@ -181,7 +181,7 @@ func (w *world) answer(a *actor) {
 	}
 }
 
-// generation returns the books of the record that stands.
+// generation returns the books of the current record.
 func (w *world) generation() *generation { return &w.generations[len(w.generations)-1] }
 
 // outcome returns the result of a completed record.

@@ -10,26 +10,26 @@ import (
 
 var plansInWords = [...]string{
 	succeed:     "has its effect",
-	refuse:      "says that it did nothing",
-	fail:        "calls the provider, hears nothing and fails",
-	unsure:      "calls the provider, hears nothing and says so",
-	lie:         "has its effect and says that it did nothing",
+	refuse:      "reports that it did nothing",
+	fail:        "calls the provider, gets no reply and fails",
+	unsure:      "calls the provider, gets no reply and reports so",
+	lie:         "has its effect and reports that it did nothing",
 	stumble:     "has its effect, and will fail after its step",
 	interrupted: "calls the provider and the process dies",
 }
 
-// describe says in words what s is about to do.
+// describe describes the step s.
 func (w *world) describe(s step) string {
 	switch s.what {
 	case fly:
 		f := w.flights[s.actor]
 		return fmt.Sprintf("%s: the store serves, late, its %s", f.from.name, f.call.describe())
 	case pass:
-		return fmt.Sprintf("the clock moves on by %s", w.scenario.Clock[w.ticks])
+		return fmt.Sprintf("the clock advances by %s", w.scenario.Clock[w.ticks])
 	case expire:
 		return "the time to live deletes the record"
 	case finish:
-		return fmt.Sprintf("nobody is at work any more, nothing under way arrives, and the clock moves on by %s", WholeLease)
+		return fmt.Sprintf("no process runs any more, nothing in transit arrives, and the clock advances by %s", WholeLease)
 	default:
 		a := w.actors[s.actor]
 		return a.name + ": " + a.describe(s)
@@ -49,7 +49,7 @@ func (a *actor) describe(s step) string {
 	case serve:
 		return fmt.Sprintf("the store serves its %s", a.call.describe())
 	case deliver:
-		return fmt.Sprintf("hears that %s", a.reply.describe(&a.call))
+		return fmt.Sprintf("learns that %s", a.reply.describe(&a.call))
 	case work:
 		return "its handler " + plansInWords[s.plan]
 	case end:
@@ -57,7 +57,7 @@ func (a *actor) describe(s step) string {
 	case land:
 		return "its effect happens after all"
 	case giveUp:
-		return fmt.Sprintf("gives up its %s, which is still under way", a.call.describe())
+		return fmt.Sprintf("gives up its %s, which is still in transit", a.call.describe())
 	case lose:
 		return fmt.Sprintf("the reply to its %s is lost", a.call.describe())
 	case resend:
@@ -94,8 +94,8 @@ func (r reply) describe(c *call) string {
 	case r.record == nil:
 		return "it is written"
 	case r.own(c):
-		return "its own write stands there"
+		return "its own write is the current one"
 	default:
-		return fmt.Sprintf("another write stands there: %s, attempt %d", r.record.State, r.record.Attempt)
+		return fmt.Sprintf("another write is the current one: %s, attempt %d", r.record.State, r.record.Attempt)
 	}
 }

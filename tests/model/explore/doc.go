@@ -1,22 +1,22 @@
-// Package explore walks through every schedule of a few actors on one key: the
-// real guard over the real store in memory, with nothing simulated but the
-// order of events, the faults and the time.
+// Package explore runs through every schedule of a few actors on one key: the
+// real guard over the real store in memory. Only the order of events, the
+// faults and the time are simulated.
 //
-//	Scenario  who acts, how far the clock goes, how many faults may happen
+//	Scenario  the actors, how far the clock goes, how many faults may happen
 //	world     one key, its store, a provider, a clock, and the actors
-//	actor     a request, a resolver or a reconciler: a coroutine that rests at every call to
-//	          the store and in its handler
-//	step      what may happen next: an actor goes on, a call is served, a
-//	          reply is lost, a process dies, an effect lands, time passes
+//	actor     a request, a resolver or a reconciler: a coroutine that is suspended at every call
+//	          to the store and in its handler
+//	step      what may happen next: an actor continues, a call is served, a
+//	          reply is lost, a process dies, an effect happens, time passes
 //	Search    performs all steps in all orders, depth first
 //
 // A schedule is a list of steps and is replayed from the start, because a
 // coroutine cannot be copied. Two schedules that lead to the same state have
-// the same futures, so only the first of them goes on; what an actor was told
-// so far is part of the state. [Search] reports how many schedules it took,
-// and how many of them showed each fact: an invariant that holds because
-// nothing happened would be worth nothing.
+// the same futures, so only the first of them continues; the replies that an
+// actor got so far are part of the state. [Search] reports the number of
+// schedules, and how many of them showed each fact: an invariant that holds
+// because nothing happened would prove nothing.
 //
 // The invariants INV-1 to INV-12 of the design are asserted after every step.
-// INV-7 speaks of two keys and is asserted by the property tests.
+// INV-7 is about two keys, and the property tests assert it.
 package explore

@@ -6,9 +6,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// playEnd is the end of a schedule. Everybody has gone; what is still under way
-// never arrives. Time passes, a request comes, the resolver if it is needed,
-// and more requests: they have to find an outcome and to agree on it.
+// playEnd is the end of a schedule. All actors have ended, and calls in transit
+// never arrive. Time passes, a request comes, the resolver if it is needed, and
+// more requests: they must find an outcome, the same for all.
 func (w *world) playEnd() {
 	w.flights = nil
 	for _, a := range w.actors {
@@ -33,13 +33,13 @@ func (w *world) playEnd() {
 	}
 	w.alone("P2", same)
 	if last := w.alone("P3", same); !last.replayed {
-		w.fail("INV-9", fmt.Sprintf("the last request got %q and %v, no replay", last.value, last.err))
+		w.fail("INV-9", fmt.Sprintf("the last request got %q and %v, not a replay", last.value, last.err))
 	}
 	w.alone("PX", other)
 	w.ended = true
 }
 
-// alone lets one more actor run from beginning to end, with nobody beside it.
+// alone runs one more actor from beginning to end, without any other actor.
 func (w *world) alone(name string, r role) *actor {
 	if r == stranger {
 		name = "X" + name

@@ -18,14 +18,14 @@ var moreFaults = flag.Int("faults", 0, "how many more faults to allow than the s
 const (
 	limit  = 5_000_000 // schedules of one scenario
 	enough = 10_000    // schedules of all
-	often  = 20        // schedules that have to show a fact, or the premise of an invariant
+	often  = 20        // minimum of schedules that show a fact, or the premise of an invariant
 )
 
 type clock = []time.Duration
 
 var leastOnce, mostOnce = driver.AtLeastOnce, driver.AtMostOnce
 
-// scenarios are the searches, and what each has to show.
+// scenarios are the searches, and the facts that each has to show.
 var scenarios = []struct {
 	name string
 	Scenario
@@ -49,7 +49,7 @@ var scenarios = []struct {
 	{"reconcile, two resolvers",
 		Scenario{Attempts: 1, Resolvers: 2, Clock: clock{WholeLease}, Faults: 1},
 		factSettled | factContradicted | factResolved | factTooEarly},
-	{"reconcile, a resolver that does not see who is alive",
+	{"reconcile, a resolver that does not know who is alive",
 		Scenario{Attempts: 1, Sweepers: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Rash: true, Ask: allBut("INV-2")},
 		factLate | factContradicted | factResolved},
 	{"reconcile, a resolver and retention",
@@ -106,13 +106,13 @@ var scenarios = []struct {
 	{"reconcile, evidence that comes late",
 		Scenario{Attempts: 2, Plans: []plan{fail}, Resolvers: 1, Couriers: 1, Clock: clock{WholeLease, WholeLease}},
 		factStale | factResolved | factTakenOver | factTooEarly | factSettled},
-	{"reconcile, other guards bring evidence and reconcile",
+	{"reconcile, other guards submit evidence and reconcile",
 		Scenario{Attempts: 1, Reapers: 1, Resolvers: 1, Clock: clock{WholeLease, PastRetention}, Faults: 1, Foreign: true},
 		factForeign | factResolved | factMarkedUnknown},
-	{"rerun, other guards bring evidence and reconcile",
+	{"rerun, other guards submit evidence and reconcile",
 		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Reapers: 1, Resolvers: 1, Clock: clock{WholeLease, PastRetention}, Faults: 1, Foreign: true},
 		factForeign | factResolved},
-	{"resume, other guards bring evidence and reconcile",
+	{"resume, other guards submit evidence and reconcile",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{succeed, stumble}, Reapers: 1, Couriers: 1, Clock: clock{WholeLease}, Faults: 1, Foreign: true},
 		factForeign | factReleased | factResolved},
 	{"resume, evidence about a step",
@@ -136,8 +136,8 @@ var scenarios = []struct {
 }
 
 // INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-7, INV-8, INV-9, INV-10,
-// INV-11, INV-12: every schedule of every scenario keeps every invariant.
-// INV-14: and enough of them show what a scenario is there for.
+// INV-11, INV-12: every schedule of every scenario satisfies every invariant.
+// INV-14: enough schedules show the facts that the scenario is for.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -180,7 +180,7 @@ func TestInvariants(t *testing.T) {
 	for _, i := range invariants {
 		t.Run(i.name, func(t *testing.T) {
 			n := all.Shown[i.premise.String()]
-			t.Logf("%s: asked after %d steps; %d schedules show %q", i.says, all.Steps, n, i.premise)
+			t.Logf("%s: checked after %d steps; %d schedules show %q", i.says, all.Steps, n, i.premise)
 			if n < often {
 				t.Errorf("want %d schedules", often)
 			}
@@ -188,7 +188,7 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// The same search takes the same schedules.
+// The same search runs the same schedules.
 func TestSearchIsDeterministic(t *testing.T) {
 	t.Parallel()
 	s := Scenario{Attempts: 2, Resolvers: 1, Clock: clock{WholeLease}}
@@ -205,7 +205,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 	}
 }
 
-// A search ends at its limit, and says so.
+// A search ends at its limit, with an error.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	if r, err := Search(Scenario{Attempts: 2}, 10); err == nil || r.Schedules != 10 {
@@ -230,7 +230,7 @@ func (r *Report) add(other Report) {
 	}
 }
 
-// shown lists the facts and how many schedules showed each.
+// shown lists the facts and the number of schedules that showed each.
 func (r *Report) shown() string {
 	var lines []string
 	for _, name := range factNames {

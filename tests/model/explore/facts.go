@@ -6,7 +6,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Facts are what a schedule has shown, one bit each. They say that a search
+// Facts are what a schedule has shown, one bit each. They prove that a search
 // was not vacuous.
 type facts uint64
 

@@ -2,10 +2,11 @@ package explore
 
 import "iter"
 
-// fiber is a coroutine that runs one job after another: their stacks have
-// grown by then, and there are millions of jobs. It is used by one goroutine.
+// fiber is a coroutine that runs one job after another. There are millions of
+// jobs, and a reused coroutine has a stack that has already grown. It is used
+// by one goroutine.
 type fiber struct {
-	job   func() // nil: at rest between two jobs
+	job   func() // nil: idle between two jobs
 	next  func() (struct{}, bool)
 	stop  func()
 	yield func(struct{}) bool
@@ -24,13 +25,13 @@ func newFiber() *fiber {
 	return f
 }
 
-// resume lets the job go on until it rests or ends.
+// resume lets the job continue until it rests or ends.
 func (f *fiber) resume() { f.next() }
 
 // rest ends the job's turn.
 func (f *fiber) rest() { f.yield(struct{}{}) }
 
-// fibers are those that have no job.
+// fibers are the coroutines without a job.
 type fibers struct{ idle []*fiber }
 
 func (p *fibers) take(job func()) *fiber {

@@ -9,9 +9,9 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// invariant is one rule of the design, asked after every step. It returns what
-// is wrong, or nothing. A schedule that shows the premise is one in which the
-// rule had something to say.
+// invariant is one rule of the design, checked after every step. It returns the
+// violation, or the empty string. A schedule that shows the premise is one to
+// which the rule applies.
 type invariant struct {
 	name    string
 	says    string
@@ -21,20 +21,20 @@ type invariant struct {
 
 var invariants = []invariant{
 	{"INV-1", "of the requests whose leases are live at most one is in its handler", factInProgress, exclusion},
-	{"INV-2", "under Reconcile and by Commit at most one effect, and under Reconcile one run more than were proven not to be", factSecondRun, atMostOnce},
-	{"INV-3", "once somebody was told an outcome, everybody is told it and nobody runs", factPromised, durableReplay},
-	{"INV-4", "a completed record stays as it is until it expires", factMetCompleted, completedIsFinal},
-	{"INV-5", "nobody writes over what he has not read, or what is not his", factRefused, fencing},
+	{"INV-2", "under Reconcile and by Commit there is at most one effect, and under Reconcile one run more than were proven not executed", factSecondRun, atMostOnce},
+	{"INV-3", "once a caller got an outcome, every caller gets it and no handler runs", factPromised, durableReplay},
+	{"INV-4", "a completed record does not change until it expires", factMetCompleted, completedIsFinal},
+	{"INV-5", "a write replaces only the version that was read, and only a record that the writer may change", factRefused, fencing},
 	{"INV-6", "another request under the key neither runs nor learns anything", factMismatch, fingerprint},
-	{"INV-7", "requests of different scopes never meet", factNeighbour, scopes},
-	{"INV-8", "only evidence or the owner leads out of unknown", factUnresolved, unknownAbsorbs},
+	{"INV-7", "requests of different scopes have different records", factNeighbour, scopes},
+	{"INV-8", "only evidence or the owner changes an unknown record", factUnresolved, unknownAbsorbs},
 	{"INV-9", "every record is listed or expires, and in the end has an outcome", factLeftOpen, liveness},
-	{"INV-10", "a handler runs only under a claim that is known to be held", factUncertain, failClosed},
-	{"INV-11", "attempts count up one by one, a finished step is kept and not run again, and no outcome skips it or its transaction", factStepReplayed, monotone},
-	{"INV-12", "nothing but a claim creates a record", factNoRecord, noResurrection},
-	{"FM48", "evidence about the whole is not believed while the lease is live", factTooEarly, notExecutedOfTheDead},
-	{"declared", "a record is kept, and runs again, as its last run declared, whoever writes it", factForeign, asDeclared},
-	{"FM01", "nobody is refused because of his own record, or told as his own what is not", factClaimRecognised, trueAnswers},
+	{"INV-10", "a handler runs only under an acknowledged claim", factUncertain, failClosed},
+	{"INV-11", "attempts increase by one, a finished step is stored and not run again, and no outcome skips it or its transaction", factStepReplayed, monotone},
+	{"INV-12", "only a claim creates a record", factNoRecord, noResurrection},
+	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, notExecutedOfTheDead},
+	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
+	{"FM01", "no caller is refused because of its own record, or gets another result as its own", factClaimRecognised, trueAnswers},
 }
 
 // asked returns the invariants of these names, or all.
@@ -45,7 +45,7 @@ func asked(names []string) []invariant {
 	return slices.DeleteFunc(slices.Clone(invariants), func(i invariant) bool { return !slices.Contains(names, i.name) })
 }
 
-// check asks every invariant and remembers the first that is broken.
+// check checks every invariant and records the first that is broken.
 func (w *world) check() {
 	for i := range w.asked {
 		if w.broken != nil {
@@ -57,7 +57,7 @@ func (w *world) check() {
 	}
 }
 
-// fail says that the end of a schedule breaks an invariant.
+// fail records that the end of a schedule breaks an invariant.
 func (w *world) fail(rule, wrong string) {
 	if w.broken == nil && slices.ContainsFunc(w.asked, func(i invariant) bool { return i.name == rule }) {
 		w.broken = &Violation{Invariant: rule, Wrong: wrong}
@@ -86,7 +86,7 @@ func atMostOnce(w *world) string {
 		case g.effects > 1:
 			return fmt.Sprintf("the provider saw %d effects in generation %d of the record", g.effects, i+1)
 		case w.dedupes():
-		case g.harmless: // with a transaction it may run again, and has no second effect
+		case g.harmless: // with a transaction it may run again, but has no second effect
 		case g.entries > 1+g.retryable:
 			return fmt.Sprintf("the handler was entered %d times in generation %d of the record, which was retryable %d times", g.entries, i+1, g.retryable)
 		}
@@ -102,9 +102,9 @@ func completedIsFinal(w *world) string {
 	return fmt.Sprintf("the completed record became %s", stateOf(c.after))
 }
 
-// fencing: a write that replaces a record names the version that stands, and
-// is one of five: the owner's own word, evidence, a claim of a record that is
-// free, a claim of one whose lease has ended under Rerun, a sweep of one whose
+// fencing: a write that replaces a record names the current version, and is one
+// of five: the owner's own report, evidence, a claim of a free record, a claim
+// of a record whose lease has ended under Rerun, or a sweep of a record whose
 // lease has ended under Reconcile.
 func fencing(w *world) string {
 	c := w.change
@@ -112,7 +112,7 @@ func fencing(w *world) string {
 	case c == nil || c.after == nil:
 		return ""
 	case c.recurs:
-		return fmt.Sprintf("the write id of %s stood there before", c.by.name)
+		return fmt.Sprintf("the write id of %s was used before", c.by.name)
 	}
 	if claims(c) && !c.call.sent.Before(c.by.deadline) {
 		return fmt.Sprintf("%s claimed the record after its own deadline", c.by.name)
@@ -139,17 +139,17 @@ func fencing(w *world) string {
 		}
 	case c.by.owner == before.Owner, c.by.testifies():
 	case after.State == driver.StateInProgress:
-		return fmt.Sprintf("%s wrote a step of somebody else's", c.by.name)
+		return fmt.Sprintf("%s wrote a step of another owner", c.by.name)
 	case ended && c.by.role == reaper && after.State == driver.StateRetryable && runsAgain(before):
 		w.facts |= factReleased
 	case !ended || after.State != driver.StateUnknown || runsAgain(before): // a sweep
-		return fmt.Sprintf("%s made somebody else's %s record %s", c.by.name, before.State, after.State)
+		return fmt.Sprintf("%s changed another owner's %s record to %s", c.by.name, before.State, after.State)
 	}
 	return ""
 }
 
-// claims reports whether a write makes somebody the owner of the record; one
-// that leaves it in progress otherwise is a step of its owner's.
+// claims reports whether a write changes the owner of the record. Any other
+// write that leaves it in progress is a step of its owner.
 func claims(c *change) bool {
 	return c.after.State == driver.StateInProgress && (c.before == nil || c.call.kind == insert || c.before.Owner != c.after.Owner)
 }
@@ -172,7 +172,7 @@ func scopes(w *world) string {
 		return fmt.Sprintf("%s wrote the record of another scope", c.by.name)
 	}
 	if a := w.answered; a != nil && a.role == neighbour && a.reply.record != nil && !a.reply.own(&a.call) {
-		return fmt.Sprintf("%s met the record of another scope: %q, %v", a.name, a.value, a.err)
+		return fmt.Sprintf("%s found the record of another scope: %q, %v", a.name, a.value, a.err)
 	}
 	return ""
 }
@@ -186,21 +186,22 @@ func unknownAbsorbs(w *world) string {
 		return ""
 	}
 	if own := c.after != nil && c.by.owner == c.before.Owner; own && !c.by.entered && c.after.State == driver.StateUnknown {
-		return fmt.Sprintf("%s made its record unknown and has never run", c.by.name)
+		return fmt.Sprintf("%s made its record unknown but has never run", c.by.name)
 	} else if own && c.by.plan == unsure && c.after.State == driver.StateRetryable {
-		return fmt.Sprintf("%s made its record retryable and does not know what happened", c.by.name)
+		return fmt.Sprintf("%s made its record retryable but does not know what happened", c.by.name)
 	}
 	if c.before.State != driver.StateUnknown {
 		return ""
 	}
 	if c.after == nil || !c.by.testifies() && c.by.owner != c.before.Owner {
-		return fmt.Sprintf("the unknown record became %s by nobody's evidence", stateOf(c.after))
+		return fmt.Sprintf("the unknown record became %s without evidence", stateOf(c.after))
 	}
 	return ""
 }
 
-// liveness: what waits for evidence is listed as due, everything else expires,
-// not before its lease ends. The end of a schedule asks for the rest.
+// liveness: a record that waits for evidence is listed as due, and every other
+// record expires, but not before its lease ends. The end of a schedule checks
+// the rest.
 func liveness(w *world) string {
 	if r := w.record; r != nil {
 		waits := r.State == driver.StateUnknown ||
@@ -227,18 +228,18 @@ func failClosed(w *world) string {
 	case a.gen == 0 || a.claim.record.State != driver.StateInProgress || a.claim.record.Owner != a.owner:
 		return fmt.Sprintf("%s entered its handler without a claim", a.name)
 	case a.grant.err != nil || a.grant.record != nil && !a.grant.own(&a.claim):
-		return fmt.Sprintf("%s entered its handler though it was told that %s", a.name, a.grant.describe(&a.claim))
+		return fmt.Sprintf("%s entered its handler although it learned that %s", a.name, a.grant.describe(&a.claim))
 	case !w.now.Before(a.deadline):
 		return fmt.Sprintf("%s entered its handler after its deadline", a.name)
 	}
 	return ""
 }
 
-// monotone: of recovery points, which are steps of a handler, there is one.
+// monotone: there is one recovery point, which is the step of the handler.
 func monotone(w *world) string {
 	if a := w.answered; a != nil && a.finished && a.reply.err == nil && w.record != nil && w.record.Owner == a.owner && w.record.State != driver.StateCompleted {
 		if s, _ := w.record.Step(stepName); !s.Finished {
-			return fmt.Sprintf("%s has reported its outcome, and the record does not have its finished step", a.name)
+			return fmt.Sprintf("%s has reported its outcome, but the record does not have its finished step", a.name)
 		}
 	}
 	if a := w.provided; a != nil && w.scenario.Step != nil {
@@ -261,15 +262,15 @@ func monotone(w *world) string {
 		switch {
 		case c.by.testifies():
 		case (w.stepped() || w.scenario.Commit) && !w.hadEffect(by):
-			return fmt.Sprintf("%s completed the record with %q, which nobody did", c.by.name, by)
+			return fmt.Sprintf("%s completed the record with %q, but no handler returned it", c.by.name, by)
 		case w.scenario.CommitStep && w.generation().orders == 0:
-			return fmt.Sprintf("%s completed the record with %q, and its transaction was never applied", c.by.name, by)
+			return fmt.Sprintf("%s completed the record with %q, but its transaction was never applied", c.by.name, by)
 		}
 	case done.Finished && (!kept.Finished || string(kept.Result) != string(done.Result)):
-		return fmt.Sprintf("the write of %s forgot a finished step", c.by.name)
+		return fmt.Sprintf("the write of %s dropped a finished step", c.by.name)
 	}
 	if c.after.Attempt != want {
-		return fmt.Sprintf("the write of %s made the attempt %d of %d", c.by.name, c.after.Attempt, c.before.Attempt)
+		return fmt.Sprintf("the write of %s changed the attempt to %d from %d", c.by.name, c.after.Attempt, c.before.Attempt)
 	}
 	return ""
 }
@@ -305,11 +306,11 @@ func asDeclared(w *world) string {
 	}
 	g := w.generation()
 	if c.after.Recovery != g.recovery {
-		return fmt.Sprintf("the write of %s made the recovery %s, and the last run declared %s", c.by.name, c.after.Recovery, g.recovery)
+		return fmt.Sprintf("the write of %s made the recovery %s, but the last run declared %s", c.by.name, c.after.Recovery, g.recovery)
 	}
 	settled := c.after.State == driver.StateCompleted || c.after.State == driver.StateRetryable
 	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Settled.Add(g.retention)) {
-		return fmt.Sprintf("the write of %s keeps the record until %v, and the last run declared %s", c.by.name, until, g.retention)
+		return fmt.Sprintf("the write of %s stores the record until %v, but the last run declared %s", c.by.name, until, g.retention)
 	}
 	return ""
 }

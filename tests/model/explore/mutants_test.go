@@ -11,27 +11,27 @@ import (
 	"github.com/once-lambda/once/tests/model/broken"
 )
 
-// mutants are worlds in which one clause is broken, and the invariants that
-// notice it, each asked alone. A store that shows a record otherwise than it
-// keeps it makes the guard do what it would do without the clause.
+// mutants are worlds with one broken clause, and the invariants that notice it,
+// each checked alone. A store that returns a record other than the stored one
+// makes the guard behave as it would without the clause.
 var mutants = []struct {
 	name string
 	Scenario
 	caughtBy []string
 }{
-	{"an insert looks for no record",
+	{"an insert does not check for a record",
 		Scenario{Attempts: 2, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }},
 		[]string{"INV-1", "INV-2", "INV-3", "INV-4", "INV-5", "INV-8", "INV-9"}},
 	{"a record expires with its lease",
 		Scenario{Attempts: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }},
 		[]string{"INV-2", "INV-3", "INV-4", "INV-5", "INV-8"}},
-	{"a write looks for no write id",
+	{"a write does not check the write id",
 		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }},
 		[]string{"INV-3", "INV-4", "INV-5"}},
 	{"a write creates the record",
 		Scenario{Attempts: 1, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }},
 		[]string{"INV-12"}},
-	{"a write of the own token is taken for the own write (FM62)",
+	{"a write with the own token is taken for the own write (FM62)",
 		Scenario{Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}, Store: func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }},
 		[]string{"INV-3"}},
 	{"the own write is not recognised",
@@ -41,7 +41,7 @@ var mutants = []struct {
 			}
 		})},
 		[]string{"FM01", "INV-3"}},
-	{"an outcome is acknowledged and not kept",
+	{"an outcome is acknowledged but not stored",
 		Scenario{Attempts: 1, Store: func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }},
 		[]string{"INV-3", "INV-9"}},
 	{"a handler is entered without a claim",
@@ -50,39 +50,39 @@ var mutants = []struct {
 	{"fingerprints are not compared",
 		Scenario{Attempts: 1, Strangers: 1, Store: showing(func(r *driver.Record, asked driver.Record) { r.Fingerprint = asked.Fingerprint })},
 		[]string{"INV-6"}},
-	{"scopes are not told apart",
+	{"scopes are not distinguished",
 		Scenario{Attempts: 1, Neighbours: 1, Store: keeping(func(r *driver.Record) { r.ID = keyID })},
 		[]string{"INV-7"}},
-	{"what is unknown may run again",
+	{"an unknown record may run again",
 		Scenario{Attempts: 1, Store: showing(func(r *driver.Record, _ driver.Record) {
 			if r.State == driver.StateUnknown {
 				r.State = driver.StateRetryable
 			}
 		})},
 		[]string{"INV-2", "INV-5", "INV-8"}},
-	{"what is unknown expires",
+	{"an unknown record expires",
 		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
 			if r.State == driver.StateUnknown {
 				r.Expires = r.Settled.Add(retention)
 			}
 		})},
 		[]string{"INV-8", "INV-9"}},
-	{"what waits for evidence is not listed",
+	{"a record that waits for evidence is not listed",
 		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) { r.Due = time.Time{} })},
 		[]string{"INV-9"}},
 	{"leases never end",
 		Scenario{Recovery: idempotent.Rerun, Attempts: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = r.LeaseEnd.Add(PastRetention) })},
 		[]string{"INV-9"}},
-	{"leases are over at once, under rerun",
+	{"leases end at once, under rerun",
 		Scenario{Recovery: idempotent.Rerun, Attempts: 2, Resolvers: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = began })},
 		[]string{"INV-1", "INV-5", "FM48"}},
-	{"leases are over at once, under reconcile",
+	{"leases end at once, under reconcile",
 		Scenario{Attempts: 1, Resolvers: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = began })},
 		[]string{"INV-2", "FM48"}},
 	{"attempts are not counted",
 		Scenario{Attempts: 2, Store: keeping(func(r *driver.Record) { r.Attempt = 1 })},
 		[]string{"INV-11"}},
-	{"a takeover forgets the steps",
+	{"a takeover drops the steps",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Faults: 1, Store: keeping(func(r *driver.Record) {
 			if r.Attempt > 1 {
 				r.Steps = nil
@@ -103,20 +103,20 @@ var mutants = []struct {
 			}
 		})},
 		[]string{"INV-2", "INV-5"}},
-	{"a resolver says 'not executed' of the living",
+	{"a resolver reports 'not executed' about a running worker",
 		Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Rash: true},
 		[]string{"INV-2"}},
-	{"a handler says 'not executed' after its effect",
+	{"a handler reports 'not executed' after its effect",
 		Scenario{Attempts: 1, Plans: []plan{lie}},
 		[]string{"INV-2"}},
-	{"evidence of nothing does not name an attempt",
+	{"evidence of no effect does not name an attempt",
 		Scenario{Attempts: 2, Plans: []plan{succeed, fail}, Resolvers: 1, Couriers: 1, Clock: clock{WholeLease, WholeLease}, Faults: 1,
 			Seen: func(a *actor, s driver.Store) driver.Store { return &believing{Store: s, named: a.evidence.attempt} }},
 		[]string{"INV-2"}},
-	{"evidence about the whole does not wait for the lease",
+	{"evidence about the whole operation does not wait for the lease",
 		Scenario{Attempts: 1, Plans: []plan{succeed}, Resolvers: 1, Seen: func(_ *actor, s driver.Store) driver.Store { return &impatient{Store: s} }},
 		[]string{"FM48"}},
-	{"what was released under resume is not due",
+	{"a record that was released under resume is not due",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Reapers: 1, Clock: clock{WholeLease}, Faults: 1, Store: keeping(func(r *driver.Record) {
 			if r.State == driver.StateRetryable && len(r.Steps) == 0 && !r.OpenSince.IsZero() {
 				r.Due, r.Expires = time.Time{}, r.Settled.Add(retention)
@@ -133,7 +133,7 @@ var mutants = []struct {
 			}
 		})},
 		[]string{"declared"}},
-	{"the same state counts as agreed, without a look at the steps",
+	{"the same state counts as agreed, without a check of the steps",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Plans: []plan{stumble}, Reapers: 1, Clock: clock{WholeLease}, Store: showing(func(r *driver.Record, asked driver.Record) {
 			if r.Owner == asked.Owner && r.State == driver.StateRetryable {
 				r.Steps, r.Ref = asked.Steps, asked.Ref
@@ -149,7 +149,7 @@ var mutants = []struct {
 }
 
 // The search finds each broken clause, names the invariant and shows a short
-// schedule; and every invariant finds one.
+// schedule; and every invariant finds at least one.
 func TestBrokenWorldsAreCaught(t *testing.T) {
 	t.Parallel()
 	const long = 30 // steps, the end counting as one
@@ -165,16 +165,16 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r.Violation == nil {
-					t.Fatalf("%d schedules, and none breaks it", r.Schedules)
+					t.Fatalf("%d schedules, but no violation", r.Schedules)
 				}
 				t.Logf("schedule %d: %v", r.Schedules, r.Violation)
 				if r.Violation.Invariant != name || len(r.Violation.steps) > long {
-					t.Errorf("it names %s and shows %d steps", r.Violation.Invariant, len(r.Violation.steps))
+					t.Errorf("the violation names %s and shows %d steps", r.Violation.Invariant, len(r.Violation.steps))
 				}
 			})
 		}
 		if len(m.caughtBy) == 0 {
-			t.Errorf("%s: caught by nobody", m.name)
+			t.Errorf("%s: no invariant caught it", m.name)
 		}
 	}
 	for _, i := range invariants {
@@ -184,8 +184,8 @@ func TestBrokenWorldsAreCaught(t *testing.T) {
 	}
 }
 
-// A schedule that breaks an invariant is shortened until every step is needed,
-// and it is found again when it is run.
+// A schedule that breaks an invariant is shortened until every step is needed, and
+// it fails in the same way when it is run again.
 func TestShortenedSchedules(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {
@@ -196,7 +196,7 @@ func TestShortenedSchedules(t *testing.T) {
 		v, f := r.Violation, &fibers{}
 		defer f.end()
 		if again := retry(&m.Scenario, f, v.steps); again == nil || again.Wrong != v.Wrong {
-			t.Errorf("%s: run again it gives %v, want %v", m.name, again, v)
+			t.Errorf("%s: a second run gives %v, want %v", m.name, again, v)
 		}
 		for i := range v.steps {
 			if retry(&m.Scenario, f, slices.Delete(slices.Clone(v.steps), i, i+1)) != nil {
@@ -206,8 +206,8 @@ func TestShortenedSchedules(t *testing.T) {
 	}
 }
 
-// believing shows those who bring evidence every record as one of the attempt that
-// they name.
+// believing shows to actors that submit evidence every record as one of the
+// attempt that they name.
 type believing struct {
 	driver.Store
 	named, stands driver.Owner
@@ -255,7 +255,7 @@ func (s *impatient) shown(r *driver.Record, err error) (*driver.Record, error) {
 	return r, err
 }
 
-// generous tells every insert that it was written.
+// generous returns success for every insert.
 type generous struct{ driver.Store }
 
 func (s generous) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
@@ -263,14 +263,14 @@ func (s generous) Insert(ctx context.Context, r driver.Record, now time.Time) (*
 	return nil, err
 }
 
-// keeping is a store that changes what it is to keep.
+// keeping is a store that changes a record before it stores it.
 func keeping(change func(*driver.Record)) func(driver.Store) driver.Store {
 	return func(s driver.Store) driver.Store {
 		return altered{s, change, func(*driver.Record, driver.Record) {}}
 	}
 }
 
-// showing is a store that changes what it shows to whoever asked with a record.
+// showing is a store that changes a record before it returns it to a writer.
 func showing(change func(stands *driver.Record, asked driver.Record)) func(driver.Store) driver.Store {
 	return func(s driver.Store) driver.Store { return altered{s, func(*driver.Record) {}, change} }
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// perform does one step and asks the invariants.
+// perform performs one step and checks the invariants.
 func (w *world) perform(s step) {
 	if w.tracing {
 		w.trace = append(w.trace, w.describe(s))
@@ -13,7 +13,7 @@ func (w *world) perform(s step) {
 	w.check()
 }
 
-// do does one step.
+// do performs one step.
 func (w *world) do(s step) {
 	w.change, w.entered, w.provided, w.answered = nil, nil, nil, nil
 	if s.fault() {
@@ -45,7 +45,7 @@ func (a *actor) do(s step) {
 	case begin:
 		a.begin()
 		if a.role == resolver && a.phase == calling {
-			// Looking into the ledger, reading the record and judging it is one
+			// Reading the ledger, reading the record and judging it is one
 			// step; a courier takes several.
 			a.serve()
 			a.deliver()
@@ -87,7 +87,7 @@ func (a *actor) serve() {
 	a.phase = waiting
 }
 
-// launch leaves the call to the network.
+// launch leaves the call in the network.
 func (a *actor) launch() {
 	if a.call.write() {
 		a.w.flights = append(a.w.flights, flight{a, a.call})
@@ -106,7 +106,7 @@ func (a *actor) deliver() {
 	a.goOn()
 }
 
-// hearNothing tells the actor that no reply came.
+// hearNothing makes the actor's call fail without a reply.
 func (a *actor) hearNothing() {
 	if a.call.record.State == driver.StateInProgress {
 		a.w.facts |= factUncertain
@@ -118,7 +118,7 @@ func (a *actor) hearNothing() {
 // work lets a handler call the provider.
 func (a *actor) work(p plan) {
 	a.plan = p
-	if p == succeed { // and return later: when this was makes no difference
+	if p == succeed { // and return later: the time of the effect makes no difference
 		a.told = append(a.told, 's')
 	} else {
 		a.tell('w', byte(p))

@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// port is an actor's line to the store: every call is a point where the
+// port is an actor's connection to the store: every call is a point where the
 // scheduler decides.
 type port struct{ a *actor }
 
@@ -32,7 +32,7 @@ func (p port) transact(_ context.Context, r driver.Record, was driver.Version) (
 	return p.a.ask(call{kind: commit, record: r, was: was})
 }
 
-// Due reads the record: the list has it, or not.
+// Due reads the record: the list contains it, or not.
 func (p port) Due(_ context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		r, err := p.a.ask(call{kind: get, record: driver.Record{ID: keyID}})
@@ -46,7 +46,7 @@ func (p port) Due(_ context.Context, before time.Time) iter.Seq2[driver.Record, 
 	}
 }
 
-// Exhausted is never asked: nobody gives up here.
+// Exhausted is never called: no reconciler gives up here.
 func (p port) Exhausted(context.Context) iter.Seq2[driver.Record, error] { panic("not asked") }
 
 func (a *actor) ask(c call) (*driver.Record, error) {
@@ -84,14 +84,15 @@ const (
 
 func (c *call) write() bool { return c.kind != get }
 
-// reply is what the store said, or what a client library made of its silence.
+// reply is the store's answer, or what a client library made of a missing
+// answer.
 type reply struct {
 	record *driver.Record
 	err    error
 }
 
-// own reports whether the reply shows the very write of the call: one that was
-// sent twice.
+// own reports whether the reply shows the call's own write, from a call that
+// was sent twice.
 func (r reply) own(c *call) bool {
 	return r.record != nil && c.write() && r.record.Version == c.record.Version
 }

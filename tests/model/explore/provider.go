@@ -15,11 +15,11 @@ type effect byte
 
 const (
 	unsent effect = iota
-	sent          // may land until the lease ends, or as long as its worker lives
+	sent          // may happen until the lease ends, or while its worker lives
 	landed
 )
 
-// land lets the effect of a happen.
+// land makes the effect of a happen.
 func (w *world) land(a *actor) {
 	a.effect = landed
 	if a.gen == 0 {
@@ -42,7 +42,7 @@ func (w *world) order(a *actor) {
 	}
 }
 
-// dedupes reports whether the provider knows a downstream key again.
+// dedupes reports whether the provider recognises a downstream key.
 func (w *world) dedupes() bool {
 	return w.scenario.CommitStep || w.scenario.Step != nil && *w.scenario.Step == driver.AtLeastOnce
 }
@@ -50,13 +50,13 @@ func (w *world) dedupes() bool {
 // stepped reports whether the handlers have a step.
 func (w *world) stepped() bool { return w.scenario.CommitStep || w.scenario.Step != nil }
 
-// evidence is what the provider's ledger and the list of workers say.
+// evidence is what the provider's ledger and the list of workers show.
 type evidence struct {
 	value string // the effect has happened, and this is its result
 	step  bool   // it is that of the step
-	none  bool   // it has not, and whoever worked on it is dead
+	none  bool   // it has not, and its worker is dead
 
-	attempt driver.Owner // of the record, when the evidence was looked for
+	attempt driver.Owner // of the record, when the evidence was looked up
 	by      byte         // index of its actor
 }
 
@@ -79,7 +79,7 @@ func (e evidence) encode(b []byte) []byte { return text(append(b, e.by), e.value
 func (a *actor) look() evidence {
 	e := a.w.lookAtProvider()
 	if a.role == courier && slices.ContainsFunc(a.w.actors, func(b *actor) bool { return b.mayLand() }) {
-		e.none = false // it may be otherwise when the evidence comes
+		e.none = false // this may change before the evidence is submitted
 	}
 	if a.role == witness {
 		e.step, e.none = true, false
@@ -98,10 +98,11 @@ func (a *actor) look() evidence {
 	return e
 }
 
-// lookAtProvider returns what a resolver can say of the record that stands. An
-// effect is told by whose it was, in other words than the handler's own, so
-// that a mix-up shows. "Not executed" is only said where nobody is free to run
-// and whoever claimed the record is dead, or has not begun and is too late to.
+// lookAtProvider returns the evidence of a resolver about the current record.
+// An effect is reported with the name of its worker, in other words than the
+// handler's own, so that a mix-up is noticed. "Not executed" is only reported
+// if no attempt may run and the worker of the claim is dead, or has not begun
+// and is too late to.
 func (w *world) lookAtProvider() (e evidence) {
 	if w.expired(w.record) {
 		return e

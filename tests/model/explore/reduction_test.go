@@ -11,10 +11,10 @@ import (
 	"github.com/once-lambda/once/tests/model/broken"
 )
 
-// A search in which schedules that lead to the same state go on as one finds
-// the states, the ends, the answers and the facts of one that follows each of
-// them; and what is held for the same state does the same from there on, and
-// breaks the same invariants, also where the store is broken.
+// A search that merges schedules with the same state finds the states, the
+// ends, the answers and the facts of a search that follows each schedule.
+// Schedules that are merged behave in the same way from there on, and break the
+// same invariants, also if the store is broken.
 func TestMergingLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -26,12 +26,12 @@ func TestMergingLosesNothing(t *testing.T) {
 		{"a resolver", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1}},
 		{"a stranger", Scenario{Attempts: 1, Strangers: 1, Clock: clock{PastRetention}}},
 		{"rerun", Scenario{Recovery: idempotent.Rerun, Attempts: 1, Sweepers: 1, Clock: clock{WholeLease}}},
-		{"inserts that look for no record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
-		{"writes that look for no write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
+		{"inserts that do not check for a record", Scenario{Attempts: 2, Plans: []plan{fail}, Store: func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }}},
+		{"writes that do not check the write id", Scenario{Attempts: 1, Resolvers: 1, Clock: clock{WholeLease}, Faults: 1, Store: func(s driver.Store) driver.Store { return broken.Blind{Store: s} }}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.Ask = []string{} // nothing may end a search early; the twins are asked
+			row.Ask = []string{} // no invariant may end a search early; the twins are checked instead
 			merged := search{scenario: &row.Scenario, limit: limit, allOrders: true, merge: true}
 			all := search{scenario: &row.Scenario, limit: limit, allOrders: true}
 			seen := watchTwins(t, &all)
@@ -42,17 +42,18 @@ func TestMergingLosesNothing(t *testing.T) {
 			same(t, "states", all.fewest, merged.fewest)
 			sameFindings(t, &all, &merged)
 			if seen.again < 1000 || row.Store != nil && seen.broken < 100 {
-				t.Error("that is too little")
+				t.Error("too few of them")
 			}
 		})
 	}
 }
 
-// twins counts the steps that were taken again from the same state.
+// twins counts the steps that were repeated from the same state.
 type twins struct{ again, broken int }
 
-// watchTwins fails the test if one step leads from the same state to two that
-// differ, in what may follow or in what they break: then it was not the same.
+// watchTwins fails the test if one step from the same state leads to two
+// different states, in what may follow or in what they break: then the first
+// states were not the same.
 func watchTwins(t *testing.T, s *search) *twins {
 	type from struct {
 		state  state
@@ -90,7 +91,7 @@ func watchTwins(t *testing.T, s *search) *twins {
 }
 
 // A search in which actors take turns finds the ends, the answers and the facts
-// of one that tries the orders of commuting steps as well.
+// of one that also tries the orders of commuting steps.
 func TestTurnsLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Scenario says who acts in a search and what may go wrong.
+// Scenario lists the actors of a search and the faults that may happen.
 type Scenario struct {
 	Recovery idempotent.Recovery
 
@@ -15,51 +15,52 @@ type Scenario struct {
 	Sweepers   int // come for a record whose lease has ended without an outcome
 	Strangers  int // requests with another fingerprint under the same key
 	Neighbours int // requests with the same key in another scope
-	Resolvers  int // bring evidence, each once
-	Couriers   int // as Resolvers, but some time passes between the look and the evidence
-	Witnesses  int // bring evidence about the step, while the handler runs or later
-	Reapers    int // reconcile what is due, and ask nobody
+	Resolvers  int // submit evidence, once each
+	Couriers   int // like Resolvers, but time passes between the look and the evidence
+	Witnesses  int // submit evidence about the step, while the handler runs or later
+	Reapers    int // reconcile due records, without a resolver
 
-	// Step puts the effect of every handler into a step of this mode. The provider
-	// honours the downstream key of one that runs AtLeastOnce.
+	// Step puts the effect of every handler into a step of this mode. The
+	// provider honours the downstream key of a step that runs AtLeastOnce.
 	Step *driver.StepMode
 
 	// Commit puts the effect of every handler into the transaction that completes
 	// its record.
 	Commit bool
 
-	// CommitStep lets every handler call the provider and then write an order in
-	// the transaction that records its step.
+	// CommitStep makes every handler call the provider and then write an order
+	// in the transaction that records its step.
 	CommitStep bool
 
 	Plans []plan
 
-	// Clock is by how much the clock moves on, at any moments in this order.
+	// Clock lists the movements of the clock, which happen at any moments in
+	// this order.
 	Clock []time.Duration
 
-	// Faults bounds how many things go wrong in one schedule: a reply or a
-	// request that is lost, a process that dies. A worker that stalls while the
-	// clock moves is none.
+	// Faults limits the number of faults in one schedule: a lost reply or
+	// request, or a process that dies. A worker that stalls while the clock
+	// advances is not a fault.
 	Faults int
 
 	// Redeployed lets the sweepers run code that declares the other recovery.
 	Redeployed bool
 
-	// Foreign lets those who make no request use a guard with other options: the
-	// other recovery, and a retention that is shorter than the operation's.
+	// Foreign makes actors without a request use a guard with other options:
+	// the other recovery, and a retention that is shorter than the operation's.
 	Foreign bool
 
-	// What follows breaks the world, to see that it is noticed.
+	// The following fields break the world, to check that this is noticed.
 
 	// Store breaks the store.
 	Store func(driver.Store) driver.Store
-	// Seen breaks what those who bring evidence see of the store.
+	// Seen breaks the store for actors that submit evidence.
 	Seen func(*actor, driver.Store) driver.Store
 	// Torn lets a transaction have its effect although its record is refused.
 	Torn bool
-	// Rash lets a resolver say "not executed" of a worker that is alive.
+	// Rash makes a resolver report "not executed" about a worker that is alive.
 	Rash bool
-	// Ask names the invariants that are asked. Default: all.
+	// Ask names the invariants to check. Default: all.
 	Ask []string
 }
 
@@ -71,15 +72,15 @@ const (
 	grace     = time.Hour // an expired record is deleted this much later
 
 	longRetention = 3 * retention
-	// The provider knows a downstream key this long: the default of
+	// The provider recognises a downstream key for this long: the default of
 	// Options.DownstreamRetention.
 	downstream = 24 * time.Hour
 )
 
 // The movements of the clock.
 const (
-	PastDeadline  = 11 * time.Second // of all requests under way; their leases are live
+	PastDeadline  = 11 * time.Second // of all requests in progress; their leases are live
 	PastLease     = 2 * time.Second  // after PastDeadline
 	WholeLease    = PastDeadline + PastLease
-	PastRetention = 26 * time.Hour // and past the deletion of what expires
+	PastRetention = 26 * time.Hour // and past the deletion of expired records
 )

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Report is what a search has found.
+// Report is the result of a search.
 type Report struct {
-	Schedules int // that were run, each another one: to their end, or into a state that was seen before
+	Schedules int // distinct ones that were run, to their end, or into a state that was seen before
 	Steps     int // performed for the first time, in all schedules
 	States    int // distinct
 	Ends      int // distinct records in the end
-	Answers   int // distinct answers that callers were told
+	Answers   int // distinct answers to callers
 	Shown     map[string]int
 	Violation *Violation
 }
@@ -34,22 +34,22 @@ func (v *Violation) Error() string {
 	return b.String()
 }
 
-// Search runs all schedules of a scenario, or those up to the first that
-// breaks an invariant, which it returns shortened. A scenario that has more
-// than limit schedules is an error.
+// Search runs all schedules of a scenario, or those up to the first that breaks
+// an invariant, which it returns shortened. It is an error if a scenario has
+// more than limit schedules.
 func Search(s Scenario, limit int) (Report, error) {
 	return (&search{scenario: &s, limit: limit, merge: true}).run()
 }
 
-// search is one search, and what can be switched off to check that it loses
-// nothing.
+// search is one search, with switches for tests that it loses nothing.
 type search struct {
 	scenario  *Scenario
 	limit     int
-	merge     bool // a schedule ends where another one has been
+	merge     bool // a schedule ends in a state that another one has reached
 	allOrders bool // also those of steps that commute
 
-	// saw, if set, is told every step that is performed for the first time.
+	// saw, if set, is called for every step that is performed for the first
+	// time.
 	saw func(before state, faults int, s step, w *world)
 
 	report  Report
@@ -78,8 +78,8 @@ func (s *search) run() (Report, error) {
 	return s.report, nil
 }
 
-// runOne runs the schedule that begins like this and then takes the first step
-// at every turn; the others are left to be run.
+// runOne runs the schedule with this beginning, and then takes the first step
+// at every turn. It leaves the other steps for later runs.
 func (s *search) runOne(schedule []step) {
 	w := newWorld(s.scenario, &s.fibers)
 	w.allOrders = s.allOrders
@@ -87,13 +87,14 @@ func (s *search) runOne(schedule []step) {
 	s.report.Schedules++
 	if n := len(schedule); n > 0 {
 		for _, step := range schedule[:n-1] {
-			w.do(step) // the invariants were asked when it happened for the first time
+			w.do(step) // the invariants were checked when it was performed for the first time
 		}
 		s.perform(w, schedule[n-1])
 	}
 	for s.goesOn(w, schedule) {
 		next := w.steps()
-		// A copy of its own for each: the slices share their beginnings.
+		// Each schedule gets its own copy, because the slices share their
+		// beginnings.
 		for _, alternative := range slices.Backward(next[1:]) {
 			s.open = append(s.open, append(slices.Clip(schedule), alternative))
 		}
@@ -121,7 +122,7 @@ func (s *search) perform(w *world, next step) {
 	}
 }
 
-// goesOn reports whether the schedule that led to w is to be followed.
+// goesOn reports whether to follow the schedule that led to w.
 func (s *search) goesOn(w *world, schedule []step) bool {
 	switch {
 	case w.broken != nil:
@@ -140,7 +141,7 @@ func (s *search) goesOn(w *world, schedule []step) bool {
 	return true
 }
 
-// abandon ends the actors that are still at work, so that none is left behind.
+// abandon ends the actors that are still running.
 func (w *world) abandon() {
 	for _, a := range w.actors {
 		if a.active() {

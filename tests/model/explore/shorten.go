@@ -2,9 +2,8 @@ package explore
 
 import "slices"
 
-// shorten leaves out of a schedule what is not needed to break an invariant,
-// until no run of steps can be left out any more. Turns would only be in the
-// way.
+// shorten removes steps from a schedule that are not needed to break an
+// invariant, until no run of steps can be removed. It works without turns.
 func shorten(s *Scenario, f *fibers, schedule []step) *Violation {
 	steps := slices.DeleteFunc(slices.Clone(schedule), func(s step) bool { return s.what == stay })
 	v := retry(s, f, steps)
@@ -23,7 +22,7 @@ func shorten(s *Scenario, f *fibers, schedule []step) *Violation {
 	return v
 }
 
-// retry runs a schedule that may be none any more, up to where it breaks an
+// retry runs a schedule that may no longer be valid, up to where it breaks an
 // invariant. It returns nil if it does not.
 func retry(s *Scenario, f *fibers, schedule []step) *Violation {
 	w := newWorld(s, f)

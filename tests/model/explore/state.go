@@ -12,14 +12,14 @@ import (
 )
 
 // A state is everything that the future of a schedule depends on, and all that
-// the invariants remember. An actor's own state, somewhere on its stack,
-// follows from what it was told; owner tokens and write ids, which are random,
-// are named by who drew them.
+// the invariants remember. An actor's own state, on its stack, follows from the
+// replies that it got. Owner tokens and write ids, which are random, are named
+// after the actor that drew them.
 
 type state [16]byte
 
-// state returns a digest of the state: 128 bits, so that two states share one
-// by chance less often than a bit flips in memory.
+// state returns a digest of the state: 128 bits, so that a collision is less
+// likely than a bit flip in memory.
 func (w *world) state() state {
 	sum := sha256.Sum256(w.encode(make([]byte, 0, 512)))
 	return state(sum[:])
@@ -72,7 +72,7 @@ func (a *actor) encode(b []byte) []byte {
 	case a.phase == idle:
 		return append(b, 'i', turn)
 	case a.gone():
-		return append(b, 'g') // whatever it was told, it does nothing with it
+		return append(b, 'g') // no reply changes what it does
 	}
 	b = append(b, byte(a.phase), turn, byte(a.gen), byte(a.effect), bit(a.open))
 	if a.phase == waiting {
@@ -83,7 +83,7 @@ func (a *actor) encode(b []byte) []byte {
 	return append(b, a.told...)
 }
 
-// tell writes down what an actor is told, and when.
+// Records a reply to an actor, and its time.
 func (a *actor) tell(what ...byte) {
 	a.told = append(append(a.told, byte(a.w.ticks)), what...)
 }
@@ -113,7 +113,7 @@ func (w *world) encodeCall(b []byte, c *call) []byte {
 }
 
 // encodeRecord leaves out what nothing depends on: reasons, request ids, and
-// the times that only people read.
+// times that are only for display.
 func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 	if r == nil {
 		return append(b, 0)

@@ -17,16 +17,16 @@ type what byte
 
 const (
 	begin   what = iota // a request arrives, or evidence is looked up
-	serve               // the store serves a call; the reply is under way
+	serve               // the store serves a call; the reply is in transit
 	deliver             // the reply arrives
 	work                // the handler works, and ends unless its effect has happened
 	end                 // the handler returns after its effect
-	land                // an effect happens whose call went without reply
-	fly                 // the store serves a write that nobody waits for
+	land                // an effect happens whose call got no reply
+	fly                 // the store serves a write whose sender no longer waits
 	pass                // the clock moves
 	expire              // the time to live deletes the record
-	finish              // nobody is at work: the end is played, without faults
-	stay                // an actor leaves its turn: it does nothing before the clock moves, or is served first
+	finish              // no process runs: the end is played, without faults
+	stay                // an actor gives up its turn: it does nothing before the clock moves, or is served first
 
 	// Faults.
 	giveUp // no reply comes; the write may still be served later
@@ -37,15 +37,15 @@ const (
 
 func (s step) fault() bool { return s.what >= giveUp || s.what == work && s.plan == interrupted }
 
-// Some steps concern their actor alone: a reply arrives, a request is sent, a
-// process dies. Whether they happen before or after a step of another actor
-// makes no difference, as long as the clock does not move in between. So an
-// actor has a turn, after every step of its own and after every movement of
-// the clock, in which it takes its own steps or leaves them until the clock
-// moves again. Only then come the steps that others can see: what the store
-// serves, what handlers do, what resolvers find. No state at the end is lost,
-// and no handler is entered later or left earlier for it while others are
-// inside. With allOrders there are no turns.
+// Some steps concern only their actor: a reply arrives, a request is sent, a
+// process dies. Whether they happen before or after a step of another actor makes
+// no difference, as long as the clock does not move in between. So an actor has a
+// turn, after each of its own steps and after every movement of the clock. In its
+// turn it takes such steps, or leaves them until the clock moves again. Only then
+// come the steps that others can see: what the store serves, what handlers do,
+// what resolvers find. No state at the end is lost, and no handler is entered
+// later or left earlier because of it while others are inside. With allOrders
+// there are no turns.
 
 // steps returns everything that may happen next.
 func (w *world) steps() []step {
@@ -85,8 +85,8 @@ func (w *world) steps() []step {
 }
 
 // turnSteps returns what a may do in its turn; nothing if it has none. An actor
-// whose end would still keep its effect from happening has none: others may
-// wait for either.
+// whose end would still prevent its effect has no turn, because others may wait
+// for either.
 func (a *actor) turnSteps(faults bool) []step {
 	if !a.turn || a.mayLand() && a.pastLease() {
 		return nil
@@ -102,8 +102,8 @@ func (a *actor) turnSteps(faults bool) []step {
 	return own
 }
 
-// ownSteps appends what a may do, or what may happen to it, that concerns
-// nobody else.
+// ownSteps appends the steps of a, and the events for a, that concern no other
+// actor.
 func (a *actor) ownSteps(all []step, faults bool) []step {
 	add := func(what what) { all = append(all, step{what: what, actor: int8(a.index)}) }
 	switch a.phase {
@@ -160,9 +160,9 @@ func (a *actor) sharedSteps(all []step, faults bool) []step {
 // looks reports whether an actor comes because of what it sees.
 func (a *actor) looks() bool { return a.testifies() || a.role == sweeper || a.role == reaper }
 
-// mayBegin says that a sweeper, a reaper and a resolver only come where there is
-// something for them, and that of actors that differ in nothing but their name
-// the first begins first.
+// mayBegin makes a sweeper, a reaper and a resolver come only if there is
+// something for them. Of actors that differ only in their name, the first begins
+// first.
 func (a *actor) mayBegin() bool {
 	switch r := a.w.record; a.role {
 	case sweeper, reaper:
@@ -181,8 +181,8 @@ func (a *actor) mayBegin() bool {
 	return before.role != a.role || before.phase != idle
 }
 
-// mayPass says that no write stays under way for as long as records are kept, and
-// that no worker waits for as long as a provider keeps its keys.
+// mayPass ensures that no write stays in transit for as long as records are
+// stored, and that no worker waits for as long as a provider remembers its keys.
 func (w *world) mayPass() bool {
 	if w.ticks == len(w.scenario.Clock) {
 		return false
@@ -191,8 +191,8 @@ func (w *world) mayPass() bool {
 		!slices.ContainsFunc(w.actors, func(a *actor) bool { return a.phase == calling || a.phase == inside && w.dedupes() })
 }
 
-// mayLand reports whether a call to the provider, sent and not answered, may
-// still have its effect.
+// mayLand reports whether a call to the provider without a reply may still have
+// its effect.
 func (a *actor) mayLand() bool {
 	return a.effect == sent && (!a.pastLease() || !a.gone())
 }

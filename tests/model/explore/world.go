@@ -32,10 +32,10 @@ type world struct {
 	asked    []invariant
 	fibers   *fibers
 	store    driver.Store // as the actors see it
-	kept     driver.Store // what it really keeps
+	kept     driver.Store // the real content
 
 	now     time.Time
-	ticks   int // how many movements of the clock have happened
+	ticks   int // number of movements of the clock so far
 	faults  int
 	actors  []*actor
 	flights []flight // writes whose senders no longer wait for them
@@ -53,13 +53,13 @@ type world struct {
 	broken *Violation
 }
 
-// flight is a write that the store may still serve, late.
+// flight is a write that the store may still serve late.
 type flight struct {
 	from *actor
 	call call
 }
 
-// name stands for a write id in states that are compared across schedules.
+// name represents a write id in states that are compared across schedules.
 type name struct{ actor, n byte }
 
 func newWorld(s *Scenario, f *fibers) *world {
@@ -70,9 +70,9 @@ func newWorld(s *Scenario, f *fibers) *world {
 	switch {
 	case plans != nil:
 	case s.Recovery != idempotent.Reconcile:
-		plans = []plan{succeed, fail, unsure} // fail is as good as refuse there
+		plans = []plan{succeed, fail, unsure} // fail is equivalent to refuse there
 	default:
-		plans = []plan{succeed, refuse, fail} // and as good as unsure here
+		plans = []plan{succeed, refuse, fail} // and equivalent to unsure here
 	}
 	for i := range s.Attempts {
 		w.add(string(rune('A'+i)), attempt, plans...)
@@ -117,7 +117,8 @@ func (w *world) add(name string, r role, plans ...plan) *actor {
 	return a
 }
 
-// nameVersion names a write id by who drew it, and as which of its own.
+// nameVersion names a write id by the actor that drew it, and by its number
+// among that actor's.
 func (w *world) nameVersion(a *actor, v driver.Version) {
 	if _, known := w.names[v]; !known {
 		a.versions++
@@ -125,7 +126,7 @@ func (w *world) nameVersion(a *actor, v driver.Version) {
 	}
 }
 
-// serve lets the store serve a call of a, and books what it changed.
+// serve makes the store serve a call of a, and books the change.
 func (w *world) serve(a *actor, c *call) reply {
 	ctx := context.Background()
 	var r reply
@@ -171,8 +172,8 @@ func version(r *driver.Record) (v driver.Version) {
 	return v
 }
 
-// pass moves the clock. Writes that nobody waits for, and calls to the provider
-// that were not answered, are lost when it moves by as long as records are kept.
+// pass moves the clock. If it moves by as long as records are stored, writes
+// without a waiting sender, and calls to the provider without a reply, are lost.
 func (w *world) pass() {
 	d := w.scenario.Clock[w.ticks]
 	w.ticks++
@@ -188,7 +189,7 @@ func (w *world) pass() {
 	}
 }
 
-// expired reports whether r counts as absent.
+// expired reports whether r counts as missing.
 func (w *world) expired(r *driver.Record) bool {
 	return r == nil || !r.Expires.IsZero() && !w.now.Before(r.Expires)
 }
@@ -211,9 +212,9 @@ func (w *world) delete() {
 	w.changed(&change{before: before})
 }
 
-// forget drops the writes under way that the store would refuse whenever it
-// served them: the versions they were to replace do not come back, because
-// those who drew them have gone. A broken store is not known to refuse them.
+// forget drops the writes in transit that the store would refuse at any time:
+// the versions that they replace do not come back, because the actors that drew
+// them have ended. A broken store may not refuse them.
 func (w *world) forget() {
 	if w.scenario.Store != nil {
 		return

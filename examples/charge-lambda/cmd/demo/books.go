@@ -17,17 +17,18 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// books is what everybody has about one order.
+// books is the state of one order in all systems.
 type books struct {
 	order    string
 	charges  []string // in the provider's ledger
-	paidBy   []string // the charge of the order table's item
+	paidBy   []string // the charge in the order table's item
 	receipts int      // mailed, or in the outbox
 	record   *driver.Record
 	stored   order.Confirmation // in the record
 }
 
-// look looks an order up everywhere. What does not fit together is an error.
+// look reads the state of an order from all systems. A contradiction is an
+// error.
 func (d *demo) look(ctx context.Context, id idempotent.RecordID, told order.Confirmation) (b books, err error) {
 	b.order = order.ID(id)
 	if b.record, err = d.store.Get(ctx, id); err != nil {
@@ -46,7 +47,7 @@ func (d *demo) look(ctx context.Context, id idempotent.RecordID, told order.Conf
 		}
 	}
 	if len(b.charges) != 1 || len(b.paidBy) != 1 || b.receipts != 1 {
-		return b, fmt.Errorf("%d charges, %d orders and %d receipts, and not one of each", len(b.charges), len(b.paidBy), b.receipts)
+		return b, fmt.Errorf("%d charges, %d orders and %d receipts, want one of each", len(b.charges), len(b.paidBy), b.receipts)
 	}
 	if want := (order.Confirmation{Order: b.order, Charge: b.charges[0]}); told != want || b.stored != want || b.paidBy[0] != want.Charge {
 		return b, fmt.Errorf("the client has %+v, the record %+v, the order %s, and the ledger %+v", told, b.stored, b.paidBy[0], want)
@@ -89,7 +90,7 @@ func (b *books) readOrders(d *demo) func(context.Context, idempotent.RecordID) e
 	}
 }
 
-// readReceipts counts what was mailed, and what waits in the outbox to be.
+// readReceipts counts the receipts that were mailed or wait in the outbox.
 func (b *books) readReceipts(d *demo) func(context.Context, idempotent.RecordID) error {
 	return func(ctx context.Context, _ idempotent.RecordID) error {
 		mailed, err := (&receipt.Client{Base: d.services + "/mail"}).Mailed(ctx)

@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-const enginePatience = 10 * time.Minute // it is downloaded when it is first started
+const enginePatience = 10 * time.Minute // the first start downloads it
 
-// startEngine returns the address of DynamoDB Local: the one that
-// DYNAMODB_ENDPOINT names, or one of our own, which stop ends.
+// startEngine returns the address of DynamoDB Local: that of DYNAMODB_ENDPOINT,
+// or of a new process, which stop ends.
 func startEngine(ctx context.Context, script string) (endpoint string, stop func(), err error) {
 	if endpoint := os.Getenv("DYNAMODB_ENDPOINT"); endpoint != "" {
 		return endpoint, func() {}, nil
 	}
-	// It ends when its standard input ends: also when this process is killed.
+	// The process ends when its standard input ends, also if this process is
+	// killed.
 	cmd := exec.Command(script)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -37,7 +38,7 @@ func startEngine(ctx context.Context, script string) (endpoint string, stop func
 	}
 	stop = func() {
 		stdin.Close()
-		_ = cmd.Wait() // it was told to end
+		_ = cmd.Wait() // stop ended it
 	}
 	ctx, cancel := context.WithTimeout(ctx, enginePatience)
 	defer cancel()

@@ -6,18 +6,18 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/order"
 )
 
-// flow is a way to take an order, and the moments at which it is killed.
+// flow is a way to take an order, and the moments at which the demo kills it.
 type flow struct {
 	operation string
 	about     string
-	kept      string // title of what outlives the kill
-	receipts  string // title of what comes of the receipt
+	kept      string // heading of the state after the kill
+	receipts  string // heading of the receipts
 	moments   []string
 	handler   func(*order.Shop) order.Handler
 }
 
-// The moments. After means that it has happened, and that the process has not
-// heard of it yet.
+// The moments. After means that the effect has happened, but the process does
+// not know it yet.
 const (
 	beforePayment = "before the payment"
 	afterPayment  = "after the payment"
@@ -32,14 +32,14 @@ var flows = []flow{
 	{
 		operation: order.InSteps,
 		about: `Resume: payment, order and receipt are steps.
-The next request goes on where the one that was killed stopped.`,
+The next request continues where the killed one stopped.`,
 		kept: "STEPS", receipts: "MAILED",
 		moments: []string{beforePayment, afterPayment, beforeOrder, afterOrder, beforeReceipt, afterReceipt, beforeAnswer},
 		handler: (*order.Shop).InSteps,
 	},
 	{
 		operation: order.AtOnce,
-		about: `Reconcile: the payment, and then all else in one transaction.
+		about: `Reconcile: the payment, and then everything else in one transaction.
 A kill in between leaves an unknown outcome. The reconciler asks the provider.`,
 		kept: "LEFT", receipts: "TO MAIL",
 		moments: []string{beforePayment, afterPayment, beforeOrder, afterOrder, beforeAnswer},
@@ -53,5 +53,5 @@ func flowOf(operation string) (flow, error) {
 			return f, nil
 		}
 	}
-	return flow{}, fmt.Errorf("there is no operation %q", operation)
+	return flow{}, fmt.Errorf("unknown operation %q", operation)
 }

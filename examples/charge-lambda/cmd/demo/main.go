@@ -1,11 +1,11 @@
-// Command demo kills an order at every step of it, has its client send it again,
-// and prints what the provider's ledger, the order table and the record say then:
-// every order is paid once, written once, and has one receipt.
+// Command demo kills an order at each of its steps, lets the client send it
+// again, and prints the final state in the provider's ledger, the order table and
+// the record: every order is paid once, written once, and has one receipt.
 //
-// Each request is a process of its own, on DynamoDB Local, and is killed with
-// SIGKILL. The provider and the mailer are in this process, so that they outlive
-// it. The first argument is the script that starts DynamoDB Local;
-// DYNAMODB_ENDPOINT names one that runs.
+// Each request runs in its own process, on DynamoDB Local, and is killed with
+// SIGKILL. The provider and the mailer run in this process, so that they survive.
+// The first argument is the script that starts DynamoDB Local. If
+// DYNAMODB_ENDPOINT is set, the demo uses that address instead.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// table prints rows with their columns below each other.
+// table prints rows with aligned columns.
 func table(w io.Writer, rows func(row func(cells ...any))) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.TabIndent)
 	rows(func(cells ...any) {
@@ -24,7 +24,7 @@ func table(w io.Writer, rows func(row func(cells ...any))) error {
 	return t.Flush()
 }
 
-// printFlow prints what a flow's kills left, and what it came to.
+// printFlow prints the state after each kill of a flow, and its end.
 func printFlow(w io.Writer, f flow, fates []*fate) error {
 	fmt.Fprintf(w, "\n%s\n\n", f.about)
 	return table(w, func(row func(...any)) {
@@ -43,8 +43,8 @@ func stateOf(r *driver.Record) string {
 	return r.State.String()
 }
 
-// keptOf says what a killed run left: its finished steps, or whether there is an
-// outcome.
+// keptOf returns what a killed run left: its finished steps, or whether there is
+// an outcome.
 func keptOf(f flow, r *driver.Record) string {
 	switch {
 	case r == nil || r.State == driver.StateCompleted:
@@ -55,9 +55,9 @@ func keptOf(f flow, r *driver.Record) string {
 	return fmt.Sprintf("%d of 3", len(r.Steps))
 }
 
-// printBooks prints what each of the books says of every order.
+// printBooks prints the state of every order in each system.
 func printBooks(w io.Writer, fates []*fate) error {
-	fmt.Fprint(w, "\nWhat the ledger, the order table and the record say of each order:\n\n")
+	fmt.Fprint(w, "\nThe ledger, the order table and the record of each order:\n\n")
 	err := table(w, func(row func(...any)) {
 		row("ORDER", "IN THE LEDGER", "PAID BY", "IN THE RECORD")
 		for _, x := range fates {

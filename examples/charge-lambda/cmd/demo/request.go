@@ -15,31 +15,31 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// What a request's process is told.
+// The environment of a request's process.
 const (
 	envFlow     = "DEMO_FLOW"
 	envNumber   = "DEMO_NUMBER" // of the order
-	envMoment   = "DEMO_MOMENT" // where it waits to be killed; empty: nowhere
+	envMoment   = "DEMO_MOMENT" // the moment at which to wait for the kill; empty: none
 	envEngine   = "DEMO_ENGINE"
 	envTables   = "DEMO_TABLES"
 	envServices = "DEMO_SERVICES"
 )
 
-// reached is what a process says that stands where it is to be killed.
+// reached is what a process prints when it has reached its moment.
 const reached = "reached"
 
-// customer orders everything.
+// customer is the customer of all orders.
 const customer = "cus_1"
 
-// timeout is the function's: a platform would kill it then.
+// timeout is the time-out of the function, at which a platform would kill it.
 const timeout = 2 * time.Second
 
 // reply is what a request's process prints.
 type reply struct {
 	order.Confirmation
 	Error      string        `json:"error,omitempty"`
-	Again      bool          `json:"again,omitempty"`      // the client is to repeat it
-	Unresolved bool          `json:"unresolved,omitempty"` // after somebody has found out what happened
+	Again      bool          `json:"again,omitempty"`      // the client has to repeat the request
+	Unresolved bool          `json:"unresolved,omitempty"` // the outcome has to be resolved first
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 }
 
@@ -63,7 +63,7 @@ func request(ctx context.Context, _ []string) error {
 	return json.NewEncoder(os.Stdout).Encode(answer)
 }
 
-// tell says what an error means to a client.
+// Translates an error into what the client has to do.
 func (r *reply) tell(err error) {
 	if err == nil {
 		return
@@ -76,7 +76,7 @@ func (r *reply) tell(err error) {
 	case errors.As(err, new(*idempotent.UnresolvedError)):
 		r.Again, r.Unresolved = true, true
 	case errors.As(err, new(*idempotent.StoreError)), errors.As(err, new(*idempotent.NoTimeError)), errors.Is(err, context.DeadlineExceeded):
-		r.Again = true // a busy machine
+		r.Again = true // on a busy machine
 	}
 }
 
@@ -123,7 +123,7 @@ type haltingClient struct {
 	killer
 }
 
-// TransactWriteItems writes the order, with what belongs to it.
+// TransactWriteItems writes the order with the other items of its transaction.
 func (c *haltingClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	return around(c.killer, beforeOrder, afterOrder, func() (*dynamodb.TransactWriteItemsOutput, error) {
 		return c.Client.TransactWriteItems(ctx, in, optFns...)

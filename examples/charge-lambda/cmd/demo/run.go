@@ -19,10 +19,10 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// sideBySide is how many orders are worked on at once.
+// sideBySide is the number of orders that run at once.
 const sideBySide = 4
 
-// demo is what outlives the processes that are killed.
+// demo holds the services that survive the killed processes.
 type demo struct {
 	engine, tables, services string
 
@@ -31,10 +31,10 @@ type demo struct {
 	reconcile func(context.Context) (idempotent.Report, error)
 }
 
-// run is the whole demo.
+// run runs the whole demo.
 func run(ctx context.Context, args []string) error {
 	if len(args) != 1 && os.Getenv("DYNAMODB_ENDPOINT") == "" {
-		return errors.New("it wants the script that starts DynamoDB Local: localstack/dynamodb-local")
+		return errors.New("missing argument: the script that starts DynamoDB Local, localstack/dynamodb-local")
 	}
 	fmt.Println("starting DynamoDB Local (the first time it is downloaded) …")
 	engine, stop, err := startEngine(ctx, strings.Join(args, ""))
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	return printBooks(os.Stdout, ends)
 }
 
-// newDemo starts the services and makes the tables.
+// newDemo starts the services and creates the tables.
 func newDemo(ctx context.Context, engine string) (d *demo, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "once-demo-")
 	if err != nil {
@@ -96,7 +96,7 @@ func newDemo(ctx context.Context, engine string) (d *demo, stop func(), err erro
 	}
 	d.reconcile = idempotent.Reconciler(d.shop.Guard, map[string]idempotent.ResolveFunc{order.AtOnce: d.shop.Resolve}, func(o *idempotent.ReconcileOptions) {
 		o.Operations = []string{order.AtOnce}
-		o.Backoff, o.MaxAttempts = reconcileAfter, 1000 // a busy machine is no reason to give up
+		o.Backoff, o.MaxAttempts = reconcileAfter, 1000 // do not give up on a busy machine
 	})
 	return d, stop, nil
 }

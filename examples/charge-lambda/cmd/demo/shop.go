@@ -18,14 +18,14 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// The demo does not wait longer than it has to. In a function these are left as
-// they are: two seconds and a minute.
+// Short waits for the demo. A function leaves these options at their defaults:
+// two seconds and a minute.
 const (
 	leaseMargin    = 300 * time.Millisecond
 	reconcileAfter = 50 * time.Millisecond
 )
 
-// config is the AWS configuration for DynamoDB Local, which takes any
+// config is the AWS configuration for DynamoDB Local, which accepts any
 // credentials.
 func config(engine string) aws.Config {
 	return aws.Config{
@@ -36,8 +36,8 @@ func config(engine string) aws.Config {
 	}
 }
 
-// open returns the shop over the tables of that prefix and the services at that
-// address. It stops where k does.
+// open returns the shop over the tables with that prefix and the services at
+// that address. It stops where k does.
 func open(engine, tables, services string, k killer) (*order.Shop, *dynamostore.Store, error) {
 	c := &haltingClient{dynamostore.NewClient(config(engine)), k}
 	store, err := dynamostore.New(c, tables+"records")
@@ -62,7 +62,7 @@ func open(engine, tables, services string, k killer) (*order.Shop, *dynamostore.
 	}, store, nil
 }
 
-// createTables makes the three tables.
+// createTables creates the three tables.
 func createTables(ctx context.Context, shop *order.Shop, store *dynamostore.Store) error {
 	if err := store.CreateTable(ctx); err != nil {
 		return err

@@ -16,18 +16,19 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// patience bounds what becomes of one order.
+// patience limits the time for one order.
 const patience = time.Minute
 
-// fate is what became of one order.
+// fate is the history of one order.
 type fate struct {
 	moment string
-	left   *driver.Record // when the process was dead; nil: nothing
-	books  books          // in the end
+	left   *driver.Record // the record after the kill; nil: none
+	books  books          // the final state
 }
 
-// survive kills the process of an order at a moment, and then does what its
-// client does and, for an unknown outcome, the reconciler on its schedule.
+// survive kills the process of an order at a moment, and then repeats the
+// request as its client does. For an unknown outcome it also runs the
+// reconciler.
 func (d *demo) survive(ctx context.Context, f flow, moment string) (*fate, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -75,7 +76,7 @@ func (d *demo) process(ctx context.Context, f flow, number, moment string) (*exe
 	return cmd, nil
 }
 
-// kill starts a request, waits until it stands at the moment, and kills it.
+// kill starts a request, waits until it reaches the moment, and kills it.
 func (d *demo) kill(ctx context.Context, f flow, number, moment string) error {
 	cmd, err := d.process(ctx, f, number, moment)
 	if err != nil {
@@ -88,18 +89,18 @@ func (d *demo) kill(ctx context.Context, f flow, number, moment string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	said, _ := bufio.NewReader(out).ReadString('\n') // what is missing is seen below
+	said, _ := bufio.NewReader(out).ReadString('\n') // an error shows in the check below
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
 	_ = cmd.Wait() // it was killed
 	if strings.TrimSpace(said) != reached {
-		return fmt.Errorf("the process did not come so far; it said %q", said)
+		return fmt.Errorf("the process did not reach the moment; it printed %q", said)
 	}
 	return nil
 }
 
-// send sends a request and returns what it is answered with.
+// send sends a request and returns its answer.
 func (d *demo) send(ctx context.Context, f flow, number string) (answer reply, err error) {
 	cmd, err := d.process(ctx, f, number, "")
 	if err != nil {
@@ -112,7 +113,7 @@ func (d *demo) send(ctx context.Context, f flow, number string) (answer reply, e
 	return answer, json.Unmarshal(out, &answer)
 }
 
-// wait takes d, or until ctx ends.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

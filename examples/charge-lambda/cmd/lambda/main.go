@@ -1,10 +1,13 @@
-// Command lambda is the charge example as a Lambda function: the bootstrap of
-// the runtime provided.al2023 behind an API Gateway or a function URL.
+// Command lambda is the charge example as a Lambda function: the bootstrap of the
+// runtime provided.al2023 behind an API Gateway or a function URL.
 //
-// Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL
-// the payment provider's address, PROFILE the dialect of the Idempotency-Key
-// header: ietf, stripe or uuid; EVENTS where they come from: http, which is an HTTP
-// API or a function URL, or rest; CALLER for whom a key is valid: single or api-key.
+// Environment:
+//
+//	ONCE_TABLE    the DynamoDB table of the records
+//	PROVIDER_URL  the payment provider's address
+//	PROFILE       the dialect of the Idempotency-Key header: ietf, stripe or uuid
+//	EVENTS        the event source: http, for an HTTP API or a function URL, or rest
+//	CALLER        the scope of a key: single or api-key
 package main
 
 import (
@@ -34,9 +37,9 @@ func main() {
 	lambda.Start(h)
 }
 
-// newHandler puts the function together. Metrics go to stdout, which Lambda sends
-// to CloudWatch Logs. It calls no service: whether the table fits is asked at
-// deploy time, not at every cold start.
+// newHandler returns the function's handler. Metrics go to stdout, which Lambda
+// sends to CloudWatch Logs. It calls no service: the table is checked at deploy
+// time, not at every cold start.
 func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (lambda.Handler, error) {
 	table, providerURL := getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
 	switch {
@@ -83,6 +86,6 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	case "rest":
 		return lambda.NewHandler(emf.Flushed(metrics, charge.NewREST(guard, client, profile, callers))), nil
 	default:
-		return nil, fmt.Errorf("EVENTS is %q; it has to be http, for an HTTP API or a function URL, or rest, for a REST API", events)
+		return nil, fmt.Errorf("invalid EVENTS %q: want http, for an HTTP API or a function URL, or rest, for a REST API", events)
 	}
 }

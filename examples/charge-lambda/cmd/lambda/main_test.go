@@ -10,14 +10,14 @@ func TestNewHandler(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		env  map[string]string
-		want string // in the error
+		want string // part of the error
 	}{
 		{nil, "ONCE_TABLE is not set"},
 		{map[string]string{"ONCE_TABLE": "once-records"}, "PROVIDER_URL is not set"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
-		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "CALLER": "nobody"}, "single or api-key"},
-		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "sqs"}, "EVENTS is \"sqs\""},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "CALLER": "tenant"}, "single or api-key"},
+		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "sqs"}, "invalid EVENTS \"sqs\""},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "rest", "CALLER": "api-key"}, ""},
 	} {

@@ -10,23 +10,23 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// config is what the environment says.
+// config is the configuration from the environment.
 type config struct {
 	port        int           // PORT; 0: any free one
 	data        string        // DATA: directory of the store's file and the ledger
 	timeout     time.Duration // TIMEOUT of the function
 	profile     string        // PROFILE: the dialect of the Idempotency-Key header
 	keys        func(*lambdahttp.Options)
-	table       string // ONCE_TABLE: DynamoDB in place of the file
+	table       string // ONCE_TABLE: DynamoDB instead of the file
 	createTable bool   // ONCE_CREATE_TABLE
-	providerURL string // PROVIDER_URL: a provider elsewhere in place of the stand-in
+	providerURL string // PROVIDER_URL: another provider instead of the built-in one
 }
 
 func (c *config) storePath() string  { return filepath.Join(c.data, "once.db") }
 func (c *config) ledgerPath() string { return filepath.Join(c.data, "ledger.jsonl") }
 
-// readConfig reads the environment. The error names the variable, what it has
-// to be, and nothing else that it may hold.
+// readConfig reads the environment. An error names the variable and the valid
+// values.
 func readConfig(getenv func(string) string) (c config, err error) {
 	or := func(name, otherwise string) string {
 		if v := getenv(name); v != "" {
@@ -40,20 +40,20 @@ func readConfig(getenv func(string) string) (c config, err error) {
 		return c, err
 	}
 	if c.port, err = strconv.Atoi(or("PORT", "8080")); err != nil || c.port < 0 || c.port > 65535 {
-		return c, fmt.Errorf("PORT is %q; it has to be a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
+		return c, fmt.Errorf("invalid PORT %q: must be a number from 1 to 65535, or 0 for any free port", getenv("PORT"))
 	}
 	if c.timeout, err = time.ParseDuration(or("TIMEOUT", "10s")); err != nil || c.timeout <= 0 {
-		return c, fmt.Errorf("TIMEOUT is %q; it has to be a duration like 10s or 500ms", getenv("TIMEOUT"))
+		return c, fmt.Errorf("invalid TIMEOUT %q: must be a duration like 10s or 500ms", getenv("TIMEOUT"))
 	}
 	switch v := getenv("ONCE_CREATE_TABLE"); v {
 	case "", "0":
 	case "1":
 		c.createTable = true
 	default:
-		return c, fmt.Errorf("ONCE_CREATE_TABLE is %q; it has to be 1 or 0", v)
+		return c, fmt.Errorf("invalid ONCE_CREATE_TABLE %q: must be 1 or 0", v)
 	}
 	if c.createTable && c.table == "" {
-		return c, fmt.Errorf("ONCE_CREATE_TABLE is set and ONCE_TABLE is not; name the table in ONCE_TABLE")
+		return c, fmt.Errorf("ONCE_CREATE_TABLE is set but ONCE_TABLE is not; set ONCE_TABLE to the table's name")
 	}
 	return c, nil
 }

@@ -1,5 +1,5 @@
-// Command local serves the charge example on 127.0.0.1, with the payment
-// provider's stand-in beside it. See the example's README for what to try.
+// Command local serves the charge example on 127.0.0.1, together with a
+// simulated payment provider. See the example's README for what to try.
 //
 //	local                 serves
 //	local policy          prints what clients have to know about keys, in Markdown
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// command does what the arguments say.
+// command runs the command that the arguments name.
 func command(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	switch {
 	case len(args) == 0:
@@ -37,5 +37,5 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	case slices.Equal(args, []string{"policy", "openapi"}):
 		return printPolicy(getenv, stdout, true)
 	}
-	return errors.New("the arguments are not understood; give none to serve, \"policy\" or \"policy openapi\"")
+	return errors.New("invalid arguments: want none to serve, \"policy\" or \"policy openapi\"")
 }

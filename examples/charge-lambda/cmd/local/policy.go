@@ -8,9 +8,8 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
-// printPolicy prints what clients have to know about keys under the profile
-// that the environment names. It opens no store: nothing of a policy depends on
-// one.
+// printPolicy prints what clients have to know about keys under the profile in
+// the environment. It opens no store, because a policy does not depend on one.
 func printPolicy(getenv func(string) string, stdout io.Writer, openAPI bool) error {
 	c, err := readConfig(getenv)
 	if err != nil {

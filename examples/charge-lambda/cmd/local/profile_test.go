@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// profileCases are a key of each profile's, in its header's spelling, and what
-// the profiles answer differently.
+// profileCases has a key for each profile, in the spelling of its header, and
+// the answers in which the profiles differ.
 var profileCases = map[string]struct {
 	key    string
 	reused int    // another request with the key
-	says   string // in that answer
-	onGET  int    // a GET with the key, of a charge that is not there
+	says   string // part of that answer
+	onGET  int    // a GET with the key, of a missing charge
 }{
 	"ietf":   {`"order-2026-000001"`, http.StatusUnprocessableEntity, "#key-reused", http.StatusNotFound},
 	"stripe": {"order-2026-000001", http.StatusBadRequest, "idempotency_error", http.StatusNotFound},
 	"uuid":   {"8e03978e-40d5-43e8-bc93-6894a57f9324", http.StatusUnprocessableEntity, "#key-reused", http.StatusBadRequest},
 }
 
-// The example under each profile: what it prints to be tried works, and its
-// answers are the profile's.
+// The example under each profile: the printed commands work, and the answers
+// are those of the profile.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	for profile, want := range profileCases {
@@ -53,7 +53,7 @@ func TestProfiles(t *testing.T) {
 			if resp, body := send("GET", "/charges/ch_none", ""); resp.StatusCode != want.onGET {
 				t.Errorf("a GET with the key: %d %s", resp.StatusCode, body)
 			}
-			// What the function itself refuses has the form of the profile.
+			// Errors of the function itself have the format of the profile.
 			resp, body := send("POST", "/charges", `{"amount":0}`)
 			var answer struct {
 				Error struct{ Type, Code, Message string }
@@ -101,7 +101,7 @@ func TestArguments(t *testing.T) {
 	if err := command(t.Context(), []string{"policy"}, env("PROFILE", "rest"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "ietf, stripe or uuid") {
 		t.Errorf("got error %v", err)
 	}
-	// Without arguments it serves, or says why it cannot.
+	// Without arguments it serves, or returns an error with the reason.
 	if err := command(t.Context(), nil, env("PORT", "http"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "PORT") {
 		t.Errorf("got error %v", err)
 	}

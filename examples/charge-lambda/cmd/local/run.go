@@ -21,7 +21,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// run serves the example until ctx ends. Its errors say what to do.
+// run serves the example until ctx ends. Its errors state what to do.
 func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writer) (err error) {
 	c, err := readConfig(getenv)
 	if err != nil {
@@ -45,7 +45,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	defer func() { err = errors.Join(err, closeStore()) }()
 
 	mux := http.NewServeMux()
-	providerURL, ledger := c.providerURL, "none here, PROVIDER_URL is set"
+	providerURL, ledger := c.providerURL, "none, because PROVIDER_URL is set"
 	if providerURL == "" {
 		standIn, err := provider.New(c.ledgerPath())
 		if err != nil {
@@ -65,8 +65,8 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	return serve(ctx, listener, mux, api, c.timeout, stdout)
 }
 
-// mount puts the function behind its gateway, the operator's door and the provider's
-// on mux.
+// mount adds the function behind its gateway, the operator's endpoint and the
+// provider to mux.
 func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
@@ -93,7 +93,7 @@ func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string
 	return api, nil
 }
 
-// serve serves until ctx ends, and then lets what is running finish.
+// serve serves until ctx ends, and then waits for running requests.
 func serve(ctx context.Context, listener net.Listener, h http.Handler, api *gateway.Gateway, timeout time.Duration, stdout io.Writer) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	failed := make(chan error, 1)
@@ -103,11 +103,11 @@ func serve(ctx context.Context, listener net.Listener, h http.Handler, api *gate
 		return err
 	case <-ctx.Done():
 	}
-	fmt.Fprintln(stdout, "\nstopping: waiting for requests that are running")
+	fmt.Fprintln(stdout, "\nstopping: waiting for running requests")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+time.Second)
 	defer cancel()
 	if err := errors.Join(server.Shutdown(ctx), api.Drain(ctx)); err != nil {
-		return fmt.Errorf("some requests did not end in time; their keys are resolved like after a crash: %w", err)
+		return fmt.Errorf("some requests did not end in time; resolve their keys as after a crash: %w", err)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func listenError(port int, err error) error {
 	return fmt.Errorf("cannot listen on port %d: %w; set PORT to another one", port, err)
 }
 
-// try returns what a newcomer pastes into a second terminal.
+// try returns the commands to paste into a second terminal.
 func try(address, profile string) string {
 	key := map[string]string{
 		"ietf": `"order-2026-000001"`, "stripe": "order-2026-000001", "uuid": "8e03978e-40d5-43e8-bc93-6894a57f9324",

@@ -26,7 +26,7 @@ func env(pairs ...string) func(string) string {
 // started is a running example.
 type started struct {
 	url   string
-	hints string // what was printed at the start
+	hints string // the text printed at the start
 	stop  func() error
 }
 
@@ -99,8 +99,8 @@ const (
 	aCharge = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
 )
 
-// What a newcomer does: start it, charge twice, count, stop it, start it
-// again, and charge a third time.
+// A newcomer's session: start it, charge twice, count, stop it, start it again,
+// and charge a third time.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "data")
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, part := range []string{s.url, dir, `-H 'Idempotency-Key: "order-2026-000001"' \`} {
 		if !strings.Contains(s.hints, part) {
-			t.Errorf("the hints do not say %q:\n%s", part, s.hints)
+			t.Errorf("the hints do not contain %q:\n%s", part, s.hints)
 		}
 	}
 	first, created := post(t, s.url+"/charges", key, aCharge)
@@ -155,11 +155,11 @@ func TestProviderElsewhere(t *testing.T) {
 		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ledger.jsonl")); err == nil {
-		t.Error("there is a ledger nobody uses")
+		t.Error("there is a ledger although PROVIDER_URL is set")
 	}
 }
 
-// wantRefusal wants run to end with an error that says the parts.
+// wantRefusal checks that run ends with an error that contains the parts.
 func wantRefusal(t *testing.T, getenv func(string) string, parts ...string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -229,7 +229,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// A table that is not there, and no region: one error each that says what to
+// A missing table, and a missing region: one error each, which states what to
 // do. Not parallel: the AWS SDK reads the process's environment.
 func TestTable(t *testing.T) {
 	dynamo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,10 +14,10 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// tablePatience bounds how long the start waits for DynamoDB.
+// tablePatience limits how long the start waits for DynamoDB.
 const tablePatience = time.Minute
 
-// openStore opens the store that the environment asks for. The returned close
+// openStore opens the store that the environment selects. The returned close
 // function is never nil.
 func openStore(ctx context.Context, c *config, logger *slog.Logger) (store driver.Store, where string, closeStore func() error, err error) {
 	closeStore = func() error { return nil }
@@ -37,7 +37,7 @@ func openStore(ctx context.Context, c *config, logger *slog.Logger) (store drive
 	}, nil
 }
 
-// openTable opens the table, which has to be there and fit.
+// openTable opens the table, which has to exist and have the right schema.
 func openTable(ctx context.Context, c *config) (driver.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, tablePatience)
 	defer cancel()
@@ -46,7 +46,7 @@ func openTable(ctx context.Context, c *config) (driver.Store, error) {
 		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return nil, fmt.Errorf("ONCE_TABLE is set and no AWS region is; set AWS_REGION, for example to us-east-1")
+		return nil, fmt.Errorf("ONCE_TABLE is set but no AWS region is; set AWS_REGION, for example to us-east-1")
 	}
 	store, err := dynamostore.New(dynamostore.NewClient(cfg), c.table)
 	if err != nil {
@@ -57,13 +57,13 @@ func openTable(ctx context.Context, c *config) (driver.Store, error) {
 		prepare = store.CreateTable
 	}
 	if err := prepare(ctx); err != nil {
-		return nil, fmt.Errorf("%w\nONCE_TABLE names the table. If it is missing, ONCE_CREATE_TABLE=1 makes it; if DynamoDB cannot be reached, see to AWS_REGION, AWS_ENDPOINT_URL and the credentials", err)
+		return nil, fmt.Errorf("%w\nONCE_TABLE names the table. If it is missing, ONCE_CREATE_TABLE=1 creates it; if DynamoDB cannot be reached, check AWS_REGION, AWS_ENDPOINT_URL and the credentials", err)
 	}
 	return store, nil
 }
 
-// purge drops expired records every hour, so that the file does not grow for
-// as long as the process runs.
+// purge deletes expired records every hour, so that the file does not grow
+// without limit.
 func purge(ctx context.Context, file *boltstore.Store, logger *slog.Logger) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -73,16 +73,16 @@ func purge(ctx context.Context, file *boltstore.Store, logger *slog.Logger) {
 			return
 		case now := <-tick.C:
 			if _, err := file.Purge(ctx, now); err != nil && ctx.Err() == nil {
-				logger.Error("charge-local: expired records were not dropped", "error", err)
+				logger.Error("charge-local: expired records were not deleted", "error", err)
 			}
 		}
 	}
 }
 
-// makeData makes the directory for the store's file and the ledger.
+// makeData creates the directory for the store's file and the ledger.
 func makeData(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the directory for the data: %w; set DATA to another one", err)
+		return fmt.Errorf("cannot create the directory for the data: %w; set DATA to another one", err)
 	}
 	return nil
 }

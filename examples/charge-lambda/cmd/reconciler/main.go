@@ -1,9 +1,9 @@
-// Command reconciler is a Lambda function on a schedule: it settles charges whose
-// outcome nobody knows by asking the payment provider.
+// Command reconciler is a Lambda function on a schedule. It settles charges with
+// an unknown outcome by asking the payment provider.
 //
 // Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL the
-// payment provider's address, ONCE_EXHAUSTED_QUEUE_URL the queue for the records
-// that it gives up.
+// payment provider's address, ONCE_EXHAUSTED_QUEUE_URL the queue for the
+// exhausted records.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 
 type handlerFunc = func(context.Context, json.RawMessage) (idempotent.Report, error)
 
-// newHandler puts the function together. It calls no service.
+// newHandler returns the function's handler. It calls no service.
 func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (handlerFunc, error) {
 	for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "ONCE_EXHAUSTED_QUEUE_URL"} {
 		if getenv(name) == "" {
@@ -83,14 +83,14 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	}), nil
 }
 
-// exhausted is the queue of the records that were given up.
+// exhausted is the queue of the exhausted records.
 type exhausted struct {
 	client *sqs.Client
 	url    string
 }
 
-// put sends what a person needs to find the record: nothing of the request or
-// its result.
+// put sends what a person needs to find the record, without data of the request
+// or its result.
 func (q exhausted) put(ctx context.Context, r idempotent.PendingRecord) error {
 	body, err := json.Marshal(map[string]any{
 		"record_id": r.ID, "operation": r.ID.Operation(), "created": r.Created, "attempts": r.Asked, "ref": r.Ref,
@@ -101,7 +101,7 @@ func (q exhausted) put(ctx context.Context, r idempotent.PendingRecord) error {
 	}
 	_, err = q.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: aws.String(q.url), MessageBody: aws.String(string(body))})
 	if err != nil {
-		return errors.Join(errors.New("reconciler: a record was not handed over"), err)
+		return errors.Join(errors.New("reconciler: an exhausted record was not sent to the queue"), err)
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
 // Command lambda is the order queue as a Lambda function: the bootstrap of the
-// runtime provided.al2023 behind an SQS queue, whose event source mapping has
-// ReportBatchItemFailures switched on.
+// runtime provided.al2023 behind an SQS queue. Its event source mapping must
+// have ReportBatchItemFailures switched on.
 //
-// Environment: ONCE_TABLE is the DynamoDB table of the records, SHOP_TABLE that
-// of the shop, PROVIDER_URL the payment provider's address.
+// Environment: ONCE_TABLE is the DynamoDB table of the records, SHOP_TABLE the
+// table of the shop, PROVIDER_URL the payment provider's address.
 package main
 
 import (
@@ -34,8 +34,8 @@ func main() {
 	lambda.StartHandlerFunc(h)
 }
 
-// newHandler puts the function together. Metrics and the audit go to stdout,
-// which Lambda sends to CloudWatch Logs. It calls no service.
+// newHandler returns the function's handler. Metrics and the audit go to
+// stdout, which Lambda sends to CloudWatch Logs. It calls no service.
 func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (orders.HandlerFunc, error) {
 	for _, name := range []string{"ONCE_TABLE", "SHOP_TABLE", "PROVIDER_URL"} {
 		if getenv(name) == "" {
@@ -70,7 +70,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	return emf.Flushed(metrics, orders.New(guard, orders.Shop(getenv("SHOP_TABLE")), payments)), nil
 }
 
-// requestID names the invocation in events and records.
+// requestID returns the id of the invocation, for events and records.
 func requestID(ctx context.Context) string {
 	if c, ok := lambdacontext.FromContext(ctx); ok {
 		return c.AwsRequestID

@@ -33,23 +33,24 @@ func TestNewHandler(t *testing.T) {
 	if response, err := h(t.Context(), events.SQSEvent{}); err != nil || len(response.BatchItemFailures) != 0 {
 		t.Errorf("an empty batch: %+v %v", response, err)
 	}
-	// A message without a key is a fact, which is flushed. It calls nobody.
+	// A message without a key makes one event, which is flushed. It calls no
+	// service.
 	response, err := h(t.Context(), events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", EventSourceARN: "arn", Body: "{}"}}})
 	if err != nil || len(response.BatchItemFailures) != 1 {
 		t.Errorf("a message without a key: %+v %v", response, err)
 	}
 	complete["PROVIDER_URL"] = "pay"
 	if _, err := newHandler(t.Context(), func(n string) string { return complete[n] }, &out); err == nil {
-		t.Error("a provider without an address was taken")
+		t.Error("a provider without an address was accepted")
 	}
 }
 
 func TestRequestID(t *testing.T) {
 	t.Parallel()
 	if id := requestID(lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "r-1"})); id != "r-1" {
-		t.Errorf("it is %q", id)
+		t.Errorf("the request id is %q", id)
 	}
 	if id := requestID(t.Context()); id != "" {
-		t.Errorf("it is %q", id)
+		t.Errorf("the request id is %q", id)
 	}
 }

@@ -1,12 +1,13 @@
-// Command stubborn is the charge example as a Lambda function, except that what
-// it calls the payment provider with does not heed contexts: it goes on past the
-// time-out, or takes the process down.
+// Command stubborn is the charge example as a Lambda function, but its client for
+// the payment provider ignores contexts: it runs past the time-out, or kills the
+// process.
 //
-// Environment: that of the charge example, and ENDING is what happens once the
-// provider has answered: sleep, which is cut short by Lambda at the time-out, or
-// kill; or before, which is a kill before the provider is asked. OPERATION is that
-// of the records, RECOVERY their promise, reconcile or rerun; with KEYLESS the
-// provider gets a new key every time, so that its ledger counts the runs.
+// Environment: that of the charge example. ENDING is what happens once the
+// provider has answered: sleep, until Lambda ends the process at the time-out, or
+// kill; or before, which is a kill before the request to the provider. OPERATION
+// is the operation of the records, RECOVERY their promise, reconcile or rerun.
+// With KEYLESS the provider gets a new key every time, so that its ledger counts
+// the runs.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 func newHandler() (charge.HandlerFunc, error) {
 	recovery, ok := map[string]idempotent.Recovery{"reconcile": idempotent.Reconcile, "rerun": idempotent.Rerun}[os.Getenv("RECOVERY")]
 	if !ok {
-		return nil, fmt.Errorf("RECOVERY is %q", os.Getenv("RECOVERY"))
+		return nil, fmt.Errorf("invalid RECOVERY %q", os.Getenv("RECOVERY"))
 	}
 	cfg, err := awsconfig.LoadDefaultConfig(context.Background())
 	if err != nil {
@@ -64,7 +65,7 @@ func newHandler() (charge.HandlerFunc, error) {
 		o.Guard = func(o *idempotent.Options) { o.Recovery = recovery }
 	})
 	// The example's client uses the default transport; the AWS SDK and Lambda's
-	// runtime have their own by the time of the first event.
+	// runtime have created their own by the time of the first event.
 	turn := sync.OnceFunc(func() { http.DefaultTransport = stubborn{http.DefaultTransport} })
 	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		turn()
@@ -72,7 +73,7 @@ func newHandler() (charge.HandlerFunc, error) {
 	}, nil
 }
 
-// stubborn sends requests, and does not come back from them.
+// stubborn sends requests, and does not return from them.
 type stubborn struct{ http.RoundTripper }
 
 func (s stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -92,6 +93,6 @@ func (s stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// kill is what the kernel does to a process that wants too much memory: nothing
-// of it runs any more.
+// kill ends the process as the kernel does if it uses too much memory: no further
+// code of it runs.
 func kill() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
