@@ -302,7 +302,7 @@ func TestCommitLimits(t *testing.T) {
 	}}}
 	for says, items := range map[string][]types.TransactWriteItem{
 		"100 items besides the record": repeat(a.withdraw(0), 100),
-		"DynamoDB accepts 4194304":       repeat(big, 11),
+		"DynamoDB accepts 4194304":     repeat(big, 11),
 	} {
 		_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
 			err := dynamostore.Commit(ctx, "ok", items...)
