@@ -39,7 +39,7 @@ const (
 	region  = "us-east-1"
 	// orderTimeout is the time-out of the function behind the queue, in seconds.
 	// The queue hides messages for six times as long.
-	orderTimeout = 2
+	orderTimeout = 3
 )
 
 // stackName is a new one each time: LocalStack cannot update a stack that has a
