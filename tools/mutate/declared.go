@@ -42,6 +42,7 @@ var equivalents = map[string]string{
 	"dynamostore.Store.GetChunks: length is not set to length+len(part)": "a capacity: append grows without it",
 	"dynamostore.decoder.time: d.missing(name, p) is not called":         "no time is required",
 	"dynamostore.Store.pause: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
+	"dynamostore.Store.waits: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
 	"dynamostore.backoff: doublings < 32 has <=":                         "a base doubled so often is above every limit already",
 
 	"lambdabatch.order.Less: o[i].message < o[j].message has <=": "no two lanes begin with the same message",
