@@ -249,6 +249,22 @@ func TestLaterVersionsMembers(t *testing.T) {
 	}
 }
 
+// Members of a later version that only steps have survive, too.
+func TestLaterVersionsMembersOfSteps(t *testing.T) {
+	t.Parallel()
+	later := document()
+	delete(later, "new")
+	want := boltstore.Seal("charge#1", doc(t, later))
+	r, err := boltstore.Decode("charge#1", want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := boltstore.Encode(r)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("encoded again (%v):\n%s\nwant\n%s", err, got[5:], want[5:])
+	}
+}
+
 // setAll sets every field that v points to to a distinct value, nested ones
 // included.
 func setAll(v reflect.Value, n *int64) {

@@ -441,6 +441,41 @@ func TestTransact_ContextEndsWithThePause(t *testing.T) {
 	})
 }
 
+// Only a conflict with another writer is repeated as often as conflicts are, and in
+// a transaction also a conflict with an earlier try of the same request.
+//
+// This test and the next are not parallel: a mutant that repeats everything is
+// noticed here before it keeps other tests waiting.
+func TestIsConflict(t *testing.T) {
+	for _, row := range []struct {
+		err                error
+		conflict, transact bool
+	}{
+		{&types.TransactionConflictException{}, true, true},
+		{&types.ReplicatedWriteConflictException{}, true, true},
+		{&types.TransactionInProgressException{}, false, true},
+		{&types.ConditionalCheckFailedException{}, false, false},
+		{&types.ProvisionedThroughputExceededException{}, false, false},
+		{errors.New("connection reset"), false, false},
+		{nil, false, false},
+	} {
+		if got := isConflict(row.err); got != row.conflict {
+			t.Errorf("%v: a conflict: got %t, want %t", row.err, got, row.conflict)
+		}
+		if got := isTransactConflict(row.err); got != row.transact {
+			t.Errorf("%v: a conflict of a transaction: got %t, want %t", row.err, got, row.transact)
+		}
+	}
+}
+
+// A refusal that does not pass is not repeated.
+func TestTransact_FinalRefusalIsNotRepeated(t *testing.T) {
+	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){refuse("ValidationException", ""), accept}}
+	if _, err := transactOver(t.Context(), w); !errors.Is(err, driver.ErrNotApplied) || w.sent != 1 {
+		t.Errorf("got %v after %d requests, want the refusal after one", err, w.sent)
+	}
+}
+
 // The answer to a client that does not use HTTP has no status: a fault of the
 // request is a refusal, any other fault may have been applied.
 func TestIsRefusal_WithoutAStatus(t *testing.T) {

@@ -30,7 +30,6 @@ var equivalents = map[string]string{
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "with an error nothing is refused",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "with an error nothing is refused",
-	"dynamostore.Store.transact: err != nil is never true":                                 "the client looks at the context too",
 	"dynamostore.ScanningStore.Exhausted: r.Exhausted is always true":                      "the filter lets nothing else through",
 	"dynamostore.Store.list: e.err == nil && !still(&e.record) || found(e) is always true": "a list that nobody reads ends with its context",
 	"dynamostore.Store.listShard: !found(e) is never true":                                 "a list that nobody reads ends with its context",
@@ -65,10 +64,12 @@ var equivalents = map[string]string{
 	"boltstore.Store.scan: last is not set to nil":                                             "a look behind the end finds nothing",
 	"boltstore.Store.drop: err != nil is never true (2)":                                       "a key can be deleted in every writing transaction",
 
-	"boltstore.encodeFields: delete(doc, f.name) is not called": "what is known is never among the members of a later version",
-	"boltstore.encode: err != nil is never true":                "every field encodes",
-	"boltstore.encode: err != nil is never true (2)":            "every document encodes",
-	"boltstore.coded: !unmarshal(raw, &code) is never true":     "no code is empty, and what is not read stays so",
+	"boltstore.encodeFields: delete(doc, f.name) is not called":     "what is known is never among the members of a later version",
+	"boltstore.encodeFields: err is not set to json.Marshal(value)": "the value of every field can be written as JSON",
+	"boltstore.duration: *p < 0 has <=":                             "a duration of zero is absent, so its value is not asked for",
+	"boltstore.steps: !unmarshal(raw, &stored) is never true":       "what is not an object of objects has no steps, or one without a mode",
+	"boltstore.encode: err != nil is never true (2)":                "every document encodes",
+	"boltstore.coded: !unmarshal(raw, &code) is never true":         "no code is empty, and what is not read stays so",
 }
 
 // endless are mutants that never end, which is all that a test can notice of
