@@ -279,9 +279,9 @@ func TestTransact_TextHoldsNoValues(t *testing.T) {
 			TableName: aws.String("orders"), Key: item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}},
 			ExpressionAttributeValues: item{":v": &types.AttributeValueMemberM{Value: item{
 				"list": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: "SECRET-VALUE"}}},
-				"set":  &types.AttributeValueMemberSS{Value: []string{"4242-SECRET"}},
+				"set":  &types.AttributeValueMemberSS{Value: []string{"SECRET", "4242-SECRET"}},
 				"nums": &types.AttributeValueMemberNS{Value: []string{"4242"}},
-				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("SECRET"), []byte("BINARY")}},
+				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("BINARY")}},
 				"n":    &types.AttributeValueMemberN{Value: "10"},
 				"long": &types.AttributeValueMemberN{Value: "31337"},
 			}}},
