@@ -249,6 +249,28 @@ func TestLaterVersionsMembers(t *testing.T) {
 	}
 }
 
+// Members of a later version survive if only the record has them, and if only its
+// steps do.
+func TestLaterVersionsMembersInOnePlace(t *testing.T) {
+	t.Parallel()
+	ofSteps, ofRecord := document(), document()
+	delete(ofSteps, "new")
+	for _, step := range ofRecord["steps"].(map[string]any) {
+		delete(step.(map[string]any), "new")
+	}
+	for place, later := range map[string]map[string]any{"the steps": ofSteps, "the record": ofRecord} {
+		want := boltstore.Seal("charge#1", doc(t, later))
+		r, err := boltstore.Decode("charge#1", want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := boltstore.Encode(r)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: encoded again (%v):\n%s\nwant\n%s", place, err, got[5:], want[5:])
+		}
+	}
+}
+
 // setAll sets every field that v points to to a distinct value, nested ones
 // included.
 func setAll(v reflect.Value, n *int64) {

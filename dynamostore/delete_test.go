@@ -41,6 +41,9 @@ func TestDelete(t *testing.T) {
 		if !goes && (current == nil || current.State != state) {
 			t.Errorf("%s: the current record is %v", state, current)
 		}
+		if n := fake.count("GetItem"); n != 0 {
+			t.Errorf("%s: %d reads of a record that the refusal returned", state, n)
+		}
 	}
 	if current, err := newStore(t, newFake()).Delete(t.Context(), "charge#key", newVersion()); current != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Errorf("no record: got %v, %v, want ErrNoRecord", current, err)

@@ -340,6 +340,7 @@ func TestItem_Damaged(t *testing.T) {
 		{"rv", b(secret), "is not a string"},
 		{"ret", s(secret), "is not a number"},
 		{"ret", n("0"), "is not a duration"},
+		{"ret", n("9223372036855"), "is not a duration"}, // longer than a time.Duration can be
 		{"uret", n("-1"), "is not a duration"},
 		{"cdc", b(secret), "is not a string"},
 		{"sn", s(secret), "is not a list of names"},
@@ -525,6 +526,38 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	wantLater(false)
+}
+
+// Attributes that a later version wrote into two steps, and nowhere else, survive a
+// write.
+func TestItem_KeepsWhatItDoesNotKnowOfSteps(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	r := stepped()
+	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	later := func(step string) types.AttributeValue { return &types.AttributeValueMemberS{Value: "of " + step} }
+	stepOf := func(name string) item {
+		return fake.items[string(r.ID)]["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
+	}
+	for _, step := range []string{"charge", "inform"} {
+		stepOf(step)["later"] = later(step)
+	}
+	next, err := s.Get(t.Context(), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Version = newVersion()
+	if met, err := s.Replace(t.Context(), *next, r.Version); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	for _, step := range []string{"charge", "inform"} {
+		if got := stepOf(step)["later"]; !reflect.DeepEqual(got, later(step)) {
+			t.Errorf("the attribute of %s is %v", step, got)
+		}
+	}
 }
 
 func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v driver.Version) {

@@ -52,6 +52,9 @@ func TestPurgeChunks(t *testing.T) {
 		it["pk"] = &types.AttributeValueMemberS{Value: key}
 		fake.items[key] = it
 	}
+	fake.items["charge#x#"+strings.Repeat("00", 16)+"#0"] = item{ // named like a chunk, and without a part
+		"pk": &types.AttributeValueMemberS{Value: "charge#x#" + strings.Repeat("00", 16) + "#0"}, "ttl": &types.AttributeValueMemberN{Value: "1"},
+	}
 	all := len(fake.items)
 	purge := func(want, left int, optFns ...func(*dynamostore.PurgeOptions)) {
 		t.Helper()

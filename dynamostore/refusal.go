@@ -45,9 +45,9 @@ func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unans
 		return &transactError{text, []error{unanswered, err}}
 	}
 	if t.placed(cancelled) {
-		for i, reason := range cancelled.CancellationReasons {
-			if aws.ToString(reason.Code) == codeConditionFailed && i > 0 {
-				return &ConditionError{Index: i - 1, Table: t.table(i), Item: reason.Item, Err: err}
+		for i, reason := range cancelled.CancellationReasons[1:] { // the first is the record's
+			if aws.ToString(reason.Code) == codeConditionFailed {
+				return &ConditionError{Index: i, Table: t.table(i + 1), Item: reason.Item, Err: err}
 			}
 		}
 	}
@@ -113,14 +113,14 @@ func (t *transactItems) explain(err error, cancelled *types.TransactionCanceledE
 		return text + "; at least one of these tables is missing in this account, region and endpoint: " + t.places(false)
 	case strings.HasPrefix(code, "AccessDenied"):
 		return text + "; the role needs " + t.places(true)
-	case code == "ValidationException" && strings.Contains(message, "multiple operations on one item"):
+	case code != "ValidationException":
+		return text + "; the items: " + t.places(false)
+	case strings.Contains(message, "multiple operations on one item"):
 		return text + "; write each item once, for example with one Update; " + t.duplicates()
-	case code == "ValidationException" && isItemSize(message):
+	case isItemSize(message):
 		return text + "; the record itself is not too large; " + t.places(false)
-	case code == "ValidationException":
-		return text + "; compare the items with the keys and expressions of their tables: " + t.places(false)
 	}
-	return text + "; the items: " + t.places(false)
+	return text + "; compare the items with the keys and expressions of their tables: " + t.places(false)
 }
 
 // reasons returns why DynamoDB cancelled the transaction, item by item.
@@ -200,14 +200,14 @@ func (t *transactItems) duplicates() string {
 func (t *transactItems) same(i, j int) bool {
 	keyI, attributesI := t.identity(i)
 	keyJ, attributesJ := t.identity(j)
-	return keyI != nil && within(keyI, attributesJ) || keyJ != nil && within(keyJ, attributesI)
+	return within(keyI, attributesJ) || within(keyJ, attributesI)
 }
 
 // identity returns the key of item i, if it is known, and the attributes that
 // include the key.
 func (t *transactItems) identity(i int) (key, attributes item) {
 	switch it := &t.TransactItems[i]; {
-	case it.Put != nil && i == 0:
+	case i == 0: // the record, which is a put
 		return item{PartitionKey: it.Put.Item[PartitionKey]}, it.Put.Item
 	case it.Put != nil:
 		return nil, it.Put.Item
@@ -236,7 +236,7 @@ func (t *transactItems) expressionValues(i int) item {
 	return nil
 }
 
-// within reports whether all attributes of key are in attributes.
+// within reports whether key is known and all its attributes are in attributes.
 func within(key, attributes item) bool {
 	for name, value := range key {
 		if !slices.Equal(scalars(nil, value), scalars(nil, attributes[name])) {

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -36,6 +37,13 @@ func TestTransactInput_Size(t *testing.T) {
 		items := []types.TransactWriteItem{{Delete: &types.Delete{Key: item{PartitionKey: text(strings.Repeat("x", room))}}}}
 		if _, err := s.transactInput(&r, driver.Version{}, items); fits != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNotApplied) {
 			t.Errorf("%d bytes too many: %v", over, err)
+		}
+	}
+	for over, fits := range map[int]bool{0: true, 1: false} { // of one item
+		room := maxItem - len(PartitionKey) + over
+		items := []types.TransactWriteItem{{Put: &types.Put{Item: item{PartitionKey: text(strings.Repeat("x", room))}}}}
+		if _, err := s.transactInput(&r, driver.Version{}, items); fits != (err == nil) || err != nil && !errors.Is(err, idempotent.ErrNotApplied) {
+			t.Errorf("an item of %d bytes too many: %v", over, err)
 		}
 	}
 	large := r
@@ -74,7 +82,9 @@ func (w *lossyWire) Do(r *http.Request) (*http.Response, error) {
 	if token != "" { // of a transaction
 		w.tokens[token] = true
 	}
-	w.sent++
+	if w.sent++; w.sent > 1000 {
+		panic("the tries do not end")
+	}
 	return w.answers[min(w.sent, len(w.answers))-1](r)
 }
 
@@ -254,6 +264,7 @@ func TestTransact_Doubt(t *testing.T) {
 		"a proxy's refusal":          {answer(403, `<html>no</html>`), 1},
 		"a refusal without a code":   {answer(403, `{}`), 1},
 		"a request timed out":        {refuse("RequestTimeout", ""), 6},
+		"a request timed out, too":   {refuse("RequestTimeoutException", ""), 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -295,6 +306,10 @@ func TestTransact_RetryAfterALostReply(t *testing.T) {
 // A request that was never sent was not applied.
 func TestTransact_NeverSent(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testNeverSent)
+}
+
+func testNeverSent(t *testing.T) {
 	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){accept}}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -343,6 +358,10 @@ func TestTransact_ContextEnds(t *testing.T) {
 				if err == nil || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
 					t.Errorf("got %v", err)
 				}
+				// A pause that the deadline would cut short does not start.
+				if c.notApplied && ctx.Err() != nil {
+					t.Errorf("it ended with the context: %v", err)
+				}
 			})
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -351,6 +370,10 @@ func TestTransact_ContextEnds(t *testing.T) {
 				if err == nil || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
 					t.Errorf("cancelled: got %v", err)
 				}
+				// The error has DynamoDB's latest answer.
+				if _, ok := errors.AsType[*types.TransactionCanceledException](err); c.notApplied && !ok {
+					t.Errorf("cancelled during a pause: got %v, want the conflict", err)
+				}
 			})
 		})
 	}
@@ -358,20 +381,137 @@ func TestTransact_ContextEnds(t *testing.T) {
 
 // optionsClient calls the options with empty settings, like a client other than
 // the SDK's. It is not known whether it sends anything.
-type optionsClient struct{ *dynamodb.Client }
+type optionsClient struct {
+	*dynamodb.Client
+	options *dynamodb.Options
+	fail    func() error
+}
 
-func (optionsClient) TransactWriteItems(_ context.Context, _ *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+func (c optionsClient) TransactWriteItems(_ context.Context, _ *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	for _, f := range optFns {
-		f(&dynamodb.Options{})
+		f(c.options)
 	}
-	return nil, errors.New("something failed")
+	return nil, c.fail()
 }
 
 func TestTransact_AnotherClient(t *testing.T) {
 	t.Parallel()
-	s := &Store{table: "once", client: optionsClient{}}
-	r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
-	if _, err := s.transaction(nil)(t.Context(), r, driver.Version{}); err == nil || errors.Is(err, driver.ErrNotApplied) {
-		t.Errorf("got %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		c := optionsClient{options: &dynamodb.Options{}, fail: func() error { return errors.New("something failed") }}
+		s := &Store{table: "once", client: c}
+		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
+		if _, err := s.transaction(nil)(t.Context(), r, driver.Version{}); err == nil || errors.Is(err, driver.ErrNotApplied) {
+			t.Errorf("got %v", err)
+		}
+		if c.options.HTTPClient != nil {
+			t.Error("a client without an HTTP client was given one that cannot send")
+		}
+	})
+}
+
+// suddenContext is a context that has ended as soon as err is set, without waking
+// anything up that waits for it.
+type suddenContext struct {
+	context.Context
+	err error
+}
+
+func (c *suddenContext) Err() error { return c.err }
+
+// A context that ends together with the pause after a try prevents the next try,
+// which is not counted.
+func TestTransact_ContextEndsWithThePause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, tries := &suddenContext{Context: t.Context()}, 0
+		c := optionsClient{options: &dynamodb.Options{}, fail: func() error {
+			if tries++; tries == 2 {
+				ctx.err = context.Canceled
+			}
+			return &types.TransactionConflictException{}
+		}}
+		s := &Store{table: "once", client: c}
+		s.opts.ConflictAttempts = 20
+		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
+		_, err := s.transaction(nil)(ctx, r, driver.Version{})
+		const want = "dynamostore: nothing was written: the transaction failed after 2 tries: context canceled"
+		if tries != 2 || !errors.Is(err, context.Canceled) || !errors.Is(err, driver.ErrNotApplied) || err.Error() != want {
+			t.Errorf("got %v after %d tries, want %q after 2", err, tries, want)
+		}
+	})
+}
+
+// Only a conflict with another writer is repeated as often as conflicts are, and in
+// a transaction also a conflict with an earlier try of the same request.
+//
+// This test and the next are not parallel: a mutant that repeats everything is
+// noticed here before it keeps other tests waiting.
+func TestIsConflict(t *testing.T) {
+	for _, row := range []struct {
+		err                error
+		conflict, transact bool
+	}{
+		{&types.TransactionConflictException{}, true, true},
+		{&types.ReplicatedWriteConflictException{}, true, true},
+		{&types.TransactionInProgressException{}, false, true},
+		{&types.ConditionalCheckFailedException{}, false, false},
+		{&types.ProvisionedThroughputExceededException{}, false, false},
+		{errors.New("connection reset"), false, false},
+		{nil, false, false},
+	} {
+		if got := isConflict(row.err); got != row.conflict {
+			t.Errorf("%v: a conflict: got %t, want %t", row.err, got, row.conflict)
+		}
+		if got := isTransactConflict(row.err); got != row.transact {
+			t.Errorf("%v: a conflict of a transaction: got %t, want %t", row.err, got, row.transact)
+		}
+	}
+}
+
+// A refusal that does not pass is not repeated.
+func TestTransact_FinalRefusalIsNotRepeated(t *testing.T) {
+	w := &lossyWire{answers: []func(*http.Request) (*http.Response, error){refuse("ValidationException", ""), accept}}
+	if _, err := transactOver(t.Context(), w); !errors.Is(err, driver.ErrNotApplied) || w.sent != 1 {
+		t.Errorf("got %v after %d requests, want the refusal after one", err, w.sent)
+	}
+}
+
+// The answer to a client that does not use HTTP has no status: a fault of the
+// request is a refusal, any other fault may have been applied.
+func TestIsRefusal_WithoutAStatus(t *testing.T) {
+	t.Parallel()
+	for fault, want := range map[smithy.ErrorFault]bool{
+		smithy.FaultClient:  true,
+		smithy.FaultServer:  false,
+		smithy.FaultUnknown: false,
+	} {
+		if got := isRefusal(&smithy.GenericAPIError{Code: "ValidationException", Fault: fault}); got != want {
+			t.Errorf("a fault of the %s: got %t, want %t", fault, got, want)
+		}
+	}
+}
+
+// The error of an unknown outcome has the try without an answer, and how the last
+// try ended if that was another way.
+func TestTransact_TextOfDoubt(t *testing.T) {
+	t.Parallel()
+	const last = "; the last try ended with: "
+	for name, c := range map[string]struct {
+		answers []func(*http.Request) (*http.Response, error)
+		says    string
+	}{
+		"the same every time": {[]func(*http.Request) (*http.Response, error){refuse("TransactionInProgressException", "")},
+			"after 20 tries: TransactionInProgressException: no"},
+		"a refusal at last": {[]func(*http.Request) (*http.Response, error){refuse("TransactionInProgressException", ""), refuse("ValidationException", "")},
+			"after 2 tries: TransactionInProgressException: no" + last + "ValidationException: no; "},
+		"a single try": {[]func(*http.Request) (*http.Response, error){refuse("IdempotentParameterMismatchException", "")},
+			"whether the transaction was applied: IdempotentParameterMismatchException: no"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, err := transactOver(t.Context(), &lossyWire{answers: c.answers})
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), last) != strings.Contains(c.says, last) {
+				t.Errorf("%s: got %v, want %q", name, err, c.says)
+			}
+		})
 	}
 }

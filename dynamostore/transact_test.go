@@ -156,7 +156,7 @@ func TestTransact_Refusals(t *testing.T) {
 		"out of throughput":        {reason("ProvisionedThroughputExceeded", "", 0), 20, "ProvisionedThroughputExceeded"},
 		"no reasons":               {cancelled(), 20, "gave no reason"},
 		"reasons without a code":   {cancelled("", "", ""), 20, "gave no reason"},
-		"one reason for all":       {cancelled("ConditionalCheckFailed"), 1, `ConditionalCheckFailed; DynamoDB does not say which item it is; the items: "once" (the record), "orders" (item 0, item 1)`},
+		"one reason for all":       {cancelled("ConditionalCheckFailed"), 1, `the transaction failed: ConditionalCheckFailed; DynamoDB does not say which item it is; the items: "once" (the record), "orders" (item 0, item 1)`},
 		"a conflict as an error":   {&types.TransactionConflictException{}, 20, "TransactionConflictException"},
 		"throttled as a whole":     {&types.ProvisionedThroughputExceededException{}, 6, "after 6 tries: ProvisionedThroughputExceededException"},
 		"over the account's limit": {&types.RequestLimitExceeded{}, 6, "RequestLimitExceeded"},
@@ -167,7 +167,7 @@ func TestTransact_Refusals(t *testing.T) {
 		"the record is refused":    {reason("ValidationError", "no", 0), 1, `the record (table "once"): ValidationError: no`},
 		"a missing table":          {&types.ResourceNotFoundException{}, 1, `at least one of these tables is missing in this account, region and endpoint: "once" (the record), "orders" (item 0, item 1)`},
 		"access denied":            {&smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}, 1, `AccessDeniedException: not authorized; the role needs dynamodb:PutItem on "once" (the record), dynamodb:PutItem on "orders" (item 0, item 1)`},
-		"expired credentials":      {&smithy.GenericAPIError{Code: "ExpiredTokenException", Message: "expired"}, 1, "ExpiredTokenException: expired"},
+		"expired credentials":      {&smithy.GenericAPIError{Code: "ExpiredTokenException", Message: "expired"}, 1, `ExpiredTokenException: expired; the items: "once" (the record), "orders" (item 0, item 1)`},
 		"the same item twice":      {validation("Transaction request cannot include multiple operations on one item"), 1, `write each item once, for example with one Update`},
 		"some item is too large":   {validation("Item size has exceeded the maximum allowed size"), 1, `the record itself is not too large; "once" (the record), "orders" (item 0, item 1)`},
 		"anything else":            {validation("no such path"), 1, `ValidationException: no such path; compare the items with the keys and expressions of their tables: "once"`},
@@ -198,6 +198,14 @@ func TestTransact_Refusals(t *testing.T) {
 				if !strings.Contains(got.Error(), c.says) || !strings.HasPrefix(got.Error(), "dynamostore: nothing was written: ") {
 					t.Errorf("the error is\n%v\nwant\n%s", got, c.says)
 				}
+				for _, advice := range []string{"the role needs", "does not say which item"} {
+					if strings.Contains(got.Error(), advice) != strings.Contains(c.says, advice) {
+						t.Errorf("the error is\n%v\nwant\n%s", got, c.says)
+					}
+				}
+				if c.tries == 1 && !strings.Contains(got.Error(), "the transaction failed: ") {
+					t.Errorf("the error of a single try is\n%v", got)
+				}
 				if c.tries > 1 { // it passes in time
 					fake.refuse = func(operation string, n int) error {
 						if operation == "TransactWriteItems" && n < c.tries+3 {
@@ -226,12 +234,15 @@ func TestTransact_SameItemTwice(t *testing.T) {
 	other := types.TransactWriteItem{Delete: &types.Delete{TableName: aws.String("invoices"), Key: key}}
 	recordKey := aKey()
 	record := types.TransactWriteItem{Delete: &types.Delete{TableName: aws.String(tableName), Key: item{"pk": &types.AttributeValueMemberS{Value: string(recordKey.RecordID())}}}}
+	again := types.TransactWriteItem{Put: &types.Put{TableName: aws.String(tableName), Item: record.Delete.Key}}
 	for _, c := range []struct {
 		items []types.TransactWriteItem
 		says  string
 	}{
 		{[]types.TransactWriteItem{order("o-2"), update, remove}, `item 1 and item 2 are the same item of table "orders"`},
 		{[]types.TransactWriteItem{check, order("o-1")}, `item 0 and item 1 are the same item of table "orders"`},
+		{[]types.TransactWriteItem{order("o-1"), update}, `item 0 and item 1 are the same item of table "orders"`},
+		{[]types.TransactWriteItem{again}, `the record and item 0 are the same item of table "once"`},
 		{[]types.TransactWriteItem{record}, `the record and item 0 are the same item of table "once"`},
 		{[]types.TransactWriteItem{order("o-1"), order("o-1"), other, {}}, `the tables: "once" (the record), "orders" (item 0, item 1), "invoices" (item 2), "" (item 3)`},
 	} {
@@ -259,7 +270,7 @@ func TestTransact_TextHoldsNoValues(t *testing.T) {
 	fake := newFake()
 	fake.refuse = func(operation string, n int) error {
 		if operation == "TransactWriteItems" {
-			return validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10")
+			return validation("Input collection [4242-SECRET, 4242] contains duplicates; SECRET-KEY; SECRET-VALUE; 10; BINARY; 31337")
 		}
 		return nil
 	}
@@ -268,17 +279,48 @@ func TestTransact_TextHoldsNoValues(t *testing.T) {
 			TableName: aws.String("orders"), Key: item{"pk": &types.AttributeValueMemberB{Value: []byte("SECRET-KEY")}},
 			ExpressionAttributeValues: item{":v": &types.AttributeValueMemberM{Value: item{
 				"list": &types.AttributeValueMemberL{Value: []types.AttributeValue{&types.AttributeValueMemberS{Value: "SECRET-VALUE"}}},
-				"set":  &types.AttributeValueMemberSS{Value: []string{"4242-SECRET"}},
+				"set":  &types.AttributeValueMemberSS{Value: []string{"SECRET", "4242-SECRET"}},
 				"nums": &types.AttributeValueMemberNS{Value: []string{"4242"}},
-				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("SECRET")}},
+				"bins": &types.AttributeValueMemberBS{Value: [][]byte{[]byte("BINARY")}},
 				"n":    &types.AttributeValueMemberN{Value: "10"},
+				"long": &types.AttributeValueMemberN{Value: "31337"},
 			}}},
 		}})
-		if text := err.Error(); strings.Contains(text, "SECRET") || strings.Contains(text, "4242") || !strings.Contains(text, "Input collection […, …] contains duplicates; …; …; 10") {
+		if text := err.Error(); strings.Contains(text, "SECRET") || strings.Contains(text, "4242") || !strings.Contains(text, "Input collection […, …] contains duplicates; …; …; 10; …; …") {
 			t.Errorf("it says %s", text)
 		}
 		return "", err
 	})
+}
+
+// The values in the expressions of every kind of item are not in the text either.
+func TestTransact_TextHoldsNoExpressionValues(t *testing.T) {
+	t.Parallel()
+	key, values := item{"pk": aVersion()}, item{":v": &types.AttributeValueMemberS{Value: "SECRET"}}
+	table := aws.String("orders")
+	for name, it := range map[string]types.TransactWriteItem{
+		"put":    {Put: &types.Put{TableName: table, Item: key, ExpressionAttributeValues: values}},
+		"update": {Update: &types.Update{TableName: table, Key: key, ExpressionAttributeValues: values}},
+		"delete": {Delete: &types.Delete{TableName: table, Key: key, ExpressionAttributeValues: values}},
+		"check":  {ConditionCheck: &types.ConditionCheck{TableName: table, Key: key, ExpressionAttributeValues: values}},
+	} {
+		fake := newFake()
+		fake.refuse = func(operation string, n int) error {
+			if operation == "TransactWriteItems" {
+				return validation("the value SECRET is invalid")
+			}
+			return nil
+		}
+		synctest.Test(t, func(t *testing.T) {
+			commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
+				err := dynamostore.Commit(ctx, "done", it)
+				if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(err.Error(), "the value … is invalid") || strings.Contains(err.Error(), "SECRET") {
+					t.Errorf("%s: the error is %v", name, err)
+				}
+				return "", err
+			})
+		})
+	}
 }
 
 // A refusal without the record does not prove that the record is missing: an

@@ -30,7 +30,6 @@ var equivalents = map[string]string{
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "refused is false if there is an error",
-	"dynamostore.Store.transact: err != nil is never true":                                 "the client checks the context too",
 	"dynamostore.ScanningStore.Exhausted: r.Exhausted is always true":                      "the filter returns only exhausted records",
 	"dynamostore.Store.list: e.err == nil && !still(&e.record) || found(e) is always true": "a list without a reader ends with its context",
 	"dynamostore.Store.listShard: !found(e) is never true":                                 "a list without a reader ends with its context",
@@ -42,6 +41,7 @@ var equivalents = map[string]string{
 	"dynamostore.Store.GetChunks: length is not set to length+len(part)": "only a capacity: append grows the slice without it",
 	"dynamostore.decoder.time: d.missing(name, p) is not called":         "no time is required",
 	"dynamostore.Store.pause: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
+	"dynamostore.Store.waits: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
 	"dynamostore.backoff: doublings < 32 has <=":                         "a base doubled 32 times is already above every limit",
 
 	"lambdabatch.order.Less: o[i].message < o[j].message has <=": "no two lanes begin with the same message",
@@ -64,10 +64,12 @@ var equivalents = map[string]string{
 	"boltstore.Store.scan: last is not set to nil":                                             "a read after the end finds nothing",
 	"boltstore.Store.drop: err != nil is never true (2)":                                       "a key can always be deleted in a writing transaction",
 
-	"boltstore.encodeFields: delete(doc, f.name) is not called": "the members of a later version never include a known one",
-	"boltstore.encode: err != nil is never true":                "every field encodes",
-	"boltstore.encode: err != nil is never true (2)":            "every document encodes",
-	"boltstore.coded: !unmarshal(raw, &code) is never true":     "no code is empty, and a code that cannot be read stays empty",
+	"boltstore.encodeFields: delete(doc, f.name) is not called":     "the members of a later version never include a known one",
+	"boltstore.encodeFields: err is not set to json.Marshal(value)": "every field's value encodes as JSON",
+	"boltstore.duration: *p < 0 has <=":                             "a zero duration is absent, so nothing reads its value",
+	"boltstore.steps: !unmarshal(raw, &stored) is never true":       "a text that is not an object of objects has no steps, or a step without a mode",
+	"boltstore.encode: err != nil is never true (2)":                "every document encodes",
+	"boltstore.coded: !unmarshal(raw, &code) is never true":         "no code is empty, and a code that cannot be read stays empty",
 }
 
 // endless are mutants that run for ever, which a test can notice only by its
