@@ -18,7 +18,6 @@ type attempt struct {
 	fp     Fingerprint
 	owner  driver.Owner
 	window window
-	random random
 	mine   driver.Record // the claim as last written by this attempt
 	// openBefore is the record's OpenSince before this attempt claimed it.
 	openBefore time.Time
@@ -30,35 +29,8 @@ type attempt struct {
 // id, because an asynchronous retry may reuse the request id.
 func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
 	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
-	a.owner = a.random.draw()
+	rand.Read(a.owner[:])
 	return a
-}
-
-// random provides the random bytes of one attempt. The usual attempt needs an
-// owner token and two write ids; asking the system once for all three costs a
-// tenth of a request on a store in memory.
-type random struct {
-	bytes [3 * 16]byte
-	used  int
-}
-
-// draw returns 128 fresh random bits.
-func (r *random) draw() (out [16]byte) {
-	if r.used == 0 {
-		rand.Read(r.bytes[:])
-	}
-	copy(out[:], r.bytes[r.used:])
-	r.used = (r.used + len(out)) % len(r.bytes)
-	return out
-}
-
-// version returns a new write id.
-func (r *random) version() (v driver.Version) {
-	if r != nil {
-		return r.draw()
-	}
-	rand.Read(v[:])
-	return v
 }
 
 // fresh returns the record of a new key, claimed at now.
@@ -87,7 +59,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	}
 	r.State = driver.StateInProgress
 	r.Owner = a.owner
-	r.Version = a.random.draw()
+	r.Version = newVersion()
 	r.Attempt++
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd

@@ -2,6 +2,7 @@ package idempotent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -68,8 +69,6 @@ type change struct {
 	// transaction writes the record together with writes of the caller. If nil, only
 	// the record is written.
 	transaction driver.Transaction
-	// random provides the write ids. If nil, the system does.
-	random *random
 	// rounds limits how often the record is judged.
 	rounds int
 	// mine reports whether this run used a write id before without learning the
@@ -113,7 +112,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		// may have been applied and then replaced before its reply came: those ids must
 		// not be reused.
 		if version == (driver.Version{}) || c.transaction != nil || next.State != driver.StateCompleted {
-			version = c.random.version()
+			version = newVersion()
 			out.chunks = driver.Chunks{}
 		}
 		next.Version = version
@@ -154,4 +153,10 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		current = met
 	}
 	return changed{end: endContended, record: current, out: out, err: fmt.Errorf("conflict persisted after %d attempts", c.rounds)}
+}
+
+// newVersion returns a random id for a write.
+func newVersion() (v driver.Version) {
+	rand.Read(v[:])
+	return v
 }

@@ -31,7 +31,7 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, f
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := e.checkStep(ctx, name, o, result); err != nil {
+	if err := e.checkStep(ctx, name, result); err != nil {
 		return nil, nil, err
 	}
 	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
@@ -52,7 +52,7 @@ func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, f
 }
 
 // checkStep returns an error if the code uses a step incorrectly.
-func (e *Execution) checkStep(ctx context.Context, name string, o StepOptions, result reflect.Type) error {
+func (e *Execution) checkStep(ctx context.Context, name string, result reflect.Type) error {
 	if err := checkStepName(name); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (e *Execution) noteDone(done driver.StepRecord) error {
 func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
 	a := e.attempt
 	r := a.guard.apply(ctx, e.claim(), &change{
-		opts: a.opts, by: &stepWriter{e, name}, transaction: transaction, random: &a.random, rounds: maxRounds,
+		opts: a.opts, by: &stepWriter{e, name}, transaction: transaction, rounds: maxRounds,
 	})
 	switch r.end {
 	case endWritten:

@@ -69,7 +69,7 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 			}
 		case verdictMarkUnknown:
 			next := a.opts.transition(existing, driver.StateUnknown, driver.ReasonLeaseEnded, now)
-			next.Version = a.random.draw()
+			next.Version = newVersion()
 			existing, err = a.replace(ctx, next, existing.Version)
 			switch {
 			case errors.Is(err, ErrNoRecord):

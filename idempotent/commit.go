@@ -42,7 +42,7 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 	}
 	by := &commitWriter{e: e, out: out, kind: event.Completed}
 	r := a.guard.apply(ctx, e.claim(), &change{
-		opts: a.opts, by: by, out: out, whole: true, transaction: write, random: &a.random, rounds: maxRounds, mine: e.wrote,
+		opts: a.opts, by: by, out: out, whole: true, transaction: write, rounds: maxRounds, mine: e.wrote,
 	})
 	switch r.end {
 	case endWritten:

@@ -23,7 +23,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
 	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}
-	r := a.guard.apply(ctx, w.seen, &change{opts: a.opts, by: by, out: out, random: &a.random, rounds: maxRounds})
+	r := a.guard.apply(ctx, w.seen, &change{opts: a.opts, by: by, out: out, rounds: maxRounds})
 	switch r.end {
 	case endWritten:
 		a.observe(ctx, by.kind, r.record, r.out.err)
@@ -105,7 +105,6 @@ func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) 
 	c := change{
 		opts:   a.opts,
 		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
-		random: &a.random,
 		rounds: 1, // if another write came first, it decided about this claim
 		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
 			return judgement{next: a.released(current, reason, now)}

@@ -6,11 +6,6 @@ package main
 // equivalents are mutants that change nothing observable, each with the reason.
 // It is an error if a test notices one.
 var equivalents = map[string]string{
-	"idempotent.random.draw: r.used == 0 is always true":                              "fetches randomness sooner than needed",
-	"idempotent.random.draw: r.used is not set to (r.used + len(out)) % len(r.bytes)": "fetches randomness sooner than needed",
-
-	"idempotent.newCache: o.CacheEntries == 0 is never true": "a cache for no entries stores nothing",
-
 	"idempotent.schedule: r.Expires is not set to time.Time{}":                           "each case below sets it",
 	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that the field already has",
 
