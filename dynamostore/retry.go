@@ -43,27 +43,28 @@ func (s *Store) persist(ctx context.Context, call func() error) error {
 // pause waits until the next attempt is allowed. If no further attempt is allowed,
 // it returns an error with what happened at each attempt, and err.
 func (s *Store) pause(ctx context.Context, attempt int, happened string, err error) error {
-	delay := conflictDelay(attempt)
-	deadline, ok := ctx.Deadline()
-	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
-		return fmt.Errorf("%s at each of %d attempts: %w", happened, attempt, err)
-	}
-	if cause := sleep(ctx, delay); cause != nil {
+	switch again, cause := s.waits(ctx, attempt); {
+	case cause != nil:
 		return fmt.Errorf("%w after %s at each of %d attempts: %w", cause, happened, attempt, err)
+	case !again:
+		return fmt.Errorf("%s at each of %d attempts: %w", happened, attempt, err)
 	}
 	return nil
 }
 
 // waits waits until the next attempt, and reports whether it is allowed: the
 // number of attempts is limited, and a pause that the deadline would cut short
-// does not start.
-func (s *Store) waits(ctx context.Context, attempt int) bool {
+// does not start. The error is the context's if it ended during the pause.
+func (s *Store) waits(ctx context.Context, attempt int) (again bool, err error) {
 	delay := conflictDelay(attempt)
 	deadline, ok := ctx.Deadline()
 	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
-		return false
+		return false, nil
 	}
-	return sleep(ctx, delay) == nil
+	if err := sleep(ctx, delay); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // isConflict reports whether err is one of the two refusals that persist retries

@@ -165,7 +165,13 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 			}
 			// An earlier try may have been applied and replaced since.
 		}
-		if !s.worthRetrying(attempt, err, cancelled) || !s.waits(ctx, attempt) {
+		if !s.worthRetrying(attempt, err, cancelled) {
+			return nil, notKnownToApply(in, attempt, err, unanswered)
+		}
+		switch again, cause := s.waits(ctx, attempt); {
+		case cause != nil:
+			return nil, fmt.Errorf("%w (%w before the next try)", notKnownToApply(in, attempt, err, unanswered), cause)
+		case !again:
 			return nil, notKnownToApply(in, attempt, err, unanswered)
 		}
 	}

@@ -367,10 +367,10 @@ func TestTransact_ContextEnds(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(15*time.Millisecond, cancel)
 				_, err := transactOver(ctx, &lossyWire{answers: c.answers})
-				if err == nil || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
+				if !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrNotApplied) != c.notApplied {
 					t.Errorf("cancelled: got %v", err)
 				}
-				// The error has DynamoDB's latest answer.
+				// The error also has DynamoDB's latest answer.
 				if _, ok := errors.AsType[*types.TransactionCanceledException](err); c.notApplied && !ok {
 					t.Errorf("cancelled during a pause: got %v, want the conflict", err)
 				}

@@ -35,7 +35,6 @@ var equivalents = map[string]string{
 
 	"dynamostore.Store.GetChunks: length is not set to length+len(part)": "only a capacity: append grows the slice without it",
 	"dynamostore.decoder.time: d.missing(name, p) is not called":         "no time is required",
-	"dynamostore.Store.pause: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
 	"dynamostore.Store.waits: time.Until(deadline) <= delay has <":       "the pause is random to the nanosecond",
 	"dynamostore.backoff: doublings < 32 has <=":                         "a base doubled 32 times is already above every limit",
 
