@@ -18,8 +18,8 @@ const conditionSuffix = "Condition"
 // operand is not removed, but replaced by one that is never, or always, true of
 // any record.
 const (
-	neverTrue  = "(attribute_exists(nobody) AND nobody = PLACEHOLDER)"
-	alwaysTrue = "(attribute_not_exists(nobody) OR nobody = PLACEHOLDER)"
+	neverTrue  = "(attribute_exists(absent) AND absent = PLACEHOLDER)"
+	alwaysTrue = "(attribute_not_exists(absent) OR absent = PLACEHOLDER)"
 )
 
 // breakCondition returns the broken forms of an expression, and a description
