@@ -1,14 +1,148 @@
 package dynamostore
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
+
+// writeBatch is the limit of one BatchWriteItem (API reference: 25 items and
+// 16 MB). 25 full chunks have less than 10 MB, and less than 13 MB in the base64 of
+// the request.
+const writeBatch = 25
+
+// PutChunks stores data next to the record id, in items of up to 400 KB, and
+// returns the number of items. One call writes up to 25 items (9.6 MB); each KB
+// costs one write unit. More than 64 MB are refused with [driver.ErrTooLarge].
+// DynamoDB may delete the items two hours after expires; a zero time means never.
+// See [driver.ChunkStore].
+//
+// The writes need no condition. The key contains the write id v, which was
+// generated for this result and never recurs. So no other writer uses these keys,
+// a repeated write changes nothing, and no reader looks for them before a record
+// with v is stored, which happens afterwards.
+func (s *Store) PutChunks(ctx context.Context, id driver.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	if len(data) > maxChunked {
+		return 0, fmt.Errorf("dynamostore: the result has %d bytes, this store holds at most %d: %w", len(data), maxChunked, driver.ErrTooLarge)
+	}
+	count := max(1, (len(data)+chunkSize-1)/chunkSize) // zero would mean that the result is not in chunks
+	puts := make([]types.WriteRequest, count)
+	for i := range puts {
+		part := data[i*chunkSize : min((i+1)*chunkSize, len(data))]
+		puts[i].PutRequest = &types.PutRequest{Item: chunkItem(chunkKey(id, v, i), part, expires)}
+	}
+	for batch := range slices.Chunk(puts, writeBatch) {
+		if err := s.batchWrite(ctx, batch); err != nil {
+			return 0, err
+		}
+	}
+	return count, nil
+}
+
+// batchWrite puts and deletes items that fit into one call.
+func (s *Store) batchWrite(ctx context.Context, writes []types.WriteRequest) error {
+	err := s.drain(ctx, len(writes), func() (left int, err error) {
+		out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
+			RequestItems: map[string][]types.WriteRequest{s.table: writes},
+		})
+		if err != nil {
+			return 0, err
+		}
+		writes = nil
+		for _, unprocessed := range out.UnprocessedItems { // one table, which the reply may name differently
+			writes = append(writes, unprocessed...)
+		}
+		return len(writes), nil
+	})
+	return s.explain("BatchWriteItem", err)
+}
+
+// readBatch is how many full items one BatchGetItem returns (API reference: 100
+// items and 16 MB).
+const readBatch = 16 << 20 / maxItem
+
+// GetChunks returns the data that [Store.PutChunks] stored in count items, or
+// [idempotent.ErrNoRecord] if one of the items is missing. The reads are
+// consistent: each 4 KB costs one read unit. One call reads up to 40 items (15.4
+// MB). DynamoDB returns at most 1 MB per partition and call, so several calls are
+// normal if few partitions hold many chunks. See [driver.ChunkStore].
+func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Version, count int) ([]byte, error) {
+	if count < 1 || count > maxChunks {
+		return nil, fmt.Errorf("dynamostore: invalid number of chunks %d in a record: this version reads 1 to %d; if a newer version wrote the record, deploy that version here too", count, maxChunks)
+	}
+	keys := make([]item, count)
+	for i := range keys {
+		keys[i] = item{PartitionKey: text(chunkKey(id, v, i))}
+	}
+	parts, length := make([][]byte, 0, count), 0
+	for batch := range slices.Chunk(keys, readBatch) {
+		found, err := s.getBatch(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range batch {
+			it := found[keyOf(key)]
+			if it == nil {
+				return nil, driver.ErrNoRecord
+			}
+			part, err := decodeChunk(it)
+			if err != nil {
+				return nil, err
+			}
+			parts, length = append(parts, part), length+len(part)
+		}
+	}
+	data := make([]byte, 0, length)
+	for _, part := range parts {
+		data = append(data, part...)
+	}
+	return data, nil
+}
+
+// getBatch returns the existing items of keys, indexed by key because DynamoDB
+// returns them in any order. The keys must fit into one call.
+func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]item, err error) {
+	found = make(map[string]item, len(keys))
+	err = s.drain(ctx, len(keys), func() (left int, err error) {
+		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+			RequestItems: map[string]types.KeysAndAttributes{s.table: {Keys: keys, ConsistentRead: aws.Bool(true)}},
+		})
+		if err != nil {
+			return 0, err
+		}
+		for _, items := range out.Responses { // one table, which the reply may name differently
+			for _, it := range items {
+				found[keyOf(it)] = it
+			}
+		}
+		keys = nil
+		for _, unprocessed := range out.UnprocessedKeys {
+			keys = append(keys, unprocessed.Keys...)
+		}
+		return len(keys), nil
+	})
+	return found, s.explain("BatchGetItem", err)
+}
+
+// keyOf returns the key of an item, or "" if it has no string key.
+func keyOf(it item) string {
+	key, _ := it[PartitionKey].(*types.AttributeValueMemberS)
+	if key == nil {
+		return ""
+	}
+	return key.Value
+}
 
 // A large result is stored next to its record, in items of the same table:
 //
@@ -68,4 +202,45 @@ func decodeChunk(it item) ([]byte, error) {
 	d.format()
 	part := d.bytes(attrPart, required)
 	return part, d.err
+}
+
+// errUndone is the cause of a batch of which DynamoDB did nothing: it reports that
+// without an error.
+var errUndone = errors.New("the table or one of its partitions is throttled; see its throttling metrics")
+
+// drain sends a batch of size items, and what is left of it, until nothing is
+// left. DynamoDB returns the part of a batch that it did not process and
+// recommends growing pauses (developer guide, "Batch operations and error
+// handling"). It returns a throttling error only if it processed nothing; drain
+// handles both in the same way. The pauses start again from the shortest after any
+// progress. The number of attempts is limited as in persist, which also retries
+// conflicts here.
+func (s *Store) drain(ctx context.Context, size int, send func() (left int, err error)) error {
+	for attempt := 1; ; attempt++ {
+		left, cause := 0, errUndone
+		err := s.persist(ctx, func() (err error) {
+			left, err = send()
+			return err
+		})
+		switch {
+		case err == nil && left == 0:
+			return nil
+		case err == nil && left < size:
+			size, attempt = left, 1
+		case isThrottling(err):
+			cause = err
+		case err != nil:
+			return err
+		}
+		if err := s.pause(ctx, attempt, "not all of the batch was processed", cause); err != nil {
+			return err
+		}
+	}
+}
+
+// isThrottling reports whether err is a throttling error of AWS. The client has
+// already retried it, with the few retries that suit a record. A batch is retried
+// for longer, because otherwise its result is lost for replays.
+func isThrottling(err error) bool {
+	return retry.IsErrorThrottles(retry.DefaultThrottles).IsErrorThrottle(err) == aws.TrueTernary
 }

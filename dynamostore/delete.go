@@ -2,8 +2,15 @@ package dynamostore
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -81,4 +88,165 @@ func (s *Store) deleteChunks(ctx context.Context, id driver.RecordID, v driver.V
 		}
 	}
 	return nil
+}
+
+// PurgeOptions are the options of [Store.PurgeChunks]. The zero value of each
+// field is its documented default.
+type PurgeOptions struct {
+	// CountOnly counts the chunks and removes none.
+	CountOnly bool
+	// Operations limits the purge to chunks of these operations. Default: all.
+	Operations []string
+	// Segments is how many parts of the table are read in parallel. Default: 4.
+	Segments int
+}
+
+// orphanCondition selects chunks that DynamoDB's time to live may delete.
+const (
+	orphanCondition = "attribute_exists(" + attrPart + ") AND #ttl < :before" // TTL is a reserved word
+	ttlPlaceholder  = "#ttl"
+)
+
+// PurgeChunks removes the chunks of large results whose time to live ended before
+// the given time and that no record refers to, and returns how many. A process
+// that is killed between writing a chunk and its record leaves such chunks;
+// [Store.Delete] removes only the chunks of a record.
+//
+// Like [Store.Scan], it reads the whole table, and then the records of the chunks
+// that it finds. The client given to [New] has to be a [Scanner]; the role needs
+// dynamodb:Scan, dynamodb:BatchGetItem and dynamodb:BatchWriteItem.
+func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*PurgeOptions)) (int, error) {
+	o := PurgeOptions{}
+	for _, f := range optFns {
+		f(&o)
+	}
+	if o.Segments == 0 {
+		o.Segments = defaultSegments
+	}
+	client, ok := s.client.(Scanner)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("dynamostore: PurgeChunks needs a client with Scan; %T has none", s.client)
+	case o.Segments < 1 || o.Segments > 1_000_000:
+		return 0, fmt.Errorf("dynamostore: PurgeOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var purged atomic.Int64
+	var segments sync.WaitGroup
+	for segment := range o.Segments {
+		segments.Go(func() {
+			in := &dynamodb.ScanInput{
+				TableName:                 aws.String(s.table),
+				FilterExpression:          aws.String(orphanCondition),
+				ProjectionExpression:      aws.String(PartitionKey),
+				ExpressionAttributeNames:  map[string]string{ttlPlaceholder: TTLAttribute},
+				ExpressionAttributeValues: item{":before": number(before.Unix())},
+				Segment:                   aws.Int32(int32(segment)),
+				TotalSegments:             aws.Int32(int32(o.Segments)),
+			}
+			if err := s.purgeSegment(ctx, client, in, &o, &purged); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	segments.Wait()
+	return int(purged.Load()), context.Cause(ctx)
+}
+
+func (s *Store) purgeSegment(ctx context.Context, client Scanner, in *dynamodb.ScanInput, o *PurgeOptions, purged *atomic.Int64) error {
+	for {
+		out, err := client.Scan(ctx, in)
+		if err != nil {
+			return s.explain("Scan", err)
+		}
+		for batch := range slices.Chunk(out.Items, duePage) {
+			n, err := s.purgeBatch(ctx, batch, o)
+			purged.Add(int64(n))
+			if err != nil {
+				return err
+			}
+		}
+		if len(out.LastEvaluatedKey) == 0 {
+			return nil
+		}
+		in.ExclusiveStartKey = out.LastEvaluatedKey
+	}
+}
+
+// purgeBatch removes the chunks that no record refers to. They cannot be written
+// again: their write ids never recur, and their writers ended long ago.
+func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (purged int, err error) {
+	var chunks []chunkRef
+	records := map[string]item{}
+	for _, it := range items {
+		c, ok := parseChunkKey(keyOf(it))
+		if !ok || len(o.Operations) > 0 && !slices.Contains(o.Operations, c.id.Operation()) {
+			continue
+		}
+		chunks = append(chunks, c)
+		records[string(c.id)] = item{PartitionKey: text(string(c.id))}
+	}
+	if len(chunks) == 0 {
+		return 0, nil
+	}
+	keys := make([]item, 0, len(records))
+	for _, key := range records {
+		keys = append(keys, key)
+	}
+	found, err := s.getBatch(ctx, keys)
+	if err != nil {
+		return 0, err
+	}
+	var deletes []types.WriteRequest
+	for _, c := range chunks {
+		if !c.namedBy(found[string(c.id)]) {
+			deletes = append(deletes, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: item{PartitionKey: text(c.key)}}})
+		}
+	}
+	if o.CountOnly {
+		return len(deletes), nil
+	}
+	for batch := range slices.Chunk(deletes, writeBatch) {
+		if err := s.batchWrite(ctx, slices.Clone(batch)); err != nil {
+			return purged, err
+		}
+		purged += len(batch)
+	}
+	return purged, nil
+}
+
+// chunkRef is the parsed key of a chunk.
+type chunkRef struct {
+	key     string
+	id      driver.RecordID
+	version driver.Version
+	number  int
+}
+
+// parseChunkKey is the inverse of chunkKey.
+func parseChunkKey(key string) (c chunkRef, ok bool) {
+	last := strings.LastIndexByte(key, '#')
+	first := strings.LastIndexByte(key[:max(last, 0)], '#')
+	if first < 0 {
+		return c, false
+	}
+	number, err := strconv.Atoi(key[last+1:])
+	v, hexErr := hex.DecodeString(key[first+1 : last])
+	if err != nil || hexErr != nil || len(v) != len(c.version) {
+		return c, false
+	}
+	c = chunkRef{key: key, id: driver.RecordID(key[:first]), number: number}
+	copy(c.version[:], v)
+	return c, chunkKey(c.id, c.version, number) == key
+}
+
+// namedBy reports whether a record refers to the chunk. A record that cannot be
+// read counts as referring to it.
+func (c *chunkRef) namedBy(record item) bool {
+	if record == nil {
+		return false
+	}
+	r, err := decode(record)
+	return err != nil || r.Version == c.version && c.number < r.Chunks.Count
 }

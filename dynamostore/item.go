@@ -1,10 +1,15 @@
 package dynamostore
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -26,6 +31,27 @@ type extra struct {
 // formatVersion is the version of the item's format. An attribute that older
 // versions may copy without understanding it does not need a new format version.
 const formatVersion = "1"
+
+// The schema of the table, for infrastructure code that creates it. It is fixed:
+// functions of different versions share one table.
+//
+// Of the names used in expressions only ttl is a reserved word (developer guide,
+// "Reserved words in DynamoDB"), so the others need no placeholders.
+const (
+	// PartitionKey is the table's only key attribute, a string: the record id.
+	PartitionKey = "pk"
+	// TTLAttribute is the attribute of the table's time to live, a number:
+	// seconds since 1970.
+	TTLAttribute = "ttl"
+	// IndexName is the global secondary index of the records that reconciliation
+	// has to find. It projects keys only.
+	IndexName = "recovery"
+	// IndexPartitionKey is the index's partition key, a string.
+	IndexPartitionKey = "rk"
+	// IndexSortKey is the index's sort key, a number: when the record is due,
+	// in milliseconds since 1970.
+	IndexSortKey = "rat"
+)
 
 // The attributes besides those in table.go. The first eight are always present; a
 // reader fails if one is missing. The others are missing if their value is zero.
@@ -209,4 +235,363 @@ func isState(code string) bool {
 func isRecovery(name string) bool {
 	_, err := driver.ParseRecovery(name)
 	return err == nil
+}
+
+// shards is the number of partition keys of the index. It is fixed for ever, like
+// the hash below: if a handler and a reconciler used different values, records
+// would stay hidden.
+//
+// Without shards all due records would be in one partition. A partition handles
+// 1,000 write units per second (developer guide, "Burst and adaptive capacity"),
+// and an index that throttles also throttles its table.
+const shards = 64
+
+// The prefixes of a record's index key: due for reconciliation, or given up.
+const (
+	duePrefix       = "u#"
+	exhaustedPrefix = "x#"
+)
+
+// indexKey returns the index's partition key of a record.
+func indexKey(pk string, exhausted bool) string {
+	prefix := duePrefix
+	if exhausted {
+		prefix = exhaustedPrefix
+	}
+	return shardKey(prefix, int(crc32.ChecksumIEEE([]byte(pk))%shards))
+}
+
+// shardKey returns the index's partition key of shard n: the prefix and two
+// digits, 00 to 63.
+func shardKey(prefix string, n int) string {
+	return prefix + string([]byte{'0' + byte(n/10), '0' + byte(n%10)})
+}
+
+// decode returns the record in an item. Its errors name the invalid attribute and
+// never contain a value.
+func decode(it item) (*driver.Record, error) {
+	d := decoder{kind: "record", item: it}
+	d.format()
+	steps, unknownOfSteps := d.steps()
+	r := &driver.Record{
+		ID:                driver.RecordID(d.text(PartitionKey, required)),
+		Attempt:           int(d.number(attrAttempt, required)),
+		Reason:            driver.Reason(d.text(attrReason, optional)),
+		LeaseEnd:          d.time(attrLeaseEnd, optional),
+		Expires:           d.time(attrExpires, optional),
+		Created:           d.time(attrCreated, optional),
+		Settled:           d.time(attrSettled, optional),
+		Encoding:          d.text(attrEncoding, optional),
+		Result:            d.bytes(attrResult, optional),
+		Chunks:            d.chunks(),
+		ResultVersion:     d.text(attrResultVersion, optional),
+		Codec:             d.text(attrCodec, optional),
+		StepNames:         d.stepNames(),
+		Ref:               d.text(attrRef, optional),
+		RequestID:         d.text(attrRequestID, optional),
+		Steps:             steps,
+		OpenSince:         d.time(attrOpenSince, optional),
+		Due:               d.time(IndexSortKey, optional),
+		Exhausted:         strings.HasPrefix(d.text(IndexPartitionKey, optional), exhaustedPrefix),
+		ReconcileAttempts: int(d.number(attrReconcileAttempts, optional)),
+
+		Retention:           d.duration(attrRetention),
+		UnresolvedRetention: d.duration(attrUnresolved),
+	}
+	d.fixed(attrOwner, r.Owner[:])
+	d.fixed(attrVersion, r.Version[:])
+	d.fixed(attrFingerprint, r.Fingerprint[:])
+	var err error
+	if r.State, err = driver.ParseState(d.text(attrState, required)); err != nil {
+		d.fail(attrState, fromLater)
+	}
+	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
+		d.fail(attrRecovery, fromLater)
+	}
+	d.number(TTLAttribute, optional) // derived from exp, so its value is not used
+	if d.err == nil && r.State == driver.StateInProgress && r.LeaseEnd.IsZero() {
+		d.fail(attrLeaseEnd, "is missing")
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	if rest := unknown(it, known); rest != nil || unknownOfSteps != nil {
+		r.Extra = extra{record: rest, steps: unknownOfSteps}
+	}
+	return r, nil
+}
+
+// unknown returns the attributes that this version does not know, or nil.
+func unknown(it item, known func(name string) bool) (rest item) {
+	for name, value := range it {
+		if !known(name) {
+			if rest == nil {
+				rest = item{}
+			}
+			rest[name] = value
+		}
+	}
+	return rest
+}
+
+// fromLater describes a state or a recovery that this version does not know.
+// Decoding fails instead of guessing.
+const fromLater = "has a value that this version does not know; if a newer version wrote it, deploy that version here too"
+
+// decoder reads attributes and holds the first error.
+type decoder struct {
+	kind string // what the item is, for error texts
+	item item
+	err  error
+}
+
+// presence is whether an attribute may be missing.
+type presence bool
+
+const (
+	required presence = true
+	optional presence = false
+)
+
+func (d *decoder) fail(name, problem string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("dynamostore: invalid %s: attribute %s %s", d.kind, name, problem)
+	}
+}
+
+// format checks the version of the format. It runs first, because in another
+// format version the other attributes may have a different meaning.
+func (d *decoder) format() {
+	if version := d.number(attrFormat, required); d.err == nil && version != 1 {
+		d.err = fmt.Errorf("dynamostore: unknown format version of a %s (attribute %s): deploy the newer version here too", d.kind, attrFormat)
+	}
+}
+
+func (d *decoder) text(name string, p presence) string {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberS:
+		if v.Value == "" && p == required {
+			d.fail(name, "is empty")
+		}
+		return v.Value
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not a string")
+	}
+	return ""
+}
+
+// bytes returns nil only if the attribute is missing. An empty result is not the
+// same as no result.
+func (d *decoder) bytes(name string, p presence) []byte {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberB:
+		return v.Value
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not binary")
+	}
+	return nil
+}
+
+func (d *decoder) number(name string, p presence) int64 {
+	switch v := d.item[name].(type) {
+	case *types.AttributeValueMemberN:
+		n, err := strconv.ParseInt(v.Value, 10, 64)
+		if err != nil {
+			d.fail(name, "is not a 64-bit integer")
+		}
+		return n
+	case nil:
+		d.missing(name, p)
+	default:
+		d.fail(name, "is not a number")
+	}
+	return 0
+}
+
+func (d *decoder) time(name string, p presence) time.Time {
+	if d.item[name] == nil {
+		d.missing(name, p)
+		return time.Time{}
+	}
+	return time.UnixMilli(d.number(name, p)).UTC()
+}
+
+// duration reads a duration, which is missing if it is the default.
+func (d *decoder) duration(name string) time.Duration {
+	ms := d.number(name, optional)
+	if d.item[name] != nil && (ms < 1 || ms > math.MaxInt64/int64(time.Millisecond)) {
+		d.fail(name, "is not a duration")
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// stepNames reads the declared steps of the operation. An empty list is invalid,
+// because it would allow every step.
+func (d *decoder) stepNames() []string {
+	if d.item[attrStepNames] == nil {
+		return nil
+	}
+	list, ok := d.item[attrStepNames].(*types.AttributeValueMemberL)
+	if !ok || len(list.Value) == 0 {
+		d.fail(attrStepNames, "is not a list of names")
+		return nil
+	}
+	names := make([]string, len(list.Value))
+	for i, value := range list.Value {
+		name, ok := value.(*types.AttributeValueMemberS)
+		if !ok || name.Value == "" {
+			d.fail(attrStepNames, "is not a list of names")
+			return nil
+		}
+		names[i] = name.Value
+	}
+	return names
+}
+
+// chunks reads where a large result is. The three attributes exist together or not
+// at all: a record without cn would look like one without a result.
+func (d *decoder) chunks() (c driver.Chunks) {
+	if d.item[attrChunkCount] == nil && d.item[attrChunkLength] == nil && d.item[attrChunkSum] == nil {
+		return c
+	}
+	if c.Count = int(d.number(attrChunkCount, required)); c.Count < 1 {
+		d.fail(attrChunkCount, "is not a valid number of chunks")
+	}
+	if c.Length = int(d.number(attrChunkLength, required)); c.Length < 0 {
+		d.fail(attrChunkLength, "is not a valid length")
+	}
+	d.fixed(attrChunkSum, c.Sum[:])
+	return c
+}
+
+// fixed reads exactly len(dst) bytes.
+func (d *decoder) fixed(name string, dst []byte) {
+	b := d.bytes(name, required)
+	if len(b) != len(dst) {
+		d.fail(name, fmt.Sprintf("does not have %d bytes", len(dst)))
+		return
+	}
+	copy(dst, b)
+}
+
+func (d *decoder) missing(name string, p presence) {
+	if p == required {
+		d.fail(name, "is missing")
+	}
+}
+
+// The steps of a record are a map from their names to maps with these attributes.
+// The last four are missing if zero. The result and its encoding are present if
+// the step has finished.
+const (
+	stepMode     = "m" // how often the step may run
+	stepAttempt  = "a" // the attempt that stored this state
+	stepAt       = "t" // when that was, in milliseconds since 1970
+	stepBy       = "b" // the source of its result
+	stepShape    = "s" // of the result's type
+	stepEncoding = "e"
+	stepResult   = "r"
+)
+
+// knownInStep reports whether this version writes the named attribute of a step
+// itself.
+func knownInStep(name string) bool {
+	switch name {
+	case stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult:
+		return true
+	}
+	return false
+}
+
+// encodeSteps returns the steps, each with the attributes that a later version had
+// written into the step of the same name.
+func encodeSteps(steps []driver.StepRecord, carried map[string]item) (*types.AttributeValueMemberM, error) {
+	m := make(item, len(steps))
+	for i := range steps {
+		s := &steps[i]
+		mode := s.Mode.Code()
+		if _, err := driver.ParseStepMode(mode); err != nil || s.Name == "" || s.Finished != (s.Encoding != "") {
+			return nil, errors.New("dynamostore: invalid step: no name, an unknown mode, or a result without an encoding")
+		}
+		it := item{}
+		maps.Copy(it, carried[s.Name])
+		it[stepMode] = text(mode)
+		it[stepAttempt] = number(int64(s.Attempt))
+		putTime(it, stepAt, s.At)
+		putText(it, stepShape, s.Shape)
+		if s.By != 0 {
+			by := s.By.Code()
+			if _, err := driver.ParseStepSource(by); err != nil || !s.Finished {
+				return nil, errors.New("dynamostore: invalid step: unknown source, or a source without a result")
+			}
+			it[stepBy] = text(by)
+		}
+		if s.Finished {
+			it[stepEncoding] = text(s.Encoding)
+			it[stepResult] = &types.AttributeValueMemberB{Value: append([]byte{}, s.Result...)} // nil would be sent as null
+		}
+		m[s.Name] = &types.AttributeValueMemberM{Value: it}
+	}
+	return &types.AttributeValueMemberM{Value: m}, nil
+}
+
+// steps reads the steps of a record, in the order of their names, and the
+// attributes that a later version wrote into them.
+func (d *decoder) steps() (steps []driver.StepRecord, rest map[string]item) {
+	if d.item[attrSteps] == nil {
+		return nil, nil
+	}
+	m, ok := d.item[attrSteps].(*types.AttributeValueMemberM)
+	if !ok {
+		d.fail(attrSteps, "is not a map")
+		return nil, nil
+	}
+	for name, value := range m.Value {
+		it, ok := value.(*types.AttributeValueMemberM)
+		if !ok || name == "" {
+			d.fail(attrSteps, "contains a value that is not a step")
+			return nil, nil
+		}
+		inner := decoder{kind: d.kind + "'s step", item: it.Value}
+		s := driver.StepRecord{
+			Name:     name,
+			Finished: it.Value[stepEncoding] != nil,
+			Attempt:  int(inner.number(stepAttempt, required)),
+			At:       inner.time(stepAt, optional),
+			Shape:    inner.text(stepShape, optional),
+			Encoding: inner.text(stepEncoding, optional),
+			Result:   inner.bytes(stepResult, optional),
+		}
+		var err error
+		if s.Mode, err = driver.ParseStepMode(inner.text(stepMode, required)); err != nil {
+			inner.fail(stepMode, fromLater)
+		}
+		if s.Finished != (s.Result != nil) {
+			inner.fail(stepResult, "is present without an encoding, or missing")
+		}
+		if it.Value[stepBy] != nil {
+			if s.By, err = driver.ParseStepSource(inner.text(stepBy, required)); err != nil {
+				inner.fail(stepBy, fromLater)
+			}
+			if !s.Finished {
+				inner.fail(stepBy, "is present without a result")
+			}
+		}
+		if d.err == nil {
+			d.err = inner.err
+		}
+		steps = append(steps, s)
+		if unknown := unknown(it.Value, knownInStep); unknown != nil {
+			if rest == nil {
+				rest = map[string]item{}
+			}
+			rest[name] = unknown
+		}
+	}
+	slices.SortFunc(steps, func(a, b driver.StepRecord) int { return cmp.Compare(a.Name, b.Name) })
+	return steps, rest
 }

@@ -15,6 +15,35 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
+// ErrCondition is matched by a [*ConditionError].
+var ErrCondition = errors.New("dynamostore: a condition of the transaction failed")
+
+// ConditionError reports that the condition of one of the caller's items failed.
+// Nothing was written; it also matches [idempotent.ErrNotApplied]. DynamoDB's
+// other refusals have other types.
+type ConditionError struct {
+	Index int    // index of the item in the arguments of Commit or CommitStep
+	Table string // table of the item
+	// Item is the current item in the table, if the caller's item asked for it
+	// with ReturnValuesOnConditionCheckFailure.
+	Item map[string]types.AttributeValue
+	Err  error // the SDK's error
+}
+
+func (e *ConditionError) Error() string {
+	return fmt.Sprintf("dynamostore: the condition of item %d of the transaction (table %q) failed; nothing was written", e.Index, e.Table)
+}
+
+// Is reports whether target is ErrCondition or idempotent.ErrNotApplied.
+func (e *ConditionError) Is(target error) bool {
+	return target == ErrCondition || target == driver.ErrNotApplied
+}
+
+// Unwrap returns the SDK's error.
+func (e *ConditionError) Unwrap() error { return e.Err }
+
+const codeConditionFailed = "ConditionalCheckFailed"
+
 // transactError is the error of a failed transaction. Its text quotes DynamoDB
 // without the values of the caller's items, which the SDK's error may contain.
 type transactError struct {

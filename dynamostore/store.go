@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -121,3 +126,247 @@ func isTableName(s string) bool {
 }
 
 const tableNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+// Get returns the record id, expired or not, or [idempotent.ErrNoRecord]. The read
+// is consistent: it costs one read unit per 4 KB and sees every write that was
+// acknowledged before. See [driver.Store].
+func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
+	in := &dynamodb.GetItemInput{
+		TableName:      aws.String(s.table),
+		Key:            item{PartitionKey: text(string(id))},
+		ConsistentRead: aws.Bool(true),
+	}
+	var out *dynamodb.GetItemOutput
+	err := s.persist(ctx, func() (err error) {
+		out, err = s.client.GetItem(ctx, in)
+		return err
+	})
+	if err != nil {
+		return nil, s.explain("GetItem", err)
+	}
+	if len(out.Item) == 0 {
+		return nil, driver.ErrNoRecord
+	}
+	return decode(out.Item)
+}
+
+// insertCondition is true if there is no record, or only an expired one. DynamoDB
+// deletes expired items "within a few days" and returns them until then (developer
+// guide, "Using time to live"), so the condition compares the expiry. A record
+// without exp never expires: the comparison is false.
+const insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
+
+// Insert writes r if there is no record of that id, or one that has expired by
+// now. Otherwise it returns the current record. See [driver.Store].
+func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	standing, refused, err := s.put(ctx, &r, insertCondition, ":now", number(now.UnixMilli()))
+	if err != nil || !refused {
+		return nil, err
+	}
+	if len(standing) == 0 {
+		return nil, errNothingReturned
+	}
+	return decode(standing)
+}
+
+// errNothingReturned means that the endpoint is not DynamoDB: the condition can
+// fail only if there is an item, and the request asked for that item.
+var errNothingReturned = errors.New("dynamostore: the insert was refused without the current record: the endpoint ignores ReturnValuesOnConditionCheckFailure (an emulator or a proxy that is too old?)")
+
+// replaceCondition is false if there is no item, so a replace never creates one.
+// UpdateItem with another condition could.
+const replaceCondition = attrVersion + " = :was"
+
+// Replace writes all of r, including the attributes that a later version had
+// written, if the record has the version was. Otherwise it returns the current
+// record, or [idempotent.ErrNoRecord]. See [driver.Store].
+func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	standing, refused, err := s.put(ctx, &r, replaceCondition, ":was", &types.AttributeValueMemberB{Value: was[:]})
+	if err != nil || !refused {
+		return nil, err
+	}
+	return s.standing(ctx, r.ID, was, standing)
+}
+
+// standing returns the current record after a write on the version was had been
+// refused. Such a write also fails if there is no record; then DynamoDB returns no
+// item. But an endpoint that ignores ReturnValuesOnConditionCheckFailure never
+// returns an item. If that counted as a missing record, the handler could run
+// twice. If it were an error, the outcome for a deleted record would stay unknown
+// for ever. So a consistent read decides.
+func (s *Store) standing(ctx context.Context, id driver.RecordID, was driver.Version, returned item) (*driver.Record, error) {
+	if len(returned) > 0 {
+		return decode(returned)
+	}
+	r, err := s.Get(ctx, id)
+	if err == nil && r.Version == was {
+		return nil, errContradiction
+	}
+	return r, err
+}
+
+// errContradiction is returned if a write was refused although the record has the
+// expected version. Versions never recur, so the write should have succeeded.
+var errContradiction = errors.New("dynamostore: a write was refused although the record has the expected version: it was written at the same moment, or the endpoint ignores ReturnValuesOnConditionCheckFailure (an emulator or a proxy that is too old?)")
+
+// put writes r if condition holds. Otherwise it reports a refusal and returns the
+// current item, which DynamoDB returns with the refusal at "no additional cost"
+// and with "no read capacity units" (API reference, PutItem,
+// ReturnValuesOnConditionCheckFailure). The returned item is empty if there is no
+// item.
+func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
+	it, err := encode(r)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := checkSize(it); err != nil {
+		return nil, false, err
+	}
+	in := &dynamodb.PutItemInput{
+		TableName:                           aws.String(s.table),
+		Item:                                it,
+		ConditionExpression:                 aws.String(condition),
+		ExpressionAttributeValues:           map[string]types.AttributeValue{placeholder: value},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	err = s.persist(ctx, func() error {
+		_, err := s.client.PutItem(ctx, in)
+		return err
+	})
+	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return failed.Item, true, nil
+	}
+	return nil, false, s.explain("PutItem", err)
+}
+
+// explain adds to the SDK's error of an operation what to do about it. The cause
+// stays available to errors.As. Neither contains a key or a result.
+func (s *Store) explain(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("dynamostore: %s on table %q: %w", operation, s.table, advise(operation, err))
+}
+
+// advise adds to err what to do about it.
+func advise(operation string, err error) error {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return err
+	}
+	switch code := api.ErrorCode(); {
+	case code == "ValidationException" && isItemSize(api.ErrorMessage()):
+		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
+	case code == "ValidationException" && operation == "Query":
+		return fmt.Errorf("%w; check that the table has the index %q with Store.Check, or work without it with Store.WithoutIndex", err, IndexName)
+	case code == "ValidationException":
+		return fmt.Errorf("%w; check the table's keys with Store.Check", err)
+	case code == "ResourceNotFoundException":
+		return fmt.Errorf("%w; the table does not exist in this account, region and endpoint: correct them, or create it (Store.CreateTable, or your infrastructure code)", err)
+	case code == "AccessDeniedException":
+		return fmt.Errorf("%w; allow dynamodb:%s on the table", err, operation)
+	}
+	return err
+}
+
+// isItemSize recognises the refusal of an item that is too large. DynamoDB has no
+// code for it, only messages: "Item size has exceeded the maximum allowed size",
+// and with an index "Item size to update has exceeded …".
+func isItemSize(message string) bool {
+	message = strings.ToLower(message)
+	return strings.Contains(message, "item size") && strings.Contains(message, "exceeded")
+}
+
+// The pause before a retry after a conflict: about conflictBase after the first
+// attempt, doubled each time, at most conflictMax. A transaction or a replicated
+// write holds an item for some milliseconds.
+const (
+	conflictBase = 10 * time.Millisecond
+	conflictMax  = 500 * time.Millisecond
+)
+
+// persist repeats a call while DynamoDB refuses it because of another writer: a
+// transaction on the item, or a write to it in another region. Such a refusal
+// wrote nothing and soon passes, but the SDK does not retry it.
+//
+// persist makes at most Options.ConflictAttempts attempts and ends with the
+// context. It does not start a pause that the deadline would cut short, so that
+// the caller can use that time to answer.
+func (s *Store) persist(ctx context.Context, call func() error) error {
+	for attempt := 1; ; attempt++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := call()
+		if !isConflict(err) {
+			return err
+		}
+		if err := s.pause(ctx, attempt, "another writer was in the way", err); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits until the next attempt is allowed. If no further attempt is allowed,
+// it returns an error with what happened at each attempt, and err.
+func (s *Store) pause(ctx context.Context, attempt int, happened string, err error) error {
+	switch again, cause := s.waits(ctx, attempt); {
+	case cause != nil:
+		return fmt.Errorf("%w after %s at each of %d attempts: %w", cause, happened, attempt, err)
+	case !again:
+		return fmt.Errorf("%s at each of %d attempts: %w", happened, attempt, err)
+	}
+	return nil
+}
+
+// waits waits until the next attempt, and reports whether it is allowed: the
+// number of attempts is limited, and a pause that the deadline would cut short
+// does not start. The error is the context's if it ended during the pause.
+func (s *Store) waits(ctx context.Context, attempt int) (again bool, err error) {
+	delay := conflictDelay(attempt)
+	deadline, ok := ctx.Deadline()
+	if attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay {
+		return false, nil
+	}
+	if err := sleep(ctx, delay); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// isConflict reports whether err is one of the two refusals that persist retries
+// (API reference, PutItem, Errors).
+func isConflict(err error) bool {
+	if _, ok := errors.AsType[*types.TransactionConflictException](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*types.ReplicatedWriteConflictException](err)
+	return ok
+}
+
+// conflictDelay returns the pause after a failed attempt, counted from 1.
+func conflictDelay(attempt int) time.Duration {
+	return backoff(conflictBase, conflictMax, attempt-1)
+}
+
+// backoff returns base doubled so many times, at most limit, shortened at random
+// by up to a half, so that writers that collided do not collide again.
+func backoff(base, limit time.Duration, doublings int) time.Duration {
+	d := limit
+	if doublings < 32 {
+		d = min(base<<doublings, limit)
+	}
+	return d - rand.N(d/2)
+}
+
+// sleep waits for d, or until ctx ends, and then returns the context's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,31 +1,330 @@
 package dynamostore
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/arn"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// The schema of the table, for infrastructure code that creates it. It is fixed:
-// functions of different versions share one table.
-//
-// Of the names used in expressions only ttl is a reserved word (developer guide,
-// "Reserved words in DynamoDB"), so the others need no placeholders.
 const (
-	// PartitionKey is the table's only key attribute, a string: the record id.
-	PartitionKey = "pk"
-	// TTLAttribute is the attribute of the table's time to live, a number:
-	// seconds since 1970.
-	TTLAttribute = "ttl"
-	// IndexName is the global secondary index of the records that reconciliation
-	// has to find. It projects keys only.
-	IndexName = "recovery"
-	// IndexPartitionKey is the index's partition key, a string.
-	IndexPartitionKey = "rk"
-	// IndexSortKey is the index's sort key, a number: when the record is due,
-	// in milliseconds since 1970.
-	IndexSortKey = "rat"
+	// createPatience limits the wait for a table that is being created. DynamoDB
+	// takes about ten seconds; DynamoDB Local takes no time.
+	createPatience = 3 * time.Minute
+	// ttlPatience is how long CreateTable waits for another process to switch time
+	// to live on.
+	ttlPatience = 5 * time.Second
+	// The pauses between two looks at the table: pollBase, then doubled up to
+	// pollMax.
+	pollBase = 50 * time.Millisecond
+	pollMax  = time.Second
 )
+
+// CreateTable creates the table with its index and on-demand billing, waits until
+// it is ACTIVE and switches its time to live on. It is for tests and local use. In
+// production create the table with infrastructure code, where backups, deletion
+// protection and encryption are decided.
+//
+// An existing table is checked and never changed. Several processes may call
+// CreateTable at the same time: one creates the table, and all return when it can
+// be used. The wait ends with the context, and after three minutes.
+//
+// It needs dynamodb:CreateTable and dynamodb:UpdateTimeToLive and the permissions
+// of [Store.Check]. The client given to [New] has to be a [TableCreator].
+func (s *Store) CreateTable(ctx context.Context) error {
+	client, ok := s.client.(TableCreator)
+	if !ok {
+		return fmt.Errorf("dynamostore: CreateTable needs a client that can create and describe tables; %T cannot", s.client)
+	}
+	created, err := s.createIfMissing(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := s.waitActive(ctx, client); err != nil {
+		return err
+	}
+	if created {
+		_, err = client.UpdateTimeToLive(ctx, ttlInput(s.table))
+		err = s.explain("UpdateTimeToLive", err)
+	}
+	if checked := s.checkSoon(ctx); checked != nil {
+		return errors.Join(err, checked)
+	}
+	return nil // err can be set here: another process had switched it on
+}
+
+// createIfMissing creates the table unless it exists, and reports whether this
+// call created it.
+func (s *Store) createIfMissing(ctx context.Context, client TableCreator) (created bool, err error) {
+	if _, err := s.describe(ctx, client); !isMissing(err) {
+		return false, s.explain("DescribeTable", err)
+	}
+	_, err = client.CreateTable(ctx, tableInput(s.table))
+	if _, ok := errors.AsType[*types.ResourceInUseException](err); ok {
+		return false, nil // another process was faster
+	}
+	return err == nil, s.explain("CreateTable", err)
+}
+
+// isMissing reports whether err means that the table does not exist. DescribeTable
+// also returns it for a moment after the creation (API reference, DescribeTable).
+func isMissing(err error) bool {
+	_, ok := errors.AsType[*types.ResourceNotFoundException](err)
+	return ok
+}
+
+// waitActive waits until the table can be read and written.
+func (s *Store) waitActive(ctx context.Context, client TableDescriber) error {
+	return poll(ctx, createPatience, func() (bool, error) {
+		table, err := s.describe(ctx, client)
+		switch {
+		case isMissing(err):
+			return false, s.explain("DescribeTable", err)
+		case err != nil:
+			return true, s.explain("DescribeTable", err)
+		case table.TableStatus == types.TableStatusCreating:
+			return false, s.schemaError(tableProblems(table))
+		default:
+			return true, nil // Check reports an unusable state
+		}
+	})
+}
+
+// checkSoon checks the table. If only the time to live is wrong, it gives the
+// process that created the table some time to switch it on.
+func (s *Store) checkSoon(ctx context.Context) error {
+	return poll(ctx, ttlPatience, func() (bool, error) {
+		err := s.Check(ctx)
+		schema, ok := errors.AsType[*SchemaError](err)
+		soon := ok && len(schema.Problems) == 1 && errors.Is(err, errTTLOff)
+		return !soon, err
+	})
+}
+
+// poll calls look until it is done, or patience or the context ends. It returns
+// the last error of look, joined with the context's error if that ended.
+func poll(ctx context.Context, patience time.Duration, look func() (done bool, err error)) error {
+	end := time.Now().Add(patience)
+	for i := 0; ; i++ {
+		done, err := look()
+		delay := backoff(pollBase, pollMax, i)
+		if done || time.Until(end) < delay {
+			return err
+		}
+		if cause := sleep(ctx, delay); cause != nil {
+			return fmt.Errorf("%w (%w)", err, cause)
+		}
+	}
+}
+
+// SchemaError lists the problems of a table. errors.Is and errors.As find each of
+// them.
+type SchemaError struct {
+	Table    string
+	Problems []error // what was found and what to do
+}
+
+func (e *SchemaError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "dynamostore: table %q cannot be used as a store:", e.Table)
+	for _, p := range e.Problems {
+		fmt.Fprintf(&b, "\n  - %v", p)
+	}
+	return b.String()
+}
+
+// Unwrap returns the problems.
+func (e *SchemaError) Unwrap() []error { return e.Problems }
+
+// Check returns nil if the table can be used as a store, and otherwise a
+// [*SchemaError] with every problem found: keys, time to live, the index of due
+// records, replicas in other regions. Use it at deploy time, in tests and on the
+// command line, not at every start of a function: it makes two calls.
+//
+// It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. The client
+// given to [New] has to be a [TableDescriber].
+func (s *Store) Check(ctx context.Context) error {
+	client, ok := s.client.(TableDescriber)
+	if !ok {
+		return fmt.Errorf("dynamostore: Check needs a client with DescribeTable and DescribeTimeToLive; %T lacks them", s.client)
+	}
+	table, err := s.describe(ctx, client)
+	if err != nil {
+		return s.schemaError([]error{advise("DescribeTable", err)})
+	}
+	problems := tableProblems(table)
+	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
+		ttl, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
+		if err != nil {
+			problems = append(problems, advise("DescribeTimeToLive", err))
+		} else {
+			problems = append(problems, ttlProblems(ttl.TimeToLiveDescription)...)
+		}
+	}
+	return s.schemaError(problems)
+}
+
+func (s *Store) schemaError(problems []error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &SchemaError{Table: s.table, Problems: problems}
+}
+
+// describe returns the table's description, or the SDK's error.
+func (s *Store) describe(ctx context.Context, client TableDescriber) (*types.TableDescription, error) {
+	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(s.table)})
+	if err != nil {
+		return nil, err
+	}
+	if out.Table == nil {
+		return nil, errors.New("the reply contains no table description")
+	}
+	return out.Table, nil
+}
+
+// tableProblems checks everything but the time to live.
+func tableProblems(t *types.TableDescription) (problems []error) {
+	switch t.TableStatus {
+	case types.TableStatusActive, types.TableStatusUpdating:
+	default:
+		problems = append(problems, fmt.Errorf("it is %s; wait until it is ACTIVE, or find out why it stays in this state", t.TableStatus))
+	}
+	want := []key{{PartitionKey, types.KeyTypeHash, types.ScalarAttributeTypeS}}
+	if got := keysOf(t.KeySchema, t.AttributeDefinitions); !slices.Equal(got, want) {
+		problems = append(problems, fmt.Errorf("its key is %s and must be %s; keys cannot be changed: create another table", describeKeys(got), describeKeys(want)))
+	}
+	problems = append(problems, indexProblems(t)...)
+	return append(problems, replicaProblems(t)...)
+}
+
+// indexProblems checks the index from which reconciliation lists due records.
+func indexProblems(t *types.TableDescription) (problems []error) {
+	index := findIndex(t)
+	if index == nil {
+		return []error{fmt.Errorf("it has no index %q, so reconciliation finds no records; add it, with key %s and projection KEYS_ONLY", IndexName, describeKeys(indexKeys()))}
+	}
+	if got := keysOf(index.KeySchema, t.AttributeDefinitions); !slices.Equal(got, indexKeys()) {
+		problems = append(problems, fmt.Errorf("the key of its index %q is %s and must be %s; delete the index and create it again", IndexName, describeKeys(got), describeKeys(indexKeys())))
+	}
+	if p := index.Projection; p == nil || p.ProjectionType != types.ProjectionTypeKeysOnly {
+		problems = append(problems, fmt.Errorf("its index %q projects more than keys, so every write costs twice and stored results are copied; delete the index and create it again with projection KEYS_ONLY", IndexName))
+	}
+	switch index.IndexStatus {
+	case types.IndexStatusActive, types.IndexStatusUpdating:
+	default:
+		problems = append(problems, fmt.Errorf("its index %q is %s; wait until it is ACTIVE", IndexName, index.IndexStatus))
+	}
+	return problems
+}
+
+func findIndex(t *types.TableDescription) *types.GlobalSecondaryIndexDescription {
+	for i := range t.GlobalSecondaryIndexes {
+		if index := &t.GlobalSecondaryIndexes[i]; aws.ToString(index.IndexName) == IndexName {
+			return index
+		}
+	}
+	return nil
+}
+
+// errTTLOff is a problem that goes away by itself if another process is creating
+// the table.
+var errTTLOff = errors.New("its time to live is off")
+
+func ttlProblems(d *types.TimeToLiveDescription) []error {
+	if d == nil {
+		d = &types.TimeToLiveDescription{}
+	}
+	switch d.TimeToLiveStatus {
+	case types.TimeToLiveStatusEnabled, types.TimeToLiveStatusEnabling:
+		if got := aws.ToString(d.AttributeName); got != TTLAttribute {
+			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, TTLAttribute)}
+		}
+		return nil
+	default: // off, or being switched off
+		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed for ever", errTTLOff, TTLAttribute)}
+	}
+}
+
+// key is one attribute of a key schema.
+type key struct {
+	name string
+	role types.KeyType
+	kind types.ScalarAttributeType
+}
+
+func indexKeys() []key {
+	return []key{
+		{IndexPartitionKey, types.KeyTypeHash, types.ScalarAttributeTypeS},
+		{IndexSortKey, types.KeyTypeRange, types.ScalarAttributeTypeN},
+	}
+}
+
+// keysOf returns the attributes of a key schema with their types.
+func keysOf(schema []types.KeySchemaElement, definitions []types.AttributeDefinition) []key {
+	keys := make([]key, len(schema))
+	for i, e := range schema {
+		keys[i] = key{name: aws.ToString(e.AttributeName), role: e.KeyType}
+		for _, d := range definitions {
+			if aws.ToString(d.AttributeName) == keys[i].name {
+				keys[i].kind = d.AttributeType
+			}
+		}
+	}
+	return keys
+}
+
+// describeKeys returns the keys as text, for example "pk (HASH, S), sk (RANGE,
+// N)".
+func describeKeys(keys []key) string {
+	var b strings.Builder
+	for i, k := range keys {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s (%s, %s)", k.name, k.role, k.kind)
+	}
+	return b.String()
+}
+
+// globalTables2017 is the first version of global tables. Their tables do not list
+// their replicas.
+const globalTables2017 = "2017.11.29"
+
+// replicaProblems checks for global tables (developer guide, "How DynamoDB global
+// tables work"). Neither kind gives the guarantees that a store needs.
+func replicaProblems(t *types.TableDescription) []error {
+	if t.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+		return []error{errors.New("it is a global table with strong consistency (MRSC), which supports neither time to live nor transactions; use a table in one region")}
+	}
+	regions := otherRegions(t)
+	if regions == nil && aws.ToString(t.GlobalTableVersion) == globalTables2017 {
+		regions = []string{"other regions"}
+	}
+	if regions == nil {
+		return nil
+	}
+	return []error{fmt.Errorf("it is a global table with eventual consistency (MREC), replicated to %s: each region evaluates conditions on its own copy, so the handler of a key can run in two regions; use a table in one region, or one table per region and send each key to one region", strings.Join(regions, ", "))}
+}
+
+// otherRegions returns the regions of the table's replicas without the table's own
+// region, which a global table of a single region lists too.
+func otherRegions(t *types.TableDescription) (regions []string) {
+	own, _ := arn.Parse(aws.ToString(t.TableArn)) // if the ARN is invalid, every replica counts
+	for _, r := range t.Replicas {
+		if region := aws.ToString(r.RegionName); region != own.Region {
+			regions = append(regions, region)
+		}
+	}
+	return regions
+}
 
 // tableInput returns the request that creates the table. The table has on-demand
 // billing, because the load of a retry storm cannot be provisioned in advance.
