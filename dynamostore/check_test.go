@@ -192,19 +192,6 @@ func TestCheck_KeepsTheCause(t *testing.T) {
 	}
 }
 
-// recordsOnly hides the additional methods of a client.
-type recordsOnly struct{ dynamostore.Client }
-
-func TestCheckAndCreateTable_NeedTheirClient(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, recordsOnly{newFake()})
-	for name, err := range map[string]error{"Check": s.Check(t.Context()), "CreateTable": s.CreateTable(t.Context())} {
-		if err == nil || !strings.Contains(err.Error(), name+" needs a client") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // emptyReplies answers without a description.
 type emptyReplies struct{ *fakeDynamoDB }
 

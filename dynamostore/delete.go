@@ -19,13 +19,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Deleter is the additional interface of a client for [Store.Delete].
-type Deleter interface {
-	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
-}
-
-var _ Deleter = (*dynamodb.Client)(nil)
-
 // deleteCondition excludes records that an attempt may be working on, and records
 // whose outcome is unknown.
 const deleteCondition = attrVersion + " = :was AND " + attrState + " IN (:completed, :retryable)"
@@ -40,12 +33,7 @@ const deleteCondition = attrVersion + " = :was AND " + attrState + " IN (:comple
 // deleted record is the one that the caller read.
 //
 // Delete needs dynamodb:DeleteItem, and dynamodb:BatchWriteItem for large results.
-// The client given to [New] has to be a [Deleter].
 func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Version) (current *driver.Record, err error) {
-	client, ok := s.client.(Deleter)
-	if !ok {
-		return nil, errors.New("dynamostore: Delete needs a client with DeleteItem")
-	}
 	in := &dynamodb.DeleteItemInput{
 		TableName:           aws.String(s.table),
 		Key:                 item{PartitionKey: text(string(id))},
@@ -60,7 +48,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 	}
 	var out *dynamodb.DeleteItemOutput
 	err = s.persist(ctx, func() (err error) {
-		out, err = client.DeleteItem(ctx, in)
+		out, err = s.client.DeleteItem(ctx, in)
 		return err
 	})
 	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
@@ -113,8 +101,8 @@ const (
 // [Store.Delete] removes only the chunks of a record.
 //
 // Like [Store.Scan], it reads the whole table, and then the records of the chunks
-// that it finds. The client given to [New] has to be a [Scanner]; the role needs
-// dynamodb:Scan, dynamodb:BatchGetItem and dynamodb:BatchWriteItem.
+// that it finds. The role needs dynamodb:Scan, dynamodb:BatchGetItem and
+// dynamodb:BatchWriteItem.
 func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*PurgeOptions)) (int, error) {
 	o := PurgeOptions{}
 	for _, f := range optFns {
@@ -123,11 +111,7 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	if o.Segments == 0 {
 		o.Segments = defaultSegments
 	}
-	client, ok := s.client.(Scanner)
-	switch {
-	case !ok:
-		return 0, fmt.Errorf("dynamostore: PurgeChunks needs a client with Scan; %T has none", s.client)
-	case o.Segments < 1 || o.Segments > 1_000_000:
+	if o.Segments < 1 || o.Segments > 1_000_000 {
 		return 0, fmt.Errorf("dynamostore: PurgeOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -145,7 +129,7 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 				Segment:                   aws.Int32(int32(segment)),
 				TotalSegments:             aws.Int32(int32(o.Segments)),
 			}
-			if err := s.purgeSegment(ctx, client, in, &o, &purged); err != nil {
+			if err := s.purgeSegment(ctx, in, &o, &purged); err != nil {
 				cancel(err)
 			}
 		})
@@ -154,9 +138,9 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	return int(purged.Load()), context.Cause(ctx)
 }
 
-func (s *Store) purgeSegment(ctx context.Context, client Scanner, in *dynamodb.ScanInput, o *PurgeOptions, purged *atomic.Int64) error {
+func (s *Store) purgeSegment(ctx context.Context, in *dynamodb.ScanInput, o *PurgeOptions, purged *atomic.Int64) error {
 	for {
-		out, err := client.Scan(ctx, in)
+		out, err := s.client.Scan(ctx, in)
 		if err != nil {
 			return s.explain("Scan", err)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
@@ -118,9 +117,5 @@ func TestDelete_Errors(t *testing.T) {
 	fake.refuse = func(operation string, n int) error { return validation("no") }
 	if _, err := newStore(t, fake).Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "DeleteItem on table") {
 		t.Errorf("got %v", err)
-	}
-	plain := newStore(t, struct{ dynamostore.Client }{newFake()})
-	if _, err := plain.Delete(t.Context(), "charge#key", newVersion()); err == nil || !strings.Contains(err.Error(), "client with DeleteItem") {
-		t.Errorf("a client without DeleteItem: got %v", err)
 	}
 }

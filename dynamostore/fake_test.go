@@ -55,10 +55,7 @@ type fakeDynamoDB struct {
 	ttl   *types.TimeToLiveDescription
 }
 
-var _ interface {
-	dynamostore.Client
-	dynamostore.TableCreator
-} = (*fakeDynamoDB)(nil)
+var _ dynamostore.Client = (*fakeDynamoDB)(nil)
 
 func newFake() *fakeDynamoDB {
 	return &fakeDynamoDB{items: map[string]item{}, calls: map[string]int{}, ttl: &types.TimeToLiveDescription{}}

@@ -14,12 +14,6 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 )
 
-var _ interface {
-	dynamostore.Querier
-	dynamostore.Scanner
-	dynamostore.Transactor
-} = (*fakeDynamoDB)(nil)
-
 // maxPage is the page size of the fake, small so that every list has pages. In the
 // service a page has at most 1 MB.
 const maxPage = 3

@@ -14,17 +14,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Querier is the additional interface of a client for [Store.Due] and
-// [Store.Exhausted].
-type Querier interface {
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-}
-
-var (
-	_ Querier          = (*dynamodb.Client)(nil)
-	_ driver.DueLister = (*Store)(nil)
-)
-
 const (
 	// dueParallel is how many shards are read in parallel.
 	dueParallel = 8
@@ -38,9 +27,8 @@ const (
 // themselves with consistent reads, because the index is eventually consistent. An
 // empty list costs 64 queries of half a read unit each.
 //
-// The client given to [New] has to be a [Querier]; the role needs dynamodb:Query
-// on the index and dynamodb:BatchGetItem on the table. For a table without the
-// index see [Store.ScanDue].
+// The role needs dynamodb:Query on the index and dynamodb:BatchGetItem on the
+// table. For a table without the index see [Store.ScanDue].
 func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
 	return s.list(ctx, duePrefix, before, func(r *driver.Record) bool {
 		return isDue(r, before)
@@ -66,13 +54,8 @@ func isDue(r *driver.Record, before time.Time) bool {
 // index.
 func (s *Store) list(ctx context.Context, prefix string, before time.Time, still func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
-		client, ok := s.client.(Querier)
-		if !ok {
-			yield(driver.Record{}, fmt.Errorf("dynamostore: a list needs a client with Query; %T has none", s.client))
-			return
-		}
 		gather(ctx, shards, dueParallel, yield, func(ctx context.Context, shard int, found func(entry) bool) error {
-			return s.listShard(ctx, client, shardKey(prefix, shard), before, func(e entry) bool {
+			return s.listShard(ctx, shardKey(prefix, shard), before, func(e entry) bool {
 				return e.err == nil && !still(&e.record) || found(e)
 			})
 		})
@@ -84,7 +67,7 @@ const dueCondition = IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= 
 
 // listShard reads one partition of the index, page by page, with the records that
 // it names.
-func (s *Store) listShard(ctx context.Context, client Querier, shard string, before time.Time, found func(entry) bool) error {
+func (s *Store) listShard(ctx context.Context, shard string, before time.Time, found func(entry) bool) error {
 	in := &dynamodb.QueryInput{
 		TableName:              aws.String(s.table),
 		IndexName:              aws.String(IndexName),
@@ -96,7 +79,7 @@ func (s *Store) listShard(ctx context.Context, client Querier, shard string, bef
 		Limit: aws.Int32(duePage),
 	}
 	for {
-		out, err := client.Query(ctx, in)
+		out, err := s.client.Query(ctx, in)
 		if err != nil {
 			return s.explain("Query", err)
 		}
@@ -137,14 +120,6 @@ func (s *Store) readAll(ctx context.Context, named []item) ([]entry, error) {
 	}
 	return entries, nil
 }
-
-// Scanner is the additional interface of a client for [Store.Scan],
-// [Store.ScanDue] and [Store.PurgeChunks].
-type Scanner interface {
-	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
-}
-
-var _ Scanner = (*dynamodb.Client)(nil)
 
 // ScanOptions are the options of [Store.Scan] and [Store.ScanDue]. The zero value
 // of each field is its documented default.
@@ -230,12 +205,7 @@ func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter st
 		o.Segments = defaultSegments
 	}
 	return func(yield func(driver.Record, error) bool) {
-		client, ok := s.client.(Scanner)
-		switch {
-		case !ok:
-			yield(driver.Record{}, fmt.Errorf("dynamostore: reading the whole table needs a client with Scan; %T has none", s.client))
-			return
-		case o.Segments < 1 || o.Segments > 1_000_000:
+		if o.Segments < 1 || o.Segments > 1_000_000 {
 			yield(driver.Record{}, fmt.Errorf("dynamostore: ScanOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments))
 			return
 		}
@@ -249,16 +219,16 @@ func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter st
 				TotalSegments:             aws.Int32(int32(o.Segments)),
 				ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
 			}
-			return s.scanSegment(ctx, client, in, p, func(e entry) bool {
+			return s.scanSegment(ctx, in, p, func(e entry) bool {
 				return e.err == nil && !match(&e.record) || found(e)
 			})
 		})
 	}
 }
 
-func (s *Store) scanSegment(ctx context.Context, client Scanner, in *dynamodb.ScanInput, p *progress, found func(entry) bool) error {
+func (s *Store) scanSegment(ctx context.Context, in *dynamodb.ScanInput, p *progress, found func(entry) bool) error {
 	for {
-		out, err := client.Scan(ctx, in)
+		out, err := s.client.Scan(ctx, in)
 		if err != nil {
 			return s.explain("Scan", err)
 		}

@@ -17,33 +17,33 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Client is the interface of a [dynamodb.Client] that a [Store] needs: single
-// calls for records, batches for large results.
+// Client has the methods of a [dynamodb.Client] that a [Store] calls. A fake for
+// tests can embed a Client and implement only the methods that the test needs.
 type Client interface {
-	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	// For records and large results.
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
-}
-
-// TableDescriber is the additional interface of a client for [Store.Check].
-type TableDescriber interface {
+	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
+	// For Commit and CommitStep.
+	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
+	// For Store.Due and Store.Exhausted.
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	// For Store.Scan, Store.ScanDue, Store.Delete and Store.PurgeChunks.
+	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	// For Store.Check and Store.CreateTable.
 	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
-}
-
-// TableCreator is the additional interface of a client for [Store.CreateTable].
-type TableCreator interface {
-	TableDescriber
 	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
 	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
 }
 
 var (
 	_ Client            = (*dynamodb.Client)(nil)
-	_ TableCreator      = (*dynamodb.Client)(nil)
 	_ driver.Store      = (*Store)(nil)
 	_ driver.ChunkStore = (*Store)(nil)
+	_ driver.DueLister  = (*Store)(nil)
 )
 
 // Store is a [driver.Store] and [driver.ChunkStore] in a DynamoDB table. Make one

@@ -37,21 +37,17 @@ const (
 // be used. The wait ends with the context, and after three minutes.
 //
 // It needs dynamodb:CreateTable and dynamodb:UpdateTimeToLive and the permissions
-// of [Store.Check]. The client given to [New] has to be a [TableCreator].
+// of [Store.Check].
 func (s *Store) CreateTable(ctx context.Context) error {
-	client, ok := s.client.(TableCreator)
-	if !ok {
-		return fmt.Errorf("dynamostore: CreateTable needs a client that can create and describe tables; %T cannot", s.client)
-	}
-	created, err := s.createIfMissing(ctx, client)
+	created, err := s.createIfMissing(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.waitActive(ctx, client); err != nil {
+	if err := s.waitActive(ctx); err != nil {
 		return err
 	}
 	if created {
-		_, err = client.UpdateTimeToLive(ctx, ttlInput(s.table))
+		_, err = s.client.UpdateTimeToLive(ctx, ttlInput(s.table))
 		err = s.explain("UpdateTimeToLive", err)
 	}
 	if checked := s.checkSoon(ctx); checked != nil {
@@ -62,11 +58,11 @@ func (s *Store) CreateTable(ctx context.Context) error {
 
 // createIfMissing creates the table unless it exists, and reports whether this
 // call created it.
-func (s *Store) createIfMissing(ctx context.Context, client TableCreator) (created bool, err error) {
-	if _, err := s.describe(ctx, client); !isMissing(err) {
+func (s *Store) createIfMissing(ctx context.Context) (created bool, err error) {
+	if _, err := s.describe(ctx); !isMissing(err) {
 		return false, s.explain("DescribeTable", err)
 	}
-	_, err = client.CreateTable(ctx, tableInput(s.table))
+	_, err = s.client.CreateTable(ctx, tableInput(s.table))
 	if _, ok := errors.AsType[*types.ResourceInUseException](err); ok {
 		return false, nil // another process was faster
 	}
@@ -81,9 +77,9 @@ func isMissing(err error) bool {
 }
 
 // waitActive waits until the table can be read and written.
-func (s *Store) waitActive(ctx context.Context, client TableDescriber) error {
+func (s *Store) waitActive(ctx context.Context) error {
 	return poll(ctx, createPatience, func() (bool, error) {
-		table, err := s.describe(ctx, client)
+		table, err := s.describe(ctx)
 		switch {
 		case isMissing(err):
 			return false, s.explain("DescribeTable", err)
@@ -148,20 +144,15 @@ func (e *SchemaError) Unwrap() []error { return e.Problems }
 // records, replicas in other regions. Use it at deploy time, in tests and on the
 // command line, not at every start of a function: it makes two calls.
 //
-// It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. The client
-// given to [New] has to be a [TableDescriber].
+// It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive.
 func (s *Store) Check(ctx context.Context) error {
-	client, ok := s.client.(TableDescriber)
-	if !ok {
-		return fmt.Errorf("dynamostore: Check needs a client with DescribeTable and DescribeTimeToLive; %T lacks them", s.client)
-	}
-	table, err := s.describe(ctx, client)
+	table, err := s.describe(ctx)
 	if err != nil {
 		return s.schemaError([]error{advise("DescribeTable", err)})
 	}
 	problems := tableProblems(table)
 	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
-		ttl, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
+		ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
 		if err != nil {
 			problems = append(problems, advise("DescribeTimeToLive", err))
 		} else {
@@ -179,8 +170,8 @@ func (s *Store) schemaError(problems []error) error {
 }
 
 // describe returns the table's description, or the SDK's error.
-func (s *Store) describe(ctx context.Context, client TableDescriber) (*types.TableDescription, error) {
-	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(s.table)})
+func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
+	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String(s.table)})
 	if err != nil {
 		return nil, err
 	}

@@ -85,14 +85,6 @@ func storeOf(e *idempotent.Execution) (*Store, error) {
 // itself identifies a Store, and types that embed one, to storeOf.
 func (s *Store) itself() *Store { return s }
 
-// Transactor is the additional interface of a client for [Commit] and
-// [CommitStep].
-type Transactor interface {
-	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
-}
-
-var _ Transactor = (*dynamodb.Client)(nil)
-
 const (
 	// maxTransactItems is how many of the caller's items one transaction can write
 	// (API reference, TransactWriteItems: 100, of which one is the record).
@@ -106,15 +98,11 @@ const (
 // refuses an invalid request before sending it.
 func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction {
 	return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
-		client, ok := s.client.(Transactor)
-		if !ok {
-			return nil, fmt.Errorf("%w: a transaction needs a client with TransactWriteItems; %T has none", driver.ErrNotApplied, s.client)
-		}
 		in, err := s.transactInput(&next, was, items)
 		if err != nil {
 			return nil, err
 		}
-		return s.transact(ctx, client, in, &next, was)
+		return s.transact(ctx, in, &next, was)
 	}
 }
 
@@ -180,14 +168,14 @@ func transactItemSize(t *types.TransactWriteItem) int {
 // an earlier attempt had no answer; its refusal would look final although the
 // earlier attempt was applied. So a refusal proves that nothing was written only
 // if every earlier try was refused, too.
-func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput, next *driver.Record, was driver.Version) (*driver.Record, error) {
+func (s *Store) transact(ctx context.Context, in *dynamodb.TransactWriteItemsInput, next *driver.Record, was driver.Version) (*driver.Record, error) {
 	var unanswered error // the latest try that may have been applied, or may still be
 	for attempt := 1; ; attempt++ {
 		err := ctx.Err()
 		if err != nil {
 			return nil, notKnownToApply(in, attempt-1, err, unanswered)
 		}
-		sent, err := sendOnce(ctx, client, in)
+		sent, err := s.sendOnce(ctx, in)
 		if err == nil {
 			return nil, nil
 		}
@@ -220,9 +208,9 @@ func (s *Store) transact(ctx context.Context, client Transactor, in *dynamodb.Tr
 // sendOnce sends the request in one attempt, regardless of the client's retryer
 // and of AWS_MAX_ATTEMPTS. It reports whether anything may have been sent: an SDK
 // client that fails before it uses its HTTP client has sent nothing.
-func sendOnce(ctx context.Context, client Transactor, in *dynamodb.TransactWriteItemsInput) (sent bool, err error) {
+func (s *Store) sendOnce(ctx context.Context, in *dynamodb.TransactWriteItemsInput) (sent bool, err error) {
 	noting := &notingClient{}
-	_, err = client.TransactWriteItems(ctx, in, func(o *dynamodb.Options) {
+	_, err = s.client.TransactWriteItems(ctx, in, func(o *dynamodb.Options) {
 		o.Retryer = aws.NopRetryer{}
 		if o.HTTPClient != nil {
 			noting.HTTPClient, o.HTTPClient = o.HTTPClient, noting

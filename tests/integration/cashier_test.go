@@ -164,7 +164,7 @@ func (c *cashier) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInp
 // so only whether the index was written is taken from it.
 func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
-	out, err := c.Client.(dynamostore.Transactor).TransactWriteItems(ctx, in, optFns...)
+	out, err := c.Client.TransactWriteItems(ctx, in, optFns...)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ const emptyQuery = 0.5
 
 func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
-	out, err := c.Client.(dynamostore.Querier).Query(ctx, in, optFns...)
+	out, err := c.Client.Query(ctx, in, optFns...)
 	if err == nil {
 		c.add("Query", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
 	}

@@ -45,7 +45,7 @@ var _ Provider = (*charge.Client)(nil)
 // change it after the first call.
 type Shop struct {
 	Guard    *idempotent.Guard // over a *dynamostore.Store
-	Client   dynamostore.Transactor
+	Client   dynamostore.Client
 	Provider Provider
 	Mailer   Mailer
 	Orders   string // the table of the orders; partition key "pk"
