@@ -2,52 +2,12 @@ package boltstore
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"os"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
-
-// check reads the whole file and reports whether the bucket exists. bbolt notices
-// a damaged page only if it follows a damaged pointer. A record that is lost by
-// damage would let its handler run again, so check looks for every way in which a
-// record can be lost.
-func (s *Store) check() (found bool, err error) {
-	info, err := os.Stat(s.path)
-	if err != nil {
-		return false, fmt.Errorf("boltstore: %w", err)
-	}
-	foreign := false
-	err = s.view(func(tx *bbolt.Tx) error {
-		if want := tx.Size(); info.Size() < want {
-			return &damagedError{what: fmt.Sprintf("the file is truncated: %d of at least %d bytes exist", info.Size(), want)}
-		}
-		err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
-			ours := b != nil && bytes.Equal(name, bucket)
-			found, foreign = found || ours, foreign || !ours
-			return nil
-		})
-		switch {
-		case err != nil || foreign:
-			return err
-		case found:
-			if err := checkPages(tx); err != nil {
-				return err
-			}
-			return checkRecords(tx.Bucket(bucket))
-		case tx.Size() > emptyPages*int64(tx.DB().Info().PageSize):
-			return &damagedError{what: "its records are missing"}
-		}
-		return nil
-	})
-	if err == nil && foreign {
-		err = fmt.Errorf("boltstore: %s is the bbolt file of another program: it was not changed; choose another path", s.path)
-	}
-	return found, err
-}
 
 // emptyPages is the size of a bbolt file without any commit.
 const emptyPages = 4
@@ -130,16 +90,4 @@ func checkRecords(b *bbolt.Bucket) error {
 // stored as the bucket's sequence, which is written with every commit anyway.
 func added(b *bbolt.Bucket, n int) error {
 	return b.SetSequence(b.Sequence() + uint64(n))
-}
-
-// damagedError reports that the content of the file differs from what was written.
-type damagedError struct{ path, what string }
-
-func (e *damagedError) Error() string {
-	return fmt.Sprintf("boltstore: %s is damaged (%s): restore it from a copy, or move it away to start with an empty store; requests that ran since the copy, or all requests, may then run again", e.path, e.what)
-}
-
-func isDamage(err error) bool {
-	var e *damagedError
-	return errors.As(err, &e)
 }
