@@ -27,3 +27,10 @@
 // To back up the file, copy it while no process has it open. Do not restore an
 // older copy while event sources still retry requests that began after it.
 package boltstore
+
+// Chapters, each of which refers only to those below it:
+//
+//	lists.go   due and exhausted records
+//	store.go   Open, Get, Insert, Replace, Delete, Purge
+//	check.go   what Open checks
+//	record.go  a record as bytes, and back

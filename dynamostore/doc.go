@@ -33,3 +33,16 @@
 // dynamodb:BatchWriteItem it works, but such a result is not stored and cannot be
 // replayed. See the runnable example of [New].
 package dynamostore
+
+// Chapters, each of which refers only to those below it:
+//
+//	transact.go  Commit and CommitStep: items and the outcome in one transaction
+//	refusal.go   what a refused transaction says
+//	delete.go    Delete, and chunks that were left behind
+//	list.go      due records, by index or by scan
+//	chunk.go     large results
+//	table.go     CreateTable and Check
+//	client.go    NewClient
+//	store.go     New, Get, Insert, Replace; retries and advice
+//	size.go      the size of an item
+//	item.go      a record as an item, and back

@@ -25,3 +25,15 @@
 // For sources that deliver one event at a time, [EventBridge], [SNS], [S3],
 // [AsyncInvoke] and [StepFunctions] are KeyFuncs for idempotent.Wrap.
 package lambdabatch
+
+// Chapters, each of which refers only to those below it:
+//
+//	sqs.go       SQS and SQSFIFO
+//	kinesis.go   Kinesis
+//	dynamodb.go  DynamoDB streams
+//	single.go    keys for sources that deliver one event at a time
+//	handler.go   a batch in, the ids to redeliver out
+//	engine.go    one message through the core, and what its outcome means
+//	lanes.go     which messages may run at the same time
+//	options.go   Options
+//	record.go    a message, and the ids of work

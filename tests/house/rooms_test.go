@@ -1,0 +1,133 @@
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/once-lambda/once/tests/engine"
+)
+
+// A reader can read a package from top to bottom: its doc.go lists the files, and
+// each file refers only to files below it.
+func TestFilesReferDownward(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"dynamostore", "boltstore", "lambdabatch"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			p := loadPackage(t, dir)
+			listed := chapters(read(t, dir+"/doc.go"))
+			if files := p.names(); !slices.Equal(slices.Sorted(slices.Values(listed)), files) {
+				t.Errorf("doc.go lists the chapters %v; the files are %v", listed, files)
+			}
+			references := p.references()
+			for _, r := range references {
+				if slices.Index(listed, r.from) > slices.Index(listed, r.to) {
+					t.Errorf("%s: %s refers to %s in %s, which is above it", r.at, r.from, r.name, r.to)
+				}
+			}
+			if len(references) < 10 {
+				t.Errorf("only %d references were found", len(references))
+			}
+		})
+	}
+}
+
+// chapters returns the files that a doc.go lists, in their order.
+func chapters(doc string) (files []string) {
+	_, list, _ := strings.Cut(doc, "// Chapters,")
+	for _, line := range regexp.MustCompile(`(?m)^//\t(\S+\.go) `).FindAllStringSubmatch(list, -1) {
+		files = append(files, line[1])
+	}
+	return files
+}
+
+// sources is a package with its types.
+type sources struct {
+	fset  *token.FileSet
+	files []*ast.File
+	pkg   *types.Package
+	info  types.Info
+}
+
+// loadPackage parses and checks the package in dir, without its tests. The types
+// of its imports come from the compiler's export data.
+func loadPackage(t *testing.T, dir string) *sources {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,GoFiles", ".")
+	cmd.Dir = filepath.Join(engine.Root(), dir)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list in %s: %v", dir, err)
+	}
+	type listed struct {
+		ImportPath, Export string
+		GoFiles            []string
+	}
+	var self listed // the last one
+	exports := map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath], self = p.Export, p
+	}
+	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}}}
+	for _, name := range self.GoFiles {
+		file, err := parser.ParseFile(s.fset, filepath.Join(cmd.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.files = append(s.files, file)
+	}
+	lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	config := types.Config{Importer: importer.ForCompiler(s.fset, "gc", lookup)}
+	if s.pkg, err = config.Check(self.ImportPath, s.fset, s.files, &s.info); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *sources) fileOf(pos token.Pos) string { return filepath.Base(s.fset.Position(pos).Filename) }
+
+// names returns the files with code, sorted.
+func (s *sources) names() (names []string) {
+	for _, file := range s.files {
+		if len(file.Decls) > 0 {
+			names = append(names, s.fileOf(file.Pos()))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// use is a mention of a name in another file than its declaration's.
+type use struct{ from, to, name, at string }
+
+func (s *sources) references() (list []use) {
+	for id, object := range s.info.Uses {
+		if object.Pkg() != s.pkg {
+			continue
+		}
+		if from, to := s.fileOf(id.Pos()), s.fileOf(object.Pos()); from != to {
+			list = append(list, use{from, to, object.Name(), fmt.Sprint(s.fset.Position(id.Pos()).Line)})
+		}
+	}
+	return list
+}
