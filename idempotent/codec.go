@@ -78,10 +78,11 @@ func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
 	return errors.New("a replay of it encodes to other bytes; check the MarshalJSON and MarshalText methods of its types")
 }
 
+// sameJSON reports whether a and b have the same canonical form.
 func sameJSON(a, b []byte) bool {
-	formA, errA := canonical.JSON(a)
-	formB, errB := canonical.JSON(b)
-	return errA == nil && errB == nil && bytes.Equal(formA, formB)
+	formA, err := canonical.JSON(a)
+	formB, _ := canonical.JSON(b) // empty if there is an error, and never empty otherwise
+	return err == nil && bytes.Equal(formA, formB)
 }
 
 // addressable returns v, or a pointer to a copy of v if json.Marshal would
@@ -99,7 +100,7 @@ func addressable(v any, info *typeInfo) any {
 // escapes but allocates least; most values contain nothing to escape.
 func marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
-	if err != nil || !bytes.Contains(data, []byte(`\u`)) {
+	if !bytes.Contains(data, []byte(`\u`)) { // as no data does if there is an error
 		return data, err
 	}
 	var buf bytes.Buffer

@@ -351,17 +351,27 @@ func TestCommitStepMeets(t *testing.T) {
 	}
 }
 
-// After a transaction in doubt, NotExecuted does not count.
+// After a transaction in doubt, NotExecuted does not count, and the caller gets
+// the transaction's error. An error that declares nothing stays.
 func TestCommitInDoubtIsNotNothing(t *testing.T) {
 	t.Parallel()
-	l := &ledger{Store: memstore.New(), fail: []error{errLost}}
-	g, _ := newGuardOver(t, l.Store)
-	key := newKey()
-	_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
-		return "", idempotent.NotExecuted(commit(ctx, "x", l.book("a")))
-	})
-	if r := record(t, l, key); r.State != driver.StateUnknown {
-		t.Errorf("the record is %s", r.State)
+	for _, own := range []error{nil, errDown} {
+		l := &ledger{Store: memstore.New(), fail: []error{errLost}}
+		g, _ := newGuardOver(t, l.Store)
+		key := newKey()
+		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			lost := commit(ctx, "x", l.book("a"))
+			if own != nil {
+				return "", own
+			}
+			return "", idempotent.NotExecuted(lost)
+		})
+		if own != nil && err != own || own == nil && (!errors.Is(err, errLost) || idempotent.IsNotExecuted(err)) {
+			t.Errorf("%v: got error %#v", own, err)
+		}
+		if r := record(t, l, key); r.State != driver.StateUnknown {
+			t.Errorf("%v: the record is %s", own, r.State)
+		}
 	}
 }
 

@@ -362,6 +362,21 @@ func TestOmittedIsNotStored(t *testing.T) {
 	}
 }
 
+// A Final error that the store does not take is not reported as stored.
+func TestFinalIsNotStored(t *testing.T) {
+	t.Parallel()
+	s, declined := &scripted{Store: memstore.New()}, idempotent.Final("declined", "")
+	g, events := newGuardOver(t, s)
+	key := newKey()
+	out, err := idempotent.DoOutcome(t.Context(), g, key, func(context.Context) (string, error) {
+		s.replaceErr = errDown
+		return "", declined
+	})
+	if err != declined || out != (idempotent.Outcome[string]{RecordID: key.RecordID()}) || events.Count(event.CompletionFailed) != 1 {
+		t.Errorf("got %+v and error %v, events %s", out, err, events.Kinds())
+	}
+}
+
 // A stored result that does not fit is refused, never replayed as zero values.
 func TestReplayUnavailable(t *testing.T) {
 	t.Parallel()

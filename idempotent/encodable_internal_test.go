@@ -123,6 +123,8 @@ func TestResultEquals(t *testing.T) {
 		"damaged alike":       {"json+gzip", "json+gzip", text, text, true},
 		"damaged":             {"json+gzip", "json+gzip", packed, packed[:100], false},
 		"nothing":             {"", "", nil, []byte{}, true},
+		"nothing and another": {"raw", "xml", nil, text, false},
+		"damaged and nothing": {"raw+gzip", "raw", text, nil, false},
 	} {
 		if got := resultEquals(row.encodingA, row.a, row.encodingB, row.b); got != row.want {
 			t.Errorf("%s: got %v", name, got)
@@ -154,13 +156,16 @@ func TestAsReplayed(t *testing.T) {
 			t.Errorf("a type without any became %v, error %v", static, err)
 		}
 	}
-	raw := []byte("same")
-	if err := asReplayed(plain{}, "plain", []byte("other"), &raw); err != nil || string(raw) != "same" {
-		t.Errorf("a result of another codec became %q, error %v", raw, err)
+	var own any = "same"
+	if err := asReplayed(plain{}, "plain", []byte("other"), &own); err != nil || own != "same" {
+		t.Errorf("a result of another codec became %v, error %v", own, err)
 	}
 	var untyped any = 1
 	if err := asReplayed(c, "json", []byte(`{`), &untyped); err == nil || untyped != 1 {
 		t.Errorf("damaged: got %v, error %v", untyped, err)
+	}
+	if err := asReplayed(c, "xml", []byte("2"), &untyped); err == nil || !strings.Contains(err.Error(), `encoded as "xml"`) || untyped != 1 {
+		t.Errorf("of another codec: got %v, error %v", untyped, err)
 	}
 }
 

@@ -18,7 +18,7 @@ type jsonField struct {
 	typ    reflect.Type
 	quoted bool // ",string" applies
 
-	behindPointer bool // in a struct that is embedded by pointer
+	behindPointer bool // a pointer itself, or in a struct that is embedded by pointer
 	unsettable    bool // in a struct that is embedded by pointer and not exported
 }
 
@@ -67,7 +67,7 @@ func (c *collector) add(t reflect.Type, at jsonField) error {
 			}
 			return fmt.Errorf("%s.%s is not exported, so it would be lost; export it, tag it `json:\"-\"` if it may be lost, or use a type with MarshalJSON and UnmarshalJSON", c.outer, f.path)
 		}
-		if sf.Anonymous && elem != sf.Type {
+		if elem != sf.Type {
 			f.behindPointer = true
 			f.unsettable = f.unsettable || !sf.IsExported()
 		}

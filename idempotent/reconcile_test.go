@@ -320,6 +320,18 @@ func TestReconcileFailures(t *testing.T) {
 	}
 }
 
+// A PendingRecord that a test of a resolver builds has no stored record.
+func TestPendingRecordWithoutRecord(t *testing.T) {
+	t.Parallel()
+	p := idempotent.PendingRecord{ID: newKey().RecordID()}
+	if stored := p.Stored(); !reflect.DeepEqual(stored, driver.Record{}) {
+		t.Errorf("got %+v", stored)
+	}
+	if finished, err := p.Step("a", new(string)); finished || err != nil {
+		t.Errorf("got a step: %t, %v", finished, err)
+	}
+}
+
 func TestReconcileDryRun(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
@@ -360,6 +372,7 @@ func TestReconcileOptions(t *testing.T) {
 		"Concurrency": func(o *idempotent.ReconcileOptions) { o.Concurrency = -1 },
 		"Backoff":     func(o *idempotent.ReconcileOptions) { o.Backoff = 2 * time.Hour },
 		"Timeout":     func(o *idempotent.ReconcileOptions) { o.Timeout = -1 },
+		"ReleasedFor": func(o *idempotent.ReconcileOptions) { o.ReleasedFor = -1 },
 	} {
 		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(0)), f); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got error %v", name, err)

@@ -220,6 +220,7 @@ func TestReconcileWrites(t *testing.T) {
 		"an answer: running":           {true, notExecuted, runningAgain, "1 due, 1 stale", nil},
 		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
 		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"not executed: store is down":  {true, notExecuted, down, "1 due, 1 failed", []event.Kind{"store_error"}},
 		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
 		"later: another write":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
 		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []event.Kind{"store_error"}},

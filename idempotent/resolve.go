@@ -268,9 +268,8 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 		return judgement{end: endRefused, err: err}
 	}
 	next := *current
-	if recorded, found := current.Step(done.Name); found {
-		done.Mode = recorded.Mode
-	}
+	recorded, _ := current.Step(done.Name)
+	done.Mode = recorded.Mode
 	next.Steps = withStep(next.Steps, done)
 	// A finished step can also make the record resumable, which then must not
 	// expire.

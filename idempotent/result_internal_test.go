@@ -13,6 +13,18 @@ func (plain) Name() string                    { return "plain" }
 func (plain) Encode(v any) ([]byte, error)    { return v.([]byte), nil }
 func (plain) Decode(data []byte, v any) error { *v.(*[]byte) = data; return nil }
 
+// A stored result does not share memory with the handler's value, which the
+// codec may return as it is.
+func TestStoredResultIsACopy(t *testing.T) {
+	t.Parallel()
+	value := []byte("ch_1")
+	_, data, err := encodeResult(plain{}, value)
+	value[0] = 'x'
+	if err != nil || string(data) != "ch_1" {
+		t.Errorf("stored as %q, error %v", data, err)
+	}
+}
+
 // Results above 1 KB are compressed, and only if that saves at least one byte.
 func TestCompressionIsWorthIt(t *testing.T) {
 	t.Parallel()

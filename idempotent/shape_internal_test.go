@@ -39,6 +39,7 @@ func TestShapeIsSpelled(t *testing.T) {
 		`*own "time.Time"`: {reflect.TypeFor[*time.Time]()},
 		`{"Next":*^2;}`:    {reflect.TypeFor[chain]()},
 		`*{"Next":^2;}`:    {reflect.TypeFor[*chain]()},
+		`[]{"Next":*^2;}`:  {reflect.TypeFor[[]chain]()},
 		`{}`:               {reflect.TypeFor[struct{}]()},
 		`{"B":string;"a":int;"q":quoted int;}`: {reflect.TypeFor[struct {
 			Q int `json:"q,string"`

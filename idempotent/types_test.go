@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Types of requests and results for the tests below.
@@ -307,8 +308,10 @@ func TestFirstAndReplayEncodeToEqualBytes(t *testing.T) {
 	mixed, mixedAgain := twice(t, struct {
 		Any any
 		Own optional[int]
-	}{map[string]any{"b": 1.5, "a": nil}, optional[int]{7, true}})
+	}{struct{ B, A any }{1.5, nil}, optional[int]{7, true}})
 	same(mixed, mixedAgain)
+	repeated, repeatedAgain := twice(t, map[string]any{"raw": json.RawMessage(`{"a":1,"a":2}`)}) // the content of an any is not checked
+	same(repeated, repeatedAgain)
 }
 
 // folded is a map key type; two of its values can have the same text.
@@ -322,24 +325,82 @@ type drifting struct{ n int }
 func (d drifting) MarshalJSON() ([]byte, error)  { return json.Marshal(d.n + 1) }
 func (d *drifting) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &d.n) }
 
+// spelled encodes itself to its own text, and decodes a text to the one that
+// follows it in respelled.
+type spelled string
+
+var respelled = map[string]spelled{
+	"[1]":           "[2]",
+	"[3]":           "", // an error
+	`{"a":1,"b":2}`: `{"b":2,"a":1}`,
+	`{"a":1,"a":2}`: `{"a":1,"a":3}`,
+}
+
+func (s spelled) MarshalJSON() ([]byte, error) {
+	if s == "" {
+		return nil, errDown
+	}
+	return []byte(s), nil
+}
+
+func (s *spelled) UnmarshalJSON(b []byte) error {
+	next, found := respelled[string(b)]
+	if !found {
+		*s = spelled(b)
+		return errDown
+	}
+	*s = next
+	return nil
+}
+
+type besideAny struct {
+	Any any
+	Own spelled
+}
+
+// onlyOnce fails when it encodes itself again.
+type onlyOnce struct{ done bool }
+
+func (o *onlyOnce) MarshalJSON() ([]byte, error) {
+	if o.done {
+		return nil, errDown
+	}
+	o.done = true
+	return []byte("1"), nil
+}
+
 // A value that a replay would return differently is returned to its caller and
-// not stored.
+// not stored. The event says why.
 func TestValuesThatDoNotComeBackAreNotStored(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(*idempotent.Guard, idempotent.Key) (idempotent.RecordID, bool, error){
-		"not UTF-8":         doValue("caf\xe9"),
-		"in a key of a map": doValue(map[string]int{"\xff": 1}),
-		"drifting":          doValue(drifting{1}),
-		"keys that collide": doValue(map[folded]int{{"A"}: 1, {"a"}: 2}),
-		"in any":            doValue(map[string]any{"text": "\xff"}),
-		"lost under any":    doValue[any](lossy{1, 2}),
+	for name, row := range map[string]struct {
+		do   func(*idempotent.Guard, idempotent.Key) (idempotent.RecordID, bool, error)
+		says string
+	}{
+		"not UTF-8":                  {doValue("caf\xe9"), "invalid UTF-8"},
+		"in a key of a map":          {doValue(map[string]int{"\xff": 1}), "invalid UTF-8"},
+		"drifting":                   {doValue(drifting{1}), "encodes to other bytes"},
+		"keys that collide":          {doValue(map[folded]int{{"A"}: 1, {"a"}: 2}), "encodes to other bytes"},
+		"in any":                     {doValue(map[string]any{"text": "\xff"}), "invalid UTF-8"},
+		"lost under any":             {doValue[any](lossy{1, 2}), "lossy.cents"},
+		"does not decode":            {doValue(spelled("[0]")), "does not decode: "},
+		"does not encode again":      {doValue(spelled("[3]")), "a replay of it does not encode: "},
+		"another order":              {doValue(spelled(`{"a":1,"b":2}`)), "encodes to other bytes"},
+		"another value beside any":   {doValue(besideAny{Own: "[1]"}), "encodes to other bytes"},
+		"a repeated name beside any": {doValue(besideAny{Own: `{"a":1,"a":2}`}), "encodes to other bytes"},
+		"encodes only once":          {doValue(map[string]any{"text": "<", "own": &onlyOnce{}}), errDown.Error()},
 	} {
-		g, _ := newGuard(t)
+		g, events := newGuard(t)
 		key := newKey()
-		if _, stored, err := do(g, key); stored || err != nil {
+		if _, stored, err := row.do(g, key); stored || err != nil {
 			t.Errorf("%s: stored %v, error %v; want the value, and not stored", name, stored, err)
 		}
-		if _, _, err := do(g, key); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+		for _, e := range events.Events() {
+			if e.Kind == event.CompletionFailed && !strings.Contains(e.Err.Error(), row.says) {
+				t.Errorf("%s: the event's error is %v, want %q", name, e.Err, row.says)
+			}
+		}
+		if _, _, err := row.do(g, key); !errors.As(err, new(*idempotent.ReplayUnavailableError)) {
 			t.Errorf("%s: a retry gets error %v, want ReplayUnavailableError", name, err)
 		}
 	}
@@ -391,7 +452,8 @@ func TestDoRefusesTypesThatLoseValues(t *testing.T) {
 		t.Errorf("got error %v after the calls %v", err, s.calls)
 	}
 	// The operation's own codec does its own checks.
-	if _, err := idempotent.Do(t.Context(), g, newKey(), charged, func(o *idempotent.Options) { o.Codec = raw{} }); err != nil {
+	if _, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (lossy, error) { return lossy{}, nil },
+		func(o *idempotent.Options) { o.Codec = nothing{} }); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,6 +23,10 @@ var equivalents = map[string]string{
 	"idempotent.decodeStep: err == nil is always true":                                         "data that failed to unpack does not decode either",
 	"idempotent.withoutStep: !found is never true":                                             "only a step that was begun is removed",
 
+	"idempotent.writeShape: case reflect.Int is gone":                "the default clause writes int too",
+	"idempotent.encodeResult: !copies is always true":                "a result of the JSON codec is already a copy",
+	"idempotent.ReconcileOptions.validate: o.ReleasedFor < 0 has <=": "zero was replaced by the default before",
+
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                 "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                "refused is false if there is an error",
 	"dynamostore.ScanningStore.Exhausted: r.Exhausted is always true":                      "the filter returns only exhausted records",
@@ -77,6 +81,12 @@ var endless = map[string]string{
 	"idempotent.attempt.claim: now is not set to a.opts.now()":                                                        "the wait never ends",
 	"idempotent.attempt.claim: !again is never true":                                                                  "the wait never ends",
 	"idempotent.attempt.claim: !again is not negated":                                                                 "the wait never ends",
+	"idempotent.walk.value: w.seen[visit{t, at}] is never true":                                                       "a type that contains itself is visited again and again",
+	"idempotent.walk.value: w.seen[visit{t, at}] is not set to true":                                                  "a type that contains itself is visited again and again",
+	"idempotent.collector.add: c.embedding[t] is never true":                                                          "a struct that embeds itself is walked again and again",
+	"idempotent.collector.add: c.embedding[t] is not set to true":                                                     "a struct that embeds itself is walked again and again",
+	"idempotent.writeShape: i >= 0 is never true":                                                                     "a type that contains itself is written again and again",
+	"idempotent.writeShape: around is not set to append(slices.Clip(around), t)":                                      "a type that contains itself is written again and again",
 	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never released",
 	"idempotent.reconciler.walk: defer func() { <-slots }() is gone":                                                  "a slot that was taken is never released",
 
