@@ -21,7 +21,7 @@ type attempt struct {
 	mine   driver.Record // the claim as last written by this attempt
 	// openBefore is the record's OpenSince before this attempt claimed it.
 	openBefore time.Time
-	// lastCall is how long the last store call took.
+	// lastCall is how long the last write took.
 	lastCall time.Duration
 }
 
@@ -93,12 +93,11 @@ func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }
 
-// insert, replace and get call the store and measure the duration. insert and
-// replace recognize this attempt's own write in the returned record: the store
-// may have retried after a lost reply, and the retry's condition then fails on
-// the first try's write. Only the write id proves that. A record with this
-// attempt's owner token may have been written by another party that judged its
-// work.
+// insert and replace call the store and measure the duration. They recognize this
+// attempt's own write in the returned record: the store may have retried after a
+// lost reply, and the retry's condition then fails on the first try's write. Only
+// the write id proves that. A record with this attempt's owner token may have
+// been written by another party that judged its work.
 
 func (a *attempt) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	began := a.opts.Now()
@@ -118,13 +117,6 @@ func (a *attempt) replace(ctx context.Context, r driver.Record, was driver.Versi
 		return nil, storeError(r.ID, driver.OpReplace, err)
 	}
 	return foreign(current, r.Version), nil
-}
-
-func (a *attempt) get(ctx context.Context) (*driver.Record, error) {
-	began := a.opts.Now()
-	r, err := a.guard.store.Get(ctx, a.id)
-	a.lastCall = a.opts.Now().Sub(began)
-	return r, err
 }
 
 // storeError wraps an error of the store, once.

@@ -49,8 +49,9 @@ func TestResolveWithoutRoomForChunks(t *testing.T) {
 		t.Fatal("got no error")
 	}
 	err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved(letters(20_000)))
-	if !errors.As(err, new(*idempotent.StoreError)) || !errors.Is(err, errFullDisk) {
-		t.Errorf("got error %v, want StoreError for the full disk", err)
+	var failed *idempotent.StoreError
+	if !errors.As(err, &failed) || failed.Op != driver.OpPutChunks || failed.Err != errFullDisk {
+		t.Errorf("got error %v, want StoreError of put chunks for the full disk", err)
 	}
 	if err != nil && strings.Count(err.Error(), "disk full") != 1 || events.Count(event.StoreError) != 1 {
 		t.Errorf("error %q, events %s; want the failure named once, and one event", err, events.Kinds())

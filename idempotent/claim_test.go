@@ -310,3 +310,84 @@ func TestRetryableWithStepsUnderRerun(t *testing.T) {
 		}
 	}
 }
+
+// OpenSince is set under Resume only, to the start of the first run that may have
+// left an unfinished step. Later runs keep it until the record is completed.
+func TestOpenSinceIsTheFirstOpenRun(t *testing.T) {
+	t.Parallel()
+	s, key, start := watch(), newKey(), now()
+	stepFails := func(ctx context.Context) (string, error) {
+		return idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "", errDown })
+	}
+	dies := func(context.Context) (string, error) {
+		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
+		return "", errDown
+	}
+	for i, row := range []struct {
+		recovery      idempotent.Recovery
+		handler       handlerFunc
+		during, after int // the run that OpenSince is the start of; 0: it is not set
+	}{
+		{idempotent.Rerun, dies, 0, 0},
+		{idempotent.Resume, dies, 2, 2},
+		{idempotent.Resume, dies, 2, 2},
+		{idempotent.Rerun, dies, 0, 0},
+		{idempotent.Resume, stepFails, 5, 5},
+		{idempotent.Resume, charged, 5, 0},
+	} {
+		check := func(when string, run int) {
+			want := time.Time{}
+			if run > 0 {
+				want = start.Add(time.Duration(run) * time.Hour)
+			}
+			if r := s.record(t, key); r.Attempt != i+1 || !r.OpenSince.Equal(want) {
+				t.Errorf("%s run %d of %d: open since %v, want %v", when, r.Attempt, i+1, r.OpenSince, want)
+			}
+		}
+		s.replace = nil
+		g, _ := newGuardOver(t, s, fixed(start.Add(time.Duration(i+1)*time.Hour)), func(o *idempotent.Options) {
+			o.Recovery, o.Steps = row.recovery, []string{"charge"}
+		})
+		_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			check("during", row.during)
+			return row.handler(ctx)
+		})
+		check("after", row.after)
+	}
+}
+
+// The lease can end between reading the record and refusing the request. The
+// caller can then retry at once.
+func TestRetryAfterIsNeverNegative(t *testing.T) {
+	t.Parallel()
+	s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+	s.holds(t, key, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+	s.insert = func(driver.Record) (*driver.Record, error) {
+		clock.Advance(2 * time.Hour)
+		return s.record(t, key), nil
+	}
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+	_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+	var running *idempotent.InProgressError
+	if !errors.As(err, &running) || running.RetryAfter != 0 {
+		t.Errorf("got %#v, want InProgressError without a wait", err)
+	}
+}
+
+// A claim that leaves no time for the handler and cannot be released is reported:
+// the record waits until its lease ends.
+func TestUnreleasedClaimIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := watch()
+		s.replace = func(context.Context, driver.Record) (*driver.Record, error) { return nil, errDown }
+		g, events := newGuardOver(t, s, fixed(now()))
+		_, err := idempotent.Do(new(idempotenttest.Clock).Invocation(t.Context(), time.Millisecond), g, newKey(), forbidden(t))
+		if !errors.As(err, new(*idempotent.NoTimeError)) {
+			t.Errorf("got error %v, want NoTimeError", err)
+		}
+		if got := events.Kinds(); !slices.Equal(got, []event.Kind{event.Reserved, event.CompletionFailed}) {
+			t.Errorf("got events %v, want reserved and completion_failed", got)
+		}
+	})
+}

@@ -55,6 +55,20 @@ func TestCommitErrors(t *testing.T) {
 	if !errors.As(said, new(*idempotent.LeaseLostError)) || !slices.Contains(events, event.LeaseLost) {
 		t.Errorf("gone: %v, events %s", said, events)
 	}
+	// The transaction fails with a Final error: it may have been applied, so its
+	// error is not an outcome.
+	r, _, said = committing(t, fails(idempotent.Final("declined", "")))
+	if !errors.As(said, new(*idempotent.StoreError)) || r.State != driver.StateUnknown {
+		t.Errorf("Final: %v, the record is %s", said, r.State)
+	}
+	// After a transaction without a reply, the handler's own error reaches its caller.
+	g, _ := newGuard(t)
+	if _, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		_ = commit(ctx, "done", fails(errLost)(nil, idempotent.Key{}))
+		return "", errDown
+	}); err != errDown {
+		t.Errorf("the caller got %v, want the handler's error", err)
+	}
 	// The transaction finds its own earlier try: it was applied.
 	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
 		return func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {

@@ -421,3 +421,42 @@ func TestWindow(t *testing.T) {
 		}
 	}
 }
+
+// The provider has forgotten the downstream keys at the end of its retention, and
+// not before. Without an earlier open run there are no keys to forget.
+func TestKeysForgotten(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		open time.Time
+		now  time.Time
+		want bool
+	}{
+		{at, at.Add(time.Hour - ms), false},
+		{at, at.Add(time.Hour), true},
+		{never, at, false},
+	} {
+		a := attempt{opts: &Options{DownstreamRetention: time.Hour}, openBefore: row.open}
+		if got := a.keysForgotten(row.now); got != row.want {
+			t.Errorf("open since %v, at %v: got %t", row.open, row.now, got)
+		}
+	}
+}
+
+// A handler needs 100 ms or twice the last store call, at most a fifth of the
+// request's time, and at least a millisecond.
+func TestTimeToEnterIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ whole, call, want time.Duration }{
+		{10 * time.Second, 0, 100 * ms},
+		{10 * time.Second, 50 * ms, 100 * ms},
+		{10 * time.Second, 51 * ms, 102 * ms},
+		{10 * time.Second, 5 * time.Second, 2 * time.Second},
+		{100 * ms, 0, 20 * ms},
+		{2 * ms, 0, ms},
+	} {
+		w := window{began: at, deadline: at.Add(row.whole)}
+		if got := w.timeToEnter(row.call); got != row.want {
+			t.Errorf("of %s after a call of %s: got %s, want %s", row.whole, row.call, got, row.want)
+		}
+	}
+}

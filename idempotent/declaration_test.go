@@ -244,3 +244,38 @@ func TestNilGuard(t *testing.T) {
 		}()
 	}
 }
+
+// The functions that examine a handler's error agree with what the guard stores
+// for it.
+func TestDeclarationOfAnError(t *testing.T) {
+	t.Parallel()
+	final := idempotent.Final("declined", "")
+	for name, row := range map[string]struct {
+		err                         error
+		notExecuted, unknown, final bool
+	}{
+		"nil":                         {nil, false, false, false},
+		"plain":                       {errDown, false, false, false},
+		"NotExecuted":                 {idempotent.NotExecuted(errDown), true, false, false},
+		"NotExecuted, wrapped":        {fmt.Errorf("w: %w", idempotent.NotExecuted(errDown)), false, false, false},
+		"NotExecuted around Unknown":  {idempotent.NotExecuted(idempotent.Unknown(errDown)), false, true, false},
+		"NotExecuted around Final":    {idempotent.NotExecuted(final), true, false, false},
+		"Unknown":                     {idempotent.Unknown(errDown), false, true, false},
+		"Unknown, joined":             {errors.Join(errDown, idempotent.Unknown(errDown)), false, true, false},
+		"Unknown around Final":        {idempotent.Unknown(final), false, true, false},
+		"Final":                       {final, false, false, true},
+		"Final, wrapped":              {fmt.Errorf("w: %w", final), false, false, true},
+		"Final, joined":               {errors.Join(final, errDown), false, false, false},
+		"a nil pointer to FinalError": {(*idempotent.FinalError)(nil), false, false, false},
+	} {
+		if got := idempotent.IsNotExecuted(row.err); got != row.notExecuted {
+			t.Errorf("%s: IsNotExecuted returned %t", name, got)
+		}
+		if got := idempotent.IsUnknown(row.err); got != row.unknown {
+			t.Errorf("%s: IsUnknown returned %t", name, got)
+		}
+		if got, ok := idempotent.AsFinal(row.err); ok != row.final || ok && got != final {
+			t.Errorf("%s: AsFinal returned %v, %t", name, got, ok)
+		}
+	}
+}

@@ -79,7 +79,17 @@ func IsNotExecuted(err error) bool {
 // IsUnknown reports whether err, as returned by a handler, declares that the
 // outcome is unknown. See [Unknown].
 func IsUnknown(err error) bool {
-	return reaches(err, func(err error) bool { _, ok := err.(*UnknownError); return ok })
+	switch e := err.(type) {
+	case *UnknownError:
+		return true
+	case *innerError:
+		return false
+	case interface{ Unwrap() error }:
+		return IsUnknown(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), IsUnknown)
+	}
+	return false
 }
 
 // AsFinal returns the business outcome that err, as returned by a handler,
@@ -88,17 +98,18 @@ func AsFinal(err error) (*FinalError, bool) {
 	if IsUnknown(err) || IsNotExecuted(err) {
 		return nil, false
 	}
-	for err != nil {
-		switch e := err.(type) {
-		case *FinalError:
-			return e, e != nil
-		case *innerError:
-			return nil, false
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		default:
-			return nil, false
-		}
+	return finalIn(err)
+}
+
+// finalIn returns the FinalError that err wraps, each time with a single %w.
+func finalIn(err error) (*FinalError, bool) {
+	switch e := err.(type) {
+	case *FinalError:
+		return e, e != nil
+	case *innerError:
+		return nil, false
+	case interface{ Unwrap() error }:
+		return finalIn(e.Unwrap())
 	}
 	return nil, false
 }
@@ -114,23 +125,6 @@ func bare(err error) error {
 		return inner.err
 	}
 	return err
-}
-
-// reaches reports whether the tree of err contains an error that matches. It
-// skips the errors of inner calls.
-func reaches(err error, match func(error) bool) bool {
-	if err == nil || match(err) {
-		return err != nil
-	}
-	switch e := err.(type) {
-	case *innerError:
-		return false
-	case interface{ Unwrap() error }:
-		return reaches(e.Unwrap(), match)
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return reaches(err, match) })
-	}
-	return false
 }
 
 // reachesNotExecuted reports whether the tree of err contains a NotExecutedError,
@@ -163,7 +157,7 @@ func (o outcome) equals(r *driver.Record) bool {
 	switch {
 	case o.state != r.State:
 		return false
-	case r.Chunks.Count > 0 && r.Result == nil:
+	case r.Chunks.Count > 0:
 		return o.encoding == r.Encoding && matches(r.Chunks, o.result)
 	}
 	return resultEquals(o.encoding, o.result, r.Encoding, r.Result)

@@ -33,6 +33,7 @@ func TestOutcomeEquals(t *testing.T) {
 		{"another result", func(r *driver.Record) { r.Result = other }, false},
 		{"beside the record", beside(result), true},
 		{"another one beside the record", beside(other), false},
+		{"another encoding beside the record", func(r *driver.Record) { beside(result)(r); r.Encoding = "final" }, false},
 	} {
 		r := stands
 		row.change(&r)
@@ -104,6 +105,37 @@ func TestOutcomeContext(t *testing.T) {
 			deadline, ok := ctx.Deadline()
 			if got := time.Until(deadline); !ok || got != want || ctx.Err() != nil {
 				t.Errorf("%s before the deadline: %s left for the write, want %s (%v)", left, got, want, ctx.Err())
+			}
+			cancel()
+		}
+	})
+}
+
+// A step can be written until the handler's time ends, then for half of the time
+// until the deadline, and after it for as long as the margin. The request's own
+// context may have ended.
+func TestStepContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, err := Options{}.with(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, end := context.WithCancel(t.Context())
+		end()
+		for _, row := range []struct{ handler, deadline, want time.Duration }{
+			{9500 * ms, 10 * time.Second, 9500 * ms},
+			{1, 500*ms + 1, 1},
+			{0, 500 * ms, 250 * ms},
+			{-400 * ms, 100 * ms, 50 * ms},
+			{-500 * ms, 0, 2 * time.Second},
+			{-time.Minute, -50 * time.Second, 2 * time.Second},
+		} {
+			now := time.Now()
+			ctx, cancel := o.stepContext(gone, window{handlerEnd: now.Add(row.handler), deadline: now.Add(row.deadline)})
+			deadline, ok := ctx.Deadline()
+			if got := deadline.Sub(now); !ok || got != row.want || ctx.Err() != nil {
+				t.Errorf("%s before the handler's end: %s left for the write, want %s (%v)", row.handler, got, row.want, ctx.Err())
 			}
 			cancel()
 		}

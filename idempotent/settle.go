@@ -69,9 +69,7 @@ type outcomeWriter struct {
 
 func (o *outcomeWriter) meet(current *driver.Record) {
 	o.kind = event.LateCompletion
-	if current.Owner == o.a.owner && current.State != driver.StateCompleted {
-		o.w.meet(current)
-	}
+	o.w.meet(current) // if another run owns it, judge ends the change
 }
 
 // judge returns how the outcome changes current. The handler has returned, so the

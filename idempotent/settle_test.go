@@ -123,7 +123,7 @@ func TestAgreedOutcomeIsNotWrittenAgain(t *testing.T) {
 		swept = s.change(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
 		return "", errors.New("no reply")
 	})
-	if r := s.record(t, key); r.Version != swept.Version || events.Count(event.LateCompletion) != 0 {
+	if r := s.record(t, key); r.Version != swept.Version || events.Count(event.LateCompletion) != 0 || events.Count(event.CompletionFailed) != 0 {
 		t.Errorf("the record is %+v, events %v; want what the sweeper wrote", r, events.Kinds())
 	}
 	wantCalls(t, s, "insert", "replace")

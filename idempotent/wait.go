@@ -47,7 +47,7 @@ func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *drive
 	case <-ctx.Done():
 		return nil, false, nil
 	}
-	r, err = a.get(ctx)
+	r, err = a.guard.store.Get(ctx, a.id)
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		return nil, true, nil

@@ -66,21 +66,32 @@ func TestTimeToEnter(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, key := watch(), newKey()
-				s.insert = func(r driver.Record) (*driver.Record, error) {
-					time.Sleep(row.call) // the bubble's clock
-					return s.Store.Insert(t.Context(), r, time.Now())
-				}
-				g, _ := newGuardOver(t, s)
-				ctx, cancel := context.WithTimeout(t.Context(), row.time)
-				defer cancel()
-				entered := false
-				_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) { entered = true; return "", nil })
-				if entered != row.enters || !row.enters && !errors.As(err, new(*idempotent.NoTimeError)) {
-					t.Errorf("entered %t, %v; want %t", entered, err, row.enters)
-				}
-				if state := s.record(t, key).State; !row.enters && state != driver.StateRetryable {
-					t.Errorf("the record is %s", state)
+				for _, takeover := range []bool{false, true} {
+					s, key := watch(), newKey()
+					s.insert = func(r driver.Record) (*driver.Record, error) {
+						time.Sleep(row.call) // the bubble's clock
+						return s.Store.Insert(t.Context(), r, time.Now())
+					}
+					if takeover {
+						s.insert = nil
+						s.holds(t, key, driver.Record{State: driver.StateRetryable})
+						s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
+							s.replace = nil
+							time.Sleep(row.call)
+							return s.Store.Replace(ctx, r, s.record(t, key).Version)
+						}
+					}
+					g, _ := newGuardOver(t, s)
+					ctx, cancel := context.WithTimeout(t.Context(), row.time)
+					defer cancel()
+					entered := false
+					_, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) { entered = true; return "", nil })
+					if entered != row.enters || !row.enters && !errors.As(err, new(*idempotent.NoTimeError)) {
+						t.Errorf("takeover %t: entered %t, %v; want %t", takeover, entered, err, row.enters)
+					}
+					if state := s.record(t, key).State; !row.enters && state != driver.StateRetryable {
+						t.Errorf("takeover %t: the record is %s", takeover, state)
+					}
 				}
 			})
 		})
