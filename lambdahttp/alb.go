@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
@@ -109,7 +110,7 @@ const maxTraceID = 64
 // the load balancer's access log, or "" if there is no valid one.
 func traceID(header string) string {
 	for field := range strings.SplitSeq(header, ";") {
-		if root, ok := strings.CutPrefix(strings.TrimSpace(field), "Root="); ok && len(root) <= maxTraceID && isToken(root) {
+		if root, ok := strings.CutPrefix(strings.TrimSpace(field), "Root="); ok && len(root) <= maxTraceID && sfv.IsHTTPToken(root) {
 			return root
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/sha512"
+
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // VerifiedDigest is [RawBody] for clients that send a Content-Digest header
@@ -37,14 +39,13 @@ var (
 func verifyDigest(lines []string, body []byte) error {
 	verified := false
 	for _, line := range lines {
-		p := &sf{line}
-		digests, ok := p.byteDictionary()
+		digests, ok := sfv.ByteDictionary(line)
 		if !ok {
 			return errDigestSyntax
 		}
 		for _, d := range digests {
 			var want []byte
-			switch d.key {
+			switch d.Key {
 			case "sha-256":
 				sum := sha256.Sum256(body)
 				want = sum[:]
@@ -54,7 +55,7 @@ func verifyDigest(lines []string, body []byte) error {
 			default:
 				continue
 			}
-			if !bytes.Equal(d.value, want) {
+			if !bytes.Equal(d.Value, want) {
 				return errDigest
 			}
 			verified = true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // KeySyntax defines how a key is written: Parse and Check for the program, the
@@ -35,7 +37,7 @@ const exampleKey = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 // 3.3.3 (the same as in RFC 8941), as the draft requires. Parameters after it
 // are allowed and ignored.
 var QuotedKey = KeySyntax{
-	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).string) },
+	Parse:       sfv.String,
 	Pattern:     `^"(?:[ !#-\[\]-~]|\\["\\]){min,max}"$`,
 	Description: `printable ASCII in double quotes, in which " and \ are written \" and \\ (a String of RFC 9651)`,
 	Example:     `"` + exampleKey + `"`,
@@ -44,7 +46,7 @@ var QuotedKey = KeySyntax{
 // QuotedOrBareKey is a [QuotedKey], or a key without quotes that contains only
 // letters, digits and !#$%&'*+-.^_`|~:/. Both spellings are the same key.
 var QuotedOrBareKey = KeySyntax{
-	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).stringOrBare) },
+	Parse:       sfv.StringOrBare,
 	Pattern:     `^(?:"(?:[ !#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
 	Description: QuotedKey.Description + "; the quotes may be omitted if the key contains letters, digits and !#$%&'*+-.^_`|~:/ only",
 	Example:     QuotedKey.Example,
@@ -117,7 +119,7 @@ func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 		key, err = p.Syntax.Parse(values[0])
 		return key, true, err
 	default: // the draft, section 2.1: clients must not send more than one
-		return "", true, errTrailing
+		return "", true, sfv.ErrTrailing
 	}
 }
 
@@ -159,7 +161,7 @@ func checkUUID(key string) error {
 				return errUUID
 			}
 		default:
-			if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+			if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
 				return errUUID
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Middleware returns a function that guards any http.Handler: under lambdaurl
@@ -183,7 +184,7 @@ func namesHTTP(v *Request) {
 	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)
 	if lc, ok := lambdacontext.FromContext(r.Context()); ok {
 		v.RequestID = lc.AwsRequestID
-	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxTraceID && isToken(id) {
+	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxTraceID && sfv.IsHTTPToken(id) {
 		v.RequestID = id
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Options configure the constructors of this package. The zero value of each
@@ -246,7 +247,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("lambdahttp: Options.ProblemBase is not a URI: %w", err)
 	}
 	for _, name := range o.ReplayHeaders {
-		if !isToken(name) {
+		if !sfv.IsHTTPToken(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %q is not a valid header name", name)
 		}
 		if neverReplayed(name) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Profile is a dialect of the Idempotency-Key header, as plain data: [IETF],
@@ -99,7 +101,7 @@ func (p Profile) withDefaults() Profile {
 }
 
 func (p *Profile) validate() error {
-	if !isToken(p.Header) {
+	if !sfv.IsHTTPToken(p.Header) {
 		return fmt.Errorf("lambdahttp: Profile.Header %q is not a valid header name", p.Header)
 	}
 	if p.MinKeyLength < 1 || p.MaxKeyLength < p.MinKeyLength {
@@ -123,7 +125,7 @@ func (p *Profile) validate() error {
 			return fmt.Errorf("lambdahttp: Profile.Answers[%s].Status is %d; it must be %d to %d", Situation(s), a.Status, least, most)
 		}
 		for name := range a.Header {
-			if !isToken(name) {
+			if !sfv.IsHTTPToken(name) {
 				return fmt.Errorf("lambdahttp: Profile.Answers[%s].Header: %q is not a valid header name", Situation(s), name)
 			}
 		}
@@ -137,13 +139,13 @@ func (p *Profile) validateMethods() error {
 	}
 	guarded := map[string]bool{}
 	for _, m := range p.Methods {
-		if !isToken(m) {
+		if !sfv.IsHTTPToken(m) {
 			return fmt.Errorf("lambdahttp: Profile.Methods: %q is not a valid method", m)
 		}
 		guarded[m] = true
 	}
 	for _, m := range p.ForbiddenMethods {
-		if !isToken(m) {
+		if !sfv.IsHTTPToken(m) {
 			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods: %q is not a valid method", m)
 		}
 		if guarded[m] {

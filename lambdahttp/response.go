@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Response is an HTTP response, the same for every event type. It is the form
@@ -136,7 +137,7 @@ func (r *stored) headLine() ([]byte, error) {
 		h.Withheld = &hint
 	}
 	for name, values := range canonicalHeaders(r.Header) {
-		if !isToken(name) || neverReplayed(name) {
+		if !sfv.IsHTTPToken(name) || neverReplayed(name) {
 			continue
 		}
 		for _, v := range values {
