@@ -22,7 +22,8 @@
 // data (a [Profile]: [IETF], [Stripe], [UUID] or a custom one). An event type
 // is one file that translates events and responses.
 //
-// [NewPolicy] renders the rules for clients from the options of a handler.
+// [NewPolicy] returns the rules for clients, computed from the options of a
+// handler. Package lambdahttp/policy renders them.
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A

@@ -2,9 +2,7 @@ package lambdahttp_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -56,7 +54,7 @@ func ExampleProfile_stripe() {
 	// 400 {"error":{"type":"idempote <nil>
 }
 
-// The policy for clients is rendered from the options of the handler.
+// The policy for clients is computed from the options of the handler.
 func ExampleNewPolicy() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
@@ -65,27 +63,23 @@ func ExampleNewPolicy() {
 	options := func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
 		o.RequireKey = true
-		o.DocsURL = "https://api.example.com/docs/idempotency"
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, options)
-	policy, err := lambdahttp.NewPolicy(guard, options)
+	rules, err := lambdahttp.NewPolicy(guard, options)
 	if err != nil {
 		panic(err)
 	}
-	page, document := policy.Markdown(), policy.OpenAPI()
-
-	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "| retention") || strings.HasPrefix(line, "| 422") {
-			fmt.Println(line[:46])
+	fmt.Println(rules.Header, rules.Methods, rules.Retention)
+	for _, a := range rules.Answers {
+		if a.Status == 422 {
+			fmt.Println(a.Situation, a.Title)
 		}
 	}
-	fmt.Println(json.Valid(document))
 	_ = handler // in main: lambda.StartHandlerFunc(handler)
 	// Output:
-	// | retention | 24 h after the response was stor
-	// | 422 Unprocessable Entity | **Idempotency-Key
-	// | 422 Unprocessable Entity | **The request has
-	// true
+	// Idempotency-Key [POST PATCH] 24h0m0s
+	// key-reused Idempotency-Key is already used
+	// final The request has a final outcome
 }
 
 // An API key is shown once: it is not stored, and a retry gets a hint how to

@@ -12,8 +12,8 @@ import (
 
 // Policy describes to clients how a handler uses keys, which a server should
 // publish (the draft, section 2.5). It is computed from the options of the
-// handler, so the two always agree. [Policy.Markdown] and [Policy.OpenAPI]
-// render it.
+// handler, so the two always agree. Package lambdahttp/policy renders it as
+// Markdown and as OpenAPI.
 type Policy struct {
 	Header   string // request header with the key; empty if a body member has it
 	Member   string // JSON body member with the key; empty if a header has it
@@ -63,8 +63,7 @@ type PolicyAnswer struct {
 	RetryAfter          bool           // the response has a Retry-After header
 	Headers             []PolicyHeader // besides Content-Type and Content-Language
 	Example             Response       // the response for a resource "/charges/ch_1"
-
-	bare Response // Example without its optional parts
+	Minimal             Response       // Example without its optional parts
 }
 
 // NewPolicy returns the policy of a handler that is built with the same
@@ -169,8 +168,8 @@ func (e *engine) markPolicy() []PolicyHeader {
 func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	p := e.problem(s)
 	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: waits[s]}
-	bare := e.render(p)
-	a.bare = *bare.response
+	minimal := e.render(p)
+	a.Minimal = *minimal.response
 	if s == FinalOutcome {
 		p.Code = "card_declined"
 	}
@@ -186,7 +185,7 @@ func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 		if name == "Content-Type" || name == "Content-Language" {
 			continue
 		}
-		h := PolicyHeader{Name: name, Always: a.bare.Header.Get(name) != "", Description: answerHeaders[name]}
+		h := PolicyHeader{Name: name, Always: a.Minimal.Header.Get(name) != "", Description: answerHeaders[name]}
 		if h.Always || name == headerStatus {
 			h.Values = []string{a.Example.Header.Get(name)}
 		}

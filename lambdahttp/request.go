@@ -124,19 +124,14 @@ func (r *Request) Body() ([]byte, error) {
 	return body, nil
 }
 
-// contentType returns the media type in lower case, without parameters.
+// contentType returns the media type of the body in lower case, without
+// parameters.
 func (r *Request) contentType() string {
 	values := r.Header("Content-Type")
 	if len(values) != 1 {
 		return ""
 	}
-	return mediaType(values[0])
-}
-
-// mediaType returns the media type of a Content-Type in lower case, without
-// parameters.
-func mediaType(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
+	media, _, _ := strings.Cut(values[0], ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
