@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -130,38 +131,13 @@ type Options struct {
 	// slog and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
-	ownOperation bool // Operation is custom and may read all of a Request
+	ownOperation bool     // Operation is custom and may read all of a Request
+	replayed     []string // canonical names of all headers that are replayed
 }
-
-// defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
-// 6 MB each way for the whole event or response, of which the body is a part.
-const defaultMaxBody = 6 << 20
 
 // DefaultProblemBase is the base of problem types if [Options.ProblemBase] and
 // [Options.DocsURL] are not set: this project's page about them.
 const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http.md#"
-
-// ServerErrors determines what happens to a key if the handler responds with a
-// status of 5xx and no error. A response that no gateway can deliver (its
-// status is not 200 to 599, or its base64 is broken) counts as a 5xx. The
-// caller gets the response unchanged in each case.
-type ServerErrors uint8
-
-const (
-	// ServerErrorsByProfile uses the profile's setting. The default.
-	ServerErrorsByProfile ServerErrors = iota
-	// FollowRecovery treats the response like an error of the handler:
-	// depending on the operation's [idempotent.Recovery], the outcome becomes
-	// unknown or the key may run again.
-	FollowRecovery
-	// StoreServerErrors stores and replays the response like any other.
-	StoreServerErrors
-	// UnknownServerErrors makes the outcome unknown, whatever the recovery is.
-	UnknownServerErrors
-	// ReleaseServerErrors declares that this handler responds with 5xx only if
-	// no side effect has happened: the key may run again.
-	ReleaseServerErrors
-)
 
 // newOptions applies optFns, fills in the defaults and validates.
 func newOptions(optFns []func(*Options)) (*Options, error) {
@@ -201,8 +177,19 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	if o.GatewayTimeout == 0 {
 		o.GatewayTimeout = 29 * time.Second
 	}
+	o.replayed = replayList(o.ReplayHeaders)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
+}
+
+// defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
+// 6 MB each way for the whole event or response, of which the body is a part.
+const defaultMaxBody = 6 << 20
+
+// internalError is the default of Options.ErrorHandler.
+func internalError(w http.ResponseWriter, r *http.Request, err error) {
+	slog.ErrorContext(r.Context(), "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
+	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 }
 
 func problemBase(base, docs string) string {

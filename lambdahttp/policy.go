@@ -70,7 +70,7 @@ type PolicyAnswer struct {
 // arguments. It returns the error with which the handler's constructor would
 // panic.
 func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
-	e, err := newEngine(g, optFns)
+	e, err := newEngine(g, nil, optFns)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,
 		Retention: kept.Retention, UnresolvedRetention: kept.UnresolvedRetention, WaitFor: kept.WaitFor,
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
-		ReplayedHeaders: slices.Compact(slices.Sorted(slices.Values(e.replayHeaders))),
+		ReplayedHeaders: slices.Compact(slices.Sorted(slices.Values(o.replayed))),
 		Marks:           e.markPolicy(),
 		DocsURL:         o.DocsURL,
 	}
