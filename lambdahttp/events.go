@@ -134,9 +134,9 @@ type eventType[Ev, Ans any] struct {
 // fields are the fields of a response.
 type fields struct {
 	status      *int
-	description *string              // the status with its text, "201 Created"; nil: there is none
+	description *string              // the status with its text, "201 Created"; nil: not in this type
 	header      *map[string]string   // one value for each name
-	headers     *map[string][]string // lists of values; nil: there are none
+	headers     *map[string][]string // lists of values; nil: not in this type
 	body        *string
 	base64      *bool
 }
