@@ -1,6 +1,7 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,36 +148,24 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	}
 	o.Profile = o.Profile.withDefaults()
 	o.KeyFrom.answers(&o.Profile.Answers)
-	if o.ServerErrors == ServerErrorsByProfile {
-		o.ServerErrors = o.Profile.ServerErrors
-	}
+	o.ServerErrors = cmp.Or(o.ServerErrors, o.Profile.ServerErrors)
 	if o.ownOperation = o.Operation != nil; !o.ownOperation {
 		o.Operation = operationOf
 		if name := o.Profile.Operation; name != "" {
 			o.Operation = func(*Request) string { return name }
 		}
 	}
-	if o.MaxRequestBody == 0 {
-		o.MaxRequestBody = defaultMaxBody
-	}
-	if o.MaxResponseBody == 0 {
-		o.MaxResponseBody = defaultMaxBody
-	}
+	o.MaxRequestBody = cmp.Or(o.MaxRequestBody, defaultMaxBody)
+	o.MaxResponseBody = cmp.Or(o.MaxResponseBody, defaultMaxBody)
 	if o.ErrorHandler == nil {
 		o.ErrorHandler = internalError
 	}
-	if o.Scope.Description == "" {
-		o.Scope.Description = defaultScope
-	}
+	o.Scope.Description = cmp.Or(o.Scope.Description, defaultScope)
 	if o.Fingerprint.Of == nil {
 		o.Fingerprint = WholeRequest
 	}
-	if o.Fingerprint.Description == "" {
-		o.Fingerprint.Description = defaultFingerprint
-	}
-	if o.GatewayTimeout == 0 {
-		o.GatewayTimeout = 29 * time.Second
-	}
+	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
+	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
 	o.replayed = replayList(o.ReplayHeaders)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()

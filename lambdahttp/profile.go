@@ -1,6 +1,7 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -196,41 +197,25 @@ func (p *Profile) bounded(pattern string) string {
 
 // withDefaults replaces the zero fields of p by those of IETF.
 func (p Profile) withDefaults() Profile {
-	if p.Header == "" {
-		p.Header = IETF.Header
-	}
+	p.Header = cmp.Or(p.Header, IETF.Header)
 	if p.Syntax.Parse == nil {
 		p.Syntax = IETF.Syntax
 	}
-	if p.MinKeyLength == 0 {
-		p.MinKeyLength = IETF.MinKeyLength
-	}
-	if p.MaxKeyLength == 0 {
-		p.MaxKeyLength = IETF.MaxKeyLength
-	}
+	p.MinKeyLength = cmp.Or(p.MinKeyLength, IETF.MinKeyLength)
+	p.MaxKeyLength = cmp.Or(p.MaxKeyLength, IETF.MaxKeyLength)
 	if p.Methods == nil {
 		p.Methods = IETF.Methods
 	}
-	if p.ServerErrors == ServerErrorsByProfile {
-		p.ServerErrors = IETF.ServerErrors
-	}
-	if p.MinRetention == 0 {
-		p.MinRetention = IETF.MinRetention
-	}
+	p.ServerErrors = cmp.Or(p.ServerErrors, IETF.ServerErrors)
+	p.MinRetention = cmp.Or(p.MinRetention, IETF.MinRetention)
 	if p.Render == nil {
 		p.Render = IETF.Render
 	}
 	for s, standard := range IETF.Answers {
 		a := &p.Answers[s]
-		if a.Status == 0 {
-			a.Status = standard.Status
-		}
-		if a.Title == "" {
-			a.Title = standard.Title
-		}
-		if a.Detail == "" {
-			a.Detail = standard.Detail
-		}
+		a.Status = cmp.Or(a.Status, standard.Status)
+		a.Title = cmp.Or(a.Title, standard.Title)
+		a.Detail = cmp.Or(a.Detail, standard.Detail)
 	}
 	return p
 }
