@@ -1,12 +1,278 @@
 package lambdahttp
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/once-lambda/once/idempotent"
 )
+
+// RefuseReplay returns the error with which [Options.BeforeReplay] refuses to
+// replay a stored response. The detail is shown to the client and should say
+// what has changed: "The charge was deleted." An empty detail leaves the
+// standard text.
+func RefuseReplay(detail string) error { return &ReplayRefusedError{Detail: detail} }
+
+// ReplayRefusedError is the error of [RefuseReplay].
+type ReplayRefusedError struct{ Detail string }
+
+func (e *ReplayRefusedError) Error() string { return "lambdahttp: replay refused: " + e.Detail }
+
+// responder makes the responses that the caller gets instead of the handler's. It
+// is immutable.
+type responder struct {
+	opts    *Options
+	headers [len(situations)][]mark // extra headers of problems, besides those of Render
+}
+
+// replay returns the response for a stored outcome: a response, or the
+// FinalError err. It filters the headers again, because the record may be older
+// than the current list.
+func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outcome[stored], err error) (answer, error) {
+	var final *idempotent.FinalError
+	if errors.As(err, &final) {
+		return e.replayed(e.final(final), out), nil
+	}
+	if out.Value.withheld {
+		return e.unavailable(out.Ref, out.Value.hint), nil
+	}
+	response := out.Value.Response
+	response.Header = only(response.Header, e.opts.replayed)
+	if e.opts.BeforeReplay != nil {
+		err := e.opts.BeforeReplay(ctx, r, response)
+		var refused *ReplayRefusedError
+		switch {
+		case errors.As(err, &refused):
+			return e.unavailable(out.Ref, refused.Detail), nil
+		case err != nil:
+			return answer{}, err
+		}
+	}
+	return e.replayed(answer{response: &response}, out), nil
+}
+
+func (e *responder) replayed(a answer, out idempotent.Outcome[stored]) answer {
+	a = e.status(a.mark(headerReplayed, "true"), statusReplayed)
+	return e.expires(a, out.Expires)
+}
+
+// refused converts an error of the guard to a response to r, which is nil if
+// the request had no key.
+func (e *responder) refused(r *Request, err error) (answer, error) {
+	// Inside another operation the guard's errors are wrapped.
+	if g, ok := errors.AsType[*idempotent.InProgressError](err); ok {
+		return e.inProgress(r, g.RecordID, g.Ref, g.RetryAfter), nil
+	}
+	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
+		// The attempt that took the record over is running, or has just finished.
+		return e.inProgress(r, g.RecordID, "", soon), nil
+	}
+	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
+		return e.outcomeUnknown(g.Ref, g.RetryAfter), nil
+	}
+	if g, ok := errors.AsType[*idempotent.ReplayUnavailableError](err); ok {
+		return e.unavailable(g.Ref, ""), nil
+	}
+	switch {
+	case errors.As(err, new(*idempotent.NoKeyError)):
+		return e.render(e.problem(MissingKey)), nil
+	case errors.As(err, new(*idempotent.MismatchError)):
+		return e.render(e.problem(KeyReused)), nil
+	case errors.As(err, new(*idempotent.NoTimeError)):
+		return e.renderLater(e.problem(NoTimeLeft), soon), nil
+	case inDoubt(err):
+		return e.outcomeUnknown("", soon), nil
+	case errors.As(err, new(*idempotent.StoreError)):
+		return e.renderLater(e.problem(StoreUnavailable), soon), nil
+	}
+	return answer{}, err // an invalid Operation: a programming error
+}
+
+// inDoubt reports whether err, from a handler that ran, means that one of its
+// effects may have happened.
+func inDoubt(err error) bool {
+	if s, ok := errors.AsType[*idempotent.StoreError](err); ok {
+		return s.Entered
+	}
+	_, ok := errors.AsType[*idempotent.UnknownError](err)
+	return ok
+}
+
+// inProgress answers a request while another with its key is running.
+func (e *responder) inProgress(r *Request, record idempotent.RecordID, resource string, wait time.Duration) answer {
+	situation, location := InProgress, ""
+	if e.opts.Accepted != nil {
+		situation, location = Accepted, e.opts.Accepted(r, record)
+	}
+	p := e.problem(situation)
+	p.Resource = resource
+	a := e.renderLater(p, wait)
+	if location != "" {
+		a = a.mark("Location", location)
+	}
+	return a
+}
+
+func (e *responder) outcomeUnknown(resource string, wait time.Duration) answer {
+	p := e.problem(OutcomeUnknown)
+	p.Resource = resource
+	return e.renderLater(p, wait)
+}
+
+// unavailable returns the response for a stored outcome that cannot be
+// replayed.
+func (e *responder) unavailable(resource, detail string) answer {
+	p := e.problem(ReplayUnavailable)
+	p.Resource = resource
+	if detail != "" {
+		p.Detail = detail
+	}
+	return e.render(p)
+}
+
+func (e *responder) invalidKey(err error) answer {
+	p := e.problem(InvalidKey)
+	p.Detail = because(p.Detail, err.Error())
+	return e.render(p)
+}
+
+// invalidBody answers a request that Request.Body or a FingerprintRule refused.
+func (e *responder) invalidBody(err error) (answer, error) {
+	var refused *BodyError
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return e.render(e.problem(BodyTooLarge)), nil
+	case !errors.As(err, &refused):
+		return answer{}, err
+	}
+	p := e.problem(InvalidBody)
+	if refused.digest {
+		p = e.problem(InvalidDigest)
+	}
+	p.Detail = because(p.Detail, refused.Detail)
+	return e.render(p), nil
+}
+
+// because appends a reason to a sentence.
+func because(sentence, reason string) string {
+	if reason == "" {
+		return sentence
+	}
+	return strings.TrimSuffix(sentence, ".") + ": " + strings.TrimSuffix(reason, ".") + "."
+}
+
+func (e *responder) final(f *idempotent.FinalError) answer {
+	p := e.problem(FinalOutcome)
+	p.Code = f.Code
+	if f.Message != "" {
+		p.Detail = f.Message
+	}
+	return e.render(p)
+}
+
+// problem returns the standard problem of a situation.
+func (e *responder) problem(s Situation) Problem {
+	a := &e.opts.Profile.Answers[s]
+	return Problem{Situation: s, Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
+}
+
+// soon is the default of Retry-After.
+const soon = time.Second
+
+// renderLater is render with Retry-After, in situations that have it.
+func (e *responder) renderLater(p Problem, wait time.Duration) answer {
+	a := e.render(p)
+	if !waits[p.Situation] {
+		return a
+	}
+	return a.retryAfter(max(wait, soon))
+}
+
+// render returns the response for a problem.
+func (e *responder) render(p Problem) answer {
+	r := e.opts.Profile.Render(p)
+	a := answer{response: &r}
+	for _, h := range e.headers[p.Situation] {
+		a = a.mark(h.name, h.value)
+	}
+	return e.status(a, statusOf(p.Situation))
+}
+
+// problemHeaders returns the headers of each situation's response besides those
+// of Render: the profile's headers, and a link to the page about keys if the
+// client has to change something or to wait (the draft, section 2.7).
+func problemHeaders(o *Options) (headers [len(situations)][]mark) {
+	for s, a := range o.Profile.Answers {
+		if o.DocsURL != "" && Situation(s) != FinalOutcome && (a.Status == 400 || a.Status == 409 || a.Status == 422) {
+			headers[s] = append(headers[s], mark{"Link", "<" + o.DocsURL + `>; rel="describedby"; type="text/html"`})
+		}
+		for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+			headers[s] = append(headers[s], mark{http.CanonicalHeaderKey(name), a.Header[name]})
+		}
+	}
+	return headers
+}
+
+// expires sets Idempotency-Expires, if the options enable it: the expiry of the
+// outcome as an HTTP date (RFC 9110, section 5.6.7), rounded down.
+func (e *responder) expires(a answer, at time.Time) answer {
+	if !e.opts.ExpiresHeader || at.IsZero() {
+		return a
+	}
+	return a.mark(headerExpires, at.UTC().Format(http.TimeFormat))
+}
+
+// status sets Idempotency-Status, if the profile enables it.
+func (e *responder) status(a answer, value string) answer {
+	if !e.opts.Profile.StatusHeader || value == "" {
+		return a
+	}
+	return a.mark(headerStatus, value)
+}
+
+// statusOf returns the status of the key in a situation, or "" if it is not
+// known.
+func statusOf(s Situation) string {
+	switch s {
+	case InProgress, Accepted, ReplayUnavailable:
+		return statusConflict
+	case KeyReused:
+		return statusMismatch
+	case OutcomeUnknown:
+		return statusUnknown
+	}
+	return ""
+}
+
+// The values of Idempotency-Status. All but the last are sent with
+// Profile.StatusHeader only.
+const (
+	statusCreated   = "created"
+	statusReplayed  = "replayed"
+	statusConflict  = "conflict"
+	statusMismatch  = "mismatch"
+	statusUnknown   = "unknown"
+	statusIgnored   = "ignored"
+	statusNotStored = "not-stored"
+)
+
+// statuses describes each value.
+var statuses = []struct{ value, meaning string }{
+	{statusCreated, "the request was executed, and its response is stored"},
+	{statusReplayed, "this is the stored response"},
+	{statusConflict, "the first request is running, or its response is gone"},
+	{statusMismatch, "the key belongs to another request"},
+	{statusUnknown, "the outcome is unknown"},
+	{statusIgnored, "the request has a key, but its method is not guarded"},
+	{statusNotStored, "a retry will not get this response"},
+}
 
 // answer is the response that the caller gets.
 type answer struct {
@@ -31,40 +297,6 @@ func (a answer) mark(name, value string) answer {
 	}
 	a.response.Header.Set(name, value)
 	return a
-}
-
-// status sets Idempotency-Status, if the profile enables it.
-func (e *engine) status(a answer, value string) answer {
-	if !e.opts.Profile.StatusHeader || value == "" {
-		return a
-	}
-	return a.mark(headerStatus, value)
-}
-
-// expires sets Idempotency-Expires, if the options enable it: the expiry of the
-// outcome as an HTTP date (RFC 9110, section 5.6.7), rounded down.
-func (e *engine) expires(a answer, at time.Time) answer {
-	if !e.opts.ExpiresHeader || at.IsZero() {
-		return a
-	}
-	return a.mark(headerExpires, at.UTC().Format(http.TimeFormat))
-}
-
-// expose lets scripts of another origin read the headers that this package set
-// (Fetch, "CORS protocol"), besides those that the response exposes itself. A
-// browser hides all but a few headers.
-func (e *engine) expose(a answer, w work) answer {
-	if !e.opts.ExposeHeaders || len(a.marked) == 0 {
-		return a
-	}
-	var own http.Header
-	if a.response != nil {
-		own = a.response.Header
-	} else {
-		r, _ := w.response() // the headers are there, whatever the body is
-		own = r.Header
-	}
-	return a.mark(headerExpose, strings.Join(append(slices.Clone(own[headerExpose]), a.marked...), ", "))
 }
 
 // retryAfter sets Retry-After in whole seconds (RFC 9110, section 10.2.3),

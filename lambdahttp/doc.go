@@ -20,9 +20,10 @@
 //
 // One engine applies the rules to every event type. A dialect of the header is
 // data (a [Profile]: [IETF], [Stripe], [UUID] or a custom one). An event type
-// is one file that translates events and responses.
+// is a translation of events and responses.
 //
-// [NewPolicy] renders the rules for clients from the options of a handler.
+// [NewPolicy] returns the rules for clients, computed from the options of a
+// handler. Package lambdahttp/policy renders them.
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A
@@ -48,3 +49,22 @@
 // response that was streamed cannot be withdrawn, so a handler has to check the
 // transaction's error before it writes the first byte.
 package lambdahttp
+
+// Chapters, each of which refers only to those below it:
+//
+//	events.go       the event types: events in, responses out
+//	middleware.go   the same for an http.Handler
+//	recorder.go     the http.ResponseWriter that buffers what a handler writes
+//	policy.go       what clients have to know, from the options
+//	engine.go       one request: method, key, scope, fingerprint, core, response
+//	answer.go       the responses that replace the handler's: replays and problems
+//	outcome.go      what is stored of the handler's response
+//	options.go      what a handler's author sets
+//	key.go          where a request carries its key
+//	scope.go        for which caller a key is valid
+//	fingerprint.go  which requests are the same request
+//	request.go      the view of an event that the rules get
+//	profile.go      the dialects of the header
+//	syntax.go       how a key is written
+//	problem.go      the reasons for a refusal, and their form
+//	response.go     a response, and which of its headers are replayed

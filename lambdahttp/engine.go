@@ -4,37 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 )
 
+// EventError reports an event of another type than the handler was built for.
+// It is returned to Lambda, and the handler does not run.
+type EventError struct {
+	Problem string // what is wrong, for the developer
+}
+
+func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
+
 // engine applies the rules for every event type. It is immutable and safe for
 // concurrent use.
 type engine struct {
-	opts          *Options
-	guard         *idempotent.Guard
-	disabled      bool                    // idempotent.Options.Disabled
-	replayHeaders []string                // canonical names of the headers that are replayed
-	headers       [len(situations)][]mark // extra headers of problems, besides those of Render
-	// translate converts a response of the handler's own type, for the codec. It
-	// is nil if handlers return no response.
-	translate func(any) (r Response, ok bool, err error)
+	responder
+	guard     *idempotent.Guard
+	disabled  bool       // idempotent.Options.Disabled
+	translate translator // nil if handlers return no response
 }
 
-func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
+// work is one call of the handler.
+type work interface {
+	// enter calls the handler and buffers its response.
+	enter(context.Context) error
+	// status returns the status of the buffered response.
+	status() int
+	// response translates it. The error means that no gateway can deliver it.
+	response() (Response, error)
+}
+
+// newEngine returns the engine of a handler that is built with these arguments.
+func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options)) (*engine, error) {
 	opts, err := newOptions(optFns)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{opts: opts, replayHeaders: replayList(opts.ReplayHeaders), headers: problemHeaders(opts)}
+	e := &engine{responder: responder{opts, problemHeaders(opts)}, translate: translate}
 	var kept []time.Duration
 	e.guard, err = g.With(func(o *idempotent.Options) {
 		if opts.Guard != nil {
 			opts.Guard(o)
 		}
-		o.Codec = codec{&declaration{engine: e}}
+		o.Codec = codec{&declaration{opts: opts, translate: translate}}
 		o.AllowMissingKey = !opts.RequireKey
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
@@ -55,24 +72,6 @@ func newEngine(g *idempotent.Guard, optFns []func(*Options)) (*engine, error) {
 	}
 	return e, nil
 }
-
-// work is one call of the handler.
-type work interface {
-	// enter calls the handler and buffers its response.
-	enter(context.Context) error
-	// status returns the status of the buffered response.
-	status() int
-	// response translates it. The error means that no gateway can deliver it.
-	response() (Response, error)
-}
-
-// EventError reports an event of another type than the handler was built for.
-// It is returned to Lambda, and the handler does not run.
-type EventError struct {
-	Problem string // what is wrong, for the developer
-}
-
-func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
 
 // serve applies the rules to one request, in the order shown in doc.go. An
 // error is returned to Lambda: it is the handler's own, or a programming error.
@@ -98,7 +97,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		return e.passThrough(ctx, r, w)
 	}
 
-	id, found, err := e.opts.readKey(r)
+	id, found, err := e.opts.KeyFrom.read(r, p)
 	switch {
 	case isUnread(err):
 		return e.invalidBody(err)
@@ -168,13 +167,13 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 		settles  error // failure, or what the response means for the record
 		declared declaration
 	}
-	handler.declared.engine = e
+	handler.declared.opts, handler.declared.translate = e.opts, e.translate
 	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (s stored, _ error) {
 		handler.entered = true
 		handler.declared.execution, _ = idempotent.FromContext(ctx)
 		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
 		if handler.settles = handler.failure; handler.settles == nil {
-			s, handler.settles = e.outcome(w, &handler.declared)
+			s, handler.settles = handler.declared.outcome(w.response())
 		}
 		return s, handler.settles
 	}, func(o *idempotent.Options) { o.Codec = codec{&handler.declared} })
@@ -213,15 +212,6 @@ func (e *engine) own(w work, failure, err error) (answer, error) {
 	return answer{}, err
 }
 
-func (e *engine) final(f *idempotent.FinalError) answer {
-	p := e.problem(FinalOutcome)
-	p.Code = f.Code
-	if f.Message != "" {
-		p.Detail = f.Message
-	}
-	return e.render(p)
-}
-
 // afterwards reports whether err is the guard's own error about record id, made
 // after the handler ran. A handler that uses another guard may return such an
 // error too, about another record.
@@ -231,6 +221,23 @@ func afterwards(err error, id idempotent.RecordID) bool {
 	}
 	unavailable, ok := errors.AsType[*idempotent.ReplayUnavailableError](err)
 	return ok && unavailable.RecordID == id
+}
+
+// expose lets scripts of another origin read the headers that this package set
+// (Fetch, "CORS protocol"), besides those that the response exposes itself. A
+// browser hides all but a few headers.
+func (e *engine) expose(a answer, w work) answer {
+	if !e.opts.ExposeHeaders || len(a.marked) == 0 {
+		return a
+	}
+	var own http.Header
+	if a.response != nil {
+		own = a.response.Header
+	} else {
+		r, _ := w.response() // the headers are there, whatever the body is
+		own = r.Header
+	}
+	return a.mark(headerExpose, strings.Join(append(slices.Clone(own[headerExpose]), a.marked...), ", "))
 }
 
 type requestIDKey struct{}

@@ -1,10 +1,23 @@
 package lambdahttp_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -100,5 +113,491 @@ func TestHandlerSeesTheEvent(t *testing.T) {
 	}, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
 	if a, err := h(t.Context(), ev); err != nil || a.StatusCode != 200 {
 		t.Errorf("got %+v %v", a, err)
+	}
+}
+
+// These tests cover the differences between event types.
+
+type (
+	v1Event   = events.APIGatewayProxyRequest
+	v1Answer  = events.APIGatewayProxyResponse
+	albEvent  = events.ALBTargetGroupRequest
+	albAnswer = events.ALBTargetGroupResponse
+)
+
+// counted is a handler of an event type that counts its runs.
+func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, error) {
+	return func(context.Context, Ev) (Ans, error) { *runs++; return a, nil }
+}
+
+func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
+
+// F04: two header lines are two values if the event has both, even if they are
+// equal, and a list otherwise. The event of an Application Load Balancer
+// without multi-value headers has only one of them, so the request is accepted.
+func TestHTTP06TwoHeaderLines(t *testing.T) {
+	t.Parallel()
+	a, b := `"`+keyA+`"`, `"`+keyB+`"`
+	for name, second := range map[string]string{"two keys": b, "one key twice": a} {
+		runs := 0
+		for wire, send := range map[string]func() int{
+			"APIGatewayV1": func() int {
+				h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single)
+				got, err := h(t.Context(), v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": second},
+					MultiValueHeaders: map[string][]string{"Idempotency-Key": {a, second}}})
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"ALBMultiValue": func() int {
+				h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+				got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {a, second}}})
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"APIGatewayV2": func() int {
+				h := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 201}), single)
+				var ev events.APIGatewayV2HTTPRequest
+				ev.RequestContext.HTTP.Method, ev.Headers = "POST", map[string]string{"idempotency-key": a + "," + second}
+				got, err := h(t.Context(), ev)
+				if err != nil {
+					t.Error(err)
+				}
+				return got.StatusCode
+			},
+			"Middleware": func() int {
+				h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+				w := &plainWriter{header: http.Header{}}
+				h.ServeHTTP(w, &http.Request{Method: "POST", URL: &url.URL{Path: "/"}, Header: http.Header{"Idempotency-Key": {a, second}}})
+				return w.status
+			},
+		} {
+			if got := send(); got != 400 || runs != 0 {
+				t.Errorf("%s, %s: status %d after %d runs, want 400", wire, name, got, runs)
+			}
+		}
+	}
+	runs := 0
+	h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single)
+	if got, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": b}}); got.StatusCode != 201 || err != nil || runs != 1 {
+		t.Errorf("the last of two lines: got %d %v", got.StatusCode, err)
+	}
+}
+
+// An event with only one of the two maps has the same values, because hand-made
+// test events often leave one out.
+func TestAPIGatewayV1WithoutMultiValues(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	var view lambdahttp.Request
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+		o.Operation = func(r *lambdahttp.Request) string { view = *r; return "charge" }
+	})
+	ev := v1Event{HTTPMethod: "POST", Headers: map[string]string{"Idempotency-Key": `"` + keyA + `"`},
+		QueryStringParameters: map[string]string{"b": "ü +", "a": "1"}, MultiValueQueryStringParameters: map[string][]string{"c": {"3", "2"}}}
+	for range 2 {
+		if got, err := h(t.Context(), ev); got.StatusCode != 201 || err != nil {
+			t.Errorf("got %+v %v", got, err)
+		}
+	}
+	if runs != 1 || view.RawQuery != "a=1&b=%C3%BC+%2B&c=3&c=2" {
+		t.Errorf("%d runs, query %q", runs, view.RawQuery)
+	}
+	if len(ev.MultiValueQueryStringParameters) != 1 {
+		t.Error("the handler's event was changed")
+	}
+}
+
+// Several values of one header are separate again in a replay.
+func TestAPIGatewayV1RepliesWithLists(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	own := v1Answer{StatusCode: 201, Headers: map[string]string{"content-type": "text/plain", "Link": "</b>"},
+		MultiValueHeaders: map[string][]string{"Link": {"</a>", "</b>"}, "Set-Cookie": {"a=1", "b=2"}}, Body: "x"}
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, own), single)
+	ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"Idempotency-Key": {`"` + keyA + `"`}}}
+	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
+		t.Errorf("the first response is %+v %v", got, err)
+	}
+	want := v1Answer{StatusCode: 201, Body: "x", MultiValueHeaders: map[string][]string{
+		"Content-Type": {"text/plain"}, "Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}}
+	if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+		t.Errorf("the replay is %+v %v, want %+v", got, err, want)
+	}
+}
+
+// The load balancer accepts only headers in the mode of the request, and a
+// status with its text.
+func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
+	t.Parallel()
+	for _, multi := range []bool{false, true} {
+		key := []string{`"` + keyA + `"`}
+		ev := albEvent{HTTPMethod: "POST", Headers: map[string]string{"idempotency-key": key[0]}}
+		own := albAnswer{StatusCode: 299, Headers: map[string]string{"Link": "</a>, </b>"}, Body: "\xff", IsBase64Encoded: false}
+		want := albAnswer{StatusCode: 299, StatusDescription: "299", Headers: map[string]string{"Link": "</a>, </b>", "Idempotent-Replayed": "true"}, Body: "\xff"}
+		if multi {
+			ev.Headers, ev.MultiValueHeaders = nil, map[string][]string{"idempotency-key": key}
+			own.Headers, own.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}}
+			want.Headers, want.MultiValueHeaders = nil, map[string][]string{"Link": {"</a>", "</b>"}, "Idempotent-Replayed": {"true"}}
+		}
+		runs := 0
+		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single)
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, own) || err != nil {
+			t.Errorf("multi-value %t: the first response is %+v %v", multi, got, err)
+		}
+		if got, err := h(t.Context(), ev); !reflect.DeepEqual(got, want) || err != nil || runs != 1 {
+			t.Errorf("multi-value %t: the replay is %+v %v, want %+v", multi, got, err, want)
+		}
+
+		// A problem has the same mode, and the standard text.
+		bare := ev
+		bare.Headers, bare.MultiValueHeaders = map[string]string{}, nil
+		if multi {
+			bare.Headers, bare.MultiValueHeaders = nil, map[string][]string{}
+		}
+		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, required, func(o *lambdahttp.Options) {
+			o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
+		})
+		got, err := h(t.Context(), bare)
+		if err != nil || got.StatusDescription != "400 Bad Request" || (got.MultiValueHeaders != nil) != multi || (got.Headers != nil) == multi {
+			t.Errorf("multi-value %t: the problem is %+v %v", multi, got, err)
+		}
+		// The load balancer reads JSON, in which a nil map would be null.
+		text, _ := json.Marshal(got)
+		if want := `"multiValueHeaders":{}`; strings.Contains(string(text), want) != multi {
+			t.Errorf("multi-value %t: the problem is %s", multi, text)
+		}
+	}
+}
+
+// The header replaces the handler's own value in any spelling, and the
+// handler's maps are not changed.
+func TestNotStoredInLists(t *testing.T) {
+	t.Parallel()
+	shared := map[string][]string{"idempotency-status": {"mine"}, "Etag": {"1"}}
+	w := newWorld(t, wires[0])
+	w.store.set(func(s *faultyStore) { s.replaceErr = errDown })
+	runs := 0
+	h := lambdahttp.ALB(w.guard, counted[albEvent](&runs, albAnswer{StatusCode: 201, MultiValueHeaders: shared}), single)
+	got, err := h(t.Context(), albEvent{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"idempotency-key": {`"` + keyA + `"`}}})
+	want := map[string][]string{"Idempotency-Status": {"not-stored"}, "Etag": {"1"}}
+	if err != nil || !reflect.DeepEqual(got.MultiValueHeaders, want) || !slices.Equal(shared["idempotency-status"], []string{"mine"}) {
+		t.Errorf("got %+v %v; the handler's own headers are %v", got, err, shared)
+	}
+}
+
+// A trace id that a client made up is validated before it is stored in a
+// record.
+func TestTraceIDs(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"":                                "",
+		"Root=1-2-3":                      "1-2-3",
+		"Self=1-a-b; Root=1-2-3;X=y":      "1-2-3",
+		"Parent=1":                        "",
+		"Root=":                           "",
+		"Root=a b":                        "",
+		"Root=\n":                         "",
+		"Root=" + strings.Repeat("x", 64): strings.Repeat("x", 64),
+		"Root=" + strings.Repeat("x", 65): "",
+	} {
+		var got string
+		runs := 0
+		h := lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, albAnswer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.RequestID; return "charge" }
+		})
+		if _, err := h(t.Context(), albEvent{HTTPMethod: "POST", Headers: map[string]string{"x-amzn-trace-id": header}}); err != nil || got != want {
+			t.Errorf("%q: %q %v, want %q", header, got, err, want)
+		}
+	}
+}
+
+// Claims of a REST API are strings; a value of another type does not identify a
+// caller.
+func TestAPIGatewayV1Claims(t *testing.T) {
+	t.Parallel()
+	ev := load[v1Event](t, "apigatewayv1-post.json")
+	for name, c := range map[string]struct {
+		authorizer map[string]any
+		status     int
+	}{
+		"claim":             {map[string]any{"claims": map[string]any{"sub": "merchant-1"}}, 201},
+		"none":              {nil, 403},
+		"Lambda authorizer": {map[string]any{"principalId": "merchant-1", "sub": "merchant-1"}, 403},
+		"claims null":       {map[string]any{"claims": nil}, 403},
+		"claims text":       {map[string]any{"claims": `{"sub":"merchant-1"}`}, 403},
+		"number":            {map[string]any{"claims": map[string]any{"sub": 9007199254740993.0}}, 403},
+		"list":              {map[string]any{"claims": map[string]any{"sub": []any{"merchant-1"}}}, 403},
+		"empty":             {map[string]any{"claims": map[string]any{"sub": ""}}, 403},
+		"global":            {map[string]any{"claims": map[string]any{"sub": "\x00global"}}, 403},
+	} {
+		runs := 0
+		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
+		ev.RequestContext.Authorizer = c.authorizer
+		if got, err := h(t.Context(), ev); err != nil || got.StatusCode != c.status {
+			t.Errorf("%s: %d %v, want %d", name, got.StatusCode, err, c.status)
+		}
+	}
+}
+
+// An HTTP API and a function URL separate cookies from the headers.
+func TestCookiesAreAHeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		header  map[string]string
+		cookies []string
+		want    []string
+	}{
+		{nil, []string{"a=1", "b=2"}, []string{"a=1; b=2"}},
+		{map[string]string{"Cookie": "c=3"}, []string{"a=1"}, []string{"c=3"}},
+		{nil, nil, nil},
+	} {
+		var got []string
+		look := func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("cookie"); return "charge" }
+		}
+		runs := 0
+		var v2 events.APIGatewayV2HTTPRequest
+		v2.RequestContext.HTTP.Method, v2.Headers, v2.Cookies = "POST", maps.Clone(c.header), c.cookies
+		if _, err := lambdahttp.APIGatewayV2(newGuard(t), counted[events.APIGatewayV2HTTPRequest](&runs, events.APIGatewayV2HTTPResponse{StatusCode: 200}), single, look)(t.Context(), v2); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("APIGatewayV2 %v: %q %v, want %q", c, got, err, c.want)
+		}
+		got = nil
+		var fn events.LambdaFunctionURLRequest
+		fn.RequestContext.HTTP.Method, fn.Headers, fn.Cookies = "POST", maps.Clone(c.header), c.cookies
+		if _, err := lambdahttp.FunctionURL(newGuard(t), counted[events.LambdaFunctionURLRequest](&runs, events.LambdaFunctionURLResponse{StatusCode: 200}), single, look)(t.Context(), fn); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("FunctionURL %v: %q %v, want %q", c, got, err, c.want)
+		}
+	}
+}
+
+// A missing body and an empty body are the same request.
+func TestNoBodyAndEmptyBody(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 204}), single)
+	for _, body := range []string{`null`, `""`} {
+		for _, flag := range []string{"false", "true"} {
+			var ev v1Event
+			if err := json.Unmarshal([]byte(`{"httpMethod":"POST","path":"/","headers":{"Idempotency-Key":"\"`+keyA+`\""},"body":`+body+`,"isBase64Encoded":`+flag+`}`), &ev); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := h(t.Context(), ev); err != nil || got.StatusCode != 204 || runs != 1 {
+				t.Errorf("%s %s: %+v %v after %d runs", body, flag, got, err, runs)
+			}
+		}
+	}
+}
+
+// Several spellings of one name are always returned in sorted order, although a
+// map has no order.
+func TestHeaderSpellings(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		var got []string
+		runs := 0
+		h := lambdahttp.APIGatewayV1(newGuard(t), counted[v1Event](&runs, v1Answer{StatusCode: 201}), single, func(o *lambdahttp.Options) {
+			o.Operation = func(r *lambdahttp.Request) string { got = r.Header("x-a"); return "charge" }
+		})
+		ev := v1Event{HTTPMethod: "POST", MultiValueHeaders: map[string][]string{"x-a": {"3"}, "X-A": {"2", "1"}, "x-A": {"4"}, "x-b": {"5"}}}
+		if _, err := h(t.Context(), ev); err != nil || !slices.Equal(got, []string{"2", "1", "4", "3"}) {
+			t.Fatalf("got %q %v", got, err)
+		}
+	}
+}
+
+// seen is the rules' view of an event; testdata contains one for each.
+type seen struct {
+	Method, Path, Route, RawQuery, RequestID, Operation string
+
+	Key, ContentType, Cookie []string `json:",omitempty"`
+	Sub, IAMPrincipal        string   `json:",omitempty"`
+	CognitoIdentity          string   `json:",omitempty"`
+	APIKeyID                 string   `json:",omitempty"`
+	Body                     string   // base64 if it is not text
+}
+
+// newSeen reads every part of r.
+func newSeen(t *testing.T, r *lambdahttp.Request) seen {
+	body, err := r.Body()
+	if err != nil {
+		t.Error(err)
+	}
+	who := func(rule lambdahttp.ScopeRule) string {
+		caller, err := rule.Of(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		return caller
+	}
+	return seen{
+		Method: r.Method, Path: r.Path, Route: r.Route, RawQuery: r.RawQuery, RequestID: r.RequestID, Operation: lambdahttp.OperationOf(r),
+		Key: r.Header("idempotency-key"), ContentType: r.Header("CONTENT-TYPE"), Cookie: r.Header("Cookie"),
+		Sub: r.Claim("sub"), IAMPrincipal: who(lambdahttp.IAMPrincipal), CognitoIdentity: who(lambdahttp.CognitoIdentity), APIKeyID: who(lambdahttp.APIKeyID),
+		Body: text(body),
+	}
+}
+
+func text(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// echoed is the response of a handler that returns the request's body.
+type echoed struct {
+	status   int
+	body     string
+	base64   bool
+	replayed bool
+}
+
+// echo builds a handler that responds with the body it gets, for the event type
+// that the file's name starts with, and returns a function that sends the
+// event.
+func echo(t *testing.T, file string, data []byte, g *idempotent.Guard, opts func(*lambdahttp.Options)) func() echoed {
+	kind, _, _ := strings.Cut(filepath.Base(file), "-")
+	switch kind {
+	case "apigatewayv2":
+		type answer = events.APIGatewayV2HTTPResponse
+		h := lambdahttp.APIGatewayV2(g, func(_ context.Context, ev events.APIGatewayV2HTTPRequest) (answer, error) {
+			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
+		}, opts)
+		return sending(t, data, h, func(a answer) echoed {
+			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
+		})
+	case "functionurl":
+		type answer = events.LambdaFunctionURLResponse
+		h := lambdahttp.FunctionURL(g, func(_ context.Context, ev events.LambdaFunctionURLRequest) (answer, error) {
+			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
+		}, opts)
+		return sending(t, data, h, func(a answer) echoed {
+			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true"}
+		})
+	case "apigatewayv1":
+		type answer = events.APIGatewayProxyResponse
+		h := lambdahttp.APIGatewayV1(g, func(_ context.Context, ev events.APIGatewayProxyRequest) (answer, error) {
+			return answer{StatusCode: 200, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
+		}, opts)
+		return sending(t, data, h, func(a answer) echoed {
+			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
+		})
+	case "alb":
+		type answer = events.ALBTargetGroupResponse
+		h := lambdahttp.ALB(g, func(_ context.Context, ev events.ALBTargetGroupRequest) (answer, error) {
+			return answer{StatusCode: 200, StatusDescription: "200 OK", Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}, nil
+		}, opts)
+		return sending(t, data, h, func(a answer) echoed {
+			if a.StatusDescription != "200 OK" {
+				t.Errorf("%s: status description %q", file, a.StatusDescription)
+			}
+			return echoed{a.StatusCode, a.Body, a.IsBase64Encoded, a.Headers["Idempotent-Replayed"] == "true" || len(a.MultiValueHeaders["Idempotent-Replayed"]) == 1}
+		})
+	case "nethttp":
+		h := lambdahttp.Middleware(g, opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(w, r.Body); err != nil {
+				t.Error(err)
+			}
+		}))
+		return func() echoed {
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			w := &plainWriter{header: http.Header{}}
+			h.ServeHTTP(w, r)
+			a := w.reply()
+			return echoed{a.status, a.body, a.base64, a.header["Idempotent-Replayed"] == "true"}
+		}
+	}
+	t.Fatalf("%s: the name does not start with an event type", file)
+	return nil
+}
+
+func sending[Ev, Ans any](t *testing.T, data []byte, h func(context.Context, Ev) (Ans, error), look func(Ans) echoed) func() echoed {
+	return func() echoed {
+		var ev Ev
+		if err := json.Unmarshal(data, &ev); err != nil {
+			t.Fatal(err)
+		}
+		a, err := h(t.Context(), ev)
+		if err != nil {
+			t.Error(err)
+		}
+		return look(a)
+	}
+}
+
+// Every event of testdata has the view in its golden file and gets a response:
+// first the handler's, then the stored one if it is guarded.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	files, _ := filepath.Glob("testdata/*-*.*")
+	kinds := map[string]int{}
+	for _, file := range files {
+		if strings.HasSuffix(file, ".golden") {
+			continue
+		}
+		kind, _, _ := strings.Cut(filepath.Base(file), "-")
+		kinds[kind]++
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var view seen
+			send := echo(t, file, data, newGuard(t), func(o *lambdahttp.Options) {
+				o.Scope = lambdahttp.SingleTenant
+				o.Profile.Methods = []string{"POST", "PATCH", "GET"}
+				o.Operation = func(r *lambdahttp.Request) string {
+					view = newSeen(t, r)
+					return lambdahttp.OperationOf(r)
+				}
+			})
+			first := send()
+			golden(t, file+".golden", view)
+			if first.status != 200 || first.replayed || first.body != view.Body {
+				t.Errorf("got the first response %+v", first)
+			}
+			second := send()
+			if want := len(view.Key) == 1; second.replayed != want {
+				t.Errorf("the second response is replayed: %t, want %t", second.replayed, want)
+			}
+			second.replayed = false
+			if second != first {
+				t.Errorf("got the second response %+v, want the first one %+v", second, first)
+			}
+		})
+	}
+	for _, kind := range []string{"apigatewayv2", "functionurl", "apigatewayv1", "alb", "nethttp"} {
+		if kinds[kind] < 2 {
+			t.Errorf("testdata has %d events of the type %s, want more", kinds[kind], kind)
+		}
+	}
+}
+
+// golden compares v with the file, and writes the file with -update.
+func golden(t *testing.T, file string, v any) {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	got := b.Bytes()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s differs from the view of the event (-update writes it): %v\n%s", file, err, got)
 	}
 }

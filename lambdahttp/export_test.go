@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Access to unexported identifiers for the tests.
@@ -11,7 +12,7 @@ var (
 	Codec        idempotent.Codec = responses{}
 	OperationOf                   = operationOf
 	VerifyDigest                  = verifyDigest
-	SyntaxErrors                  = []error{errNotString, errUnclosed, errEscape, errUnprintable, errTrailing, errParameter, errComma, errCharacter, errUUID}
+	SyntaxErrors                  = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
 // responses is the codec for plain responses: other packages cannot name the

@@ -2,6 +2,8 @@ package lambdahttp
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // FingerprintRule determines which requests with one key are the same request.
@@ -26,9 +29,6 @@ type FingerprintRule struct {
 
 	digest bool // Of requires a Content-Digest header
 }
-
-// defaultFingerprint describes a rule that has no description.
-const defaultFingerprint = "the method, the path, and what the operation depends on"
 
 // WholeRequest compares query and body by their meaning. The order of query
 // parameters of different names does not matter, and a body whose Content-Type
@@ -97,23 +97,27 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 }
 
-// BodyError is a client error that [Request.Body] or a [FingerprintRule] found
-// in the body: the request is refused with 400. Detail is shown to the client.
-type BodyError struct {
-	Detail string
-	digest bool // the error is in Content-Digest
+// VerifiedDigest is [RawBody] for clients that send a Content-Digest header
+// (RFC 9530). The header must contain at least one sha-256 or sha-512 digest,
+// and the body must match all of them. Otherwise the request is refused with
+// 400.
+var VerifiedDigest = FingerprintRule{
+	Of: func(r *Request) ([][]byte, error) {
+		body, err := r.Body()
+		if err != nil {
+			return nil, err
+		}
+		if err := verifyDigest(r.Header("Content-Digest"), body); err != nil {
+			return nil, err
+		}
+		return RawBody.Of(r)
+	},
+	Description: RawBody.Description + ", which must match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
+	digest:      true,
 }
 
-func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
-
-// The form in which a body is included in a fingerprint. Two bodies of
-// different forms never have the same fingerprint.
-const (
-	formJSON   = "json"   // canonical JSON: spelling does not matter
-	formFields = "fields" // values of canonical JSON
-	formRaw    = "raw"    // the bytes of a body whose Content-Type is not JSON
-	formBroken = "broken" // the bytes of a body whose Content-Type is JSON, but which is invalid or ambiguous
-)
+// defaultFingerprint describes a rule that has no description.
+const defaultFingerprint = "the method, the path, and what the operation depends on"
 
 // fingerprint returns the request's fingerprint under the rule.
 func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, error) {
@@ -141,6 +145,15 @@ func (r *Request) content() (form string, body []byte, err error) {
 	}
 	return formJSON, doc, nil
 }
+
+// The form in which a body is included in a fingerprint. Two bodies of
+// different forms never have the same fingerprint.
+const (
+	formJSON   = "json"   // canonical JSON: spelling does not matter
+	formFields = "fields" // values of canonical JSON
+	formRaw    = "raw"    // the bytes of a body whose Content-Type is not JSON
+	formBroken = "broken" // the bytes of a body whose Content-Type is JSON, but which is invalid or ambiguous
+)
 
 // isJSON reports whether a media type is JSON: application/json, or one with
 // the suffix +json (RFC 6839, section 3.1).
@@ -218,4 +231,44 @@ func lookup(doc []byte, path []string) ([]byte, bool) {
 		}
 	}
 	return doc, true
+}
+
+var (
+	errNoDigest     = &BodyError{digest: true, Detail: "no sha-256 or sha-512 digest"}
+	errDigestSyntax = &BodyError{digest: true, Detail: "the header is not a list of digests like sha-256=:…:"}
+	errDigest       = &BodyError{digest: true, Detail: "the body does not match the digest"}
+)
+
+// verifyDigest checks body against the lines of a Content-Digest header. It
+// skips other algorithms: RFC 9530, section 5, calls them insecure or does not
+// define them.
+func verifyDigest(lines []string, body []byte) error {
+	verified := false
+	for _, line := range lines {
+		digests, ok := sfv.ByteDictionary(line)
+		if !ok {
+			return errDigestSyntax
+		}
+		for _, d := range digests {
+			var want []byte
+			switch d.Key {
+			case "sha-256":
+				sum := sha256.Sum256(body)
+				want = sum[:]
+			case "sha-512":
+				sum := sha512.Sum512(body)
+				want = sum[:]
+			default:
+				continue
+			}
+			if !bytes.Equal(d.Value, want) {
+				return errDigest
+			}
+			verified = true
+		}
+	}
+	if !verified {
+		return errNoDigest
+	}
+	return nil
 }

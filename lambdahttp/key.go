@@ -1,111 +1,62 @@
 package lambdahttp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
-// KeySyntax defines how a key is written: Parse and Check for the program, the
-// other fields for the documentation of a resource.
-type KeySyntax struct {
-	// Parse reads the key from the value of a header line. Two values are the
-	// same key if and only if Parse returns the same bytes for them. The
-	// error's text is shown to the client, so it must not quote the value.
-	Parse func(value string) (key string, err error)
-	// Check refuses an invalid key from Parse or from a body field. Its error
-	// is shown to the client too. Default: every printable ASCII text is a key.
-	Check func(key string) error
+// KeySource is where a request carries its key. The zero value is the header of
+// the profile; [BodyField] is the other source.
+type KeySource struct{ member string }
 
-	// Pattern is a regular expression (ECMA-262). Every value that a client
-	// should send matches it, and no value that Parse refuses does. In it
-	// {min,max} stands for the profile's bounds.
-	Pattern string
-	// Description is the same in words.
-	Description string
-	// Example is a valid value.
-	Example string
+// BodyField is the [KeySource] of APIs whose requests carry the key in a member
+// of their JSON body, such as "idempotency_key" or "requestId". The key is the
+// member's string, unchanged. A member that is null counts as missing. The
+// profile's length bounds and the Check of its syntax apply.
+//
+// The body must be one JSON object without duplicate names, whatever its
+// Content-Type is. Any other body is refused, because it is ambiguous whether
+// it contains a key. An empty body has no key.
+func BodyField(name string) KeySource {
+	if name == "" {
+		panic(`lambdahttp: BodyField: the member's name is empty; give one, for example "idempotency_key"`)
+	}
+	return KeySource{member: name}
 }
 
-const exampleKey = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-
-// QuotedKey is a string in double quotes,
-// "8e03978e-40d5-43e8-bc93-6894a57f9324": an sf-string of RFC 9651, section
-// 3.3.3 (the same as in RFC 8941), as the draft requires. Parameters after it
-// are allowed and ignored.
-var QuotedKey = KeySyntax{
-	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).string) },
-	Pattern:     `^"(?:[ !#-\[\]-~]|\\["\\]){min,max}"$`,
-	Description: `printable ASCII in double quotes, in which " and \ are written \" and \\ (a String of RFC 9651)`,
-	Example:     `"` + exampleKey + `"`,
+// answers changes the texts that mention the header.
+func (k KeySource) answers(a *Answers) {
+	if k.member == "" {
+		return
+	}
+	a[MissingKey].Detail = fmt.Sprintf("This operation requires the member %q in the body. Send a new random key, for example a UUID.", k.member)
+	a[InvalidKey].Detail = fmt.Sprintf("The member %q of the body cannot be used as a key.", k.member)
 }
 
-// QuotedOrBareKey is a [QuotedKey], or a key without quotes that contains only
-// letters, digits and !#$%&'*+-.^_`|~:/. Both spellings are the same key.
-var QuotedOrBareKey = KeySyntax{
-	Parse:       func(value string) (string, error) { return parseItem(value, (*sf).stringOrBare) },
-	Pattern:     `^(?:"(?:[ !#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
-	Description: QuotedKey.Description + "; the quotes may be omitted if the key contains letters, digits and !#$%&'*+-.^_`|~:/ only",
-	Example:     QuotedKey.Example,
-}
-
-// OpaqueKey is the value unchanged, except that white space around it is
-// removed. Quotes are part of the key. A comma is not allowed, because gateways
-// join two header lines with one.
-var OpaqueKey = KeySyntax{
-	Parse: func(value string) (string, error) {
-		if strings.Contains(value, ",") {
-			return "", errComma
-		}
-		return strings.Trim(value, " \t"), nil
-	},
-	Pattern:     `^[!-+\--~]{min,max}$`,
-	Description: "printable ASCII without a comma and without quotes around it",
-	Example:     exampleKey,
-}
-
-// UUIDKey is a UUID of version 4 or 7 (RFC 9562), with or without double
-// quotes. Both spellings are the same key. Upper and lower case digits are
-// different keys.
-var UUIDKey = KeySyntax{
-	Parse:       QuotedOrBareKey.Parse,
-	Check:       checkUUID,
-	Pattern:     `^(?:` + uuidPattern + `|"` + uuidPattern + `")$`,
-	Description: "a UUID of version 4 or 7 (RFC 9562) in its usual form of 36 characters, with or without double quotes",
-	Example:     exampleKey,
-}
-
-const uuidPattern = `[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[47][0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}`
-
-var (
-	errComma     = errors.New("a key must not contain a comma; send exactly one key")
-	errCharacter = errors.New("a key must contain printable ASCII characters only")
-	errUUID      = errors.New("a key must be a UUID of version 4 or 7")
+// bodyKeySyntax and bodyKeyPattern replace the description and pattern of
+// Profile.Syntax for a key in the body.
+const (
+	bodyKeySyntax  = "a string of printable ASCII characters"
+	bodyKeyPattern = `^[ -~]{min,max}$`
 )
 
-// KeyPattern returns the regular expression of the profile's key syntax, with
-// its bounds filled in.
-func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
-
-// bounded replaces {min,max} in a pattern by the profile's bounds.
-func (p *Profile) bounded(pattern string) string {
-	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
-	return strings.ReplaceAll(pattern, "{min,max}", bounds)
-}
-
-// readKey returns the request's key, and whether it has one. The error's text
-// is for the client.
-func (o *Options) readKey(r *Request) (key string, found bool, err error) {
-	if o.KeyFrom.member != "" {
-		key, found, err = r.bodyMember(o.KeyFrom.member)
+// read returns the request's key, and whether it has one. The error's text is
+// for the client.
+func (k KeySource) read(r *Request, p *Profile) (key string, found bool, err error) {
+	if k.member != "" {
+		key, found, err = r.bodyMember(k.member)
 	} else {
-		key, found, err = o.Profile.headerKey(r)
+		key, found, err = p.headerKey(r)
 	}
 	if !found || err != nil {
 		return "", found, err
 	}
-	return key, true, o.Profile.checkKey(key)
+	return key, true, p.checkKey(key)
 }
 
 func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
@@ -117,9 +68,44 @@ func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 		key, err = p.Syntax.Parse(values[0])
 		return key, true, err
 	default: // the draft, section 2.1: clients must not send more than one
-		return "", true, errTrailing
+		return "", true, sfv.ErrTrailing
 	}
 }
+
+// bodyMember returns the string value of a member of the JSON body, and whether
+// the member exists.
+func (r *Request) bodyMember(name string) (value string, found bool, err error) {
+	body, err := r.Body()
+	switch {
+	case isUnread(err):
+		return "", true, err
+	case err != nil:
+		return "", true, errNoObject
+	case len(body) == 0:
+		return "", false, nil
+	}
+	doc, err := canonical.JSON(body)
+	if err != nil {
+		return "", true, errNoObject
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &members); err != nil || members == nil {
+		return "", true, errNoObject
+	}
+	raw, found := members[name]
+	if !found || string(raw) == "null" {
+		return "", false, nil
+	}
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return "", true, errNotText
+	}
+	return value, true, nil
+}
+
+var (
+	errNoObject = errors.New("the body is not one JSON object with distinct names")
+	errNotText  = errors.New("the member is not a string")
+)
 
 // checkKey validates a key from any source.
 func (p *Profile) checkKey(key string) error {
@@ -133,36 +119,6 @@ func (p *Profile) checkKey(key string) error {
 	}
 	if len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength {
 		return fmt.Errorf("a key must have %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
-	}
-	return nil
-}
-
-// checkUUID returns an error unless key is a UUID of version 4 or 7 in the
-// variant of RFC 9562, sections 4 and 5.
-func checkUUID(key string) error {
-	if len(key) != 36 {
-		return errUUID
-	}
-	for i := range len(key) {
-		c := key[i]
-		switch i {
-		case 8, 13, 18, 23:
-			if c != '-' {
-				return errUUID
-			}
-		case 14:
-			if c != '4' && c != '7' {
-				return errUUID
-			}
-		case 19:
-			if strings.IndexByte("89abAB", c) < 0 {
-				return errUUID
-			}
-		default:
-			if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
-				return errUUID
-			}
-		}
 	}
 	return nil
 }

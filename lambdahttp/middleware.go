@@ -2,13 +2,15 @@ package lambdahttp
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Middleware returns a function that guards any http.Handler: under lambdaurl
@@ -48,7 +50,7 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 	if g == nil {
 		panic("lambdahttp: Middleware: the guard is nil")
 	}
-	e, err := newEngine(g, optFns)
+	e, err := newEngine(g, nil, optFns)
 	if err != nil {
 		panic(err)
 	}
@@ -58,6 +60,37 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serveHTTP(w, r, next) })
 	}
+}
+
+// SetError sets the error that an http.Handler behind [Middleware] cannot
+// return. It has the same meaning as the error that an event handler returns,
+// see the package's documentation:
+//
+//   - idempotent.NotExecuted(err): nothing happened, the key may run again.
+//     Write the response too. [NotExecuted] is a short form.
+//   - idempotent.Unknown(err): the outcome is unknown. Write the response
+//     too.
+//   - idempotent.Final(code, message): a business outcome. It is sent as a
+//     problem document instead of the handler's response; write none.
+//   - any other error: the operation's Recovery decides about the key. The
+//     caller gets what the handler wrote; if it wrote nothing,
+//     Options.ErrorHandler responds. A status below 400 is replaced by 409,
+//     outcome-unknown, if the error is or wraps that of a transaction in doubt
+//     (a StoreError with Entered).
+//
+// The last call wins, and nil cancels the earlier ones. With the context of
+// another operation inside the handler, the error fails the handler and
+// declares neither NotExecuted nor Final. If ctx belongs to no request behind
+// Middleware, SetError does nothing. It is safe for concurrent use.
+func SetError(ctx context.Context, err error) {
+	d, ok := ctx.Value(handlerErrorKey{}).(*handlerError)
+	if !ok {
+		return
+	}
+	if execution, _ := idempotent.FromContext(ctx); execution != d.execution {
+		err = errors.Join(err) // a joined error declares neither; nil stays nil
+	}
+	d.set(err)
 }
 
 // httpWork is one request that an http.Handler processes.
@@ -161,19 +194,26 @@ func (x *httpWork) serve(ctx context.Context) {
 func (x *httpWork) status() int                 { return x.rec.status }
 func (x *httpWork) response() (Response, error) { return x.rec.response(), nil }
 
-// internalError is the default of Options.ErrorHandler.
-func internalError(w http.ResponseWriter, r *http.Request, err error) {
-	slog.ErrorContext(r.Context(), "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
-	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+type handlerErrorKey struct{}
+
+// handlerError is the error that was set.
+type handlerError struct {
+	execution *idempotent.Execution // the handler's run; nil: unguarded
+
+	mu  sync.Mutex
+	err error
 }
 
-// routeOfPattern returns the path of an http.ServeMux pattern such as "POST
-// example.com/charges/{id}".
-func routeOfPattern(pattern string) string {
-	if i := strings.IndexByte(pattern, '/'); i >= 0 {
-		return pattern[i:]
-	}
-	return ""
+func (d *handlerError) set(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
+}
+
+func (d *handlerError) get() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
 }
 
 // namesHTTP sets the request id from Lambda's context or, outside Lambda, from
@@ -183,7 +223,16 @@ func namesHTTP(v *Request) {
 	v.Path, v.Route = r.URL.EscapedPath(), routeOfPattern(r.Pattern)
 	if lc, ok := lambdacontext.FromContext(r.Context()); ok {
 		v.RequestID = lc.AwsRequestID
-	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxTraceID && isToken(id) {
+	} else if id := r.Header.Get("X-Request-Id"); len(id) <= maxRequestID && sfv.IsHTTPToken(id) {
 		v.RequestID = id
 	}
+}
+
+// routeOfPattern returns the path of an http.ServeMux pattern such as "POST
+// example.com/charges/{id}".
+func routeOfPattern(pattern string) string {
+	if i := strings.IndexByte(pattern, '/'); i >= 0 {
+		return pattern[i:]
+	}
+	return ""
 }

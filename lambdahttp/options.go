@@ -1,15 +1,18 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Options configure the constructors of this package. The zero value of each
@@ -129,38 +132,13 @@ type Options struct {
 	// slog and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
-	ownOperation bool // Operation is custom and may read all of a Request
+	ownOperation bool     // Operation is custom and may read all of a Request
+	replayed     []string // canonical names of all headers that are replayed
 }
-
-// defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
-// 6 MB each way for the whole event or response, of which the body is a part.
-const defaultMaxBody = 6 << 20
 
 // DefaultProblemBase is the base of problem types if [Options.ProblemBase] and
 // [Options.DocsURL] are not set: this project's page about them.
 const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http.md#"
-
-// ServerErrors determines what happens to a key if the handler responds with a
-// status of 5xx and no error. A response that no gateway can deliver (its
-// status is not 200 to 599, or its base64 is broken) counts as a 5xx. The
-// caller gets the response unchanged in each case.
-type ServerErrors uint8
-
-const (
-	// ServerErrorsByProfile uses the profile's setting. The default.
-	ServerErrorsByProfile ServerErrors = iota
-	// FollowRecovery treats the response like an error of the handler:
-	// depending on the operation's [idempotent.Recovery], the outcome becomes
-	// unknown or the key may run again.
-	FollowRecovery
-	// StoreServerErrors stores and replays the response like any other.
-	StoreServerErrors
-	// UnknownServerErrors makes the outcome unknown, whatever the recovery is.
-	UnknownServerErrors
-	// ReleaseServerErrors declares that this handler responds with 5xx only if
-	// no side effect has happened: the key may run again.
-	ReleaseServerErrors
-)
 
 // newOptions applies optFns, fills in the defaults and validates.
 func newOptions(optFns []func(*Options)) (*Options, error) {
@@ -170,38 +148,37 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	}
 	o.Profile = o.Profile.withDefaults()
 	o.KeyFrom.answers(&o.Profile.Answers)
-	if o.ServerErrors == ServerErrorsByProfile {
-		o.ServerErrors = o.Profile.ServerErrors
-	}
+	o.ServerErrors = cmp.Or(o.ServerErrors, o.Profile.ServerErrors)
 	if o.ownOperation = o.Operation != nil; !o.ownOperation {
 		o.Operation = operationOf
 		if name := o.Profile.Operation; name != "" {
 			o.Operation = func(*Request) string { return name }
 		}
 	}
-	if o.MaxRequestBody == 0 {
-		o.MaxRequestBody = defaultMaxBody
-	}
-	if o.MaxResponseBody == 0 {
-		o.MaxResponseBody = defaultMaxBody
-	}
+	o.MaxRequestBody = cmp.Or(o.MaxRequestBody, defaultMaxBody)
+	o.MaxResponseBody = cmp.Or(o.MaxResponseBody, defaultMaxBody)
 	if o.ErrorHandler == nil {
 		o.ErrorHandler = internalError
 	}
-	if o.Scope.Description == "" {
-		o.Scope.Description = defaultScope
-	}
+	o.Scope.Description = cmp.Or(o.Scope.Description, defaultScope)
 	if o.Fingerprint.Of == nil {
 		o.Fingerprint = WholeRequest
 	}
-	if o.Fingerprint.Description == "" {
-		o.Fingerprint.Description = defaultFingerprint
-	}
-	if o.GatewayTimeout == 0 {
-		o.GatewayTimeout = 29 * time.Second
-	}
+	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
+	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
+	o.replayed = replayList(o.ReplayHeaders)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
+}
+
+// defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is
+// 6 MB each way for the whole event or response, of which the body is a part.
+const defaultMaxBody = 6 << 20
+
+// internalError is the default of Options.ErrorHandler.
+func internalError(w http.ResponseWriter, r *http.Request, err error) {
+	slog.ErrorContext(r.Context(), "lambdahttp: request failed without a response", slog.String("method", r.Method), slog.Any("error", err))
+	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 }
 
 func problemBase(base, docs string) string {
@@ -246,7 +223,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("lambdahttp: Options.ProblemBase is not a URI: %w", err)
 	}
 	for _, name := range o.ReplayHeaders {
-		if !isToken(name) {
+		if !sfv.IsHTTPToken(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %q is not a valid header name", name)
 		}
 		if neverReplayed(name) {

@@ -1,23 +1,117 @@
 package lambdahttp
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
+
+// NoStore excludes the handler's response from the store, for example because
+// it contains a secret that is shown once: a new API key, a one-time password.
+// The outcome itself is stored: the key never runs again, and a retry gets
+// [ReplayUnavailable] with the hint as its detail. The hint should say how the
+// client can continue: "Roll the key to get a new secret." An empty hint leaves
+// the standard text.
+//
+// It has no effect outside a guarded request.
+func NoStore(ctx context.Context, hint string) {
+	declare(ctx, func(d *declaration) { d.withheld, d.hint = true, hint })
+}
+
+// NotExecuted declares that the handler's response refuses the request and that
+// nothing has happened, for example because of an invalid field or a rate
+// limit. The response is sent but not stored, and the key may run again for the
+// same request. It is the equivalent of
+//
+//	return response, idempotent.NotExecuted(err)
+//
+// for handlers that cannot return an error, such as [http.Handler]s. A call of
+// [NoStore] overrides it.
+//
+// It has no effect outside a guarded request. It also has no effect with the
+// context of another operation inside the handler, because the rest of the
+// handler may have had effects.
+func NotExecuted(ctx context.Context) {
+	execution, _ := idempotent.FromContext(ctx)
+	declare(ctx, func(d *declaration) { d.notExecuted = d.notExecuted || d.execution == execution })
+}
+
+// Resolved returns the evidence that a request had its effect, with its
+// response, for [idempotent.Guard.Resolve] on a record of this package. Retries
+// get the response as if the handler had returned it; headers that are not
+// replayed are removed. The status must be 200 to 599.
+func Resolved(r Response) idempotent.Resolution {
+	return idempotent.ResolvedWith(codec{}, r)
+}
+
+// Encoding is the encoding name in records that contain a response of this
+// package.
+const Encoding = "http1"
+
+// DecodeStored decodes a response of that encoding, for tools that show
+// records: see [idempotent.Guard.Stored]. A response that was withheld (see
+// [NoStore]) has only its status.
+func DecodeStored(data []byte) (Response, error) {
+	var s stored
+	err := codec{}.Decode(data, &s)
+	return s.Response, err
+}
+
+// declaration holds what a handler declares about its own response. It is
+// passed in the handler's context and is safe for concurrent use.
+type declaration struct {
+	opts      *Options              // whose rules apply to the response
+	translate translator            // of the handler's event type; nil: none
+	execution *idempotent.Execution // the handler's run
+
+	mu          sync.Mutex
+	withheld    bool
+	hint        string
+	notExecuted bool
+}
+
+// translator converts a response of the handler's own type. It returns false for
+// a value of another type.
+type translator func(any) (r Response, ok bool, err error)
+
+type declarationKey struct{}
+
+func withDeclaration(ctx context.Context, d *declaration) context.Context {
+	return context.WithValue(ctx, declarationKey{}, d)
+}
+
+// declare changes the declaration of the handler that ctx belongs to. An
+// unguarded request has no declaration, and declare does nothing.
+func declare(ctx context.Context, change func(*declaration)) {
+	d, ok := ctx.Value(declarationKey{}).(*declaration)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(d)
+}
 
 // outcome returns what is stored of the handler's response, or the error that
 // settles the record instead.
-func (e *engine) outcome(w work, d *declaration) (stored, error) {
-	r, err := w.response()
-	s, err := e.storable(r, err, d)
+func (d *declaration) outcome(r Response, undeliverable error) (stored, error) {
+	s, err := d.storable(r, undeliverable)
 	switch {
 	case err == nil:
 		return s, nil
-	case errors.Is(err, errDeclared), e.opts.ServerErrors == ReleaseServerErrors:
+	case errors.Is(err, errDeclared), d.opts.ServerErrors == ReleaseServerErrors:
 		err = idempotent.NotExecuted(err)
-	case e.opts.ServerErrors == UnknownServerErrors:
+	case d.opts.ServerErrors == UnknownServerErrors:
 		err = idempotent.Unknown(err)
 	}
 	return stored{}, err
@@ -27,21 +121,23 @@ func (e *engine) outcome(w work, d *declaration) (stored, error) {
 // response is not stored. Every response passes here, whether the handler
 // returns it or passes it to a transaction. The error undeliverable means that
 // no gateway can send r.
-func (e *engine) storable(r Response, undeliverable error, d *declaration) (stored, error) {
+func (d *declaration) storable(r Response, undeliverable error) (stored, error) {
 	withheld, hint, notExecuted := d.said()
 	switch {
 	case notExecuted && !withheld:
 		return stored{}, errDeclared
 	case undeliverable != nil:
 		return stored{}, fmt.Errorf("lambdahttp: no gateway can deliver the handler's response: %w", undeliverable)
-	case !deliverable(r.Status), r.Status >= 500 && e.opts.ServerErrors != StoreServerErrors:
+	case !deliverable(r.Status), r.Status >= 500 && d.opts.ServerErrors != StoreServerErrors:
 		return stored{}, &statusError{r.Status}
 	case withheld:
 		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil
 	}
-	r.Header = only(r.Header, e.replayHeaders)
+	r.Header = only(r.Header, d.opts.replayed)
 	return stored{Response: r}, nil
 }
+
+var errDeclared = errors.New("lambdahttp: the handler refused the request with its response")
 
 // statusError reports a response whose status is not stored. It reaches
 // observers, and a handler that passes such a response to a transaction.
@@ -50,3 +146,132 @@ type statusError struct{ status int }
 func (e *statusError) Error() string {
 	return fmt.Sprintf("lambdahttp: response not stored: the handler returned status %d", e.status)
 }
+
+// said returns the declarations so far.
+func (d *declaration) said() (withheld bool, hint string, notExecuted bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.withheld, d.hint, d.notExecuted
+}
+
+// stored is what a record contains of a response.
+type stored struct {
+	Response
+	withheld bool   // NoStore: only the status is stored
+	hint     string // the detail that the client gets instead
+}
+
+// codec stores a response as one line of JSON followed by the body's bytes.
+// Each response has exactly one encoding, and no other bytes decode.
+type codec struct {
+	handler *declaration // of the handler whose response this is; nil: Resolved's
+}
+
+func (codec) Name() string { return Encoding }
+
+func (c codec) Encode(v any) ([]byte, error) {
+	r, err := c.stored(v)
+	if err != nil {
+		return nil, err
+	}
+	if r.unstored != nil {
+		return nil, r.unstored // the guard completes the record without a result
+	}
+	line, err := r.headLine()
+	return append(line, r.Body...), err
+}
+
+// stored returns what is stored of v. A handler passes its response to a
+// transaction before it returns it, so the rules for returned responses apply
+// here too.
+func (c codec) stored(v any) (stored, error) {
+	if s, ok := v.(stored); ok {
+		return s, nil // the rules were applied
+	}
+	if r, ok := responseIn(v); ok {
+		if c.handler == nil {
+			return stored{Response: r}, nil
+		}
+		r.Header = canonicalHeaders(r.Header)
+		return c.handler.storable(r, nil)
+	}
+	if c.handler != nil && c.handler.translate != nil {
+		if r, ok, err := c.handler.translate(v); ok {
+			return c.handler.storable(r, err)
+		}
+	}
+	return stored{}, fmt.Errorf("lambdahttp: cannot store a %T as a response; use Response or the type that the handler returns", v)
+}
+
+// responseIn returns the Response that v is, or points to.
+func responseIn(v any) (Response, bool) {
+	if p, ok := v.(*Response); ok && p != nil {
+		v = *p
+	}
+	r, ok := v.(Response)
+	r.Base64 = r.Base64 || !utf8.Valid(r.Body)
+	return r, ok
+}
+
+func (codec) Decode(data []byte, v any) error {
+	out, ok := v.(*stored)
+	if !ok {
+		return fmt.Errorf("lambdahttp: cannot decode a stored response into a %T; use *stored", v)
+	}
+	end := bytes.IndexByte(data, '\n') + 1
+	var h head
+	if err := json.Unmarshal(data[:end], &h); err != nil {
+		return errDamaged
+	}
+	r := stored{Response: Response{Status: h.Status, Base64: h.Base64, Header: h.Header, Body: slices.Clip(data[end:])}}
+	if h.Withheld != nil {
+		r.withheld, r.hint = true, *h.Withheld
+	}
+	// encoding/json accepts many spellings; only the canonical one is valid here.
+	if line, err := r.headLine(); err != nil || !bytes.Equal(line, data[:end]) {
+		return errDamaged
+	}
+	*out = r
+	return nil
+}
+
+var errDamaged = errors.New("lambdahttp: the stored response is damaged")
+
+// head is the first line.
+type head struct {
+	Status int         `json:"s"`
+	Base64 bool        `json:"b,omitempty"`
+	Header http.Header `json:"h,omitempty"`
+	// Withheld is the hint that replaces a response that is not stored.
+	Withheld *string `json:"w,omitempty"`
+}
+
+// headLine returns the encoding up to the body. It is the last check before the
+// store: it removes headers that must never be stored from every response.
+func (r *stored) headLine() ([]byte, error) {
+	if !deliverable(r.Status) {
+		return nil, fmt.Errorf("lambdahttp: cannot store a response of status %d: want 200 to 599", r.Status)
+	}
+	h := head{Status: r.Status, Base64: r.Base64, Header: http.Header{}}
+	if r.withheld {
+		hint := strings.ToValidUTF8(r.hint, "\uFFFD")
+		h.Withheld = &hint
+	}
+	for name, values := range canonicalHeaders(r.Header) {
+		if !sfv.IsHTTPToken(name) || neverReplayed(name) {
+			continue
+		}
+		for _, v := range values {
+			// JSON would replace invalid UTF-8 in a way that does not round-trip.
+			h.Header[name] = append(h.Header[name], strings.ToValidUTF8(v, "\uFFFD"))
+		}
+	}
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	err := e.Encode(h) // sorts the names and ends the line
+	return line.Bytes(), err
+}
+
+// deliverable reports whether a gateway accepts that status.
+func deliverable(status int) bool { return 200 <= status && status <= 599 }

@@ -12,8 +12,8 @@ import (
 
 // Policy describes to clients how a handler uses keys, which a server should
 // publish (the draft, section 2.5). It is computed from the options of the
-// handler, so the two always agree. [Policy.Markdown] and [Policy.OpenAPI]
-// render it.
+// handler, so the two always agree. Package lambdahttp/policy renders it as
+// Markdown and as OpenAPI.
 type Policy struct {
 	Header   string // request header with the key; empty if a body member has it
 	Member   string // JSON body member with the key; empty if a header has it
@@ -63,15 +63,14 @@ type PolicyAnswer struct {
 	RetryAfter          bool           // the response has a Retry-After header
 	Headers             []PolicyHeader // besides Content-Type and Content-Language
 	Example             Response       // the response for a resource "/charges/ch_1"
-
-	bare Response // Example without its optional parts
+	Minimal             Response       // Example without its optional parts
 }
 
 // NewPolicy returns the policy of a handler that is built with the same
 // arguments. It returns the error with which the handler's constructor would
 // panic.
 func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
-	e, err := newEngine(g, optFns)
+	e, err := newEngine(g, nil, optFns)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,
 		Retention: kept.Retention, UnresolvedRetention: kept.UnresolvedRetention, WaitFor: kept.WaitFor,
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
-		ReplayedHeaders: slices.Compact(slices.Sorted(slices.Values(e.replayHeaders))),
+		ReplayedHeaders: slices.Compact(slices.Sorted(slices.Values(o.replayed))),
 		Marks:           e.markPolicy(),
 		DocsURL:         o.DocsURL,
 	}
@@ -169,8 +168,8 @@ func (e *engine) markPolicy() []PolicyHeader {
 func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	p := e.problem(s)
 	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: waits[s]}
-	bare := e.render(p)
-	a.bare = *bare.response
+	minimal := e.render(p)
+	a.Minimal = *minimal.response
 	if s == FinalOutcome {
 		p.Code = "card_declined"
 	}
@@ -186,7 +185,7 @@ func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 		if name == "Content-Type" || name == "Content-Language" {
 			continue
 		}
-		h := PolicyHeader{Name: name, Always: a.bare.Header.Get(name) != "", Description: answerHeaders[name]}
+		h := PolicyHeader{Name: name, Always: a.Minimal.Header.Get(name) != "", Description: answerHeaders[name]}
 		if h.Always || name == headerStatus {
 			h.Values = []string{a.Example.Header.Get(name)}
 		}

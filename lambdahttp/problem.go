@@ -2,10 +2,8 @@ package lambdahttp
 
 import (
 	"encoding/json"
-	"maps"
+	"fmt"
 	"net/http"
-	"slices"
-	"time"
 )
 
 // Problem describes to a client why it gets this response instead of the
@@ -41,42 +39,90 @@ func ProblemJSON(p Problem) Response {
 	}
 }
 
-// problem returns the standard problem of a situation.
-func (e *engine) problem(s Situation) Problem {
-	a := &e.opts.Profile.Answers[s]
-	return Problem{Situation: s, Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
+// StripeError renders p as {"error":{"type","code","message"}}. The type is
+// idempotency_error for [KeyReused], api_error for 5xx, and otherwise
+// invalid_request_error.
+func StripeError(p Problem) Response {
+	e := stripeError{Type: "invalid_request_error", Code: p.Code, Message: p.Detail, Resource: p.Resource}
+	switch {
+	case p.Situation == KeyReused:
+		e.Type = "idempotency_error"
+	case p.Status >= 500:
+		e.Type = "api_error"
+	}
+	if e.Code == "" && int(p.Situation) < len(stripeCodes) {
+		e.Code = stripeCodes[p.Situation]
+	}
+	body, _ := json.Marshal(map[string]stripeError{"error": e}) // strings always encode
+	return Response{Status: p.Status, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
 }
 
-// render returns the response for a problem.
-func (e *engine) render(p Problem) answer {
-	r := e.opts.Profile.Render(p)
-	a := answer{response: &r}
-	for _, h := range e.headers[p.Situation] {
-		a = a.mark(h.name, h.value)
-	}
-	return e.status(a, statusOf(p.Situation))
+// stripeError is the error object of Stripe's v1 API.
+type stripeError struct {
+	Type     string `json:"type"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	Resource string `json:"resource,omitempty"` // see Problem.Resource
 }
 
-// renderLater is render with Retry-After, in situations that have it.
-func (e *engine) renderLater(p Problem, wait time.Duration) answer {
-	a := e.render(p)
-	if !waits[p.Situation] {
-		return a
-	}
-	return a.retryAfter(max(wait, soon))
+// stripeCodes are the codes of the situations. Stripe itself defines
+// idempotency_key_in_use; the others follow its style.
+var stripeCodes = [len(situations)]string{
+	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
+	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
+	KeyReused: "idempotency_key_reused", InProgress: "idempotency_key_in_use", Accepted: "idempotency_key_in_use",
+	OutcomeUnknown: "idempotency_outcome_unknown", ReplayUnavailable: "idempotency_replay_unavailable",
+	StoreUnavailable: "idempotency_store_unavailable", NoTimeLeft: "idempotency_no_time_left",
 }
 
-// problemHeaders returns the headers of each situation's response besides those
-// of Render: the profile's headers, and a link to the page about keys if the
-// client has to change something or to wait (the draft, section 2.7).
-func problemHeaders(o *Options) (headers [len(situations)][]mark) {
-	for s, a := range o.Profile.Answers {
-		if o.DocsURL != "" && Situation(s) != FinalOutcome && (a.Status == 400 || a.Status == 409 || a.Status == 422) {
-			headers[s] = append(headers[s], mark{"Link", "<" + o.DocsURL + `>; rel="describedby"; type="text/html"`})
-		}
-		for _, name := range slices.Sorted(maps.Keys(a.Header)) {
-			headers[s] = append(headers[s], mark{http.CanonicalHeaderKey(name), a.Header[name]})
-		}
+// Situation is the reason for a response that replaces the handler's. Its text
+// is the suffix of the problem's type, for example "missing-key".
+type Situation uint8
+
+const (
+	MissingKey        Situation = iota // no key, with Options.RequireKey
+	InvalidKey                         // more than one key, wrong syntax or length
+	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
+	UnknownCaller                      // the scope is empty
+	InvalidBody                        // the body cannot be compared
+	BodyTooLarge                       // the body is longer than Options.MaxRequestBody
+	InvalidDigest                      // Content-Digest is missing, malformed or wrong
+	KeyReused                          // the key belongs to another request
+	InProgress                         // the first request is running
+	Accepted                           // the first request is running, with Options.Accepted
+	OutcomeUnknown                     // the first request may have had its effect
+	ReplayUnavailable                  // the outcome is stored but cannot be replayed
+	StoreUnavailable                   // nothing was executed: the store failed
+	NoTimeLeft                         // nothing was executed: the deadline is too near
+	FinalOutcome                       // the outcome is an idempotent.FinalError
+)
+
+// String returns the suffix of the problem's type.
+func (s Situation) String() string {
+	if int(s) >= len(situations) {
+		return fmt.Sprintf("situation-%d", uint8(s))
 	}
-	return headers
+	return situations[s]
+}
+
+var situations = [...]string{
+	MissingKey: "missing-key", InvalidKey: "invalid-key", KeyNotAllowed: "key-not-allowed",
+	UnknownCaller: "unknown-caller", InvalidBody: "invalid-body", BodyTooLarge: "body-too-large", InvalidDigest: "invalid-digest",
+	KeyReused: "key-reused", InProgress: "in-progress", Accepted: "accepted", OutcomeUnknown: "outcome-unknown",
+	ReplayUnavailable: "replay-unavailable", StoreUnavailable: "store-unavailable", NoTimeLeft: "no-time-left",
+	FinalOutcome: "final",
+}
+
+// waits are the situations whose responses have a Retry-After header.
+var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
+
+// Answers has one Answer for each [Situation].
+type Answers [len(situations)]Answer
+
+// Answer is the fixed part of a response: its status, its texts and its own
+// headers. The title is the same at every occurrence (RFC 9457, section 3.1.3).
+type Answer struct {
+	Status        int
+	Title, Detail string
+	Header        map[string]string
 }

@@ -1,9 +1,14 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // Profile is a dialect of the Idempotency-Key header, as plain data: [IETF],
@@ -53,53 +58,170 @@ type Profile struct {
 	Render func(Problem) Response
 }
 
+// ServerErrors determines what happens to a key if the handler responds with a
+// status of 5xx and no error. A response that no gateway can deliver (its
+// status is not 200 to 599, or its base64 is broken) counts as a 5xx. The
+// caller gets the response unchanged in each case.
+type ServerErrors uint8
+
+const (
+	// ServerErrorsByProfile uses the profile's setting. The default.
+	ServerErrorsByProfile ServerErrors = iota
+	// FollowRecovery treats the response like an error of the handler:
+	// depending on the operation's [idempotent.Recovery], the outcome becomes
+	// unknown or the key may run again.
+	FollowRecovery
+	// StoreServerErrors stores and replays the response like any other.
+	StoreServerErrors
+	// UnknownServerErrors makes the outcome unknown, whatever the recovery is.
+	UnknownServerErrors
+	// ReleaseServerErrors declares that this handler responds with 5xx only if
+	// no side effect has happened: the key may run again.
+	ReleaseServerErrors
+)
+
+// The profiles of this package. Treat them as constants: assign one to
+// Options.Profile and change the copy.
+//
+// An append to a list of the copy does not change the original, because its
+// slice has no spare capacity:
+//
+//	o.Profile = lambdahttp.UUID
+//	o.Profile.Methods = append(o.Profile.Methods, "PUT", "DELETE")
+
+// IETF is the profile of draft-ietf-httpapi-idempotency-key-header-07.
+// docs/http.md describes the choices made where the draft leaves one or says
+// nothing.
+var IETF = Profile{
+	Header:       "Idempotency-Key",
+	Syntax:       QuotedKey,
+	MinKeyLength: 16,
+	MaxKeyLength: 255,
+	Methods:      []string{"POST", "PATCH"},
+	ServerErrors: FollowRecovery,
+	MinRetention: leastRetention,
+	Render:       ProblemJSON,
+	Answers: Answers{
+		MissingKey: {Status: 400, Title: "Idempotency-Key is missing",
+			Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID in double quotes."},
+		InvalidKey: {Status: 400, Title: "Idempotency-Key is invalid",
+			Detail: "The Idempotency-Key header cannot be used."},
+		KeyNotAllowed: {Status: 400, Title: "Idempotency-Key is not allowed here",
+			Detail: "A request of this method changes nothing, so it must not have an Idempotency-Key. Send it without one."},
+		UnknownCaller: {Status: 403, Title: "The caller is not identified",
+			Detail: "An Idempotency-Key is valid for one caller, and this request does not identify its caller."},
+		InvalidBody: {Status: 400, Title: "The request body cannot be used",
+			Detail: "The body cannot be bound to the Idempotency-Key."},
+		BodyTooLarge: {Status: 413, Title: "The request body is too large",
+			Detail: "The body is longer than this operation accepts with an Idempotency-Key. The request was not processed."},
+		InvalidDigest: {Status: 400, Title: "Content-Digest is missing or wrong",
+			Detail: "This operation requires a Content-Digest header that matches the body."},
+		KeyReused: {Status: 422, Title: "Idempotency-Key is already used",
+			Detail: "This Idempotency-Key was used for another request. Send a new key, or repeat the first request unchanged."},
+		InProgress: {Status: 409, Title: "A request is outstanding for this Idempotency-Key",
+			Detail: "A request with this Idempotency-Key is being processed. Repeat the request later, with the same key."},
+		Accepted: {Status: 202, Title: "The request is being processed",
+			Detail: "A request with this Idempotency-Key is being processed. Repeat the request later, with the same key, to get its response."},
+		OutcomeUnknown: {Status: 409, Title: "The outcome for this Idempotency-Key is unknown",
+			Detail: "A request with this Idempotency-Key may have had its effect. It is not run again before that is clear. Do not send it with a new key; repeat it later with the same one."},
+		ReplayUnavailable: {Status: 409, Title: "The response for this Idempotency-Key cannot be repeated",
+			Detail: "The request with this Idempotency-Key was processed, but its response is not available any more. Do not send it with a new key; look up the resource instead."},
+		StoreUnavailable: {Status: 503, Title: "Idempotency cannot be guaranteed at the moment",
+			Detail: "The request was not processed. Repeat it later, with the same key."},
+		NoTimeLeft: {Status: 503, Title: "Too little time is left for this request",
+			Detail: "The request was not processed. Repeat it, with the same key."},
+		FinalOutcome: {Status: 422, Title: "The request has a final outcome",
+			Detail: "The request was processed and refused. Repeating it gives the same answer."},
+	},
+}
+
+// Stripe is a profile for APIs whose clients know Stripe's v1 API: opaque keys
+// without quotes, valid for the whole API, errors in Stripe's form, and every
+// response stored, also a 500. Stripe's own clients obey the
+// Stripe-Should-Retry header, which this profile sets to false if a retry
+// cannot succeed.
+var Stripe = Profile{
+	Header:       "Idempotency-Key",
+	Syntax:       OpaqueKey,
+	MinKeyLength: 1,
+	MaxKeyLength: 255,
+	Methods:      []string{"POST"},
+	Operation:    "http",
+	ServerErrors: StoreServerErrors,
+	MinRetention: 24 * time.Hour,
+	Render:       StripeError,
+	Answers: Answers{
+		MissingKey: {Status: 400, Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID."},
+		KeyReused: {Status: 400,
+			Detail: "Keys for idempotent requests can only be used for the same endpoint and with the same parameters they were first used for. Send a new key, or repeat the first request unchanged."},
+		OutcomeUnknown:    {Header: map[string]string{"Stripe-Should-Retry": "false"}},
+		ReplayUnavailable: {Header: map[string]string{"Stripe-Should-Retry": "false"}},
+		FinalOutcome:      {Status: 402},
+	},
+}
+
+// UUID is the profile of an organisation that uses one format for all its APIs:
+// keys are UUIDs of version 4 or 7, GET and HEAD refuse them, and every
+// response to a request with a key has Idempotency-Status. PUT and DELETE may
+// be added to its Methods.
+var UUID = Profile{
+	Header:           "Idempotency-Key",
+	Syntax:           UUIDKey,
+	MinKeyLength:     36,
+	MaxKeyLength:     36,
+	HeaderOnly:       true,
+	Methods:          []string{"POST", "PATCH"},
+	ForbiddenMethods: []string{"GET", "HEAD"},
+	ServerErrors:     FollowRecovery,
+	MinRetention:     leastRetention,
+	StatusHeader:     true,
+	Render:           ProblemJSON,
+	Answers: Answers{
+		MissingKey: {Detail: "This operation requires an Idempotency-Key header. Send a new UUID of version 4 or 7."},
+	},
+}
+
 // leastRetention is the lower limit of MinRetention: clients may retry for at
 // least that long with every profile.
 const leastRetention = time.Hour
 
+// KeyPattern returns the regular expression of the profile's key syntax, with
+// its bounds filled in.
+func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
+
+// bounded replaces {min,max} in a pattern by the profile's bounds.
+func (p *Profile) bounded(pattern string) string {
+	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
+	return strings.ReplaceAll(pattern, "{min,max}", bounds)
+}
+
 // withDefaults replaces the zero fields of p by those of IETF.
 func (p Profile) withDefaults() Profile {
-	if p.Header == "" {
-		p.Header = IETF.Header
-	}
+	p.Header = cmp.Or(p.Header, IETF.Header)
 	if p.Syntax.Parse == nil {
 		p.Syntax = IETF.Syntax
 	}
-	if p.MinKeyLength == 0 {
-		p.MinKeyLength = IETF.MinKeyLength
-	}
-	if p.MaxKeyLength == 0 {
-		p.MaxKeyLength = IETF.MaxKeyLength
-	}
+	p.MinKeyLength = cmp.Or(p.MinKeyLength, IETF.MinKeyLength)
+	p.MaxKeyLength = cmp.Or(p.MaxKeyLength, IETF.MaxKeyLength)
 	if p.Methods == nil {
 		p.Methods = IETF.Methods
 	}
-	if p.ServerErrors == ServerErrorsByProfile {
-		p.ServerErrors = IETF.ServerErrors
-	}
-	if p.MinRetention == 0 {
-		p.MinRetention = IETF.MinRetention
-	}
+	p.ServerErrors = cmp.Or(p.ServerErrors, IETF.ServerErrors)
+	p.MinRetention = cmp.Or(p.MinRetention, IETF.MinRetention)
 	if p.Render == nil {
 		p.Render = IETF.Render
 	}
 	for s, standard := range IETF.Answers {
 		a := &p.Answers[s]
-		if a.Status == 0 {
-			a.Status = standard.Status
-		}
-		if a.Title == "" {
-			a.Title = standard.Title
-		}
-		if a.Detail == "" {
-			a.Detail = standard.Detail
-		}
+		a.Status = cmp.Or(a.Status, standard.Status)
+		a.Title = cmp.Or(a.Title, standard.Title)
+		a.Detail = cmp.Or(a.Detail, standard.Detail)
 	}
 	return p
 }
 
 func (p *Profile) validate() error {
-	if !isToken(p.Header) {
+	if !sfv.IsHTTPToken(p.Header) {
 		return fmt.Errorf("lambdahttp: Profile.Header %q is not a valid header name", p.Header)
 	}
 	if p.MinKeyLength < 1 || p.MaxKeyLength < p.MinKeyLength {
@@ -123,7 +245,7 @@ func (p *Profile) validate() error {
 			return fmt.Errorf("lambdahttp: Profile.Answers[%s].Status is %d; it must be %d to %d", Situation(s), a.Status, least, most)
 		}
 		for name := range a.Header {
-			if !isToken(name) {
+			if !sfv.IsHTTPToken(name) {
 				return fmt.Errorf("lambdahttp: Profile.Answers[%s].Header: %q is not a valid header name", Situation(s), name)
 			}
 		}
@@ -137,13 +259,13 @@ func (p *Profile) validateMethods() error {
 	}
 	guarded := map[string]bool{}
 	for _, m := range p.Methods {
-		if !isToken(m) {
+		if !sfv.IsHTTPToken(m) {
 			return fmt.Errorf("lambdahttp: Profile.Methods: %q is not a valid method", m)
 		}
 		guarded[m] = true
 	}
 	for _, m := range p.ForbiddenMethods {
-		if !isToken(m) {
+		if !sfv.IsHTTPToken(m) {
 			return fmt.Errorf("lambdahttp: Profile.ForbiddenMethods: %q is not a valid method", m)
 		}
 		if guarded[m] {

@@ -1,11 +1,16 @@
 package lambdahttp
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // recorder is the http.ResponseWriter of a handler behind [Middleware]. It
@@ -76,40 +81,6 @@ func (r *recorder) WriteHeader(status int) {
 	}
 }
 
-// begin makes the status 200 if the handler has not set one. It does not write
-// the status to w: some writers inspect the first part of a body to detect its
-// type.
-func (r *recorder) begin() {
-	if r.status != 0 {
-		return
-	}
-	r.status, r.implicit = http.StatusOK, true
-	if r.direct {
-		r.setMarks(r.w.Header())
-	} else {
-		r.sent = r.header.Clone()
-	}
-}
-
-// setMarks sets the headers that marks returns on h.
-func (r *recorder) setMarks(h http.Header) {
-	if r.marks != nil && !r.hijacked {
-		r.mark(h, r.marks(r.status))
-	}
-}
-
-// mark sets headers of this package. It appends to a list of exposed headers
-// that was set around the handler.
-func (r *recorder) mark(h http.Header, marks []mark) {
-	for _, m := range marks {
-		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
-			h[m.name] = append(slices.Clone(h[m.name]), m.value)
-			continue
-		}
-		h[m.name] = []string{m.value}
-	}
-}
-
 // Write writes a part of the body.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.begin()
@@ -156,6 +127,110 @@ func (r *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 	return n + rest, err
 }
 
+// Flush is FlushError without the error.
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError sends what was written so far to the client.
+func (r *recorder) FlushError() error {
+	r.begin()
+	if err := r.letThrough(errStreamed, 0); err != nil {
+		return err
+	}
+	return http.NewResponseController(r.w).Flush()
+}
+
+// Hijack hands the connection over to the handler.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if !r.direct && r.status != 0 {
+		if err := r.letThrough(errHijacked, 0); err != nil {
+			return nil, nil, err
+		}
+		_ = http.NewResponseController(r.w).Flush() // the server would lose what it has buffered
+	}
+	conn, rw, err := http.NewResponseController(r.w).Hijack()
+	if err == nil {
+		r.direct, r.hijacked, r.unstored = true, true, errHijacked
+	}
+	return conn, rw, err
+}
+
+// Unwrap supports http.ResponseController. What is written to the inner writer
+// is neither buffered nor stored.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.w }
+
+// replace sends a instead of the handler's response, unless that has already
+// been started.
+func (r *recorder) replace(a *Response) {
+	if r.hijacked || r.direct && r.status != 0 {
+		return
+	}
+	h := r.w.Header()
+	if r.direct { // h then has the handler's headers too: remove those that describe its body
+		for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Trailer"} {
+			h.Del(name)
+		}
+	}
+	for name, values := range a.Header {
+		name = http.CanonicalHeaderKey(name)
+		if name == headerExpose {
+			values = append(slices.Clone(h[name]), values...) // keep those set around this handler
+		}
+		h[name] = slices.Clone(values)
+	}
+	if a.Status != http.StatusOK || len(a.Body) == 0 { // as for a first response, see begin
+		r.w.WriteHeader(a.Status)
+	}
+	if len(a.Body) > 0 {
+		_, _ = r.w.Write(a.Body) // an error: the client is gone, and the outcome does not change
+	}
+}
+
+// finish ends the exchange after the handler: it sends what is still buffered.
+func (r *recorder) finish(marks []mark) {
+	if r.hijacked {
+		return
+	}
+	r.begin()
+	if !r.direct {
+		r.mark(r.sent, marks)
+		_ = r.send(0) // an error: the client is gone, and the outcome is stored
+	}
+	if r.header != nil {
+		r.handTrailersOn()
+	}
+}
+
+// handTrailersOn copies the trailers to w, where the server reads them after
+// the handler has returned. It copies nothing else, because w may have passed
+// its headers to another goroutine, as lambdaurl does.
+func (r *recorder) handTrailersOn() {
+	to := r.w.Header()
+	for name, values := range r.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			to[name] = values
+		}
+	}
+	for _, list := range r.sent["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values, ok := r.header[name]; ok {
+				to[name] = values
+			}
+		}
+	}
+}
+
+// letThrough sends the buffered response to the client and stops buffering. The
+// caller is about to write more bytes.
+func (r *recorder) letThrough(why error, more int) error {
+	if r.direct {
+		return nil
+	}
+	r.direct, r.unstored = true, why
+	r.setMarks(r.sent)
+	return r.send(more)
+}
+
 // send sends the buffered response. If the status is implicit, the body's first
 // write sends it.
 func (r *recorder) send(more int) error {
@@ -172,17 +247,75 @@ func (r *recorder) send(more int) error {
 	return err
 }
 
-// finish ends the exchange after the handler: it sends what is still buffered.
-func (r *recorder) finish(marks []mark) {
-	if r.hijacked {
+// begin makes the status 200 if the handler has not set one. It does not write
+// the status to w: some writers inspect the first part of a body to detect its
+// type.
+func (r *recorder) begin() {
+	if r.status != 0 {
 		return
 	}
-	r.begin()
-	if !r.direct {
-		r.mark(r.sent, marks)
-		_ = r.send(0) // an error: the client is gone, and the outcome is stored
+	r.status, r.implicit = http.StatusOK, true
+	if r.direct {
+		r.setMarks(r.w.Header())
+	} else {
+		r.sent = r.header.Clone()
 	}
-	if r.header != nil {
-		r.handTrailersOn()
+}
+
+// setMarks sets the headers that marks returns on h.
+func (r *recorder) setMarks(h http.Header) {
+	if r.marks != nil && !r.hijacked {
+		r.mark(h, r.marks(r.status))
 	}
+}
+
+// mark sets headers of this package. It appends to a list of exposed headers
+// that was set around the handler.
+func (r *recorder) mark(h http.Header, marks []mark) {
+	for _, m := range marks {
+		if m.name == headerExpose && slices.Equal(h[m.name], r.w.Header()[m.name]) {
+			h[m.name] = append(slices.Clone(h[m.name]), m.value)
+			continue
+		}
+		h[m.name] = []string{m.value}
+	}
+}
+
+// silent reports whether the handler has written nothing.
+func (r *recorder) silent() bool { return r.status == 0 && !r.hijacked }
+
+// response returns the response to store: the status, the body, and the headers
+// that the handler itself set. Other headers were set around it, for this
+// exchange.
+func (r *recorder) response() Response {
+	if r.hijacked {
+		return Response{Status: http.StatusOK, unstored: r.unstored} // the status on the connection is not known
+	}
+	a := Response{Status: r.status, Header: http.Header{}, Body: r.body, Base64: !utf8.Valid(r.body), unstored: r.unstored}
+	if a.Status == 0 {
+		a.Status = http.StatusOK // the default of net/http
+	}
+	header := r.sent
+	if header == nil {
+		header = r.header
+	}
+	around := r.w.Header()
+	for name, values := range header {
+		if !slices.Equal(values, around[name]) {
+			name = http.CanonicalHeaderKey(name)
+			a.Header[name] = append(a.Header[name], values...)
+		}
+	}
+	return a
+}
+
+// allowsBody reports whether a response of that status can have a body (RFC
+// 9110, section 6.4.1).
+func allowsBody(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+func replaceHeaders(to, from http.Header) {
+	clear(to)
+	maps.Copy(to, from)
 }

@@ -1,10 +1,15 @@
 package lambdahttp
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -38,16 +43,13 @@ type Request struct {
 	stream      *requestBody // instead of body
 }
 
-// complete sets the fields that take work to compute. It is called for a
-// guarded method with a valid key or without a key, and sets the query only if
-// asked.
-func (r *Request) complete(query bool) {
-	if r.names != nil {
-		r.names(r)
-	}
-	if query && r.query != nil {
-		r.RawQuery = r.query(r)
-	}
+// identity identifies the caller as far as the event does; a field is empty if
+// the event does not contain it. The gateway has verified all fields, so the
+// caller cannot choose them.
+type identity struct {
+	principal       string // ARN of the IAM principal that signed the request
+	apiKeyID        string // id, never the value, of the API key
+	cognitoIdentity string // id of the Amazon Cognito identity
 }
 
 // Header returns the values of the header with that name, in any letter case.
@@ -77,26 +79,6 @@ func (r *Request) Header(name string) (values []string) {
 	return nil
 }
 
-// spellings returns the keys of m that equal name in any letter case. They are
-// sorted, because the order of a map is random. Usually there is at most one.
-func spellings[V any](m map[string]V, name string) (first string, more []string, ok bool) {
-	for k := range m {
-		switch {
-		case len(k) != len(name) || !strings.EqualFold(k, name):
-		case !ok:
-			first, ok = k, true
-		default:
-			more = append(more, k)
-		}
-	}
-	if more != nil {
-		more = append(more, first)
-		slices.Sort(more)
-		first, more = more[0], more[1:]
-	}
-	return first, more, ok
-}
-
 // Claim returns a claim of the JWT that the gateway's authorizer has verified.
 // It returns "" if the claim is missing or not a string.
 func (r *Request) Claim(name string) string {
@@ -124,25 +106,57 @@ func (r *Request) Body() ([]byte, error) {
 	return body, nil
 }
 
-// contentType returns the media type in lower case, without parameters.
+// BodyError is a client error that [Request.Body] or a [FingerprintRule] found
+// in the body: the request is refused with 400. Detail is shown to the client.
+type BodyError struct {
+	Detail string
+	digest bool // the error is in Content-Digest
+}
+
+func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
+
+// complete sets the fields that take work to compute. It is called for a
+// guarded method with a valid key or without a key, and sets the query only if
+// asked.
+func (r *Request) complete(query bool) {
+	if r.names != nil {
+		r.names(r)
+	}
+	if query && r.query != nil {
+		r.RawQuery = r.query(r)
+	}
+}
+
+// contentType returns the media type of the body in lower case, without
+// parameters.
 func (r *Request) contentType() string {
 	values := r.Header("Content-Type")
 	if len(values) != 1 {
 		return ""
 	}
-	return mediaType(values[0])
-}
-
-// mediaType returns the media type of a Content-Type in lower case, without
-// parameters.
-func mediaType(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
+	media, _, _ := strings.Cut(values[0], ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// maxOperation is the limit of package idempotent for the length of an
-// operation, in bytes.
-const maxOperation = 256
+// spellings returns the keys of m that equal name in any letter case. They are
+// sorted, because the order of a map is random. Usually there is at most one.
+func spellings[V any](m map[string]V, name string) (first string, more []string, ok bool) {
+	for k := range m {
+		switch {
+		case len(k) != len(name) || !strings.EqualFold(k, name):
+		case !ok:
+			first, ok = k, true
+		default:
+			more = append(more, k)
+		}
+	}
+	if more != nil {
+		more = append(more, first)
+		slices.Sort(more)
+		first, more = more[0], more[1:]
+	}
+	return first, more, ok
+}
 
 // operationOf is the default of [Options.Operation]. Without a route the client
 // chooses the path: one that is not valid in an operation's name is replaced by
@@ -157,4 +171,87 @@ func operationOf(r *Request) string {
 		return r.Method + " ~" + base64.RawURLEncoding.EncodeToString(sum[:])
 	}
 	return name
+}
+
+// maxOperation is the limit of package idempotent for the length of an
+// operation, in bytes.
+const maxOperation = 256
+
+// maxRequestID limits a request id that the client can choose, in bytes: it is
+// stored in the record. The load balancer's own trace ids have 35.
+const maxRequestID = 64
+
+// requestBody is the body of an http.Request, which can be read only once. It
+// is read on demand, which most requests do not need, and restored for the
+// handler.
+type requestBody struct {
+	r     *http.Request
+	limit int64
+
+	once sync.Once
+	data []byte
+	err  error
+}
+
+var (
+	errBase64 = &BodyError{Detail: "it is marked as base64 but is not valid base64"}
+	errShort  = &BodyError{Detail: "it ended early"}
+)
+
+// errBodyRead is a programming error.
+var errBodyRead = errors.New("lambdahttp: another handler has already read the request body; put Middleware around it")
+
+// isUnread reports whether the content of the body is unknown.
+func isUnread(err error) bool {
+	var tooLarge *http.MaxBytesError
+	return errors.As(err, &tooLarge) || errors.Is(err, errBodyRead) || errors.Is(err, errShort)
+}
+
+// bytes returns the whole body.
+func (b *requestBody) bytes() ([]byte, error) {
+	b.once.Do(b.read)
+	if b.err != nil {
+		return nil, b.err
+	}
+	return b.data, nil
+}
+
+func (b *requestBody) read() {
+	switch {
+	case b.r.ContentLength > b.limit:
+		b.err = &http.MaxBytesError{Limit: b.limit}
+		return
+	case b.r.Body == nil:
+		return
+	}
+	b.data, b.err = io.ReadAll(io.LimitReader(b.r.Body, b.limit+1))
+	switch {
+	case b.err != nil:
+		b.err = errShort // or another failure of the transfer
+	case int64(len(b.data)) > b.limit:
+		b.err = &http.MaxBytesError{Limit: b.limit}
+	case len(b.data) == 0 && b.r.ContentLength > 0:
+		// The server would have reported a body that ended early. Without this error
+		// the fingerprints of all requests would be equal.
+		b.err = errBodyRead
+	}
+}
+
+// restore gives r, a copy of the request, the body.
+func (b *requestBody) restore(r *http.Request) {
+	if b.data == nil {
+		return // nothing was read
+	}
+	read := bytes.NewReader(b.data)
+	if b.err == nil {
+		r.Body = body{read, b.r.Body}
+		return
+	}
+	r.Body = body{io.MultiReader(read, b.r.Body), b.r.Body}
+}
+
+// body reads from one and closes the other.
+type body struct {
+	io.Reader
+	io.Closer
 }

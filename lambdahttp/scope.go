@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sfv"
 )
 
 // ScopeRule determines for which caller the request's key is valid.
@@ -103,7 +104,7 @@ var LambdaTenant = ScopeRule{
 // header with several values, or with a comma, is refused: a gateway joins two
 // lines with a comma, and the first line may be the client's.
 func TrustedHeader(name string) ScopeRule {
-	if !isToken(name) {
+	if !sfv.IsHTTPToken(name) {
 		panic(fmt.Sprintf("lambdahttp: TrustedHeader: invalid header name %q", name))
 	}
 	return ScopeRule{

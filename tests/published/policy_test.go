@@ -11,6 +11,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/policy"
 )
 
 func guard(t *testing.T) *idempotent.Guard {
@@ -50,9 +51,9 @@ func api(t *testing.T, optFns ...func(*lambdahttp.Options)) *API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(p.OpenAPI())
+	a, err := New(policy.OpenAPI(p))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, p.OpenAPI())
+		t.Fatalf("%v\n%s", err, policy.OpenAPI(p))
 	}
 	return a
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp/policy"
 )
 
 // printPolicy prints what clients have to know about keys under the profile in
@@ -19,13 +20,13 @@ func printPolicy(getenv func(string) string, stdout io.Writer, openAPI bool) err
 	if err != nil {
 		return err
 	}
-	policy, err := charge.NewPolicy(guard, c.keys)
+	rules, err := charge.NewPolicy(guard, c.keys)
 	if err != nil {
 		return err
 	}
-	text := []byte(policy.Markdown())
+	text := []byte(policy.Markdown(rules))
 	if openAPI {
-		text = policy.OpenAPI()
+		text = policy.OpenAPI(rules)
 	}
 	_, err = stdout.Write(text)
 	return err

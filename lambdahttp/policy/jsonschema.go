@@ -1,9 +1,12 @@
-package lambdahttp
+package policy
 
 import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // jsonSchema is the part of JSON Schema 2020-12 that a policy needs.
@@ -23,7 +26,7 @@ type jsonSchema struct {
 }
 
 // schemaOf returns a schema for the documents. It is derived from what
-// Profile.Render wrote, because a profile can render any form. A member is
+// [lambdahttp.Profile.Render] wrote, because a profile can render any form. A member is
 // required if every object has it. If values are of several types, any type is
 // allowed.
 func schemaOf(documents []any) *jsonSchema {
@@ -87,7 +90,16 @@ func jsonType(v any) string {
 }
 
 // decoded returns the JSON value of a response's body. It returns false if the
-// Content-Type is not JSON or the body is invalid.
-func (r *Response) decoded() (v any, ok bool) {
-	return v, isJSON(mediaType(r.Header.Get("Content-Type"))) && json.Unmarshal(r.Body, &v) == nil
+// Content-Type is not JSON (RFC 6839, section 3.1) or the body is invalid.
+func decoded(r *lambdahttp.Response) (v any, ok bool) {
+	media := mediaType(r)
+	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	return v, isJSON && json.Unmarshal(r.Body, &v) == nil
+}
+
+// mediaType returns the media type of a response in lower case, without
+// parameters.
+func mediaType(r *lambdahttp.Response) string {
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }

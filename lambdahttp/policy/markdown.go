@@ -1,4 +1,8 @@
-package lambdahttp
+// Package policy renders the policy of a handler for its clients: Markdown for
+// people, OpenAPI for programs. The policy is data of package lambdahttp, see
+// [lambdahttp.NewPolicy]. A function that serves requests does not need this
+// package: render the policy in a command or a test, and publish the result.
+package policy
 
 import (
 	"fmt"
@@ -8,15 +12,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/once-lambda/once/lambdahttp"
 )
 
-// Markdown renders the policy as a page for clients.
-func (p *Policy) Markdown() string {
+// Markdown renders a policy as a page for clients.
+func Markdown(p *lambdahttp.Policy) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Idempotency keys\n\n"+
 		"A request with %s is executed once. Repeat it with the same key, and you get the response of the first one.\n"+
-		"Create a new random key for each operation, and store it until you have a response.\n\n", p.carrier())
-	p.writeRules(&b)
+		"Create a new random key for each operation, and store it until you have a response.\n\n", carrier(p))
+	writeRules(&b, p)
 	b.WriteString("\n## Responses\n\nA response to your request may have these headers:\n\n" +
 		"| header | values | meaning |\n|---|---|---|\n")
 	for _, h := range p.Marks {
@@ -26,24 +32,24 @@ func (p *Policy) Markdown() string {
 	b.WriteString("\n## Other responses\n\n| status | meaning | identified by | headers |\n|---|---|---|---|\n")
 	for _, a := range p.Answers {
 		fmt.Fprintf(&b, "| %d %s | **%s**. %s | %s | %s |\n",
-			a.Status, http.StatusText(a.Status), cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), a.members(), a.headers())
+			a.Status, http.StatusText(a.Status), cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), members(&a), headers(&a))
 	}
-	fmt.Fprintf(&b, "\nFor example:\n\n%s", p.example())
+	fmt.Fprintf(&b, "\nFor example:\n\n%s", example(p))
 	return b.String()
 }
 
 // writeRules writes the table of the rules for keys.
-func (p *Policy) writeRules(b *strings.Builder) {
+func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
 	line := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(b, "| %s | %s |\n", name, text)
 		}
 	}
 	b.WriteString("| | |\n|---|---|\n")
-	line("the key is in", p.place())
+	line("the key is in", place(p))
 	line("it is required", map[bool]string{true: "yes", false: "no: a request without one is executed each time"}[p.Required])
 	line("a key is", cell(p.KeySyntax))
-	line("characters", p.lengths())
+	line("characters", lengths(p))
 	line("pattern", code(p.KeyPattern)) // pattern and example can be empty with a custom syntax
 	line("for example", code(p.KeyExample))
 	line("guarded methods", strings.Join(p.Methods, ", "))
@@ -71,21 +77,21 @@ func (p *Policy) writeRules(b *strings.Builder) {
 }
 
 // carrier describes where a request carries its key.
-func (p *Policy) carrier() string {
+func carrier(p *lambdahttp.Policy) string {
 	if p.Member != "" {
 		return "a key, the member " + code(p.Member) + " of its JSON body,"
 	}
 	return "an " + code(p.Header) + " header"
 }
 
-func (p *Policy) place() string {
+func place(p *lambdahttp.Policy) string {
 	if p.Member != "" {
 		return "the member " + code(p.Member) + " of the JSON body"
 	}
 	return "the request header " + code(p.Header) + ", on one line"
 }
 
-func (p *Policy) lengths() string {
+func lengths(p *lambdahttp.Policy) string {
 	if p.MinLength == p.MaxLength {
 		return strconv.Itoa(p.MinLength)
 	}
@@ -94,7 +100,7 @@ func (p *Policy) lengths() string {
 
 // headers lists the headers of a response, with the value of each that has only
 // one.
-func (a *PolicyAnswer) headers() string {
+func headers(a *lambdahttp.PolicyAnswer) string {
 	names := make([]string, len(a.Headers))
 	for i, h := range a.Headers {
 		names[i] = code(h.Name)
@@ -108,9 +114,9 @@ func (a *PolicyAnswer) headers() string {
 // members lists the members of a response's body by which a program identifies
 // the situation: the strings, without the texts for people and the example
 // values.
-func (a *PolicyAnswer) members() string {
-	document, _ := a.bare.decoded()
-	var told []string
+func members(a *lambdahttp.PolicyAnswer) string {
+	document, _ := decoded(&a.Minimal)
+	var found []string
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
 		switch v := v.(type) {
@@ -120,18 +126,18 @@ func (a *PolicyAnswer) members() string {
 			}
 		case string:
 			if v != "" && v != a.Title && v != a.Detail {
-				told = append(told, code(path+": "+v))
+				found = append(found, code(path+": "+v))
 			}
 		}
 	}
 	walk("", document)
-	return strings.Join(told, ", ")
+	return strings.Join(found, ", ")
 }
 
 // example renders one response as HTTP.
-func (p *Policy) example() string {
+func example(p *lambdahttp.Policy) string {
 	for _, a := range p.Answers {
-		if a.Situation != KeyReused {
+		if a.Situation != lambdahttp.KeyReused {
 			continue
 		}
 		var b strings.Builder

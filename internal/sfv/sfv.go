@@ -1,4 +1,11 @@
-package lambdahttp
+// Package sfv reads the structured fields of RFC 9651 (which obsoletes RFC 8941)
+// that an idempotent request has: an Item that is a String, and a Dictionary of
+// Byte Sequences.
+//
+// There is one function for each production, named as in the RFC's section 4.2
+// and in its order. A key is a String, but a parameter can have any type:
+// parameters are checked and ignored.
+package sfv
 
 import (
 	"encoding/base64"
@@ -8,30 +15,99 @@ import (
 	"unicode/utf8"
 )
 
-// This file contains the grammar of a Structured Field Item (RFC 9651, which
-// obsoletes RFC 8941), one function for each production, in the order of the
-// RFC's section 4.2. A key is a string, but a parameter can have any type:
-// parameters are checked and ignored. sfdict.go adds the one kind of Dictionary
-// that this package reads.
-//
-// The text of an error is shown to the client: it describes the problem and
-// never quotes the value.
+// The errors of String and StringOrBare. Their texts are shown to the client:
+// they describe the problem and never quote the value.
 var (
-	errNotString   = errors.New("the value must be one string in double quotes")
-	errUnclosed    = errors.New("the closing double quote is missing")
-	errEscape      = errors.New("a backslash is allowed before a double quote or a backslash only")
-	errUnprintable = errors.New("a string must contain printable ASCII characters only")
-	errTrailing    = errors.New("something follows the key; send exactly one")
-	errParameter   = errors.New("a parameter after the key is malformed")
+	ErrNotString   = errors.New("the value must be one string in double quotes")
+	ErrUnclosed    = errors.New("the closing double quote is missing")
+	ErrEscape      = errors.New("a backslash is allowed before a double quote or a backslash only")
+	ErrUnprintable = errors.New("a string must contain printable ASCII characters only")
+	ErrTrailing    = errors.New("something follows the key; send exactly one")
+	ErrParameter   = errors.New("a parameter after the key is malformed")
 )
 
-// sf is the part of a field's value that is still to be parsed.
-type sf struct{ rest string }
+// String reads value as one Item that is a String, and returns the String
+// without quotes and escapes.
+func String(value string) (string, error) { return item(value, (*parser).string) }
+
+// StringOrBare is String, or a text of the characters of a Token without quotes.
+// It accepts more than the Token of section 4.2.6, which begins with a letter or
+// '*': most UUIDs do not.
+func StringOrBare(value string) (string, error) { return item(value, (*parser).stringOrBare) }
+
+// item reads value as one Item whose bare item is read by bare, and returns the
+// bare item (sections 4.2 and 4.2.3). Only spaces are allowed around it.
+func item(value string, bare func(*parser) (string, error)) (string, error) {
+	p := &parser{strings.TrimLeft(value, " ")}
+	key, err := bare(p)
+	if err != nil {
+		return "", err
+	}
+	if !p.parameters() {
+		return "", ErrParameter
+	}
+	if strings.TrimLeft(p.rest, " ") != "" {
+		return "", ErrTrailing
+	}
+	return key, nil
+}
+
+// Member is one member of a Dictionary of Byte Sequences.
+type Member struct {
+	Key   string
+	Value []byte
+}
+
+// ByteDictionary reads value as a Dictionary (section 4.2.2) whose members are
+// Byte Sequences, such as Content-Digest (RFC 9530, section 2). It returns all
+// members of one name, although the RFC takes the last: every digest must match.
+func ByteDictionary(value string) (members []Member, ok bool) {
+	p := &parser{value}
+	space := func(c byte) bool { return c == ' ' }
+	white := func(c byte) bool { return c == ' ' || c == '\t' }
+	p.while(space)
+	for p.rest != "" {
+		key := p.key()
+		if key == "" || !p.skip('=') {
+			return nil, false
+		}
+		bytes, ok := p.byteSequence()
+		if !ok || !p.parameters() {
+			return nil, false
+		}
+		members = append(members, Member{key, bytes})
+		p.while(white)
+		if p.rest == "" {
+			return members, true
+		}
+		if !p.skip(',') {
+			return nil, false
+		}
+		if p.while(white); p.rest == "" { // trailing comma
+			return nil, false
+		}
+	}
+	return members, true
+}
+
+// IsHTTPToken reports whether s is a token of RFC 9110, section 5.6.2: the name
+// of a header or a method. A Token of RFC 9651 is another production.
+func IsHTTPToken(s string) bool {
+	for i := range len(s) {
+		if !isTchar(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// parser is the part of a field's value that is still to be parsed.
+type parser struct{ rest string }
 
 // peek returns the next character, or 0 at the end. A NUL in the value is
 // treated like the end, because both are errors wherever a character is
 // expected.
-func (p *sf) peek() byte {
+func (p *parser) peek() byte {
 	if p.rest == "" {
 		return 0
 	}
@@ -39,7 +115,7 @@ func (p *sf) peek() byte {
 }
 
 // skip consumes c if it comes next.
-func (p *sf) skip(c byte) bool {
+func (p *parser) skip(c byte) bool {
 	if p.rest == "" || p.rest[0] != c {
 		return false
 	}
@@ -48,7 +124,7 @@ func (p *sf) skip(c byte) bool {
 }
 
 // while consumes the characters for which ok is true.
-func (p *sf) while(ok func(byte) bool) string {
+func (p *parser) while(ok func(byte) bool) string {
 	i := 0
 	for i < len(p.rest) && ok(p.rest[i]) {
 		i++
@@ -58,26 +134,8 @@ func (p *sf) while(ok func(byte) bool) string {
 	return taken
 }
 
-// parseItem reads value as one Item whose bare item is read by bare, and
-// returns the bare item (sections 4.2 and 4.2.3). Only spaces are allowed
-// around it.
-func parseItem(value string, bare func(*sf) (string, error)) (string, error) {
-	p := &sf{strings.TrimLeft(value, " ")}
-	key, err := bare(p)
-	if err != nil {
-		return "", err
-	}
-	if !p.parameters() {
-		return "", errParameter
-	}
-	if strings.TrimLeft(p.rest, " ") != "" {
-		return "", errTrailing
-	}
-	return key, nil
-}
-
 // bareItem reads a bare item of any type (section 4.2.3.1).
-func (p *sf) bareItem() bool {
+func (p *parser) bareItem() bool {
 	switch c := p.peek(); {
 	case c == '-' || isDigit(c):
 		_, ok := p.number()
@@ -102,7 +160,7 @@ func (p *sf) bareItem() bool {
 }
 
 // parameters reads the parameters after a bare item (section 4.2.3.2).
-func (p *sf) parameters() bool {
+func (p *parser) parameters() bool {
 	for p.skip(';') {
 		p.while(func(c byte) bool { return c == ' ' })
 		if p.key() == "" || p.skip('=') && !p.bareItem() {
@@ -114,7 +172,7 @@ func (p *sf) parameters() bool {
 
 // key reads the name of a parameter or of a member (section 4.2.3.3). It
 // returns "" if there is no valid name.
-func (p *sf) key() string {
+func (p *parser) key() string {
 	if c := p.peek(); c != '*' && !isLower(c) {
 		return ""
 	}
@@ -125,7 +183,7 @@ func (p *sf) key() string {
 
 // number reads an Integer of at most 15 digits, or a Decimal of at most 12
 // digits before and 1 to 3 after the point (section 4.2.4).
-func (p *sf) number() (integer, ok bool) {
+func (p *parser) number() (integer, ok bool) {
 	p.skip('-')
 	whole := p.while(isDigit)
 	if !p.skip('.') {
@@ -137,9 +195,9 @@ func (p *sf) number() (integer, ok bool) {
 
 // string reads a String and returns it without quotes and escapes (section
 // 4.2.5).
-func (p *sf) string() (string, error) {
+func (p *parser) string() (string, error) {
 	if !p.skip('"') {
-		return "", errNotString
+		return "", ErrNotString
 	}
 	s := p.rest
 	var unescaped []byte // nil while there was no escape
@@ -157,37 +215,35 @@ func (p *sf) string() (string, error) {
 			}
 			i++
 			if i == len(s) {
-				return "", errUnclosed
+				return "", ErrUnclosed
 			}
 			if s[i] != '"' && s[i] != '\\' {
-				return "", errEscape
+				return "", ErrEscape
 			}
 			unescaped = append(unescaped, s[i])
 		case c < ' ' || c > '~':
-			return "", errUnprintable
+			return "", ErrUnprintable
 		case unescaped != nil:
 			unescaped = append(unescaped, c)
 		}
 	}
-	return "", errUnclosed
+	return "", ErrUnclosed
 }
 
-// stringOrBare reads a String, or a text of the characters of a Token. It
-// accepts more than section 4.2.6: a Token begins with a letter or '*', and
-// most UUIDs do not.
-func (p *sf) stringOrBare() (string, error) {
+// stringOrBare reads a String, or a text of the characters of a Token.
+func (p *parser) stringOrBare() (string, error) {
 	if p.peek() == '"' {
 		return p.string()
 	}
 	if bare := p.while(isTokenByte); bare != "" {
 		return bare, nil
 	}
-	return "", errNotString
+	return "", ErrNotString
 }
 
 // byteSequence reads base64 between colons (section 4.2.7). Padding is optional
 // and non-zero pad bits are accepted, as the section recommends.
-func (p *sf) byteSequence() ([]byte, bool) {
+func (p *parser) byteSequence() ([]byte, bool) {
 	if !p.skip(':') {
 		return nil, false
 	}
@@ -201,19 +257,19 @@ func (p *sf) byteSequence() ([]byte, bool) {
 }
 
 // boolean reads ?0 or ?1 (section 4.2.8).
-func (p *sf) boolean() bool {
+func (p *parser) boolean() bool {
 	return p.skip('?') && (p.skip('0') || p.skip('1'))
 }
 
 // date reads '@' and an Integer (section 4.2.9).
-func (p *sf) date() bool {
+func (p *parser) date() bool {
 	p.skip('@')
 	integer, ok := p.number()
 	return integer && ok
 }
 
 // displayString reads '%' and percent-encoded UTF-8 in quotes (section 4.2.10).
-func (p *sf) displayString() bool {
+func (p *parser) displayString() bool {
 	if p.skip('%'); !p.skip('"') {
 		return false
 	}
@@ -254,15 +310,4 @@ func isTokenByte(c byte) bool { return isTchar(c) || c == ':' || c == '/' }
 
 func isTchar(c byte) bool {
 	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
-
-// isToken reports whether s is a token of RFC 9110, section 5.6.2: the name of
-// a header or a method.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isTchar(s[i]) {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -1,4 +1,4 @@
-package lambdahttp
+package policy
 
 import (
 	"bytes"
@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/once-lambda/once/lambdahttp"
 )
 
-// OpenAPI renders the policy as an OpenAPI 3.1.0 document in JSON. It consists
+// OpenAPI renders a policy as an OpenAPI 3.1.0 document in JSON. It consists
 // of components only, to which the description of an API refers:
 //
 //	parameters:
@@ -23,26 +25,26 @@ import (
 // key is a member of the body there is a schema instead of the parameter. What
 // OpenAPI cannot express, such as the retention, is under
 // "x-idempotency-policy".
-func (p *Policy) OpenAPI() []byte {
+func OpenAPI(p *lambdahttp.Policy) []byte {
 	d := openAPI{
 		OpenAPI: "3.1.0",
 		Info: openAPIInfo{Title: "Idempotency keys", Version: "1.0.0", Description: fmt.Sprintf(
 			"A request with %s is executed once: repeated with the same key, it gets the response of the first one. "+
 				"An outcome is stored for %s. Refer to these components from the operations with %s.",
-			p.carrier(), period(p.Retention), strings.Join(p.Methods, ", "))},
+			carrier(p), period(p.Retention), strings.Join(p.Methods, ", "))},
 		Components: openAPIComponents{
-			Parameters: p.openAPIParameters(),
-			Responses:  p.openAPIResponses(),
+			Parameters: parameters(p),
+			Responses:  responses(p),
 			Headers:    map[string]openAPIHeader{},
-			Schemas:    map[string]*jsonSchema{keySchema: p.keySchema()},
+			Schemas:    map[string]*jsonSchema{keySchema: schemaOfKey(p)},
 		},
-		Policy: p.openAPIPolicy(),
+		Policy: extension(p),
 	}
-	if s := p.answerSchema(); s != nil {
+	if s := schemaOfAnswers(p); s != nil {
 		d.Components.Schemas[answerSchema] = s
 	}
 	for _, h := range p.Marks {
-		d.Components.Headers[h.Name] = h.openAPI()
+		d.Components.Headers[h.Name] = headerOf(&h)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -60,12 +62,12 @@ const (
 
 func schemaRef(name string) *jsonSchema { return &jsonSchema{Ref: "#/components/schemas/" + name} }
 
-// keySchema describes the value that carries the key. In a body that value is
+// schemaOfKey describes the value that carries the key. In a body that value is
 // the key itself, so only there it has a maximum length.
-func (p *Policy) keySchema() *jsonSchema {
+func schemaOfKey(p *lambdahttp.Policy) *jsonSchema {
 	s := &jsonSchema{
 		Type:        "string",
-		Description: fmt.Sprintf("%s; the key itself has %s characters", p.KeySyntax, p.lengths()),
+		Description: fmt.Sprintf("%s; the key itself has %s characters", p.KeySyntax, lengths(p)),
 		Pattern:     p.KeyPattern, MinLength: p.MinLength,
 	}
 	if p.KeyExample != "" {
@@ -77,10 +79,10 @@ func (p *Policy) keySchema() *jsonSchema {
 	return s
 }
 
-func (p *Policy) openAPIParameters() map[string]openAPIParameter {
-	parameters := map[string]openAPIParameter{}
+func parameters(p *lambdahttp.Policy) map[string]openAPIParameter {
+	all := map[string]openAPIParameter{}
 	if p.Header != "" {
-		parameters["IdempotencyKey"] = openAPIParameter{
+		all["IdempotencyKey"] = openAPIParameter{
 			Name: p.Header, In: "header", Required: p.Required, Schema: schemaRef(keySchema),
 			Description: fmt.Sprintf(
 				"A key that the client chooses, new for each operation. It is valid for %s, and belongs to %s. "+
@@ -89,42 +91,42 @@ func (p *Policy) openAPIParameters() map[string]openAPIParameter {
 		}
 	}
 	if p.Digest {
-		parameters["ContentDigest"] = openAPIParameter{
+		all["ContentDigest"] = openAPIParameter{
 			Name: "Content-Digest", In: "header", Required: true, Schema: &jsonSchema{Type: "string"},
 			Description: "A sha-256 or sha-512 digest of the body (RFC 9530).",
 		}
 	}
-	return parameters
+	return all
 }
 
-// openAPIResponses returns one response for each status, and one for methods
+// responses returns one response for each status, and one for methods
 // whose requests must not have a key.
-func (p *Policy) openAPIResponses() map[string]openAPIResponse {
-	groups := map[string][]PolicyAnswer{}
+func responses(p *lambdahttp.Policy) map[string]openAPIResponse {
+	groups := map[string][]lambdahttp.PolicyAnswer{}
 	for _, a := range p.Answers {
 		name := fmt.Sprintf("Idempotency%d", a.Status)
-		if a.Situation == KeyNotAllowed {
+		if a.Situation == lambdahttp.KeyNotAllowed {
 			name = "IdempotencyKeyNotAllowed"
 		}
 		groups[name] = append(groups[name], a)
 	}
-	responses := make(map[string]openAPIResponse, len(groups))
+	all := make(map[string]openAPIResponse, len(groups))
 	for name, group := range groups {
-		responses[name] = openAPIResponseOf(group)
+		all[name] = responseOf(group)
 	}
-	return responses
+	return all
 }
 
-func openAPIResponseOf(group []PolicyAnswer) openAPIResponse {
+func responseOf(group []lambdahttp.PolicyAnswer) openAPIResponse {
 	var titles []string
 	r := openAPIResponse{Headers: map[string]openAPIHeader{}, Content: map[string]openAPIMediaType{}}
-	headers := map[string][]PolicyHeader{}
+	headers := map[string][]lambdahttp.PolicyHeader{}
 	for _, a := range group {
 		titles = append(titles, a.Title)
 		for _, h := range a.Headers {
 			headers[h.Name] = append(headers[h.Name], h)
 		}
-		media := mediaType(a.Example.Header.Get("Content-Type"))
+		media := mediaType(&a.Example)
 		if media == "" {
 			continue
 		}
@@ -132,7 +134,7 @@ func openAPIResponseOf(group []PolicyAnswer) openAPIResponse {
 		if !ok {
 			m.Examples = map[string]openAPIExample{}
 		}
-		value, isJSON := a.Example.decoded()
+		value, isJSON := decoded(&a.Example)
 		if isJSON {
 			m.Schema = schemaRef(answerSchema)
 		} else {
@@ -149,13 +151,13 @@ func openAPIResponseOf(group []PolicyAnswer) openAPIResponse {
 			h.Always = h.Always && other.Always
 		}
 		h.Always = h.Always && len(all) == len(group)
-		r.Headers[name] = h.openAPI()
+		r.Headers[name] = headerOf(&h)
 	}
 	r.Description = strings.Join(titles, "; ")
 	return r
 }
 
-func (h *PolicyHeader) openAPI() openAPIHeader {
+func headerOf(h *lambdahttp.PolicyHeader) openAPIHeader {
 	s := &jsonSchema{Type: "string", Enum: slices.Compact(slices.Sorted(slices.Values(h.Values)))}
 	if h.Name == "Retry-After" {
 		s = &jsonSchema{Type: "integer", Minimum: 1}
@@ -163,13 +165,13 @@ func (h *PolicyHeader) openAPI() openAPIHeader {
 	return openAPIHeader{Description: h.Description, Required: h.Always, Schema: s}
 }
 
-// answerSchema returns the schema of the problem responses, or nil if none is
+// schemaOfAnswers returns the schema of the problem responses, or nil if none is
 // JSON.
-func (p *Policy) answerSchema() *jsonSchema {
+func schemaOfAnswers(p *lambdahttp.Policy) *jsonSchema {
 	var documents []any
 	for _, a := range p.Answers {
-		for _, r := range []*Response{&a.Example, &a.bare} {
-			if v, ok := r.decoded(); ok {
+		for _, r := range []*lambdahttp.Response{&a.Example, &a.Minimal} {
+			if v, ok := decoded(r); ok {
 				documents = append(documents, v)
 			}
 		}
@@ -180,7 +182,7 @@ func (p *Policy) answerSchema() *jsonSchema {
 	return schemaOf(documents)
 }
 
-func (p *Policy) openAPIPolicy() openAPIPolicy {
+func extension(p *lambdahttp.Policy) openAPIPolicy {
 	x := openAPIPolicy{
 		Methods: p.Methods, ForbiddenMethods: p.ForbiddenMethods,
 		ValidFor: p.Scope, BelongsTo: p.Extent, Compared: p.Fingerprint,
@@ -196,4 +198,88 @@ func (p *Policy) openAPIPolicy() openAPIPolicy {
 		x.Answers = append(x.Answers, openAPIAnswer{a.Situation.String(), a.Status, a.Type, a.Title, a.RetryAfter})
 	}
 	return x
+}
+
+// What follows is the part of OpenAPI 3.1.0 that a policy needs, in the order of
+// the specification's section 4.8.
+
+type openAPI struct {
+	OpenAPI    string            `json:"openapi"`
+	Info       openAPIInfo       `json:"info"`
+	Components openAPIComponents `json:"components"`
+	Policy     openAPIPolicy     `json:"x-idempotency-policy"` // for programs
+}
+
+type openAPIInfo struct {
+	Title       string `json:"title"`
+	Version     string `json:"version"`
+	Description string `json:"description"`
+}
+
+type openAPIComponents struct {
+	Parameters map[string]openAPIParameter `json:"parameters,omitempty"`
+	Responses  map[string]openAPIResponse  `json:"responses"`
+	Headers    map[string]openAPIHeader    `json:"headers"`
+	Schemas    map[string]*jsonSchema      `json:"schemas"`
+}
+
+type openAPIParameter struct {
+	Name        string      `json:"name"`
+	In          string      `json:"in"`
+	Required    bool        `json:"required"`
+	Description string      `json:"description"`
+	Schema      *jsonSchema `json:"schema"`
+}
+
+type openAPIResponse struct {
+	Description string                      `json:"description"`
+	Headers     map[string]openAPIHeader    `json:"headers,omitempty"`
+	Content     map[string]openAPIMediaType `json:"content,omitempty"`
+}
+
+type openAPIHeader struct {
+	Description string      `json:"description,omitempty"`
+	Required    bool        `json:"required,omitempty"`
+	Schema      *jsonSchema `json:"schema"`
+}
+
+type openAPIMediaType struct {
+	Schema   *jsonSchema               `json:"schema,omitempty"`
+	Examples map[string]openAPIExample `json:"examples"`
+}
+
+type openAPIExample struct {
+	Summary string          `json:"summary"`
+	Value   json.RawMessage `json:"value"`
+}
+
+// openAPIPolicy contains what OpenAPI cannot express. Durations are in seconds.
+type openAPIPolicy struct {
+	Key struct {
+		In        string `json:"in"` // "header" or "body"
+		Name      string `json:"name"`
+		Required  bool   `json:"required"`
+		Syntax    string `json:"syntax"`
+		MinLength int    `json:"minLength"`
+		MaxLength int    `json:"maxLength"`
+	} `json:"key"`
+	Methods             []string        `json:"methods"`
+	ForbiddenMethods    []string        `json:"forbiddenMethods,omitempty"`
+	ValidFor            string          `json:"validFor"`
+	BelongsTo           string          `json:"belongsTo"`
+	Compared            string          `json:"compared"`
+	Retention           float64         `json:"retention"`
+	UnresolvedRetention float64         `json:"unresolvedRetention,omitempty"` // absent: until resolved
+	WaitFor             float64         `json:"waitFor,omitempty"`
+	ServerErrors        string          `json:"serverErrors"`
+	ReplayedHeaders     []string        `json:"replayedHeaders"`
+	Answers             []openAPIAnswer `json:"answers"`
+}
+
+type openAPIAnswer struct {
+	Situation  string `json:"situation"`
+	Status     int    `json:"status"`
+	Type       string `json:"type"`
+	Title      string `json:"title"`
+	RetryAfter bool   `json:"retryAfter"`
 }

@@ -1,0 +1,543 @@
+package lambdahttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// A secret that is shown once is not stored, and a retry does not run the
+// handler again.
+func TestFM55OneTimeSecret(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, profile := range profiles {
+			w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile = profile })
+			w.becomes(func(ctx context.Context, _ request) (reply, error) {
+				lambdahttp.NoStore(ctx, "Roll the key to get a new \"secret\".")
+				return reply{status: 201, header: map[string]string{"Location": "/keys/sk_live_1"}, body: "sk_live_1"}, nil
+			})
+			if a := w.post(charge()); a.status != 201 || a.body != "sk_live_1" || a.header["Idempotency-Status"] != "not-stored" {
+				t.Errorf("the caller got %d %q %v", a.status, a.body, a.header)
+			}
+			if stored := w.store.record(t); stored.State != driver.StateCompleted || bytes.Contains(stored.Result, []byte("sk_live")) {
+				t.Errorf("the record is %s and contains %q", stored.State, stored.Result)
+			}
+			for range 2 {
+				a := w.post(charge())
+				if a.status != 409 || strings.Contains(a.body, "sk_live") || !strings.Contains(a.body, `Roll the key to get a new \"secret\".`) || a.header["Idempotent-Replayed"] != "" {
+					t.Errorf("the retry got %d %s %v", a.status, a.body, a.header)
+				}
+			}
+			if a := w.post(charge(withBody("other"))); a.status != 422 && a.status != 400 {
+				t.Errorf("another request got %d", a.status)
+			}
+			if w.runs != 1 || w.seen.Count(event.CompletionFailed) != 0 {
+				t.Errorf("%d runs and %v", w.runs, w.seen.Kinds())
+			}
+			w.clock.Advance(25 * time.Hour)
+			if a := w.post(charge()); a.status != 201 || w.runs != 2 {
+				t.Errorf("after the retention: got %d after %d runs", a.status, w.runs)
+			}
+		}
+	})
+}
+
+// The handler's error takes precedence over its declarations, a withheld
+// response stays withheld, and a 5xx remains a 5xx.
+func TestDeclarations(t *testing.T) {
+	t.Parallel()
+	declared := func(status int, err error, says ...func(context.Context)) handler {
+		return func(ctx context.Context, r request) (reply, error) {
+			for _, f := range says {
+				f(ctx)
+			}
+			return answers(status, err)(ctx, r)
+		}
+	}
+	noStore := func(ctx context.Context) { lambdahttp.NoStore(ctx, "") }
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			h     handler
+			state driver.State
+			next  int
+		}{
+			"NoStore":                    {declared(201, nil, noStore), driver.StateCompleted, 409},
+			"NotExecuted":                {declared(422, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"both":                       {declared(201, nil, noStore, lambdahttp.NotExecuted), driver.StateCompleted, 409},
+			"both, in the other order":   {declared(201, nil, lambdahttp.NotExecuted, noStore), driver.StateCompleted, 409},
+			"NoStore with a 5xx":         {declared(502, nil, noStore), driver.StateUnknown, 409},
+			"NotExecuted with a 5xx":     {declared(503, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore with Unknown":       {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
+			"NotExecuted with Unknown":   {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), driver.StateUnknown, 409},
+			"NotExecuted with Final":     {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), driver.StateCompleted, 422},
+			"NotExecuted with no status": {declared(0, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
+			"NoStore, undeliverable":     {declared(600, nil, noStore), driver.StateUnknown, 409},
+		} {
+			w := newWorld(t, on)
+			w.becomes(c.h)
+			w.post(charge())
+			if got := w.store.record(t).State; got != c.state {
+				t.Errorf("%s: the record is %s, want %s", name, got, c.state)
+			}
+			w.becomes(created)
+			if a := w.post(charge()); a.status != c.next {
+				t.Errorf("%s: a retry got %d, want %d", name, a.status, c.next)
+			}
+		}
+	})
+}
+
+// A declaration has no effect on an unguarded request.
+func TestDeclarationsUnguarded(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on)
+		for _, h := range []handler{secret("x"), refusal(201)} {
+			w.becomes(h)
+			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
+				if a := w.post(charge(mod)); a.status != 201 || a.header["Idempotency-Status"] != "" {
+					t.Errorf("got %d %v", a.status, a.header)
+				}
+			}
+		}
+	})
+	lambdahttp.NoStore(t.Context(), "x")
+	lambdahttp.NotExecuted(t.Context())
+}
+
+// The stored form of a withheld response decodes, and other forms are refused.
+func TestStoredFormOfWithheld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0])
+	w.becomes(secret("\xff<a>"))
+	w.post(charge())
+	if got := string(w.store.record(t).Result); got != "{\"s\":201,\"w\":\"\uFFFD<a>\"}\n" {
+		t.Errorf("stored as %q", got)
+	}
+	for _, data := range []string{"{\"s\":201,\"w\":null}\n", "{\"s\":201,\"w\":1}\n", "{\"w\":\"\",\"s\":201}\n", "{\"w\":\"\"}\n"} {
+		if err := lambdahttp.Codec.Decode([]byte(data), &lambdahttp.Response{}); err == nil {
+			t.Errorf("%q was decoded", data)
+		}
+	}
+}
+
+// handed is a response that a handler passes to a transaction before it returns
+// it, with its stored form, or "" if it is refused.
+type handed[Ans any] struct {
+	name   string
+	answer Ans
+	kept   string
+}
+
+const keptCharge = "{\"s\":201,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/charges/ch_1\"],\"X-Charge-Id\":[\"ch_1\"]}}\n{}"
+
+// headers returns the headers of a response, of which some are stored. Events
+// with one map for headers have one value for each.
+func headers() map[string]string {
+	return map[string]string{"location": "/charges/ch_1", "x-charge-id": "ch_1", "x-other": "1", "set-cookie": "a=1", "Date": "today"}
+}
+func links() map[string][]string { return map[string][]string{"Link": {"</a>", "</b>"}} }
+
+// The codec of a handler's guard accepts the type that the handler returns, as
+// a value or a pointer, and stores the same as of a returned response.
+func TestCodecTakesAnswers(t *testing.T) {
+	t.Parallel()
+	one := strings.Replace(keptCharge, `["</a>","</b>"]`, `["</a>, </b>"]`, 1)
+	joinedLinks := headers()
+	joinedLinks["Link"] = "</a>, </b>"
+
+	takes(t, lambdahttp.APIGatewayV2, v2Event{}, events.APIGatewayV2HTTPResponse{StatusCode: 201}, []handed[events.APIGatewayV2HTTPResponse]{
+		{"text", events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}", Cookies: []string{"a=1"}}, keptCharge},
+		{"base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
+		{"broken base64", events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "AP8", IsBase64Encoded: true}, ""},
+		{"5xx", events.APIGatewayV2HTTPResponse{StatusCode: 500}, ""},
+		{"no status", events.APIGatewayV2HTTPResponse{}, ""},
+		{"1xx", events.APIGatewayV2HTTPResponse{StatusCode: 103}, ""},
+	})
+	takes(t, lambdahttp.APIGatewayV1, v1Event{}, v1Answer{StatusCode: 201}, []handed[v1Answer]{
+		{"text", v1Answer{StatusCode: 201, Headers: headers(), MultiValueHeaders: links(), Body: "{}"}, keptCharge},
+		{"base64", v1Answer{StatusCode: 200, Body: "AP8=", IsBase64Encoded: true}, "{\"s\":200,\"b\":true}\n\x00\xff"},
+		{"broken base64", v1Answer{StatusCode: 200, Body: "?", IsBase64Encoded: true}, ""},
+		{"5xx", v1Answer{StatusCode: 503}, ""},
+	})
+	takes(t, lambdahttp.ALB, albEvent{}, albAnswer{StatusCode: 201}, []handed[albAnswer]{
+		{"text", albAnswer{StatusCode: 201, StatusDescription: "201 Created", Headers: headers(), MultiValueHeaders: links(), Body: "{}"}, keptCharge},
+		{"broken base64", albAnswer{StatusCode: 200, Body: "?", IsBase64Encoded: true}, ""},
+		{"5xx", albAnswer{StatusCode: 599}, ""},
+	})
+	takes(t, lambdahttp.FunctionURL, urlEvent{}, urlAnswer{StatusCode: 201}, []handed[urlAnswer]{
+		{"text", urlAnswer{StatusCode: 201, Headers: joinedLinks, Body: "{}", Cookies: []string{"a=1"}}, one},
+		{"broken base64", urlAnswer{StatusCode: 200, Body: "?", IsBase64Encoded: true}, ""},
+		{"5xx", urlAnswer{StatusCode: 502}, ""},
+	})
+}
+
+type (
+	v2Event   = events.APIGatewayV2HTTPRequest
+	urlEvent  = events.LambdaFunctionURLRequest
+	urlAnswer = events.LambdaFunctionURLResponse
+)
+
+func xChargeID(o *lambdahttp.Options) { o.ReplayHeaders = []string{"x-charge-id"} }
+
+// codecOf passes the final options of the guard to get.
+func codecOf(get **idempotent.Options) func(*lambdahttp.Options) {
+	return func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { *get = o } }
+}
+
+func takes[Ev, Ans any](
+	t *testing.T,
+	build func(*idempotent.Guard, func(context.Context, Ev) (Ans, error), ...func(*lambdahttp.Options)) func(context.Context, Ev) (Ans, error),
+	event Ev, created Ans, rows []handed[Ans],
+) {
+	t.Helper()
+	var options *idempotent.Options
+	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, xChargeID, codecOf(&options))
+	for _, row := range rows {
+		for _, v := range []any{row.answer, &row.answer} {
+			got, err := options.Codec.Encode(v)
+			if string(got) != row.kept || (err == nil) != (row.kept != "") {
+				t.Errorf("%T, %s: stored as %q, %v; want %q", v, row.name, got, err, row.kept)
+			}
+		}
+	}
+	for _, v := range []any{event, (*Ans)(nil), (*lambdahttp.Response)(nil), nil, "text"} {
+		if got, err := options.Codec.Encode(v); err == nil || !strings.Contains(err.Error(), "that the handler returns") {
+			t.Errorf("%T: stored as %q, %v", v, got, err)
+		}
+	}
+	for _, v := range []any{
+		lambdahttp.Response{Status: 201, Header: http.Header{"location": {"/charges/ch_1"}, "x-other": {"1"}, "set-cookie": {"a=1"}}, Body: []byte("\xff")},
+		&lambdahttp.Response{Status: 201, Header: http.Header{"LOCATION": {"/charges/ch_1"}}, Body: []byte("\xff"), Base64: true},
+	} {
+		if got, err := options.Codec.Encode(v); err != nil || string(got) != "{\"s\":201,\"b\":true,\"h\":{\"Location\":[\"/charges/ch_1\"]}}\n\xff" {
+			t.Errorf("%T: stored as %q, %v", v, got, err)
+		}
+	}
+	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 500}); err == nil {
+		t.Errorf("a response of 500: stored as %q", got)
+	}
+
+	// With StoreServerErrors a 5xx may be passed to a transaction too.
+	build(newGuard(t), func(context.Context, Ev) (Ans, error) { return created, nil }, single, codecOf(&options),
+		func(o *lambdahttp.Options) { o.ServerErrors = lambdahttp.StoreServerErrors })
+	if got, err := options.Codec.Encode(&lambdahttp.Response{Status: 500}); err != nil || string(got) != "{\"s\":500}\n" {
+		t.Errorf("a response of 500, with StoreServerErrors: stored as %q, %v", got, err)
+	}
+}
+
+// A response of another event type is a programming error, and behind
+// Middleware only a Response is accepted.
+func TestCodecOfOtherTypes(t *testing.T) {
+	t.Parallel()
+	var options *idempotent.Options
+	lambdahttp.APIGatewayV2(newGuard(t), func(context.Context, v2Event) (events.APIGatewayV2HTTPResponse, error) {
+		return events.APIGatewayV2HTTPResponse{StatusCode: 201}, nil
+	}, single, codecOf(&options))
+	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
+		t.Errorf("stored as %q", got)
+	}
+	lambdahttp.Middleware(newGuard(t), single, codecOf(&options))
+	if got, err := options.Codec.Encode(v1Answer{StatusCode: 201}); err == nil {
+		t.Errorf("stored as %q", got)
+	}
+	if got, err := options.Codec.Encode(lambdahttp.Response{Status: 201}); err != nil || string(got) != "{\"s\":201}\n" {
+		t.Errorf("stored as %q, %v", got, err)
+	}
+}
+
+// The declarations of a handler also apply to a response that it passes to a
+// transaction, for every event type.
+func TestCodecHeedsDeclarations(t *testing.T) {
+	t.Parallel()
+	secret := lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/keys/sk_live_1"}}, Body: []byte("sk_live_1")}
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on)
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			encode := func() []byte {
+				data, err := lambdahttp.CodecIn(ctx).Encode(secret)
+				if err != nil {
+					t.Error(err)
+				}
+				return data
+			}
+			if !bytes.Contains(encode(), []byte("sk_live_1")) {
+				t.Error("a response was withheld without a declaration of the handler")
+			}
+			lambdahttp.NoStore(ctx, "Roll the key.")
+			if data := encode(); string(data) != "{\"s\":201,\"w\":\"Roll the key.\"}\n" {
+				t.Errorf("stored as %q", data)
+			}
+			return created(ctx, r)
+		})
+		w.post(charge())
+
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			lambdahttp.NotExecuted(ctx)
+			if data, err := lambdahttp.CodecIn(ctx).Encode(secret); err == nil {
+				t.Errorf("a refusal was stored as %q", data)
+			}
+			return created(ctx, r)
+		})
+		w.post(charge(withKey(`"` + keyB + `"`)))
+		if w.runs != 2 {
+			t.Errorf("got %d runs, want one for each key", w.runs)
+		}
+	})
+}
+
+// A handler that refuses through its response settles the record in the same
+// way for every rule about 5xx.
+func TestRefusalIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
+		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
+		w.becomes(func(ctx context.Context, r request) (reply, error) {
+			lambdahttp.NotExecuted(ctx)
+			return created(ctx, r)
+		})
+		w.post(charge())
+		if got := w.store.record(t).State; got != driver.StateRetryable {
+			t.Errorf("rule %d: the record is %s", rule, got)
+		}
+	}
+}
+
+// A response that no gateway can deliver is not stored, and observers get the
+// reason.
+func TestUndeliverableIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wires[0])
+	w.becomes(func(context.Context, request) (reply, error) {
+		return reply{status: 201, body: "?", base64: true}, nil
+	})
+	w.post(charge())
+	var why error
+	for _, e := range w.seen.Events() {
+		if e.Err != nil {
+			why = e.Err
+		}
+	}
+	if why == nil || !strings.Contains(why.Error(), "no gateway can deliver") || errors.Unwrap(why) == nil {
+		t.Errorf("observers got the error %v", why)
+	}
+	if got := w.store.record(t).State; got != driver.StateUnknown {
+		t.Errorf("the record is %s", got)
+	}
+}
+
+func TestStoredForm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in   lambdahttp.Response
+		want string
+	}{
+		"bare": {lambdahttp.Response{Status: 204}, "{\"s\":204}\n"},
+		"text": {lambdahttp.Response{Status: 201, Header: http.Header{"Location": {"/a?b&c"}, "Link": {"</a>", "</b>"}}, Body: []byte("{}\n")},
+			"{\"s\":201,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\n{}\n"},
+		"base64":       {lambdahttp.Response{Status: 200, Base64: true, Body: []byte{0, '\n', 0xff}}, "{\"s\":200,\"b\":true}\n\x00\n\xff"},
+		"spelling":     {lambdahttp.Response{Status: 200, Header: http.Header{"etag": {"1"}, "ETAG": {"2"}}}, "{\"s\":200,\"h\":{\"Etag\":[\"2\",\"1\"]}}\n"},
+		"never":        {lambdahttp.Response{Status: 200, Header: http.Header{"set-cookie": {"a=1"}, "X-Ratelimit-Limit": {"1"}, "a b": {"c"}, "": {"d"}}}, "{\"s\":200}\n"},
+		"no values":    {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {}}}, "{\"s\":200}\n"},
+		"broken UTF-8": {lambdahttp.Response{Status: 200, Header: http.Header{"Etag": {"\xff"}}}, "{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\"]}}\n"},
+	} {
+		got, err := lambdahttp.Codec.Encode(c.in)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: stored as %q, %v; want %q", name, got, err, c.want)
+		}
+		var back lambdahttp.Response
+		if err := lambdahttp.Codec.Decode(got, &back); err != nil || back.Status != c.in.Status || back.Base64 != c.in.Base64 || !bytes.Equal(back.Body, c.in.Body) {
+			t.Errorf("%s: decoded as %+v, %v", name, back, err)
+		}
+	}
+}
+
+func TestDamagedIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{
+		"", "\n", "{}\n", "{\"s\":200}", "{\"s\":200} \n", " {\"s\":200}\n", "{\"s\":200}{}\n", "{\"S\":200}\n", "{\"s\":200,\"s\":200}\n",
+		"{\"s\":200,\"x\":1}\n", "{\"s\":200,\"b\":false}\n", "{\"b\":true,\"s\":200}\n", "{\"s\":2e2}\n", "{\"s\":\"200\"}\n", "{\"s\":null}\n",
+		"{\"s\":99}\n", "{\"s\":0}\n", "{\"s\":600}\n", "{\"s\":-200}\n", "{\"s\":200,\"h\":{}}\n", "{\"s\":200,\"h\":null}\n",
+		"{\"s\":200,\"h\":{\"Etag\":[]}}\n", "{\"s\":200,\"h\":{\"etag\":[\"1\"]}}\n", "{\"s\":200,\"h\":{\"Link\":[\"1\"],\"Etag\":[\"1\"]}}\n",
+		"{\"s\":200,\"h\":{\"Set-Cookie\":[\"a=1\"]}}\n", "{\"s\":200,\"h\":{\"Etag\":[\"\\u0061\"]}}\n", "{\"s\":200,\"h\":{\"Etag\":[\"\xff\"]}}\n", "null\n", "[]\n",
+	} {
+		r := lambdahttp.Response{Status: 1}
+		if err := lambdahttp.Codec.Decode([]byte(data), &r); err == nil || r.Status != 1 {
+			t.Errorf("%q was decoded as %+v, %v", data, r, err)
+		}
+	}
+	if err := lambdahttp.Codec.Decode([]byte("{\"s\":200}\n"), new(string)); err == nil {
+		t.Error("a response was decoded into a string")
+	}
+	for _, v := range []any{"text", nil, (*lambdahttp.Response)(nil), &reply{status: 200}, lambdahttp.Response{}, lambdahttp.Response{Status: 101}, lambdahttp.Response{Status: 600}} {
+		if data, err := lambdahttp.Codec.Encode(v); err == nil {
+			t.Errorf("%+v was stored as %q", v, data)
+		}
+	}
+}
+
+// Stored data that decodes is encoded as the same bytes: each response has
+// exactly one form.
+func FuzzStoredForm(f *testing.F) {
+	f.Add([]byte("{\"s\":204}\n"))
+	f.Add([]byte("{\"s\":201,\"b\":true,\"h\":{\"Link\":[\"</a>\",\"</b>\"],\"Location\":[\"/a?b&c\"]}}\nbody\n\x00\xff"))
+	f.Add([]byte("{\"s\":200,\"h\":{\"Etag\":[\"\uFFFD\u2028<\"]}}\n"))
+	f.Add([]byte("{\"s\":200}\n\xad")) // a handler marked binary data as text; a replay does so too
+	f.Add([]byte("{\"s\":200,\"h\":{\"Set-Cookie\":[\"a=1\"]}}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, again, err := lambdahttp.Reencode(data)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(again, data) {
+			t.Errorf("%q was decoded as %+v and encoded as %q", data, r, again)
+		}
+		if r.Header.Get("Set-Cookie") != "" {
+			t.Error("a cookie was decoded")
+		}
+	})
+}
+
+// Evidence provides the response that a handler never returned.
+func TestResolved(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for name, c := range map[string]struct {
+			evidence idempotent.Resolution
+			want     reply
+		}{
+			"response": {lambdahttp.Resolved(lambdahttp.Response{Status: 201, Header: http.Header{"location": {"/charges/ch_1"}, "Set-Cookie": {"a=1"}, "X-Other": {"x"}}, Body: []byte("{}")}),
+				reply{status: 201, header: map[string]string{"Location": "/charges/ch_1", "Idempotent-Replayed": "true"}, body: "{}"}},
+			"bytes": {lambdahttp.Resolved(lambdahttp.Response{Status: 200, Body: []byte{0xff}}),
+				reply{status: 200, header: map[string]string{"Idempotent-Replayed": "true"}, body: "/w==", base64: true}},
+			"final": {idempotent.ResolvedFinal("card_declined", "The card was declined."),
+				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
+					body: `{"type":"https://github.com/once-lambda/once/blob/main/docs/http.md#final","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
+		} {
+			w := newWorld(t, on)
+			w.becomes(answers(504, nil))
+			w.post(charge())
+			for range 2 { // the same evidence again is not an error
+				if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, c.evidence); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+			}
+			if a := w.post(charge()); !reflect.DeepEqual(a, c.want) || w.runs != 1 {
+				t.Errorf("%s: got %+v after %d runs, want %+v", name, a, w.runs, c.want)
+			}
+		}
+		w := newWorld(t, on)
+		w.becomes(answers(504, nil))
+		w.post(charge())
+		err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{}))
+		if err == nil || !strings.Contains(err.Error(), "status 0") {
+			t.Errorf("a response without a status resolved a record: %v", err)
+		}
+		// Evidence in another encoding could not be replayed.
+		err = w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.Resolved("text"))
+		if err == nil || !strings.Contains(err.Error(), lambdahttp.Encoding) || w.store.record(t).State != driver.StateUnknown {
+			t.Errorf("a result that is not a response resolved a record: %v", err)
+		}
+		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, idempotent.ResolvedWithoutResult()); err != nil {
+			t.Fatal(err)
+		}
+		if a := w.post(charge()); a.status != 409 || !strings.Contains(a.body, "replay-unavailable") {
+			t.Errorf("got %d %s", a.status, a.body)
+		}
+		if err := w.guard.Resolve(t.Context(), w.store.record(t).ID, lambdahttp.Resolved(lambdahttp.Response{Status: 200})); !errors.As(err, new(*idempotent.SettledError)) {
+			t.Errorf("a second resolution: %v", err)
+		}
+	})
+}
+
+// A webhook that arrives while the handler is running is refused and changes
+// nothing: the handler's own response is the outcome. The same webhook later
+// finds that response stored, or settles an unknown outcome.
+func TestWebhookDuringTheRun(t *testing.T) {
+	t.Parallel()
+	evidence := lambdahttp.Resolved(lambdahttp.Response{Status: 201, Body: []byte("from the webhook")})
+	onEachWire(t, func(t *testing.T, on wire) {
+		for status, c := range map[int]struct {
+			later error
+			body  string
+		}{
+			201: {new(idempotent.SettledError), `{"id":"ch_1"}`},
+			504: {nil, "from the webhook"},
+		} {
+			w := newWorld(t, on)
+			webhook := func() error { return w.guard.Resolve(t.Context(), w.store.record(t).ID, evidence) }
+			w.becomes(func(ctx context.Context, r request) (reply, error) {
+				var running *idempotent.InProgressError
+				if err := webhook(); !errors.As(err, &running) || running.RetryAfter <= 0 {
+					t.Errorf("during the run the webhook got %v, want an InProgressError with RetryAfter", err)
+				}
+				return answers(status, nil)(ctx, r)
+			})
+			if a := w.post(charge()); a.status != status {
+				t.Errorf("the caller got %d, want the handler's %d", a.status, status)
+			}
+			if err := webhook(); !errtype.Matches(err, c.later) {
+				t.Errorf("after %d the webhook got %v, want %v", status, err, c.later)
+			}
+			if a := w.post(charge()); a.status != 201 || a.body != c.body || w.runs != 1 {
+				t.Errorf("a retry got %d %q after %d runs, want %q", a.status, a.body, w.runs, c.body)
+			}
+		}
+	})
+}
+
+// A record that was made through one event type is replayed through another.
+func TestRecordsAreCommonToEventTypes(t *testing.T) {
+	t.Parallel()
+	same := func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.SingleTenant
+		o.Operation = func(*lambdahttp.Request) string { return "charge" }
+	}
+	g := newGuard(t)
+	for i, on := range wires {
+		a, err := on.build(g, created, same)(t.Context(), charge())
+		if err != nil || a.status != 201 || (a.header["Idempotent-Replayed"] == "true") != (i > 0) {
+			t.Errorf("%s: got %+v %v", on.name, a, err)
+		}
+	}
+}
+
+// DecodeStored decodes a stored response of a handler, and refuses anything
+// else.
+func TestDecodeStored(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on)
+		w.post(charge())
+		encoding, data, err := w.guard.StoredOutcome(t.Context(), *w.store.record(t))
+		if err != nil || encoding != lambdahttp.Encoding {
+			t.Fatalf("got %q, %v", encoding, err)
+		}
+		got, err := lambdahttp.DecodeStored(data)
+		want := lambdahttp.Response{
+			Status: 201,
+			Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}},
+			Body:   []byte(`{"id":"ch_1"}`),
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	})
+	if r, err := lambdahttp.DecodeStored([]byte(`{"id":"ch_1"}`)); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("JSON was decoded as the response %+v, %v", r, err)
+	}
+}

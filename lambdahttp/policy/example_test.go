@@ -1,0 +1,52 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdahttp"
+	"github.com/once-lambda/once/lambdahttp/policy"
+)
+
+// A policy is rendered from the options of the handler, so the two agree.
+func Example() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	options := func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.Claim("sub")
+		o.RequireKey = true
+		o.DocsURL = "https://api.example.com/docs/idempotency"
+	}
+	handler := lambdahttp.APIGatewayV2(guard, pay, options)
+	rules, err := lambdahttp.NewPolicy(guard, options)
+	if err != nil {
+		panic(err)
+	}
+	page, document := policy.Markdown(rules), policy.OpenAPI(rules)
+
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "| retention") || strings.HasPrefix(line, "| 422") {
+			fmt.Println(line[:46])
+		}
+	}
+	fmt.Println(json.Valid(document))
+	_ = handler // in main: lambda.StartHandlerFunc(handler)
+	// Output:
+	// | retention | 24 h after the response was stor
+	// | 422 Unprocessable Entity | **Idempotency-Key
+	// | 422 Unprocessable Entity | **The request has
+	// true
+}
+
+// pay is the handler of the example.
+func pay(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	return events.APIGatewayV2HTTPResponse{StatusCode: 201, Body: `{"id":"ch_1"}`}, nil
+}
