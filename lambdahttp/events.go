@@ -383,23 +383,30 @@ func encodedQuery(multi map[string][]string, single map[string]string) string {
 // not distinguish the two.
 func rawQuery(multi map[string][]string, single map[string]string) string {
 	all := parameters(multi, single)
-	var pairs []string
+	var query strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for _, v := range all[name] {
-			pairs = append(pairs, name+"="+v)
+			if query.Len() > 0 {
+				query.WriteByte('&')
+			}
+			query.WriteString(name)
+			query.WriteByte('=')
+			query.WriteString(v)
 		}
 	}
-	return strings.Join(pairs, "&")
+	return query.String()
 }
 
 // parameters returns the query's parameters: all values of each name if the
 // event contains them in multi, else the one in single.
 func parameters(multi map[string][]string, single map[string]string) url.Values {
-	all := make(url.Values, len(multi)+len(single))
-	for name, v := range single {
-		all[name] = []string{v}
-	}
+	all := make(url.Values, max(len(multi), len(single)))
 	maps.Copy(all, multi)
+	for name, v := range single {
+		if _, ok := all[name]; !ok {
+			all[name] = []string{v}
+		}
+	}
 	return all
 }
 
