@@ -30,7 +30,9 @@ package boltstore
 
 // Chapters, each of which refers only to those below it:
 //
-//	lists.go   due and exhausted records
-//	store.go   Open, Get, Insert, Replace, Delete, Purge
-//	check.go   what Open checks
-//	record.go  a record as bytes, and back
+//	open.go     Open, which checks the file, and Close
+//	lists.go    due and exhausted records
+//	records.go  Get, Insert, Replace, Delete, Purge
+//	file.go     transactions on the file
+//	check.go    what Open checks
+//	record.go   a record as bytes, and back

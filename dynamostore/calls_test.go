@@ -244,14 +244,52 @@ func TestTooLarge_SaidByDynamoDB(t *testing.T) {
 		"Item size has exceeded the maximum allowed size",
 		"Item size to update has exceeded the maximum allowed size",
 	} {
+		synctest.Test(t, func(t *testing.T) { // pauses between tries take no time
+			fake := newFake()
+			fake.refuse = func(string, int) error { return validation(message) }
+			s := newStore(t, fake)
+			if _, err := s.Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, driver.ErrTooLarge) {
+				t.Errorf("%q became %v, want ErrTooLarge", message, err)
+			}
+			if _, err := s.PutChunks(t.Context(), "charge#key", newVersion(), []byte("result"), at(0)); !errors.Is(err, driver.ErrTooLarge) {
+				t.Errorf("%q became %v, want ErrTooLarge", message, err)
+			}
+		})
+	}
+}
+
+// The advice fits what DynamoDB refused, in which operation.
+func TestErrors_Advice(t *testing.T) {
+	t.Parallel()
+	index, keys, grant := "Store.WithoutIndex", "check the table's keys", "allow dynamodb:"
+	for _, tt := range []struct {
+		code, message string
+		put, query    string // the advice; empty: none
+	}{
+		{"ValidationException", "The table does not have the specified index", keys, index},
+		{"ValidationException", "Item size is unknown", keys, index},
+		{"ValidationException", "The provisioned throughput was exceeded", keys, index},
+		{"LimitExceededException", "Item size has exceeded the maximum allowed size", "", ""},
+		{"LimitExceededException", "no", "", ""},
+		{"AccessDeniedException", "no", grant + "PutItem", grant + "Query"},
+	} {
 		fake := newFake()
-		fake.refuse = func(string, int) error { return validation(message) }
+		fake.refuse = func(string, int) error { return &smithy.GenericAPIError{Code: tt.code, Message: tt.message} }
 		s := newStore(t, fake)
-		if _, err := s.Insert(t.Context(), someRecord(), at(0)); !errors.Is(err, driver.ErrTooLarge) {
-			t.Errorf("%q became %v, want ErrTooLarge", message, err)
-		}
-		if _, err := s.PutChunks(t.Context(), "charge#key", newVersion(), []byte("result"), at(0)); !errors.Is(err, driver.ErrTooLarge) {
-			t.Errorf("%q became %v, want ErrTooLarge", message, err)
+		_, put := s.Insert(t.Context(), someRecord(), at(0))
+		_, query := idsOf(s.Due(t.Context(), at(0)))
+		for _, c := range []struct {
+			err  error
+			want string
+		}{{put, tt.put}, {query, tt.query}} {
+			if errors.Is(c.err, driver.ErrTooLarge) {
+				t.Errorf("%s, %s: %v reports that the item is too large", tt.code, tt.message, c.err)
+			}
+			for _, advice := range []string{index, keys, grant} {
+				if strings.Contains(c.err.Error(), advice) != (c.want != "" && strings.HasPrefix(c.want, advice)) || !strings.Contains(c.err.Error(), c.want) {
+					t.Errorf("%s, %s: %v, want the advice %q", tt.code, tt.message, c.err, c.want)
+				}
+			}
 		}
 	}
 }
@@ -293,8 +331,11 @@ func TestNew(t *testing.T) {
 			t.Errorf("New(%q): %v", table, err)
 		}
 	}
+	if _, err := dynamostore.New(newFake(), ""); err == nil || !strings.Contains(err.Error(), "environment variable") {
+		t.Errorf("an empty name: %v, want advice about the environment", err)
+	}
 	for _, table := range []string{
-		"", "ab", "a b", "once/records", "önce", strings.Repeat("a", 256), " once",
+		"ab", "a b", "once/records", "önce", strings.Repeat("a", 256), " once",
 		"arn:aws:s3:eu-central-1:123456789012:table/once",
 		"arn:aws:dynamodb::123456789012:table/once",
 		"arn:aws:dynamodb:eu-central-1::table/once",

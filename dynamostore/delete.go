@@ -192,7 +192,7 @@ func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (
 		return len(deletes), nil
 	}
 	for batch := range slices.Chunk(deletes, writeBatch) {
-		if err := s.batchWrite(ctx, slices.Clone(batch)); err != nil {
+		if err := s.batchWrite(ctx, batch); err != nil {
 			return purged, err
 		}
 		purged += len(batch)
@@ -208,21 +208,19 @@ type chunkRef struct {
 	number  int
 }
 
-// parseChunkKey is the inverse of chunkKey.
+// parseChunkKey is the inverse of chunkKey. It decides by making the key again, so
+// that what it cannot parse needs no check of its own.
 func parseChunkKey(key string) (c chunkRef, ok bool) {
 	last := strings.LastIndexByte(key, '#')
 	first := strings.LastIndexByte(key[:max(last, 0)], '#')
-	if first < 0 {
-		return c, false
+	if first < 1 {
+		return c, false // no record id
 	}
-	number, err := strconv.Atoi(key[last+1:])
-	v, hexErr := hex.DecodeString(key[first+1 : last])
-	if err != nil || hexErr != nil || len(v) != len(c.version) {
-		return c, false
-	}
-	c = chunkRef{key: key, id: driver.RecordID(key[:first]), number: number}
-	copy(c.version[:], v)
-	return c, chunkKey(c.id, c.version, number) == key
+	c = chunkRef{key: key, id: driver.RecordID(key[:first])}
+	c.number, _ = strconv.Atoi(key[last+1:])
+	version, _ := hex.DecodeString(key[first+1 : last])
+	copy(c.version[:], version)
+	return c, chunkKey(c.id, c.version, c.number) == key
 }
 
 // namedBy reports whether a record refers to the chunk. A record that cannot be

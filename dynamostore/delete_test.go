@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -86,6 +87,10 @@ func TestDelete_Chunks(t *testing.T) {
 
 func TestDelete_Errors(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testDeleteErrors) // pauses between tries take no time
+}
+
+func testDeleteErrors(t *testing.T) {
 	for name, count := range map[string]int{"a negative count": -1, "a count above the limit": 1 << 40} {
 		fake := newFake()
 		s, r := newStore(t, fake), someRecord()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -162,6 +163,10 @@ func TestScan(t *testing.T) {
 
 func TestLists_Errors(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testListsErrors) // pauses between tries take no time
+}
+
+func testListsErrors(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	waiting(t, s, 10, asTheyAre)

@@ -3,8 +3,10 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -42,12 +44,14 @@ func TestPurgeChunks(t *testing.T) {
 	chunks(damaged.ID, damaged.Version, expires)
 	insert(damaged)
 	fake.items[string(damaged.ID)]["v"] = &types.AttributeValueMemberN{Value: "77"}
+	chunks("c", newVersion(), expires) // of the shortest record id
 	chunks("charge#gone", newVersion(), expires)
 	chunks("refund#gone", newVersion(), expires)
 	chunks("charge#fresh", newVersion(), now.Add(-2*time.Hour))
 	chunks("charge#forever", newVersion(), time.Time{})
+	behind := fmt.Sprintf("%s#%x#%d", named.ID, named.Version[:], named.Chunks.Count) // after the last chunk that the record refers to
 	foreign := item{"pk": &types.AttributeValueMemberS{Value: "charge#x#0"}, "part": &types.AttributeValueMemberB{}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
-	for _, key := range []string{"foreign", "a#b", "charge#x#00#0", "charge#x#" + strings.Repeat("00", 16) + "#00", "charge#x#" + strings.Repeat("00", 16) + "#x"} {
+	for _, key := range []string{behind, "foreign", "a#b", "#b", "#" + strings.Repeat("00", 16) + "#0", "charge#x#00#0", "charge#x#" + strings.Repeat("00", 15) + "0x#0", "charge#x#" + strings.Repeat("00", 17) + "#0", "charge#x#" + strings.Repeat("00", 16) + "#00", "charge#x#" + strings.Repeat("00", 16) + "#x"} {
 		it := overTheWire(foreign)
 		it["pk"] = &types.AttributeValueMemberS{Value: key}
 		fake.items[key] = it
@@ -62,10 +66,10 @@ func TestPurgeChunks(t *testing.T) {
 			t.Errorf("%d chunks, %v, %d items are left; want %d, and %d left", n, err, len(fake.items), want, left)
 		}
 	}
-	purge(9, all, func(o *dynamostore.PurgeOptions) { o.CountOnly = true })
+	purge(13, all, func(o *dynamostore.PurgeOptions) { o.CountOnly = true })
 	purge(3, all-3, func(o *dynamostore.PurgeOptions) { o.Operations, o.Segments = []string{"refund"}, 1 })
-	purge(6, all-9)
-	purge(0, all-9)
+	purge(10, all-13)
+	purge(0, all-13)
 	if _, err := s.GetChunks(t.Context(), named.ID, named.Version, named.Chunks.Count); err != nil {
 		t.Errorf("the result that a record refers to: %v", err)
 	}
@@ -76,6 +80,10 @@ func TestPurgeChunks(t *testing.T) {
 
 func TestPurgeChunks_Errors(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testPurgeChunksErrors) // pauses between tries take no time
+}
+
+func testPurgeChunksErrors(t *testing.T) {
 	for _, operation := range []string{"Scan", "BatchGetItem", "BatchWriteItem"} {
 		fake := newFake()
 		s := newStore(t, fake)
@@ -98,7 +106,9 @@ func TestPurgeChunks_Errors(t *testing.T) {
 	if _, err := s.PurgeChunks(ended, time.Now()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = -1 }); err == nil {
-		t.Error("-1 segments were accepted")
+	for _, n := range []int{-1, 1_000_001} {
+		if _, err := s.PurgeChunks(t.Context(), time.Now(), func(o *dynamostore.PurgeOptions) { o.Segments = n }); err == nil {
+			t.Errorf("%d segments were accepted", n)
+		}
 	}
 }

@@ -110,10 +110,10 @@ func validateTable(table string) error {
 		}
 		return nil
 	}
-	a, err := arn.Parse(table)
+	a, _ := arn.Parse(table) // without a service if it is invalid
 	// The ARN of an index or a stream continues after the table's name.
 	name, found := strings.CutPrefix(a.Resource, "table/")
-	if err != nil || a.Service != "dynamodb" || a.Region == "" || a.AccountID == "" || !found || !isTableName(name) {
+	if a.Service != "dynamodb" || a.Region == "" || a.AccountID == "" || !found || !isTableName(name) {
 		return fmt.Errorf("dynamostore: invalid table ARN %q: want arn:aws:dynamodb:REGION:ACCOUNT:table/NAME", table)
 	}
 	return nil
