@@ -51,10 +51,10 @@ type doubt struct {
 	err     error
 }
 
-// next returns the current record with what this run knows.
+// next returns the current record with the steps that this run knows.
 func (w *work) next() driver.Record {
 	next := *w.seen
-	next.Steps, next.Ref = w.steps, w.ref
+	next.Steps = w.steps
 	return next
 }
 
