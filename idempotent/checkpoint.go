@@ -260,7 +260,7 @@ func (e *Execution) writeSteps(ctx context.Context, name string, transaction dri
 		if transaction != nil {
 			op = driver.OpTransact
 			err := &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
-			e.doubt(doubt{step: name, version: r.record.Version, err: err})
+			e.doubt(doubt{step: name, err: err})
 			return nil, err
 		}
 		return nil, &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}

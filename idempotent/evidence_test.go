@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
@@ -177,6 +178,53 @@ func TestCommitStepMeetsEvidence(t *testing.T) {
 	}
 	if s, _ := w.record(t).Step("order"); s.By != driver.StepByEvidence {
 		t.Errorf("the record lost the evidence: %+v", s)
+	}
+}
+
+// The mark of an AtMostOnce step finds the evidence about it: the step does not
+// run, and its result is the evidence, if that decodes.
+func TestStepMarkMeetsEvidence(t *testing.T) {
+	t.Parallel()
+	for evidence, replays := range map[any]int{"ch_webhook": 1, 5: 0} {
+		w := newWorkshop()
+		g, events := newGuardOver(t, w.Store, resume("charge"), func(o *idempotent.Options) { o.Now = w.clock.Now })
+		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", evidence)); err != nil {
+				t.Error(err)
+			}
+			v, err := idempotent.Step(ctx, "charge", never[string], atMostOnce)
+			if replays == 1 && (v != "ch_webhook" || err != nil) || replays == 0 && !errors.As(err, new(*idempotent.StepError)) {
+				t.Errorf("evidence %v: the step returned %q, %v", evidence, v, err)
+			}
+			return v, err
+		})
+		if events.Count(event.StepReplayed) != replays {
+			t.Errorf("evidence %v: events %s", evidence, events.Kinds())
+		}
+	}
+}
+
+// A step does not run if a Commit that was refused has found evidence about it.
+func TestStepEvidenceFoundByCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t, resume("charge"))
+	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_webhook")); err != nil {
+			t.Error(err)
+		}
+		if err := commit(ctx, "done", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+			if w.record(t).Version != was {
+				return w.Replace(ctx, next, was)
+			}
+			return nil, errRefused
+		}); !errors.Is(err, errRefused) {
+			t.Errorf("Commit: %v", err)
+		}
+		return idempotent.Step(ctx, "charge", never[string])
+	})
+	if err != nil || out.Value != "ch_webhook" {
+		t.Errorf("got %q, %v", out.Value, err)
 	}
 }
 

@@ -46,8 +46,8 @@ type work struct {
 
 // doubt is one transaction that may have been applied.
 type doubt struct {
-	step    string // the step that it records; empty for the outcome
-	version driver.Version
+	step    string         // the step that it records; empty for the outcome
+	version driver.Version // its write id if it stores the outcome
 	err     error
 }
 
@@ -87,7 +87,7 @@ func (w *work) doubtedStep() error {
 // wrote reports whether v is the write id of a doubted transaction that stores
 // the outcome.
 func (w *work) wrote(v driver.Version) bool {
-	return slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.step == "" && d.version == v })
+	return slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.version == v })
 }
 
 // began reports whether a step or a transaction may have had an effect.
