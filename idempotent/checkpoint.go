@@ -196,12 +196,12 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 	}
 	recorded, err = e.writeSteps(ctx, done.Name, transaction)
 	tooLarge := errors.Is(err, driver.ErrTooLarge)
-	if err != nil && (transaction != nil || tooLarge) {
+	if transaction != nil || tooLarge {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		// A finished step must not reach the store with another write, and a result
-		// that is too large would make every later write fail. A result that is
-		// already recorded stays.
+		// Unless the step is recorded as finished, its result must not reach the store
+		// with another write: a transaction's writes would be missing, and a result
+		// that is too large would make every later write fail.
 		if !finished(e.work.seen.Steps, done.Name) {
 			e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
 		}

@@ -113,6 +113,26 @@ func TestStepStaysBegun(t *testing.T) {
 	}
 }
 
+// A recorded result is replayed even if the run has found its record swept.
+func TestStepIsReplayedAfterASweep(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	for _, err := range []error{errDown, nil} {
+		_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+			if err == nil {
+				s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
+				if _, err := idempotent.Step(ctx, "b", charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
+					t.Errorf("the step that found the sweep: %v", err)
+				}
+			}
+			if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil {
+				t.Errorf("got %q, %v", v, err)
+			}
+			return "", err
+		})
+	}
+}
+
 // If its mark cannot be written, an AtMostOnce step does not run and has not
 // begun.
 func TestStepWithoutItsMark(t *testing.T) {

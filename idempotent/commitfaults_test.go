@@ -408,7 +408,10 @@ func TestCommitAgainAfterAStep(t *testing.T) {
 		if _, err := idempotent.Step(ctx, "a", charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
 			t.Errorf("the step: %v", err)
 		}
-		return "x", commit(ctx, "x", l.book("a"))
+		if err := commit(ctx, "x", l.book("a")); err != nil {
+			t.Errorf("the next try: %v", err)
+		}
+		return "x", nil
 	})
 	if v != "x" || err != nil || len(l.booked) != 1 {
 		t.Errorf("%q, %v, booked %v", v, err, l.booked)
