@@ -162,8 +162,6 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
 	}
 	done, err := e.commitStep(ctx, name, &result, write)
-	if err == nil {
-		_ = asReplayed(stepCodec, done.Encoding, done.Result, &result) // a recorded result decodes
-	}
+	_ = asReplayed(stepCodec, done.Encoding, done.Result, &result) // a recorded result decodes
 	return result, err
 }
