@@ -154,13 +154,10 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done dri
 }
 
 // encodeStep returns the record of a step that returned v.
-func (e *Execution) encodeStep(s *stepRun, v any) (driver.StepRecord, error) {
-	done := driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape}
-	var err error
-	if done.Encoding, done.Result, err = encodeStepResult(s.name, v); err != nil {
-		return done, err
-	}
-	return done, nil
+func (e *Execution) encodeStep(s *stepRun, v any) (done driver.StepRecord, err error) {
+	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape}
+	done.Encoding, done.Result, err = encodeStepResult(s.name, v)
+	return done, err
 }
 
 // encodeStepResult encodes the result of the named step.
@@ -174,13 +171,12 @@ func encodeStepResult(name string, v any) (encoding string, data []byte, err err
 	return encoding, data, nil
 }
 
-// checkKept returns an error if the results of all steps together are too large.
+// checkKept returns an error if the results of steps and of done together are too
+// large.
 func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
 	kept := len(done.Result)
 	for i := range steps {
-		if steps[i].Name != done.Name {
-			kept += len(steps[i].Result)
-		}
+		kept += len(steps[i].Result)
 	}
 	if kept > maxSteps {
 		return &StepError{Step: done.Name, Problem: fmt.Sprintf("the results of all steps would have %d bytes; the limit is %d: return references", kept, maxSteps)}
@@ -200,12 +196,15 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 	}
 	recorded, err = e.writeSteps(ctx, done.Name, transaction)
 	tooLarge := errors.Is(err, driver.ErrTooLarge)
-	if err != nil && (transaction != nil || tooLarge) {
+	if transaction != nil || tooLarge {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		// A finished step must not reach the store with another write, and a result
+		// Unless the step is recorded as finished, its result must not reach the store
+		// with another write: a transaction's writes would be missing, and a result
 		// that is too large would make every later write fail.
-		e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
+		if !finished(e.work.seen.Steps, done.Name) {
+			e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
+		}
 	}
 	if tooLarge {
 		return nil, &StepError{Step: done.Name, Problem: "the record would be larger than the store can hold: return references"}
@@ -213,12 +212,16 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 	return recorded, err
 }
 
-// noteDone adds the result of a step to the next write.
+// noteDone adds the result of a step to the next write, unless a result is
+// already recorded.
 func (e *Execution) noteDone(done driver.StepRecord) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sealed || e.work.committed != nil {
 		return ErrExecutionEnded
+	}
+	if finished(e.work.steps, done.Name) {
+		return nil
 	}
 	if err := checkKept(e.work.steps, &done); err != nil {
 		return err
@@ -257,7 +260,7 @@ func (e *Execution) writeSteps(ctx context.Context, name string, transaction dri
 		if transaction != nil {
 			op = driver.OpTransact
 			err := &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
-			e.doubt(doubt{step: name, version: r.record.Version, err: err})
+			e.doubt(doubt{step: name, err: err})
 			return nil, err
 		}
 		return nil, &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
@@ -279,7 +282,7 @@ func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) 
 	if !mayCheckpoint(current, e.attempt.owner) {
 		return judgement{end: endLost}
 	}
-	if recorded, found := current.Step(s.name); found && recorded.Finished {
+	if recorded, _ := current.Step(s.name); recorded.Finished {
 		return judgement{end: endAgreed}
 	}
 	e.mu.Lock()
@@ -317,11 +320,13 @@ func (e *Execution) note(s driver.StepRecord) {
 	e.work.steps = withStep(e.work.steps, s)
 }
 
-// forget undoes the beginning of a step.
+// forget undoes the beginning of a step, unless a result is already recorded.
 func (e *Execution) forget(s *stepRun) {
-	if s.before != nil {
+	switch {
+	case finished(e.work.steps, s.name):
+	case s.before != nil:
 		e.work.steps = withStep(e.work.steps, *s.before)
-	} else {
+	default:
 		e.work.steps = withoutStep(e.work.steps, s.name)
 	}
 }
@@ -336,9 +341,6 @@ func (e *Execution) claim() *driver.Record {
 // observeStep reports an event about a step to the observer.
 func (e *Execution) observeStep(ctx context.Context, kind event.Kind, step string) {
 	o := e.attempt.opts
-	if o.Observer == nil {
-		return
-	}
 	event := o.event(ctx, kind, e.id.Operation(), e.claim(), nil)
 	event.Step = step
 	o.emit(ctx, event)

@@ -113,6 +113,26 @@ func TestStepStaysBegun(t *testing.T) {
 	}
 }
 
+// A recorded result is replayed even if the run has found its record swept.
+func TestStepIsReplayedAfterASweep(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	for _, err := range []error{errDown, nil} {
+		_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+			if err == nil {
+				s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
+				if _, err := idempotent.Step(ctx, "b", charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
+					t.Errorf("the step that found the sweep: %v", err)
+				}
+			}
+			if v, err := idempotent.Step(ctx, "a", value("x"), atMostOnce); v != "x" || err != nil {
+				t.Errorf("got %q, %v", v, err)
+			}
+			return "", err
+		})
+	}
+}
+
 // If its mark cannot be written, an AtMostOnce step does not run and has not
 // begun.
 func TestStepWithoutItsMark(t *testing.T) {
@@ -210,20 +230,29 @@ func TestStepResultThatIsNotWritten(t *testing.T) {
 // lost.
 func TestStepWriteWithoutAReply(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]func(*driver.Record) (*driver.Record, error){
-		"no reply":              func(*driver.Record) (*driver.Record, error) { return nil, errDown },
-		"the SDK sent it again": func(r *driver.Record) (*driver.Record, error) { return r, nil },
+	s, key := watch(), newKey()
+	for name, c := range map[string]struct {
+		lost        func(*driver.Record) (*driver.Record, error)
+		calls, done int
+	}{
+		// A claim, two steps, an outcome; and one more if the first write was found.
+		"no reply":              {func(*driver.Record) (*driver.Record, error) { return nil, errDown }, 5, 1},
+		"the SDK sent it again": {func(r *driver.Record) (*driver.Record, error) { return r, nil }, 4, 2},
+		"another write came after it": {func(*driver.Record) (*driver.Record, error) {
+			return s.change(t, key, func(r *driver.Record) { r.Ref = "order 7" }), nil
+		}, 4, 2},
 	} {
-		s, key := watch(), newKey()
+		s, key = watch(), newKey()
+		g, events := newGuardOver(t, s, resume("a", "b"))
 		was := driver.Version{}
 		s.replace = func(ctx context.Context, r driver.Record) (*driver.Record, error) {
 			s.replace = nil
 			if met, err := s.Store.Replace(ctx, r, was); met != nil || err != nil {
 				t.Fatal(met, err)
 			}
-			return lost(&r)
+			return c.lost(&r)
 		}
-		_, err := s.do(t, key, func(ctx context.Context) (string, error) {
+		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 			was = s.record(t, key).Version
 			for _, step := range []string{"a", "b"} {
 				if v, err := idempotent.Step(ctx, step, value(step)); v != step || err != nil {
@@ -235,13 +264,12 @@ func TestStepWriteWithoutAReply(t *testing.T) {
 		if err != errDown {
 			t.Error(err)
 		}
-		// A claim, two steps, an outcome; and one more if the first write was found.
-		if want := map[string]int{"no reply": 5, "the SDK sent it again": 4}[name]; len(s.calls) != want {
-			t.Errorf("%s: %d calls, want %d: %v", name, len(s.calls), want, s.calls)
+		if len(s.calls) != c.calls || events.Count(event.StepDone) != c.done || events.Count(event.StepReplayed) != 0 {
+			t.Errorf("%s: want %d calls and %d steps done: %v, events %s", name, c.calls, c.done, s.calls, events.Kinds())
 		}
 		r := s.record(t, key)
 		for _, step := range []string{"a", "b"} {
-			if got, _ := r.Step(step); !got.Finished {
+			if got, _ := r.Step(step); !got.Finished || got.By != driver.StepByRun {
 				t.Errorf("%s: the step %s is %+v", name, step, got)
 			}
 		}

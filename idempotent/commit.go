@@ -105,7 +105,7 @@ func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
 	defer e.mu.Unlock()
 	a, w := e.attempt, &e.work
 	next := *current
-	next.Steps, next.Ref = w.steps, w.ref
+	next.Ref = w.ref
 	next = a.opts.transition(&next, out.state, out.reason, now)
 	keepUntilLeaseEnd(&next)
 	switch decideLate(current, a.owner, a.fp, &next, now) {
@@ -161,20 +161,7 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 	if !ok {
 		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
 	}
-	err := e.commitStep(ctx, name, &result, write)
-	if done, found := e.step(name); err == nil && found {
-		err = asReplayed(stepCodec, done.Encoding, done.Result, &result)
-	}
+	done, err := e.commitStep(ctx, name, &result, write)
+	_ = asReplayed(stepCodec, done.Encoding, done.Result, &result) // a recorded result decodes
 	return result, err
-}
-
-// step returns the named step if this run knows it as finished.
-func (e *Execution) step(name string) (driver.StepRecord, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	i, found := findStep(e.work.steps, name)
-	if !found || !e.work.steps[i].Finished {
-		return driver.StepRecord{}, false
-	}
-	return e.work.steps[i], true
 }

@@ -143,6 +143,25 @@ func TestCommit(t *testing.T) {
 				return "ok", commit(ctx, "ok", l.book("a"))
 			},
 		}, {
+			name: "in doubt, not applied, tried again after a sweep", value: "ok", state: driver.StateCompleted, booked: 1,
+			ledger: ledger{fail: []error{errLost}},
+			handler: func(ctx context.Context, l *ledger) (string, error) {
+				if err := commit(ctx, "ok", l.book("a")); !errors.As(err, new(*idempotent.StoreError)) {
+					return "", errDown
+				}
+				e, _ := idempotent.FromContext(ctx)
+				r, err := l.Get(ctx, e.RecordID())
+				if err != nil {
+					return "", err
+				}
+				was := r.Version
+				r.State, r.Version = driver.StateUnknown, driver.Version{9}
+				if met, err := l.Replace(ctx, *r, was); met != nil || err != nil {
+					return "", errDown
+				}
+				return "ok", commit(ctx, "ok", l.book("a"))
+			},
+		}, {
 			name: "after evidence that came when the lease had ended", value: "by the webhook", state: driver.StateCompleted,
 			ledger: ledger{before: func(ctx context.Context, l *ledger) {
 				e, _ := idempotent.FromContext(ctx)

@@ -1,6 +1,7 @@
 package idempotent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,19 @@ func fails(err error) func(*memstore.Store, idempotent.Key) idempotent.Transacti
 	}
 }
 
+// contended returns a transaction that finds another write every time.
+func contended(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
+	writes := byte(0)
+	return func(ctx context.Context, next driver.Record, _ driver.Version) (*driver.Record, error) {
+		writes++
+		met, err := s.Get(ctx, next.ID)
+		if err == nil {
+			met.Version = driver.Version{writes}
+		}
+		return met, err
+	}
+}
+
 func TestCommitErrors(t *testing.T) {
 	t.Parallel()
 	// Too large: nothing was written, and the error is the store's own.
@@ -68,6 +82,11 @@ func TestCommitErrors(t *testing.T) {
 		return "", errDown
 	}); err != errDown {
 		t.Errorf("the caller got %v, want the handler's error", err)
+	}
+	// Another write comes first every time.
+	_, _, said = committing(t, contended)
+	if !errors.Is(said, idempotent.ErrNotApplied) {
+		t.Errorf("contended: %v", said)
 	}
 	// The transaction finds its own earlier try: it was applied.
 	r, events, said = committing(t, func(s *memstore.Store, _ idempotent.Key) idempotent.Transaction {
@@ -232,14 +251,19 @@ func TestCommitLargeResultAtHand(t *testing.T) {
 		*watched
 		driver.ChunkStore
 	}{w, writeOnly{s}}, func(o *idempotent.Options) { o.CacheEntries, o.CacheBytes = 1, 1<<20 })
-	key := newKey()
-	for range 2 {
-		if v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) ([]int, error) { return large, commit(ctx, large, s.Replace) }); err != nil || !slices.Equal(v, large) {
-			t.Errorf("%d numbers, %v", len(v), err)
+	for _, after := range []error{nil, errDown} { // what the handler returns after its Commit
+		w.calls = nil
+		key := newKey()
+		for range 2 {
+			if v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) ([]int, error) {
+				return large, cmp.Or(commit(ctx, large, s.Replace), after)
+			}); err != nil || !slices.Equal(v, large) {
+				t.Errorf("%v after Commit: %d numbers, %v", after, len(v), err)
+			}
 		}
-	}
-	if len(w.calls) != 1 {
-		t.Errorf("%v; want a retry to use the cache", w.calls)
+		if len(w.calls) != 1 {
+			t.Errorf("%v; want a retry to use the cache", w.calls)
+		}
 	}
 }
 
@@ -249,22 +273,21 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		value any
-		err   error
+		write func(*memstore.Store, idempotent.Key) idempotent.Transaction
 	}{
-		"refused":         {"x", errRefused},
-		"too large":       {"x", driver.ErrTooLarge},
-		"not to be sent":  {string(make([]byte, 10)), fmt.Errorf("%w: too many items", idempotent.ErrNotApplied)},
+		"refused":         {"x", fails(errRefused)},
+		"too large":       {"x", fails(driver.ErrTooLarge)},
+		"not to be sent":  {string(make([]byte, 10)), fails(fmt.Errorf("%w: too many items", idempotent.ErrNotApplied))},
+		"contended":       {"x", contended},
 		"does not encode": {math.NaN(), nil},
 	} {
 		for _, again := range []bool{false, true} {
 			s, key := memstore.New(), newKey()
-			g, _ := newGuardOver(t, s, resume("order"))
+			g, events := newGuardOver(t, s, resume("order"))
 			v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 				var err error
 				if text, ok := c.value.(string); ok {
-					_, err = idempotent.CommitStep(ctx, "order", text, func(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
-						return nil, c.err
-					})
+					_, err = idempotent.CommitStep(ctx, "order", text, c.write(s, key))
 				} else {
 					_, err = idempotent.CommitStep(ctx, "order", c.value.(float64), s.Replace)
 				}
@@ -279,8 +302,8 @@ func TestCommitStepThatWasNotApplied(t *testing.T) {
 				}
 				return "y", nil
 			})
-			if v != "y" || err != nil {
-				t.Errorf("%s, again %t: %q, %v", name, again, v, err)
+			if v != "y" || err != nil || events.Count(event.StoreError) != 0 {
+				t.Errorf("%s, again %t: %q, %v, events %s", name, again, v, err, events.Kinds())
 			}
 		}
 	}
@@ -367,7 +390,7 @@ func TestCommitStepMeets(t *testing.T) {
 
 // After a transaction in doubt, NotExecuted does not count, and the caller gets
 // the transaction's error. An error that declares nothing stays.
-func TestCommitInDoubtIsNotNothing(t *testing.T) {
+func TestCommitInDoubtReachesTheCaller(t *testing.T) {
 	t.Parallel()
 	for _, own := range []error{nil, errDown} {
 		l := &ledger{Store: memstore.New(), fail: []error{errLost}}
@@ -385,6 +408,66 @@ func TestCommitInDoubtIsNotNothing(t *testing.T) {
 		}
 		if r := record(t, l, key); r.State != driver.StateUnknown {
 			t.Errorf("%v: the record is %s", own, r.State)
+		}
+	}
+}
+
+// A step of another owner is not a step of this run.
+func TestStepOfAnotherOwnerIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	s, key := watch(), newKey()
+	s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
+		s.replace = nil
+		return s.change(t, key, func(r *driver.Record) {
+			r.Owner[0]++
+			r.Steps = []driver.StepRecord{{Name: "b", Finished: true, Encoding: "json", Result: []byte(`"theirs"`)}}
+		}), nil
+	}
+	_, _ = s.do(t, key, func(ctx context.Context) (string, error) {
+		for _, name := range []string{"a", "b"} {
+			if v, err := idempotent.Step(ctx, name, charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
+				t.Errorf("step %s: %q, %v", name, v, err)
+			}
+		}
+		return "", errDown
+	})
+}
+
+// A Commit whose reply was lost can be tried again, also after a step found what
+// it had written.
+func TestCommitAgainAfterAStep(t *testing.T) {
+	t.Parallel()
+	l := &ledger{Store: memstore.New(), lose: true}
+	g, _ := newGuardOver(t, l.Store, resume("a"))
+	v, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
+		if err := commit(ctx, "x", l.book("a")); !errors.Is(err, errLost) {
+			t.Errorf("the lost reply: %v", err)
+		}
+		if _, err := idempotent.Step(ctx, "a", charged); !errors.As(err, new(*idempotent.LeaseLostError)) {
+			t.Errorf("the step: %v", err)
+		}
+		if err := commit(ctx, "x", l.book("a")); err != nil {
+			t.Errorf("the next try: %v", err)
+		}
+		return "x", nil
+	})
+	if v != "x" || err != nil || len(l.booked) != 1 {
+		t.Errorf("%q, %v, booked %v", v, err, l.booked)
+	}
+}
+
+// After a transaction in doubt, NotExecuted does not count.
+func TestCommitInDoubtIsNotNothing(t *testing.T) {
+	t.Parallel()
+	for recovery, want := range map[idempotent.Recovery]driver.State{idempotent.Reconcile: driver.StateUnknown, idempotent.Resume: driver.StateRetryable} {
+		l := &ledger{Store: memstore.New(), fail: []error{errLost}}
+		g, _ := newGuardOver(t, l.Store, resume("a"), func(o *idempotent.Options) { o.Recovery = recovery })
+		key := newKey()
+		_, _ = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			return "", idempotent.NotExecuted(commit(ctx, "x", l.book("a")))
+		})
+		if r := record(t, l, key); r.State != want || r.Due.IsZero() || !r.Expires.IsZero() {
+			t.Errorf("%s: the record is %s, due %s, expires %s", recovery, r.State, r.Due, r.Expires)
 		}
 	}
 }

@@ -161,7 +161,12 @@ func TestDecideLate(t *testing.T) {
 // them.
 func TestDecideLate_AgreesAboutEverything(t *testing.T) {
 	t.Parallel()
-	another := []driver.StepRecord{{Name: "charge", Finished: true, Encoding: "json", Result: []byte("2")}}
+	step := func(change func(*driver.StepRecord)) func(*driver.Record) {
+		return func(r *driver.Record) {
+			r.Steps = slices.Clone(doneStep)
+			change(&r.Steps[0])
+		}
+	}
 	for _, state := range []driver.State{driver.StateRetryable, driver.StateUnknown} {
 		stands := driver.Record{State: state, Owner: ownerA, Fingerprint: mine, Steps: doneStep, Ref: "order 7"}
 		for _, row := range []struct {
@@ -175,7 +180,11 @@ func TestDecideLate_AgreesAboutEverything(t *testing.T) {
 			}, lateWrite},
 			{"a step less", func(r *driver.Record) { r.Steps = nil }, lateWrite},
 			{"a step not finished", func(r *driver.Record) { r.Steps = begunStep }, lateWrite},
-			{"another result of a step", func(r *driver.Record) { r.Steps = another }, lateWrite},
+			{"a step that is only not finished", step(func(s *driver.StepRecord) { s.Finished = false }), lateWrite},
+			{"another result of a step", step(func(s *driver.StepRecord) { s.Result = []byte("2") }), lateWrite},
+			{"another encoding of a step", step(func(s *driver.StepRecord) { s.Encoding += "+gzip" }), lateWrite},
+			{"another mode of a step", step(func(s *driver.StepRecord) { s.Mode = driver.AtLeastOnce }), lateWrite},
+			{"another name of a step", step(func(s *driver.StepRecord) { s.Name = "ship" }), lateWrite},
 			{"another reference", func(r *driver.Record) { r.Ref = "order 8" }, lateWrite},
 		} {
 			want := stands

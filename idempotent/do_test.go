@@ -209,7 +209,12 @@ func TestSetRef(t *testing.T) {
 		if err := leaked.SetRef("\xff"); err == nil {
 			t.Error("a reference that is not UTF-8 was accepted")
 		}
-		return 0, errors.Join(leaked.SetRef("orders/7"), errors.New("no reply"))
+		longest := strings.Repeat("x", 1024)
+		err := leaked.SetRef(longest)
+		if _, stepErr := idempotent.Step(ctx, "s", charged); stepErr != nil || record(t, s, key).Ref != longest {
+			t.Errorf("after a step: %v, the reference is %q", stepErr, record(t, s, key).Ref)
+		}
+		return 0, errors.Join(err, leaked.SetRef("orders/7"), errors.New("no reply"))
 	})
 	if err == nil {
 		t.Fatal("got no error")

@@ -3,11 +3,13 @@ package idempotent_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/errtype"
 )
 
@@ -173,6 +175,122 @@ func TestCommitStepMeetsEvidence(t *testing.T) {
 	})
 	if !errors.Is(err, idempotent.ErrNotApplied) || !errors.As(err, new(*idempotent.StepError)) || booked != 0 {
 		t.Errorf("got error %v with %d bookings, want the transaction refused", err, booked)
+	}
+	if s, _ := w.record(t).Step("order"); s.By != driver.StepByEvidence {
+		t.Errorf("the record lost the evidence: %+v", s)
+	}
+}
+
+// The mark of an AtMostOnce step finds the evidence about it: the step does not
+// run, and its result is the evidence, if that decodes.
+func TestStepMarkMeetsEvidence(t *testing.T) {
+	t.Parallel()
+	for evidence, replays := range map[any]int{"ch_webhook": 1, 5: 0} {
+		w := newWorkshop()
+		g, events := newGuardOver(t, w.Store, resume("charge"), func(o *idempotent.Options) { o.Now = w.clock.Now })
+		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", evidence)); err != nil {
+				t.Error(err)
+			}
+			v, err := idempotent.Step(ctx, "charge", never[string], atMostOnce)
+			if replays == 1 && (v != "ch_webhook" || err != nil) || replays == 0 && !errors.As(err, new(*idempotent.StepError)) {
+				t.Errorf("evidence %v: the step returned %q, %v", evidence, v, err)
+			}
+			return v, err
+		})
+		if events.Count(event.StepReplayed) != replays {
+			t.Errorf("evidence %v: events %s", evidence, events.Kinds())
+		}
+	}
+}
+
+// A step does not run if a Commit that was refused has found evidence about it.
+func TestStepEvidenceFoundByCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop()
+	g := w.guard(t, resume("charge"))
+	out, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", "ch_webhook")); err != nil {
+			t.Error(err)
+		}
+		if err := commit(ctx, "done", func(ctx context.Context, next driver.Record, was driver.Version) (*driver.Record, error) {
+			if w.record(t).Version != was {
+				return w.Replace(ctx, next, was)
+			}
+			return nil, errRefused
+		}); !errors.Is(err, errRefused) {
+			t.Errorf("Commit: %v", err)
+		}
+		return idempotent.Step(ctx, "charge", never[string])
+	})
+	if err != nil || out.Value != "ch_webhook" {
+		t.Errorf("got %q, %v", out.Value, err)
+	}
+}
+
+// Evidence that another step's write finds while a step is running stays, however
+// the step ends.
+func TestStepEvidenceStaysWhileAnotherStepIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]error{"done": nil, "not executed": idempotent.NotExecuted(errDown)} {
+		w := newWorkshop()
+		g := w.guard(t, resume("charge", "ship"))
+		_, _ = w.do(t, g, func(ctx context.Context) (string, error) {
+			begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				v, err := idempotent.Step(ctx, "charge", func(context.Context) (map[string]int, error) {
+					close(begun)
+					<-end
+					return map[string]int{"reply": 1}, ends
+				})
+				if ends == nil && (err != nil || !maps.Equal(v, map[string]int{"webhook": 1})) {
+					t.Errorf("%s: the step returned %v, %v", name, v, err)
+				}
+			}()
+			<-begun
+			if err := g.Resolve(t.Context(), w.key.RecordID(), idempotent.ResolvedStep("charge", map[string]int{"webhook": 1})); err != nil {
+				t.Error(err)
+			}
+			if _, err := idempotent.Step(ctx, "ship/1", charged); err != nil {
+				t.Error(err)
+			}
+			close(end)
+			<-ended
+			return idempotent.Step(ctx, "ship/2", func(context.Context) (string, error) { return "", errDown })
+		})
+		if s, _ := w.record(t).Step("charge"); s.By != driver.StepByEvidence || string(s.Result) != `{"webhook":1}` {
+			t.Errorf("%s: the recorded step is %+v", name, s)
+		}
+	}
+}
+
+// Evidence about a step stays if the record is no longer in progress when the
+// step is written.
+func TestStepEvidenceStaysAfterASweep(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(context.Context, *watched) error{
+		"the mark of a step": func(ctx context.Context, _ *watched) error {
+			_, err := idempotent.Step(ctx, "a", never[string], atMostOnce)
+			return err
+		},
+		"a transaction": func(ctx context.Context, s *watched) error {
+			_, err := idempotent.CommitStep(ctx, "a", "x", s.Replace)
+			return err
+		},
+	} {
+		s, key := watch(), newKey()
+		s.interrupted(t, key, func(r *driver.Record) {
+			r.State = driver.StateUnknown
+			r.Steps = []driver.StepRecord{{Name: "a", Finished: true, By: driver.StepByEvidence, Encoding: "json", Result: []byte(`"webhook"`)}}
+		})
+		_, err := s.do(t, key, func(ctx context.Context) (string, error) { return "", begin(ctx, s) })
+		if !errors.As(err, new(*idempotent.LeaseLostError)) {
+			t.Errorf("%s: got error %v", name, err)
+		}
+		if step, _ := s.record(t, key).Step("a"); string(step.Result) != `"webhook"` {
+			t.Errorf("%s: the recorded step is %+v", name, step)
+		}
 	}
 }
 

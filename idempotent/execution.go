@@ -46,15 +46,15 @@ type work struct {
 
 // doubt is one transaction that may have been applied.
 type doubt struct {
-	step    string // the step that it records; empty for the outcome
-	version driver.Version
+	step    string         // the step that it records; empty for the outcome
+	version driver.Version // its write id if it stores the outcome
 	err     error
 }
 
-// next returns the current record with what this run knows.
+// next returns the current record with the steps that this run knows.
 func (w *work) next() driver.Record {
 	next := *w.seen
-	next.Steps, next.Ref = w.steps, w.ref
+	next.Steps = w.steps
 	return next
 }
 
@@ -87,7 +87,7 @@ func (w *work) doubtedStep() error {
 // wrote reports whether v is the write id of a doubted transaction that stores
 // the outcome.
 func (w *work) wrote(v driver.Version) bool {
-	return slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.step == "" && d.version == v })
+	return slices.ContainsFunc(w.doubts, func(d doubt) bool { return d.version == v })
 }
 
 // began reports whether a step or a transaction may have had an effect.

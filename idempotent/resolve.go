@@ -47,8 +47,9 @@ func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome,
 
 // ResolvedStep states that one step was done, and its result: the value that the
 // step would have returned. It is recorded even while the handler is running,
-// whose [Step] then returns it. A CommitStep with that name is then refused,
-// because its own writes are missing. If the lease has ended under [Resume] or
+// whose [Step] then returns it. A CommitStep with that name that has begun is
+// refused, because its own writes are missing; a later one returns the recorded
+// result. If the lease has ended under [Resume] or
 // [Rerun], and no other AtMostOnce step is interrupted, the next request with the
 // key continues. Otherwise the record's state does not change. A result that is
 // already recorded stays.

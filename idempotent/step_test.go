@@ -371,6 +371,13 @@ func TestStepRefusals(t *testing.T) {
 			}
 			return step[int]("a")(ctx)
 		}},
+		{"twice, at most once", "twice in one run", func(ctx context.Context) error {
+			if _, err := idempotent.Step(ctx, "a", func(context.Context) (int, error) { return 1, nil }, atMostOnce); err != nil {
+				return err
+			}
+			_, err := idempotent.Step(ctx, "a", never[int], atMostOnce)
+			return err
+		}},
 		{"nested", "cannot be nested", func(ctx context.Context) (err error) {
 			_, _ = idempotent.Step(ctx, "a", func(ctx context.Context) (int, error) {
 				err = step[int]("a/1")(ctx)

@@ -480,13 +480,20 @@ func TestFirstCallerGetsTheReplay(t *testing.T) {
 	} {
 		g, _ := newGuard(t, resume("s"))
 		key := newKey()
-		var seen []document
+		var seen, within []document
 		for range 2 {
-			v, err := idempotent.Do(t.Context(), g, key, h)
+			v, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (document, error) {
+				v, err := h(ctx)
+				within = append(within, v)
+				return v, err
+			})
 			if err != nil {
 				t.Fatal(name, err)
 			}
 			seen = append(seen, v)
+		}
+		if strings.HasPrefix(name, "a step") && !reflect.DeepEqual(within, seen[:1]) {
+			t.Errorf("%s: its handler gets %#v and a replay %#v", name, within, seen[1])
 		}
 		if !reflect.DeepEqual(seen[0], seen[1]) {
 			t.Errorf("%s: the first caller gets %#v and a replay %#v", name, seen[0], seen[1])

@@ -27,7 +27,8 @@ var targets = []target{
 		"commit.go", "commitstep.go", // transactions
 		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
 		"chunks.go", "result.go", "cache.go", "codec.go", "encodable.go", "fields.go", // results
-		"key.go",
+		"key.go", "fingerprint.go", "downstream.go", // keys
+		"wrap.go", "guard.go", "options.go", "stored.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
