@@ -86,7 +86,8 @@ func (e *LeaseLostError) Error() string {
 }
 func (e *LeaseLostError) Unwrap() error { return e.Err }
 
-// ReplayUnavailableError reports why a completed request has no result to return.
+// ReplayUnavailableError reports why a key that was used before has no result to
+// return. Nothing was executed.
 type ReplayUnavailableError struct {
 	RecordID RecordID
 	Reason   string // what is wrong with the stored result, for people
@@ -98,6 +99,9 @@ type ReplayUnavailableError struct {
 }
 
 func (e *ReplayUnavailableError) Error() string {
+	if e.Uncompared {
+		return fmt.Sprintf("idempotent: %s: the key was used before, and its record cannot be compared with this request: %s", short(e.RecordID), e.Reason)
+	}
 	return fmt.Sprintf("idempotent: %s: the request is completed, but its result cannot be replayed: %s", short(e.RecordID), e.Reason)
 }
 

@@ -33,7 +33,7 @@ type IdempotencyAlarmsProps struct {
 	DeadLetterQueues *[]awssqs.IQueue
 
 	// OldestUnknown is the age of an unknown outcome above which there is an
-	// alarm. Default: 15 minutes.
+	// alarm, if it is exceeded for three minutes. Default: 15 minutes.
 	OldestUnknown awscdk.Duration
 
 	// Reconciled declares that a reconciler reports to Namespace. Set it to false
@@ -42,12 +42,13 @@ type IdempotencyAlarmsProps struct {
 	// them. Default: true.
 	Reconciled *bool
 
-	// MisuseRate is the percentage of requests within five minutes that may use a
-	// key with another payload. Default: 1.
+	// MisuseRate is the percentage of requests that may use a key with another
+	// payload. There is an alarm if it is exceeded in each of five minutes.
+	// Default: 1.
 	MisuseRate *float64
 
-	// StoreErrors is the number of calls to the store that may fail within a
-	// minute. Default: 0.
+	// StoreErrors is the number of calls to the store that may fail in a minute.
+	// There is an alarm if it is exceeded in each of three minutes. Default: 0.
 	StoreErrors *float64
 
 	// Action is executed when an alarm starts and when it ends. Default: nothing.

@@ -128,7 +128,7 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 			if m.condition {
 				without = b.quoting
 			}
-			start(func() { verdicts[i] = c.verdict(m, b.run(m, tests, without...)) })
+			start(func() { verdicts[i] = c.verdict(m, c.try(b, m, tests, without)) })
 		}
 	}
 	wg.Wait()
@@ -138,6 +138,27 @@ func (c *campaign) judge(b *binary) ([]verdict, error) {
 		}
 	}
 	return slices.DeleteFunc(verdicts, func(v verdict) bool { return v.outcome == 0 }), nil
+}
+
+// try runs the tests that can notice the mutant m. A test that does not end
+// decides nothing: others may fail. So it is left out and the others run again, a
+// few times, unless m is declared to run for ever.
+func (c *campaign) try(b *binary, m mutant, tests []test, without []string) fate {
+	first := b.run(m, tests, without...)
+	if _, loops := c.endless[m.name()]; loops {
+		return first
+	}
+	f := first
+	for range 5 {
+		if f.stuck == "" {
+			break
+		}
+		without = append(without, f.stuck)
+		if f = b.run(m, tests, without...); f.noticed && !f.timedOut {
+			return f
+		}
+	}
+	return first
 }
 
 // verdict returns the verdict about a mutant with the given fate.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // module is a package for the tool, with tests that miss some of its mutants.
@@ -98,6 +99,42 @@ func TestCampaign(t *testing.T) {
 		"m.keepCondition: the condition is gone (f.go:3): SURVIVED\n",
 		"names a mutant that does not exist: m.f: no such\n",
 		" 1 wrongly declared equivalent in ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s\nwant %q in it", out, want)
+		}
+	}
+}
+
+// A test that does not end leaves the decision to the others.
+func TestCampaignOverTestsThatDoNotEnd(t *testing.T) {
+	shortestLimit = 2 * time.Second
+	defer func() { shortestLimit = 10 * time.Second }()
+	c, out := campaignOver(t, map[string]string{"go.mod": module["go.mod"], "m/f.go": module["m/f.go"], "m/f_test.go": `package m
+
+import "testing"
+
+func TestA(t *testing.T) {
+	for f(true, true, 1) != 1 {
+	}
+	for f(false, true, 1) != 0 {
+	}
+}
+
+func TestZ(t *testing.T) {
+	if f(true, true, 1) != 1 {
+		t.Error("f is broken")
+	}
+}
+`})
+	c.only = regexp.MustCompile(`a && b is|loses`)
+	c.targets[0].quoting = nil
+	if _, err := c.run(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"m.f: a && b is never true (f.go:6): killed by TestZ\n",
+		"m.f: a && b is always true (f.go:6): HUNG, ended by a time-out in TestA",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%s\nwant %q in it", out, want)

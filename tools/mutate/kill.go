@@ -24,6 +24,7 @@ type fate struct {
 	noticed  bool
 	by       string // the test that failed first, or how the run ended
 	timedOut bool   // no test failed, and not all of them ended
+	stuck    string // the test that did not end, if known
 }
 
 // test is a test, example or fuzz target of a package.
@@ -117,6 +118,9 @@ func runs(tests []test, m mutant, without []string) (out [][]test) {
 	return out
 }
 
+// shortestLimit is the time that every run may take.
+var shortestLimit = 10 * time.Second
+
 // run runs the tests that can notice the mutant m with it switched on, except
 // those named in without.
 func (b *binary) run(m mutant, tests []test, without ...string) fate {
@@ -127,7 +131,7 @@ func (b *binary) run(m mutant, tests []test, without ...string) fate {
 		}
 		// A run that takes ten times as long as without a mutant counts as
 		// endless.
-		limit := max(10*time.Second, 10*together).Round(time.Second)
+		limit := max(shortestLimit, 10*together).Round(time.Second)
 		if _, f := b.exec(m.id, limit, "-test.run="+pattern(run)); f.noticed {
 			return f
 		}
@@ -203,6 +207,7 @@ func fateOf(output string, err error) fate {
 		f.by = m[1]
 	} else if m := running.FindStringSubmatch(output); m != nil {
 		f.by, f.timedOut = "a time-out in "+m[1], true
+		f.stuck, _, _ = strings.Cut(m[1], "/")
 	} else if m := crash.FindStringSubmatch(output); m != nil {
 		f.by = "a crash (" + m[1] + ")"
 	} else {

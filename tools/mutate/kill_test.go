@@ -11,13 +11,13 @@ func TestFate(t *testing.T) {
 	t.Parallel()
 	exit := errors.New("exit status 2")
 	for output, want := range map[string]fate{
-		"\x16--- FAIL: TestA/one (0.00s)\n\x16--- FAIL: TestA/two (0.00s)\n\x16--- FAIL: TestA (0.00s)\nFAIL": {true, "TestA/one", false},
-		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                                  {true, "TestA", false},
-		"panic: test timed out after 5s\n\trunning tests:\n\t\tTestA (5s)\n\t\tTestB (2s)\n":                  {true, "a time-out in TestA", true},
-		"--- FAIL: TestA (0.00s)\npanic: boom\n":                                                              {true, "TestA", false},
-		"panic: boom\n":                                                                                       {true, "a crash (boom)", false},
-		"fatal error: all goroutines are asleep - deadlock!\n":                                                {true, "a crash (all goroutines are asleep - deadlock!)", false},
-		"": {true, "exit status 2", false},
+		"\x16--- FAIL: TestA/one (0.00s)\n\x16--- FAIL: TestA/two (0.00s)\n\x16--- FAIL: TestA (0.00s)\nFAIL": {true, "TestA/one", false, ""},
+		"--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\n":                                                  {true, "TestA", false, ""},
+		"panic: test timed out after 5s\n\trunning tests:\n\t\tTestA/one (5s)\n\t\tTestB (2s)\n":              {true, "a time-out in TestA/one", true, "TestA"},
+		"--- FAIL: TestA (0.00s)\npanic: boom\n":                                                              {true, "TestA", false, ""},
+		"panic: boom\n":                                                                                       {true, "a crash (boom)", false, ""},
+		"fatal error: all goroutines are asleep - deadlock!\n":                                                {true, "a crash (all goroutines are asleep - deadlock!)", false, ""},
+		"": {true, "exit status 2", false, ""},
 	} {
 		if got := fateOf(output, exit); got != want {
 			t.Errorf("%q: got %+v, want %+v", output, got, want)
