@@ -18,5 +18,28 @@
 //
 // The package does not depend on AWS, HTTP or event types. A [driver.Store] has
 // three methods; memstore, dynamostore and boltstore implement them.
-// methods, and memstore, dynamostore and boltstore have them.
 package idempotent
+
+// Chapters, each of which refers only to those below it:
+//
+//	do.go         Wrap and Do: one request
+//	reconcile.go  ReconcileDue and Reconciler: records that wait for evidence
+//	resolve.go    Guard.Resolve: evidence
+//	commit.go     Commit and CommitStep: outcomes and steps in transactions
+//	step.go       Step: one effect of a handler
+//	claim.go      the claim, and the wait for another request
+//	settle.go     the outcome of a run
+//	execution.go  what a run knows, and what its handler can ask
+//	change.go     the loop of every change after the claim
+//	guard.go      New, and large results
+//	cache.go      completed records in memory
+//	decide.go     every decision about a record, as a function
+//	outcome.go    what an error declares, and what is stored of it
+//	record.go     states, retention and due times of a record
+//	options.go    Options, and the limits of time
+//	steps.go      recorded steps
+//	key.go        keys and fingerprints
+//	result.go     results as bytes, and codecs
+//	types.go      the types that survive JSON
+//	errors.go     errors for callers
+//	alias.go      names of package driver

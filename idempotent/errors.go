@@ -50,6 +50,7 @@ func (e *UnresolvedError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; the key does not run again until the outcome is resolved", short(e.RecordID))
 }
+
 func (e *UnresolvedError) Unwrap() error { return e.Err }
 
 // NoKeyError reports that the request has no idempotency key.
@@ -72,6 +73,7 @@ func (e *InvalidKeyError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: invalid %s: %s", e.Field, e.Problem)
 }
+
 func (e *InvalidKeyError) Unwrap() error { return e.Err }
 
 // LeaseLostError reports that this handler ran past its lease and another request
@@ -84,6 +86,7 @@ type LeaseLostError struct {
 func (e *LeaseLostError) Error() string {
 	return fmt.Sprintf("idempotent: %s: the handler ran past its lease and another request took over the record; this outcome is not stored", short(e.RecordID))
 }
+
 func (e *LeaseLostError) Unwrap() error { return e.Err }
 
 // ReplayUnavailableError reports why a key that was used before has no result to
@@ -115,6 +118,7 @@ type NoTimeError struct {
 func (e *NoTimeError) Error() string {
 	return fmt.Sprintf("idempotent: the handler was not executed: %s left before the deadline (%v); a retry is safe", e.Remaining.Round(time.Millisecond), e.Err)
 }
+
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
 // StoreError reports a failed store call. A retry with the same key is safe.
@@ -135,6 +139,7 @@ func (e *StoreError) Error() string {
 	}
 	return fmt.Sprintf("idempotent: %s: store: %s failed: %v; %s", short(e.RecordID), e.Op, e.Err, then)
 }
+
 func (e *StoreError) Unwrap() error { return e.Err }
 
 // SettledError reports that the record already has another outcome, or the step
@@ -180,4 +185,12 @@ func noTime(ctx context.Context, remaining time.Duration) error {
 		err = context.DeadlineExceeded
 	}
 	return &NoTimeError{Remaining: remaining, Err: err}
+}
+
+// storeError wraps an error of the store, once.
+func storeError(id RecordID, op driver.Op, err error) error {
+	if errors.As(err, new(*StoreError)) {
+		return err
+	}
+	return &StoreError{RecordID: id, Op: op, Err: err}
 }

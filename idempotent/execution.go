@@ -2,12 +2,19 @@ package idempotent
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Execution is one run of a handler under a claim. The handler's context carries
@@ -111,8 +118,6 @@ func (w *work) meet(r *driver.Record) {
 // maxRef is the maximum length of a resource reference, in bytes.
 const maxRef = 1024
 
-type executionKey struct{}
-
 // FromContext returns the execution of the guarded handler that ctx belongs to.
 // It returns false outside a guarded handler, and for a request that the guard
 // runs unguarded.
@@ -177,4 +182,202 @@ func (e *Execution) seal() *work {
 	defer e.mu.Unlock()
 	e.sealed = true
 	return &e.work
+}
+
+type executionKey struct{}
+
+// stepRun is one step of this run. It replaces the execution in the context of
+// the step's function.
+type stepRun struct {
+	execution *Execution
+	name      string
+	mode      driver.StepMode
+	shape     string             // shape of the result's type
+	before    *driver.StepRecord // the step as recorded by an earlier run, if any
+	// foreign reports that the effect is at a provider, which identifies the step by
+	// its downstream key. A transaction leaves its own mark in the record instead.
+	foreign bool
+}
+
+func (e *Execution) meet(current *driver.Record) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if current.Owner == e.attempt.owner && current.State != driver.StateCompleted {
+		e.work.meet(current)
+	}
+}
+
+func (e *Execution) wrote(v driver.Version) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.work.wrote(v)
+}
+
+func (e *Execution) doubt(d doubt) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.work.doubts = append(e.work.doubts, d)
+}
+
+// DownstreamKey returns the idempotency key for the provider call of a guarded
+// handler, or of the [Step] that ctx belongs to. It is derived from the record id
+// and the step's name, so it is the same on every attempt. A provider that honors
+// it acts once, even if this process dies after the provider's effect and before
+// recording it.
+//
+// Outside a guarded handler, every call returns a new random key, never an empty
+// one, and a warning is logged once per process. See [AsUUID] for providers that
+// require another format.
+func DownstreamKey(ctx context.Context) string {
+	switch at := ctx.Value(executionKey{}).(type) {
+	case *Execution:
+		if at != nil {
+			return at.id.DownstreamKey()
+		}
+	case *stepRun:
+		return at.execution.id.StepKey(at.name)
+	}
+	warnOutside(ctx, "DownstreamKey")
+	return "once-" + rand.Text()
+}
+
+// AsUUID returns a UUID derived from a downstream key, for a provider that
+// accepts only UUIDs. Equal keys give equal UUIDs. It has the format of version 4
+// (RFC 9562, section 5.4), which every validator accepts; its random bits are a
+// hash.
+func AsUUID(downstreamKey string) string {
+	sum := sha256.Sum256([]byte("uuid\x00" + downstreamKey))
+	sum[6] = sum[6]&0x0f | 0x40 // version 4
+	sum[8] = sum[8]&0x3f | 0x80 // the variant of RFC 9562
+	h := hex.EncodeToString(sum[:16])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+var warnedOutside atomic.Bool
+
+// warnOutside logs, once per process, that function was called outside a guarded
+// handler. It does not log for a request that a guard runs unguarded.
+func warnOutside(ctx context.Context, function string) {
+	if _, unguarded := ctx.Value(executionKey{}).(*Execution); unguarded || warnedOutside.Swap(true) {
+		return
+	}
+	slog.LogAttrs(ctx, slog.LevelWarn, "idempotent: "+function+" was called with a context that is not from a guarded handler: nothing is recorded and the downstream key is random. "+
+		"Pass the handler's context. This is logged once.")
+}
+
+// attempt is one request in the protocol: claim, run, settle.
+type attempt struct {
+	guard  *Guard
+	opts   *Options
+	id     RecordID
+	fp     Fingerprint
+	owner  driver.Owner
+	window window
+	mine   driver.Record // the claim as last written by this attempt
+	// openBefore is the record's OpenSince before this attempt claimed it.
+	openBefore time.Time
+	// lastCall is how long the last write took.
+	lastCall time.Duration
+}
+
+// begin prepares an attempt for key. The owner token is random, never the request
+// id, because an asynchronous retry may reuse the request id.
+func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
+	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
+	rand.Read(a.owner[:])
+	return a
+}
+
+// fresh returns the record of a new key, claimed at now.
+func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
+	return a.claimed(ctx, driver.Record{ID: a.id, Reason: driver.ReasonClaimed, Created: now}, now)
+}
+
+// takeover returns r, claimed for another run at now. Recorded steps are
+// preserved.
+func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
+	next := *r
+	next.Reason = driver.ReasonTakenOver
+	return a.claimed(ctx, next, now)
+}
+
+// claimed returns r as owned by this attempt. It stores the options that the
+// current code declares, because the work that begins is this code's work.
+func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) driver.Record {
+	a.openBefore = r.OpenSince
+	a.opts.declare(&r)
+	switch {
+	case r.Recovery != driver.Resume:
+		r.OpenSince = time.Time{}
+	case r.OpenSince.IsZero():
+		r.OpenSince = now
+	}
+	r.State = driver.StateInProgress
+	r.Owner = a.owner
+	r.Version = newVersion()
+	r.Attempt++
+	r.Fingerprint = a.fp
+	r.LeaseEnd = a.window.leaseEnd
+	r.Settled = time.Time{}
+	setOutcome(&r, outcome{})
+	r.ReconcileAttempts, r.Exhausted = 0, false
+	if a.opts.RequestID != nil {
+		r.RequestID = a.opts.RequestID(ctx)
+	}
+	schedule(&r, now, a.opts)
+	return r
+}
+
+// keysForgotten reports whether the provider may have forgotten the downstream
+// keys that earlier runs of this record used. Running one of their steps again
+// with such a key would repeat its effect.
+func (a *attempt) keysForgotten(now time.Time) bool {
+	return !a.openBefore.IsZero() && !now.Before(a.openBefore.Add(a.opts.DownstreamRetention))
+}
+
+// released returns the claim r of this attempt, whose handler was not entered,
+// such that the next request can take it over. OpenSince has its value from before
+// the claim.
+func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
+	next := *r
+	next.OpenSince = a.openBefore
+	return a.opts.transition(&next, driver.StateRetryable, reason, now)
+}
+
+func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record, err error) {
+	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
+}
+
+// insert and replace call the store and measure the duration. They recognize this
+// attempt's own write in the returned record: the store may have retried after a
+// lost reply, and the retry's condition then fails on the first try's write. Only
+// the write id proves that. A record with this attempt's owner token may have
+// been written by another party that judged its work.
+
+func (a *attempt) insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	began := a.opts.Now()
+	existing, err := a.guard.store.Insert(ctx, r, now)
+	a.lastCall = a.opts.Now().Sub(began)
+	if err != nil {
+		return nil, storeError(r.ID, driver.OpInsert, err)
+	}
+	return foreign(existing, r.Version), nil
+}
+
+func (a *attempt) replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	began := a.opts.Now()
+	current, err := a.guard.store.Replace(ctx, r, was)
+	a.lastCall = a.opts.Now().Sub(began)
+	if err != nil {
+		return nil, storeError(r.ID, driver.OpReplace, err)
+	}
+	return foreign(current, r.Version), nil
+}
+
+// foreign returns r, or nil if r is the write with id own.
+func foreign(r *driver.Record, own driver.Version) *driver.Record {
+	if r != nil && r.Version == own {
+		return nil
+	}
+	return r
 }

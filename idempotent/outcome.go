@@ -1,6 +1,7 @@
 package idempotent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 type NotExecutedError struct{ Err error }
 
 func (e *NotExecutedError) Error() string { return text(e.Err, "not executed") }
+
 func (e *NotExecutedError) Unwrap() error { return e.Err }
 
 // UnknownError declares that the outcome cannot be known. Build it with
@@ -21,6 +23,7 @@ func (e *NotExecutedError) Unwrap() error { return e.Err }
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return text(e.Err, "outcome unknown") }
+
 func (e *UnknownError) Unwrap() error { return e.Err }
 
 func text(err error, otherwise string) string {
@@ -67,6 +70,7 @@ func Unknown(err error) error { return &UnknownError{Err: err} }
 type innerError struct{ err error }
 
 func (e *innerError) Error() string { return e.err.Error() }
+
 func (e *innerError) Unwrap() error { return e.err }
 
 // IsNotExecuted reports whether err, as returned by a handler, declares that no
@@ -168,30 +172,46 @@ func (o outcome) omitted(err error) outcome {
 	return outcome{state: o.state, reason: driver.ReasonOmitted, encoding: driver.EncodingOmitted, err: err}
 }
 
-// outcomeOf returns the outcome of the work w whose handler returned err, or
-// panicked with it.
-func outcomeOf(err error, w *work, panicked bool) outcome {
-	switch {
-	case w.forgotten != nil:
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: bare(err)}
-	case IsUnknown(err):
-		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: bare(err)}
+// decodeResult decodes the result of a completed record into the value that v
+// points to. The error is a [*FinalError] if that is the outcome, and a
+// [*ReplayUnavailableError] if the result cannot be read.
+func decodeResult(o *Options, r *driver.Record, v any) error {
+	unavailable := func(reason string) error {
+		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}
-	reason := driver.ReasonPanic
-	if !panicked {
-		if IsNotExecuted(err) && !w.began() {
-			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: bare(err)}
+	switch r.Encoding {
+	case driver.EncodingOmitted:
+		return unavailable("the result could not be stored")
+	case driver.EncodingFinal:
+		final, err := decodeFinal(r.Result)
+		if err != nil {
+			return unavailable("the stored Final error is damaged")
 		}
-		if final, ok := AsFinal(err); ok && w.doubted() == nil {
-			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(final)}
-		}
-		reason = driver.ReasonHandlerError
+		return final
 	}
-	switch next := w.next(); {
-	case runsAgain(&next):
-		return outcome{state: driver.StateRetryable, reason: reason, err: bare(err)}
-	case next.Recovery != driver.Reconcile:
-		reason = driver.ReasonInterrupted
+	if r.ResultVersion != o.ResultVersion {
+		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
 	}
-	return outcome{state: driver.StateUnknown, reason: reason, err: bare(err)}
+	data, err := unpack(r.Encoding, o.Codec.Name(), r.Result)
+	if err != nil {
+		return unavailable(err.Error())
+	}
+	if err := decode(o.Codec, data, v); err != nil {
+		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
+	}
+	return nil
+}
+
+// encodeFinal cannot fail, because a struct of two strings always encodes.
+func encodeFinal(e *FinalError) []byte {
+	data, _ := json.Marshal(e)
+	return data
+}
+
+func decodeFinal(data []byte) (*FinalError, error) {
+	var e FinalError
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, err
+	}
+	return &e, nil
 }

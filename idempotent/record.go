@@ -3,16 +3,11 @@ package idempotent
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
-
-// encodingCompressed is appended to an encoding whose bytes are gzipped.
-const encodingCompressed = "+gzip"
-
-// defaultRetention is the retention of a record that stores no Retention.
-const defaultRetention = 24 * time.Hour
 
 // declare stores in r the options that the operation declares for the run that
 // begins. A default is stored as the zero value to keep the record small.
@@ -117,4 +112,29 @@ func (o *Options) transition(r *driver.Record, state driver.State, reason driver
 	}
 	schedule(&next, now, o)
 	return next
+}
+
+// declares reports whether an operation that declared steps allows a step with
+// that name.
+func declares(steps []string, name string) bool {
+	if len(steps) == 0 {
+		return true
+	}
+	for _, declared := range steps {
+		if rest, found := strings.CutPrefix(name, declared); found && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRecorded returns an error if r contains a step that this code does not
+// declare. Continuing could repeat that step's effect under another name.
+func (o *Options) checkRecorded(r *driver.Record) error {
+	for _, s := range r.Steps {
+		if !declares(o.Steps, s.Name) {
+			return &StepError{Step: s.Name, Problem: "recorded but not declared in Options.Steps; deploy code that declares it, or resolve the record"}
+		}
+	}
+	return nil
 }

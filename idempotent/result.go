@@ -3,6 +3,7 @@ package idempotent
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,11 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/canonical"
 )
+
+// encodingCompressed is appended to an encoding whose bytes are gzipped.
+const encodingCompressed = "+gzip"
 
 const (
 	// compressAbove is the size in bytes above which compression is tried.
@@ -81,36 +86,6 @@ func resultEquals(encodingA string, a []byte, encodingB string, b []byte) bool {
 	return errA == nil && errB == nil && bytes.Equal(plainA, plainB)
 }
 
-// decodeResult decodes the result of a completed record into the value that v
-// points to. The error is a [*FinalError] if that is the outcome, and a
-// [*ReplayUnavailableError] if the result cannot be read.
-func decodeResult(o *Options, r *driver.Record, v any) error {
-	unavailable := func(reason string) error {
-		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
-	}
-	switch r.Encoding {
-	case driver.EncodingOmitted:
-		return unavailable("the result could not be stored")
-	case driver.EncodingFinal:
-		final, err := decodeFinal(r.Result)
-		if err != nil {
-			return unavailable("the stored Final error is damaged")
-		}
-		return final
-	}
-	if r.ResultVersion != o.ResultVersion {
-		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
-	}
-	data, err := unpack(r.Encoding, o.Codec.Name(), r.Result)
-	if err != nil {
-		return unavailable(err.Error())
-	}
-	if err := decode(o.Codec, data, v); err != nil {
-		return unavailable(fmt.Sprintf("the stored result does not decode into a %T", v))
-	}
-	return nil
-}
-
 // decode decodes data into the value that v points to. It returns an error if the
 // codec panics; the stored outcome does not change.
 func decode(c Codec, data []byte, v any) (err error) {
@@ -161,16 +136,146 @@ func decompress(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// encodeFinal cannot fail, because a struct of two strings always encodes.
-func encodeFinal(e *FinalError) []byte {
-	data, _ := json.Marshal(e)
-	return data
+// matches reports whether c was computed from data.
+func matches(c driver.Chunks, data []byte) bool {
+	return len(data) == c.Length && sha256.Sum256(data) == c.Sum
 }
 
-func decodeFinal(data []byte) (*FinalError, error) {
-	var e FinalError
-	if err := json.Unmarshal(data, &e); err != nil {
+// Codec encodes the result of a handler to the bytes that are stored, and decodes
+// them. A Codec is safe for concurrent use.
+type Codec interface {
+	// Name returns a short word without '+', other than "final" and "omitted". It is
+	// stored with every result, and a record is only decoded by the codec that wrote
+	// it: change the name if the format changes.
+	Name() string
+	// Encode returns the bytes for v. It must not retain them.
+	Encode(v any) ([]byte, error)
+	// Decode decodes data into the value that v points to.
+	Decode(data []byte, v any) error
+}
+
+// jsonCodec encodes as the Lambda runtime does: encoding/json without HTML
+// escaping. It refuses a value that a replay would return differently.
+type jsonCodec struct{}
+
+// jsonCodecName is the name of the default codec.
+const jsonCodecName = "json"
+
+func (*jsonCodec) Name() string { return jsonCodecName }
+
+func (c *jsonCodec) Encode(v any) ([]byte, error) {
+	t := reflect.TypeOf(v)
+	if t == nil {
+		return []byte("null"), nil
+	}
+	info := infoOf(t)
+	if info.request != nil {
+		return nil, info.request
+	}
+	v = addressable(v, info)
+	data, err := marshal(v)
+	if err != nil {
 		return nil, err
 	}
-	return &e, nil
+	replaced := escapesReplacement(data)
+	if !replaced && (!info.unproven || info.result != nil) {
+		return data, nil
+	}
+	if err := c.prove(data, t, info); err == nil {
+		return data, nil
+	} else if !replaced {
+		return nil, err
+	}
+	return nil, errors.New("a string contains invalid UTF-8, which a replay would not preserve; use strings.ToValidUTF8 or a []byte")
+}
+
+// prove returns an error unless data, decoded into a new value of type t, encodes
+// to data again. In values of type any, the order of members may differ.
+func (c *jsonCodec) prove(data []byte, t reflect.Type, info *typeInfo) error {
+	back := reflect.New(t).Interface()
+	if err := c.Decode(data, back); err != nil {
+		return fmt.Errorf("its encoding does not decode: %w", err)
+	}
+	again, err := marshal(back)
+	if err != nil {
+		return fmt.Errorf("a replay of it does not encode: %w", err)
+	}
+	if bytes.Equal(again, data) || info.untyped && !escapesReplacement(data) && sameJSON(again, data) {
+		return nil
+	}
+	return errors.New("a replay of it encodes to other bytes; check the MarshalJSON and MarshalText methods of its types")
+}
+
+// sameJSON reports whether a and b have the same canonical form.
+func sameJSON(a, b []byte) bool {
+	formA, err := canonical.JSON(a)
+	formB, _ := canonical.JSON(b) // empty if there is an error, and never empty otherwise
+	return err == nil && bytes.Equal(formA, formB)
+}
+
+// addressable returns v, or a pointer to a copy of v if json.Marshal would
+// otherwise not call all marshalers of v.
+func addressable(v any, info *typeInfo) any {
+	if !info.addressed {
+		return v
+	}
+	p := reflect.New(reflect.TypeOf(v))
+	p.Elem().Set(reflect.ValueOf(v))
+	return p.Interface()
+}
+
+// marshal encodes v without HTML escaping. It tries json.Marshal first, which
+// escapes but allocates least; most values contain nothing to escape.
+func marshal(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if !bytes.Contains(data, []byte(`\u`)) { // as no data does if there is an error
+		return data, err
+	}
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	err = e.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), err
+}
+
+// Decode preserves the digits of numbers in untyped fields.
+func (*jsonCodec) Decode(data []byte, v any) error {
+	if !infoOf(reflect.TypeOf(v)).untyped {
+		return json.Unmarshal(data, v) // faster than a Decoder
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("data after the JSON value")
+	}
+	return nil
+}
+
+func validateCodecName(name string) error {
+	if name == "" || name == driver.EncodingFinal || name == driver.EncodingOmitted || strings.Contains(name, "+") {
+		return fmt.Errorf("idempotent: invalid name %q of Options.Codec: use a short word without '+', other than %q and %q", name, driver.EncodingFinal, driver.EncodingOmitted)
+	}
+	return nil
+}
+
+// escapesReplacement reports whether the encoder wrote \ufffd, its replacement
+// for invalid UTF-8. The encoder writes a real U+FFFD unescaped.
+func escapesReplacement(doc []byte) bool {
+	for {
+		i := bytes.Index(doc, []byte(`\ufffd`))
+		if i < 0 {
+			return false
+		}
+		slashes := 1
+		for slashes <= i && doc[i-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 1 {
+			return true
+		}
+		doc = doc[i+1:]
+	}
 }

@@ -59,6 +59,34 @@ func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out out
 	}
 }
 
+// outcomeOf returns the outcome of the work w whose handler returned err, or
+// panicked with it.
+func outcomeOf(err error, w *work, panicked bool) outcome {
+	switch {
+	case w.forgotten != nil:
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonKeysForgotten, err: bare(err)}
+	case IsUnknown(err):
+		return outcome{state: driver.StateUnknown, reason: driver.ReasonUnknown, err: bare(err)}
+	}
+	reason := driver.ReasonPanic
+	if !panicked {
+		if IsNotExecuted(err) && !w.began() {
+			return outcome{state: driver.StateRetryable, reason: driver.ReasonNotExecuted, err: bare(err)}
+		}
+		if final, ok := AsFinal(err); ok && w.doubted() == nil {
+			return outcome{state: driver.StateCompleted, reason: driver.ReasonFinal, encoding: driver.EncodingFinal, result: encodeFinal(final)}
+		}
+		reason = driver.ReasonHandlerError
+	}
+	switch next := w.next(); {
+	case runsAgain(&next):
+		return outcome{state: driver.StateRetryable, reason: reason, err: bare(err)}
+	case next.Recovery != driver.Reconcile:
+		reason = driver.ReasonInterrupted
+	}
+	return outcome{state: driver.StateUnknown, reason: reason, err: bare(err)}
+}
+
 // outcomeWriter writes the outcome of the work of an attempt.
 type outcomeWriter struct {
 	a    *attempt

@@ -2,11 +2,13 @@ package idempotent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
-	"strings"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // StepOptions configure a [Step]. The zero value of each field selects its
@@ -27,16 +29,6 @@ func (o *StepOptions) mode() driver.StepMode {
 	}
 	return driver.AtLeastOnce
 }
-
-const (
-	// maxStepName is the maximum length of a step name, in bytes.
-	maxStepName = 64
-	// maxStepResult is the maximum stored size of the result of one step, in bytes.
-	maxStepResult = 64 << 10
-	// maxSteps is the maximum stored size of the results of all steps of a record
-	// together, in bytes. Every write of the record includes them.
-	maxSteps = 256 << 10
-)
 
 // Step runs one external effect of a guarded handler and records its result. A
 // later attempt of the same record gets that result and does not run fn again.
@@ -98,37 +90,324 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	return v, err
 }
 
-// checkStepName returns an error if the name of a step is invalid.
-func checkStepName(name string) error {
-	if name == "" || len(name) > maxStepName || strings.Trim(name, stepNameChars) != "" {
-		return &StepError{Step: name, Problem: fmt.Sprintf("invalid name: want 1 to %d of the characters a-z, A-Z, 0-9, '-', '_', '.' and '/'", maxStepName)}
+// beginStep prepares a step. It returns either the recorded step, or the step to
+// run. The latter counts as begun from then on and, if it may run only once, is
+// marked as begun in the store.
+func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, foreign bool, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if err := e.checkStep(ctx, name, result); err != nil {
+		return nil, nil, err
+	}
+	s = &stepRun{execution: e, name: name, mode: o.mode(), shape: shapeOf(result), foreign: foreign}
+	if recorded, err = e.enterStep(s); err != nil || recorded != nil {
+		return nil, recorded, err
+	}
+	if o.AtMostOnce {
+		ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+		defer cancel()
+		e.writing.Lock()
+		defer e.writing.Unlock()
+		recorded, err = e.writeSteps(ctx, name, nil)
+		if err != nil {
+			e.leave(s) // the step does not run
+		}
+	}
+	return s, recorded, err
+}
+
+// checkStep returns an error if the code uses a step incorrectly.
+func (e *Execution) checkStep(ctx context.Context, name string, result reflect.Type) error {
+	if err := checkStepName(name); err != nil {
+		return err
+	}
+	if outer, nested := ctx.Value(executionKey{}).(*stepRun); nested {
+		return &StepError{Step: name, Problem: fmt.Sprintf("inside step %q; steps cannot be nested", outer.name)}
+	}
+	if !declares(e.attempt.opts.Steps, name) {
+		return &StepError{Step: name, Problem: "not declared in Options.Steps"}
+	}
+	if err := checkResult(result); err != nil {
+		return &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	return nil
 }
 
-const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
-
-// declares reports whether an operation that declared steps allows a step with
-// that name.
-func declares(steps []string, name string) bool {
-	if len(steps) == 0 {
-		return true
+// enterStep notes that this run has begun a step, or returns the step if it is
+// recorded as finished.
+func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := &e.work
+	switch {
+	case e.sealed || w.committed != nil:
+		return nil, ErrExecutionEnded
+	case e.runs[s.name] != nil:
+		return nil, &StepError{Step: s.name, Problem: "used twice in one run; give every effect its own name, for example with a slash and a number"}
 	}
-	for _, declared := range steps {
-		if rest, found := strings.CutPrefix(name, declared); found && (rest == "" || rest[0] == '/') {
-			return true
+	if i, found := findStep(w.steps, s.name); found {
+		before := w.steps[i]
+		if s.before = &before; before.Finished {
+			e.use(s)
+			return &before, nil
 		}
 	}
-	return false
+	if s.foreign && e.attempt.opts.Recovery == Resume && e.attempt.keysForgotten(e.attempt.opts.now()) {
+		w.forgotten = Unknown(&StepError{Step: s.name, Problem: fmt.Sprintf(
+			"the step may have begun at %s, and the provider may have forgotten its downstream key since then (Options.DownstreamRetention); "+
+				"ask the provider for the outcome and resolve the record", e.attempt.openBefore.Format(time.RFC3339))})
+		return nil, w.forgotten
+	}
+	e.note(driver.StepRecord{Name: s.name, Mode: s.mode})
+	e.use(s)
+	return nil, nil
 }
 
-// checkRecorded returns an error if r contains a step that this code does not
-// declare. Continuing could repeat that step's effect under another name.
-func (o *Options) checkRecorded(r *driver.Record) error {
-	for _, s := range r.Steps {
-		if !declares(o.Steps, s.Name) {
-			return &StepError{Step: s.Name, Problem: "recorded but not declared in Options.Steps; deploy code that declares it, or resolve the record"}
-		}
+// replayStep decodes the recorded result of a step into the value that v points
+// to.
+func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, v any) error {
+	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
+		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
+	}
+	if err := decodeStep(recorded, v); err != nil {
+		return err
+	}
+	e.observeStep(ctx, event.StepReplayed, recorded.Name)
+	return nil
+}
+
+// leaveStep ends a step whose function returned err. [NotExecuted] removes the
+// mark that the step has begun, with the next write. It does not count for the
+// handler.
+func (e *Execution) leaveStep(s *stepRun, err error) error {
+	if !IsNotExecuted(err) {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.sealed {
+		e.forget(s)
+	}
+	return &innerError{err}
+}
+
+// finishStep records the result of a step, which v points to. If evidence has
+// recorded a result meanwhile, it decodes that into *v. It returns the recorded
+// step.
+func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done driver.StepRecord, err error) {
+	if done, err = e.encodeStep(s, reflect.ValueOf(v).Elem().Interface()); err != nil {
+		return done, err
+	}
+	done.By = driver.StepByRun
+	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
+	defer cancel()
+	recorded, err := e.record(ctx, done, nil)
+	switch {
+	case errors.As(err, new(*StoreError)):
+		// The effect has happened and its result is known. Stopping here would only
+		// make it more likely that both are lost. The next write includes the result.
+		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
+		return done, nil
+	case err != nil:
+		return done, err
+	case recorded != nil && recorded.By == driver.StepByEvidence:
+		reflect.ValueOf(v).Elem().SetZero()
+		return *recorded, e.replayStep(ctx, *recorded, v)
+	}
+	e.observeStep(ctx, event.StepDone, s.name)
+	return done, nil
+}
+
+// encodeStep returns the record of a step that returned v.
+func (e *Execution) encodeStep(s *stepRun, v any) (done driver.StepRecord, err error) {
+	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape}
+	done.Encoding, done.Result, err = encodeStepResult(s.name, v)
+	return done, err
+}
+
+// encodeStepResult encodes the result of the named step.
+func encodeStepResult(name string, v any) (encoding string, data []byte, err error) {
+	if encoding, data, err = encodeResult(stepCodec, v); err != nil {
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+	}
+	if n := len(data); n > maxStepResult {
+		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
+	}
+	return encoding, data, nil
+}
+
+// checkKept returns an error if the results of steps and of done together are too
+// large.
+func checkKept(steps []driver.StepRecord, done *driver.StepRecord) error {
+	kept := len(done.Result)
+	for i := range steps {
+		kept += len(steps[i].Result)
+	}
+	if kept > maxSteps {
+		return &StepError{Step: done.Name, Problem: fmt.Sprintf("the results of all steps would have %d bytes; the limit is %d: return references", kept, maxSteps)}
 	}
 	return nil
+}
+
+// record writes that a step has finished, together with the writes of transaction
+// if it is not nil. If another write has finished the step first, it returns the
+// recorded step. A step whose transaction is not known to be applied counts as
+// begun.
+func (e *Execution) record(ctx context.Context, done driver.StepRecord, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	if err := e.noteDone(done); err != nil {
+		return nil, err
+	}
+	recorded, err = e.writeSteps(ctx, done.Name, transaction)
+	tooLarge := errors.Is(err, driver.ErrTooLarge)
+	if transaction != nil || tooLarge {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		// Unless the step is recorded as finished, its result must not reach the store
+		// with another write: a transaction's writes would be missing, and a result
+		// that is too large would make every later write fail.
+		if !finished(e.work.seen.Steps, done.Name) {
+			e.note(driver.StepRecord{Name: done.Name, Mode: done.Mode})
+		}
+	}
+	if tooLarge {
+		return nil, &StepError{Step: done.Name, Problem: "the record would be larger than the store can hold: return references"}
+	}
+	return recorded, err
+}
+
+// noteDone adds the result of a step to the next write, unless a result is
+// already recorded.
+func (e *Execution) noteDone(done driver.StepRecord) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sealed || e.work.committed != nil {
+		return ErrExecutionEnded
+	}
+	if finished(e.work.steps, done.Name) {
+		return nil
+	}
+	if err := checkKept(e.work.steps, &done); err != nil {
+		return err
+	}
+	e.note(done)
+	return nil
+}
+
+// writeSteps writes what this run knows about its steps, because of the named
+// step, if this run still owns the record and it is in progress. If the named
+// step is already finished, it returns the recorded step. The caller holds
+// e.writing.
+func (e *Execution) writeSteps(ctx context.Context, name string, transaction driver.Transaction) (recorded *driver.StepRecord, err error) {
+	a := e.attempt
+	r := a.guard.apply(ctx, e.claim(), &change{
+		opts: a.opts, by: &stepWriter{e, name}, transaction: transaction, rounds: maxRounds,
+	})
+	switch r.end {
+	case endWritten:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.work.seen = r.record
+		return nil, nil
+	case endAgreed:
+		s, _ := r.record.Step(name)
+		return &s, nil
+	case endLost:
+		return nil, &LeaseLostError{RecordID: e.id}
+	case endContended:
+		if transaction != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotApplied, r.err)
+		}
+		return nil, &StoreError{RecordID: e.id, Op: driver.OpReplace, Entered: true, Err: r.err}
+	case endFailed:
+		op := driver.OpReplace
+		if transaction != nil {
+			op = driver.OpTransact
+			err := &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
+			e.doubt(doubt{step: name, err: err})
+			return nil, err
+		}
+		return nil, &StoreError{RecordID: e.id, Op: op, Entered: true, Err: r.err}
+	default:
+		return nil, r.err
+	}
+}
+
+// stepWriter writes what a run knows about its steps, because of one of them.
+type stepWriter struct {
+	e    *Execution
+	name string
+}
+
+func (s *stepWriter) meet(current *driver.Record) { s.e.meet(current) }
+
+func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) {
+	e := s.e
+	if !mayCheckpoint(current, e.attempt.owner) {
+		return judgement{end: endLost}
+	}
+	if recorded, _ := current.Step(s.name); recorded.Finished {
+		return judgement{end: endAgreed}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j.next = *current
+	j.next.Steps, j.next.Ref = e.work.steps, e.work.ref
+	schedule(&j.next, now, e.attempt.opts)
+	return j
+}
+
+// leave forgets a step that does not run, or whose transaction was not applied.
+// The run may try it again.
+func (e *Execution) leave(s *stepRun) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.sealed {
+		e.forget(s)
+		delete(e.runs, s.name)
+	}
+}
+
+// The caller of the functions below holds e.mu.
+
+// use notes that this run has used the name of a step.
+func (e *Execution) use(s *stepRun) {
+	if e.runs == nil {
+		e.runs = map[string]*stepRun{}
+	}
+	e.runs[s.name] = s
+}
+
+// note adds the state of a step to the next write.
+func (e *Execution) note(s driver.StepRecord) {
+	s.Attempt, s.At = e.attempt.mine.Attempt, e.attempt.opts.now()
+	e.work.steps = withStep(e.work.steps, s)
+}
+
+// forget undoes the beginning of a step, unless a result is already recorded.
+func (e *Execution) forget(s *stepRun) {
+	switch {
+	case finished(e.work.steps, s.name):
+	case s.before != nil:
+		e.work.steps = withStep(e.work.steps, *s.before)
+	default:
+		e.work.steps = withoutStep(e.work.steps, s.name)
+	}
+}
+
+// claim returns the record as this run knows it. It takes e.mu itself.
+func (e *Execution) claim() *driver.Record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.work.seen
+}
+
+// observeStep reports an event about a step to the observer.
+func (e *Execution) observeStep(ctx context.Context, kind event.Kind, step string) {
+	o := e.attempt.opts
+	event := o.event(ctx, kind, e.id.Operation(), e.claim(), nil)
+	event.Step = step
+	o.emit(ctx, event)
 }

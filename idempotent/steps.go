@@ -9,6 +9,26 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
+const (
+	// maxStepName is the maximum length of a step name, in bytes.
+	maxStepName = 64
+	// maxStepResult is the maximum stored size of the result of one step, in bytes.
+	maxStepResult = 64 << 10
+	// maxSteps is the maximum stored size of the results of all steps of a record
+	// together, in bytes. Every write of the record includes them.
+	maxSteps = 256 << 10
+)
+
+// checkStepName returns an error if the name of a step is invalid.
+func checkStepName(name string) error {
+	if name == "" || len(name) > maxStepName || strings.Trim(name, stepNameChars) != "" {
+		return &StepError{Step: name, Problem: fmt.Sprintf("invalid name: want 1 to %d of the characters a-z, A-Z, 0-9, '-', '_', '.' and '/'", maxStepName)}
+	}
+	return nil
+}
+
+const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
+
 // decodeStep decodes the result of the finished step s into the value that v
 // points to. The error is a [*StepError].
 func decodeStep(s driver.StepRecord, v any) error {

@@ -17,18 +17,13 @@ type target struct {
 }
 
 var targets = []target{
-	{module: ".", pkg: "idempotent", breaks: []string{
-		"decide.go", "record.go", "lease.go", "outcome.go", // decisions
-		"change.go",                         // the retry loop of every change except the claim
-		"attempt.go", "claim.go", "wait.go", // claim
-		"do.go", "execution.go", "settle.go", // execution and outcome
-		"resolve.go",                           // external evidence
-		"step.go", "checkpoint.go", "steps.go", // steps
-		"commit.go", "commitstep.go", // transactions
-		"reconcile.go", "reconcileone.go", "scheduled.go", // reconciliation
-		"chunks.go", "result.go", "cache.go", "codec.go", "encodable.go", "fields.go", // results
-		"key.go", "fingerprint.go", "downstream.go", // keys
-		"wrap.go", "guard.go", "options.go", "stored.go",
+	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
+		"do.go", "claim.go", "settle.go", "change.go", "execution.go", // a request
+		"decide.go", "record.go", "outcome.go", // decisions
+		"step.go", "steps.go", "commit.go",
+		"resolve.go", "reconcile.go",
+		"guard.go", "cache.go", "options.go",
+		"key.go", "result.go", "types.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
