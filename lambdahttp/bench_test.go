@@ -61,8 +61,8 @@ func runtime[Ev, Ans any](tb testing.TB, ev Ev, answer Ans) call {
 
 func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 	handler := func(context.Context, Ev) (Ans, error) { return c.answer, nil }
-	optional := c.build(newGuard(tb), handler, single)
-	required := c.build(newGuard(tb), handler, single, required)
+	standard := c.build(newGuard(tb), handler, single)
+	keyless := c.build(newGuard(tb), handler, single, optional)
 	uuid := c.build(newGuard(tb), handler, single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
 	add := func(name string, limit float64, h func(context.Context, Ev) (Ans, error), event func(i int) Ev, status int) {
 		ctx := tb.Context()
@@ -78,14 +78,14 @@ func (c bench[Ev, Ans]) calls(tb testing.TB) (calls []call) {
 		c.runtime = runtime(tb, c.post, c.answer)
 	}
 	calls = append(calls, c.runtime)
-	add("pass/GET", passLimit, optional, same(c.get), 201)
+	add("pass/GET", passLimit, standard, same(c.get), 201)
 	add("pass/GET/UUID", passLimit, uuid, same(c.withKey(c.get, "")), 201)
-	add("pass/no-key", passLimit, optional, same(c.withKey(c.post, "")), 201)
-	add("refuse/no-key", refuseLimit, required, same(c.withKey(c.post, "")), 400)
-	add("refuse/invalid-key", refuseLimit, optional, same(c.withKey(c.post, keyA)), 400)
+	add("pass/no-key", passLimit, keyless, same(c.withKey(c.post, "")), 201)
+	add("refuse/no-key", refuseLimit, standard, same(c.withKey(c.post, "")), 400)
+	add("refuse/invalid-key", refuseLimit, standard, same(c.withKey(c.post, keyA)), 400)
 	add("refuse/invalid-key/UUID", refuseLimit, uuid, same(c.withKey(c.post, "order-7")), 400)
-	add("replay", 0, optional, same(c.post), 201)
-	add("first", 0, optional, func(i int) Ev { return c.withKey(c.post, fmt.Sprintf(`"%020d"`, i)) }, 201)
+	add("replay", 0, standard, same(c.post), 201)
+	add("first", 0, standard, func(i int) Ev { return c.withKey(c.post, fmt.Sprintf(`"%020d"`, i)) }, 201)
 	return calls
 }
 

@@ -26,6 +26,7 @@ type engine struct {
 	responder
 	guard     *idempotent.Guard
 	disabled  bool       // idempotent.Options.Disabled
+	keyless   bool       // idempotent.Options.AllowMissingKey
 	translate translator // nil if handlers return no response
 }
 
@@ -52,14 +53,13 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 			opts.Guard(o)
 		}
 		o.Codec = codec{&declaration{opts: opts, translate: translate}}
-		o.AllowMissingKey = !opts.RequireKey
 		if o.RequestID == nil {
 			o.RequestID = requestIDFrom
 		}
 		if o.WaitFor > 0 {
 			o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
 		}
-		e.disabled = o.Disabled
+		e.disabled, e.keyless = o.Disabled, o.AllowMissingKey
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {

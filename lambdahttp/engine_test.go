@@ -42,7 +42,7 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 			t.Parallel()
 			onEachWire(t, func(t *testing.T, on wire) {
 				for _, mod := range []func(*request){withKey(`"` + keyA + `"`), without("idempotency-key"), withMethod("GET")} {
-					w := newWorld(t, on)
+					w := newWorld(t, on, optional)
 					w.becomes(func(context.Context, request) (reply, error) { return reply{}, err })
 					_, got := w.send(t.Context(), charge(mod))
 					if list, ok := err.(uncomparable); ok {
@@ -63,7 +63,7 @@ func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {
-			w := newWorld(t, on)
+			w := newWorld(t, on, optional)
 			w.becomes(answers(0, idempotent.Final("closed", "The account is closed.")))
 			if a := w.post(charge(mod)); a.status != 422 || !strings.Contains(a.body, `"code":"closed"`) || a.header["Idempotency-Status"] != "" {
 				t.Errorf("a Final error became %d %v %s", a.status, a.header, a.body)
@@ -182,7 +182,7 @@ func TestProgramMistakesGoToLambda(t *testing.T) {
 func TestPassingThroughCallsNoStore(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newWorld(t, on, optional)
 		w.post(charge(withMethod("GET")))
 		w.post(charge(withMethod("DELETE")))
 		w.post(charge(without("idempotency-key")))
@@ -198,7 +198,7 @@ func TestPassingThroughCallsNoStore(t *testing.T) {
 func TestDisabledGuard(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, required, func(o *lambdahttp.Options) {
+		w := newWorld(t, on, func(o *lambdahttp.Options) {
 			o.Guard = func(o *idempotent.Options) { o.Disabled = true }
 		})
 		for _, key := range []string{`"` + keyA + `"`, `"` + keyA + `"`, "broken"} {
@@ -508,7 +508,7 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 				"Final":       {idempotent.Final("closed", ""), 422},
 				"NotExecuted": {idempotent.NotExecuted(errDown), 0},
 			} {
-				w := newWorld(t, on)
+				w := newWorld(t, on, optional)
 				w.becomes(answers(0, c.err))
 				r := charge()
 				if !key {

@@ -69,7 +69,7 @@ func FuzzTranslate(f *testing.F) {
 
 // fuzzOptions read every part of a request.
 func fuzzOptions(o *lambdahttp.Options) {
-	o.RequireKey, o.Scope = true, lambdahttp.SingleTenant
+	o.Scope = lambdahttp.SingleTenant
 	o.Operation = func(r *lambdahttp.Request) string {
 		_, _ = r.Body()
 		_, _, _ = r.Header("Cookie"), r.Claim("sub"), r.RequestID

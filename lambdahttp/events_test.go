@@ -60,7 +60,7 @@ func TestHostileEvents(t *testing.T) {
 			"two content types":    {[]func(*request){withHeader("Content-Type", "text/plain")}, 201},
 			"method in lower case": {[]func(*request){withMethod("post")}, 201},
 		} {
-			w := newWorld(t, on)
+			w := newWorld(t, on, optional)
 			if a := w.post(charge(c.mods...)); a.status != c.status {
 				t.Errorf("%s: status %d, want %d", name, a.status, c.status)
 			}
@@ -258,7 +258,7 @@ func TestALBAnswersInTheModeOfTheRequest(t *testing.T) {
 		if multi {
 			bare.Headers, bare.MultiValueHeaders = nil, map[string][]string{}
 		}
-		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, required, func(o *lambdahttp.Options) {
+		h = lambdahttp.ALB(newGuard(t), counted[albEvent](&runs, own), single, func(o *lambdahttp.Options) {
 			o.Profile.Render = func(p lambdahttp.Problem) lambdahttp.Response { return lambdahttp.Response{Status: p.Status} }
 		})
 		got, err := h(t.Context(), bare)
@@ -552,6 +552,7 @@ func TestEvents(t *testing.T) {
 			}
 			var view seen
 			send := echo(t, file, data, newGuard(t), func(o *lambdahttp.Options) {
+				optional(o)
 				o.Scope = lambdahttp.SingleTenant
 				o.Profile.Methods = []string{"POST", "PATCH", "GET"}
 				o.Operation = func(r *lambdahttp.Request) string {

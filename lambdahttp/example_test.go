@@ -30,7 +30,6 @@ func ExampleAPIGatewayV2() {
 	}
 	handler := lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub") // a key is valid for one caller
-		o.RequireKey = true
 	})
 	// In main: lambda.StartHandlerFunc(handler)
 
@@ -190,7 +189,6 @@ func ExampleNewPolicy() {
 	}
 	options := func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
-		o.RequireKey = true
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, options)
 	rules, err := lambdahttp.NewPolicy(guard, options)
@@ -327,7 +325,6 @@ func ExampleMiddleware() {
 	}
 	guarded := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.SingleTenant // or the caller that your authentication has found
-		o.RequireKey = true
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /customers/{id}/charges", guarded(charge))

@@ -184,7 +184,7 @@ func TestBodyField(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		for _, c := range bodyKeys {
 			for _, media := range []string{"application/json", "text/plain", ""} {
-				w := newWorld(t, on, required, func(o *lambdahttp.Options) {
+				w := newWorld(t, on, func(o *lambdahttp.Options) {
 					o.KeyFrom = lambdahttp.BodyField("k")
 					o.Profile.MinKeyLength = 1
 				})

@@ -143,7 +143,7 @@ func TestSetError(t *testing.T) {
 		} {
 			w := newWorld(t, wires[0])
 			var told error
-			h := lambdahttp.Middleware(w.guard, single, func(o *lambdahttp.Options) {
+			h := lambdahttp.Middleware(w.guard, single, optional, func(o *lambdahttp.Options) {
 				o.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { told = err }
 			})(c.h)
 			r := keyed(t.Context())
@@ -275,7 +275,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	if unread.Len() != 11 {
 		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
 	}
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit)
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
 	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
 		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
 	}
@@ -291,7 +291,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 // fingerprint then refuses it. Without a key, the handler gets the whole body.
 func TestBodyThatAScopeRead(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, func(o *lambdahttp.Options) {
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, optional, func(o *lambdahttp.Options) {
 		o.MaxRequestBody = 4
 		o.Operation = func(r *lambdahttp.Request) string {
 			_, first := r.Body()

@@ -33,11 +33,6 @@ type Options struct {
 	// scope one client could get the response of another.
 	Scope ScopeRule
 
-	// RequireKey refuses a request of a guarded method without a key with 400.
-	// Default: such a request runs, and nothing is stored. RequireKey replaces
-	// [idempotent.Options.AllowMissingKey].
-	RequireKey bool
-
 	// Operation names the operation, see [idempotent.Key]. Two services that
 	// share one table need different names for an endpoint that both call "POST
 	// /charges". Default: the profile's name. If it has no name: the method and
@@ -106,7 +101,9 @@ type Options struct {
 	ProblemBase string
 
 	// Guard changes the guard's options for this handler, for example Recovery,
-	// Retention or WaitFor. It is called once, at construction. The codec is
+	// Retention or WaitFor. With AllowMissingKey a request without a key runs
+	// unguarded; otherwise a request of a guarded method without a key is
+	// refused with 400. It is called once, at construction. The codec is
 	// always the one of this package: it stores the handler's response, or a
 	// Response, filtered as for a replay. A retention shorter than the
 	// profile's MinRetention is an error. Default: the guard's options

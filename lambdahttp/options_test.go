@@ -151,7 +151,7 @@ func TestProblemBase(t *testing.T) {
 		{"https://a.example/p/", "", "https://a.example/p/"},
 		{"urn:example:p#", "", "urn:example:p#"},
 	} {
-		w := newWorld(t, wires[0], required, func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
+		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
 		if a := w.post(charge(without("idempotency-key"))); !strings.Contains(a.body, `"type":"`+c.want+`missing-key"`) {
 			t.Errorf("base %q, docs %q: got %s, want %s", c.base, c.docs, a.body, c.want)
 		}
@@ -191,7 +191,7 @@ func TestDocsURLLinks(t *testing.T) {
 func TestOwnProfile(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, required, func(o *lambdahttp.Options) {
+		w := newWorld(t, on, func(o *lambdahttp.Options) {
 			o.Profile = lambdahttp.Profile{
 				Header: "X-Operation-Id",
 				Syntax: lambdahttp.KeySyntax{

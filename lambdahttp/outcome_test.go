@@ -105,7 +105,7 @@ func TestDeclarations(t *testing.T) {
 func TestDeclarationsUnguarded(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
+		w := newWorld(t, on, optional)
 		for _, h := range []handler{secret("x"), refusal(201)} {
 			w.becomes(h)
 			for _, mod := range []func(*request){without("idempotency-key"), withMethod("GET")} {

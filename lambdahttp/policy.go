@@ -80,7 +80,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	}
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
-		Header: p.Header, Member: o.KeyFrom.member, Required: o.RequireKey,
+		Header: p.Header, Member: o.KeyFrom.member, Required: !e.keyless,
 		KeySyntax: p.Syntax.Description, KeyPattern: p.KeyPattern(), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
 		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
@@ -108,7 +108,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 func (e *engine) gives(s Situation) bool {
 	switch s {
 	case MissingKey:
-		return e.opts.RequireKey
+		return !e.keyless
 	case KeyNotAllowed:
 		return len(e.opts.Profile.ForbiddenMethods) > 0
 	case UnknownCaller:

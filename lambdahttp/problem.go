@@ -80,7 +80,7 @@ var stripeCodes = [len(situations)]string{
 type Situation uint8
 
 const (
-	MissingKey        Situation = iota // no key, with Options.RequireKey
+	MissingKey        Situation = iota // no key, without idempotent.Options.AllowMissingKey
 	InvalidKey                         // more than one key, wrong syntax or length
 	KeyNotAllowed                      // a key on a method of Profile.ForbiddenMethods
 	UnknownCaller                      // the scope is empty

@@ -215,7 +215,7 @@ func (f *fast) Flush() { f.flushed++ }
 func TestPassingThroughIsTransparent(t *testing.T) {
 	t.Parallel()
 	body := io.NopCloser(strings.NewReader("body"))
-	h := lambdahttp.Middleware(newGuard(t), single)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := lambdahttp.Middleware(newGuard(t), single, optional)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != body {
 			t.Error("the body was replaced")
 		}

@@ -53,7 +53,7 @@ var keyRows = []row{
 	{id: "HTTP-03", situation: "PATCH is guarded", play: twice(withMethod("PATCH")),
 		status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-03", situation: "GET, or any other method: passes through, the header is ignored",
-		options: required, play: twice(withMethod("GET"), withKey("not a key")), status: 201, runs: 2},
+		play: twice(withMethod("GET"), withKey("not a key")), status: 201, runs: 2},
 	{id: "HTTP-03", profile: "Stripe", situation: "PATCH, or any other method than POST: passes through", play: twice(withMethod("PATCH")),
 		status: 201, runs: 2},
 	{id: "HTTP-03", profile: "UUID", situation: "GET or HEAD with a key", play: once(withMethod("GET")),
@@ -66,23 +66,23 @@ var keyRows = []row{
 		options: func(o *lambdahttp.Options) { o.Profile.Methods = append(o.Profile.Methods, "PUT") },
 		status:  201, replayed: true, says: "replayed", runs: 1, record: "completed"},
 
-	// F12: a key is required if the options say so, else optional.
-	{id: "HTTP-04", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+	// F12: a key is required unless the guard allows requests without one.
+	{id: "HTTP-04", situation: "no key", play: once(without("idempotency-key")),
 		status: 400, problem: "missing-key", title: titleMissing},
-	{id: "HTTP-04", profile: "Stripe", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+	{id: "HTTP-04", profile: "Stripe", situation: "no key", play: once(without("idempotency-key")),
 		status: 400, problem: "missing-key", stripe: "invalid_request_error idempotency_key_missing"},
-	{id: "HTTP-04", profile: "UUID", situation: "no key, `RequireKey`", options: required, play: once(without("idempotency-key")),
+	{id: "HTTP-04", profile: "UUID", situation: "no key", play: once(without("idempotency-key")),
 		status: 400, problem: "missing-key", title: titleMissing},
-	{id: "HTTP-04", situation: "no key in the body, `KeyFrom` and `RequireKey`",
-		options: func(o *lambdahttp.Options) { bodyKey(o); o.RequireKey = true }, play: once(),
+	{id: "HTTP-04", situation: "no key in the body, `KeyFrom`",
+		options: bodyKey, play: once(),
 		status: 400, problem: "missing-key", title: titleMissing},
 
 	// F12, G08: requests without a key share nothing.
-	{id: "HTTP-05", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+	{id: "HTTP-05", situation: "no key, `AllowMissingKey`: runs each time", options: optional, play: twice(without("idempotency-key")),
 		status: 201, runs: 2},
-	{id: "HTTP-05", profile: "Stripe", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+	{id: "HTTP-05", profile: "Stripe", situation: "no key, `AllowMissingKey`: runs each time", options: optional, play: twice(without("idempotency-key")),
 		status: 201, runs: 2},
-	{id: "HTTP-05", profile: "UUID", situation: "no key, optional: runs each time", play: twice(without("idempotency-key")),
+	{id: "HTTP-05", profile: "UUID", situation: "no key, `AllowMissingKey`: runs each time", options: optional, play: twice(without("idempotency-key")),
 		status: 201, runs: 2},
 
 	// F04: more than one key is invalid.

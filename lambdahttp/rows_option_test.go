@@ -36,7 +36,7 @@ var optionRows = []row{
 
 	// F64: problems, with a link to the page that describes them.
 	{id: "HTTP-27", situation: "a problem is `application/problem+json` in English, under `ProblemBase`",
-		options: func(o *lambdahttp.Options) { o.RequireKey, o.ProblemBase = true, "https://api.example.com/problems" },
+		options: func(o *lambdahttp.Options) { o.ProblemBase = "https://api.example.com/problems" },
 		play:    once(without("idempotency-key")), status: 400,
 		base: "https://api.example.com/problems/", problem: "missing-key", title: titleMissing},
 	{id: "HTTP-27", situation: "`DocsURL`: a link, and the base of problem types", options: documented, play: once(withKey("broken")), status: 400,

@@ -57,7 +57,10 @@ const (
 
 var rows = slices.Concat(keyRows, answerRows, outcomeRows, optionRows)
 
-func required(o *lambdahttp.Options) { o.RequireKey = true }
+// optional lets requests without a key run.
+func optional(o *lambdahttp.Options) {
+	o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+}
 
 func guard(f func(*idempotent.Options)) func(*lambdahttp.Options) {
 	return func(o *lambdahttp.Options) { o.Guard = f }

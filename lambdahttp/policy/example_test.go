@@ -22,7 +22,6 @@ func Example() {
 	}
 	options := func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub")
-		o.RequireKey = true
 		o.DocsURL = "https://api.example.com/docs/idempotency"
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, options)

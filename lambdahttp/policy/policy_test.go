@@ -32,8 +32,10 @@ func policyOf(t *testing.T, optFns ...func(*lambdahttp.Options)) *lambdahttp.Pol
 	return p
 }
 
-func single(o *lambdahttp.Options)   { o.Scope = lambdahttp.SingleTenant }
-func required(o *lambdahttp.Options) { o.RequireKey = true }
+func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
+func optional(o *lambdahttp.Options) {
+	o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
+}
 
 // allOptions sets everything that a policy can have besides a profile.
 func allOptions(o *lambdahttp.Options) {
@@ -49,7 +51,7 @@ func allOptions(o *lambdahttp.Options) {
 	o.ExpiresHeader = true
 	o.DocsURL = "https://api.example.com/docs/keys"
 	o.Guard = func(o *idempotent.Options) {
-		o.Recovery = idempotent.Rerun
+		o.Recovery, o.AllowMissingKey = idempotent.Rerun, true
 		o.Retention, o.UnresolvedRetention, o.WaitFor = 36*time.Hour, 90*time.Hour+30*time.Minute, 1500*time.Millisecond
 	}
 }
@@ -60,9 +62,9 @@ func allOptions(o *lambdahttp.Options) {
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for name, optFns := range map[string][]func(*lambdahttp.Options){
-		"ietf":   {single, required},
-		"stripe": {single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }},
-		"uuid":   {func(o *lambdahttp.Options) { o.Profile, o.Scope = lambdahttp.UUID, lambdahttp.Claim("sub") }, required},
+		"ietf":   {single},
+		"stripe": {single, optional, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }},
+		"uuid":   {func(o *lambdahttp.Options) { o.Profile, o.Scope = lambdahttp.UUID, lambdahttp.Claim("sub") }},
 		"all":    {allOptions},
 	} {
 		p := policyOf(t, optFns...)

@@ -25,11 +25,11 @@ func guard(t *testing.T) *idempotent.Guard {
 
 // policies are the profiles, and options that change the form of the document.
 var policies = map[string]func(*lambdahttp.Options){
-	"IETF":   func(o *lambdahttp.Options) { o.RequireKey = true },
-	"Stripe": func(o *lambdahttp.Options) { o.Profile, o.RequireKey = lambdahttp.Stripe, true },
-	"UUID":   func(o *lambdahttp.Options) { o.Profile, o.RequireKey = lambdahttp.UUID, true },
+	"IETF":   func(*lambdahttp.Options) {},
+	"Stripe": func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe },
+	"UUID":   func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID },
 	"bare keys": func(o *lambdahttp.Options) {
-		o.Profile.Syntax, o.RequireKey = lambdahttp.QuotedOrBareKey, true
+		o.Profile.Syntax = lambdahttp.QuotedOrBareKey
 		o.Profile.StatusHeader, o.ExpiresHeader = true, true
 		o.DocsURL = "https://api.example.com/docs/keys"
 	},
