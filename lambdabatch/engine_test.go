@@ -62,7 +62,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"Options.PerGroup", func() { sqs(perGroup) }},
 		{"Options.PerGroup", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(perGroup)) }},
 		{"DefaultLease", func() { sqs(guard(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},
-		{"JSON pointer", func() { lambdabatch.Field("order_id") }},
+		{"JSON Pointer", func() { lambdabatch.Field("order_id") }},
 		{"message attribute", func() { lambdabatch.Attribute("") }},
 	} {
 		got := panicOf(row.build)

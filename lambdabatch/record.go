@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsonpointer"
 )
 
 // Record is the view of a message that the rules get, the same for every
@@ -37,37 +36,26 @@ type Record struct {
 type IDFunc func(ctx context.Context, r *Record) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
-// pointer (RFC 6901) such as "/order/id". The value must be a string or a
+// Pointer (RFC 6901) such as "/order/id". The value must be a string or a
 // number. Two spellings of a number are one id, as in a fingerprint: 100, 100.0
-// and 1e2 are "100", and 9007199254740992 and 9007199254740993 are two ids.
+// and 1e2 are "100", and 9007199254740992 and 9007199254740993 are two ids. Field
+// panics if the pointer is invalid.
 func Field(pointer string) IDFunc {
-	if !strings.HasPrefix(pointer, "/") {
-		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON pointer %[2]q; use one such as %[1]q", "/order_id", pointer))
-	}
-	path := strings.Split(pointer[1:], "/")
-	for i, p := range path {
-		path[i] = strings.ReplaceAll(strings.ReplaceAll(p, "~1", "/"), "~0", "~")
+	path, err := jsonpointer.Parse(pointer)
+	if err != nil {
+		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, "/order_id"))
 	}
 	return func(_ context.Context, r *Record) (string, error) { return field(r.Body, path) }
 }
 
 var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
 
-func field(doc json.RawMessage, path []string) (string, error) {
-	for _, name := range path {
-		var object map[string]json.RawMessage
-		if json.Unmarshal(doc, &object) == nil {
-			doc = object[name] // nil if missing: then the next read fails
-			continue
-		}
-		var array []json.RawMessage
-		i, err := strconv.Atoi(name)
-		if err != nil || json.Unmarshal(doc, &array) != nil || i < 0 || i >= len(array) {
-			return "", errNoField
-		}
-		doc = array[i]
+func field(body []byte, path jsonpointer.Pointer) (string, error) {
+	value, ok := path.Lookup(body)
+	if !ok {
+		return "", errNoField
 	}
-	form, err := canonical.JSON(doc)
+	form, err := canonical.JSON(value)
 	if err != nil {
 		return "", errNoField
 	}

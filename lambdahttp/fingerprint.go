@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/sha512"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsonpointer"
 	"github.com/once-lambda/once/internal/sfv"
 )
 
@@ -67,9 +65,9 @@ func Fields(pointers ...string) FingerprintRule {
 	if len(pointers) == 0 {
 		panic(`lambdahttp: Fields: no JSON Pointer; give at least one, for example "/amount"`)
 	}
-	paths := make([][]string, len(pointers))
+	paths := make([]jsonpointer.Pointer, len(pointers))
 	for i, p := range pointers {
-		path, err := parsePointer(p)
+		path, err := jsonpointer.Parse(p)
 		if err != nil {
 			panic(fmt.Sprintf("lambdahttp: Fields: invalid JSON Pointer %q: %v", p, err))
 		}
@@ -85,7 +83,7 @@ func Fields(pointers ...string) FingerprintRule {
 			parts[1], parts[2] = []byte(formFields), nil
 			for i, path := range paths {
 				parts = append(parts, []byte(pointers[i]))
-				if value, ok := lookup(body, path); ok {
+				if value, ok := path.Lookup(body); ok {
 					parts = append(parts, []byte("="), value)
 				} else {
 					parts = append(parts, []byte("-"), nil)
@@ -176,61 +174,6 @@ func sortQuery(raw string) string {
 		return strings.Compare(a, b)
 	})
 	return strings.Join(pairs, "&")
-}
-
-// parsePointer returns the reference tokens of a JSON Pointer (RFC 6901,
-// sections 3 and 4).
-func parsePointer(p string) ([]string, error) {
-	if !strings.HasPrefix(p, "/") {
-		return nil, errors.New("it must begin with /")
-	}
-	tokens := strings.Split(p[1:], "/")
-	for i, t := range tokens {
-		for rest := t; ; {
-			_, after, found := strings.Cut(rest, "~")
-			if !found {
-				break
-			}
-			if after == "" || after[0] != '0' && after[0] != '1' {
-				return nil, errors.New("~ is allowed in ~0 and ~1 only")
-			}
-			rest = after[1:]
-		}
-		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
-	}
-	return tokens, nil
-}
-
-// lookup returns the value at path in a canonical document: a member of an
-// object, or an element of an array.
-func lookup(doc []byte, path []string) ([]byte, bool) {
-	for _, token := range path {
-		switch {
-		case bytes.HasPrefix(doc, []byte("{")):
-			var members map[string]json.RawMessage
-			if json.Unmarshal(doc, &members) != nil {
-				return nil, false
-			}
-			value, ok := members[token]
-			if !ok {
-				return nil, false
-			}
-			doc = value
-		case bytes.HasPrefix(doc, []byte("[")):
-			var elements []json.RawMessage
-			if json.Unmarshal(doc, &elements) != nil {
-				return nil, false
-			}
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(elements) || strconv.Itoa(i) != token {
-				return nil, false
-			}
-			doc = elements[i]
-		default:
-			return nil, false
-		}
-	}
-	return doc, true
 }
 
 var (

@@ -53,8 +53,8 @@ func TestArrowsPointInward(t *testing.T) {
 		{".", root + "/idempotent", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/idempotent/memstore", []string{root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/idempotent/idempotenttest", []string{root + "/idempotent", root + "/internal/canonical", root + "/internal/errtype", jsonExp}},
-		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", root + "/internal/sfv", jsonExp, awsLambda}},
-		{".", root + "/lambdabatch", []string{root + "/lambdabatch", root + "/idempotent", root + "/internal/canonical", jsonExp, awsLambda}},
+		{".", root + "/lambdahttp", []string{root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", root + "/internal/jsonpointer", root + "/internal/sfv", jsonExp, awsLambda}},
+		{".", root + "/lambdabatch", []string{root + "/lambdabatch", root + "/idempotent", root + "/internal/canonical", root + "/internal/jsonpointer", jsonExp, awsLambda}},
 		{".", root + "/telemetry/emf", []string{root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{".", root + "/telemetry/audit", []string{root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp}},
 		{"telemetry/otel", root + "/telemetry/otel", []string{
@@ -64,7 +64,7 @@ func TestArrowsPointInward(t *testing.T) {
 		{".", root + "/dynamostore", []string{root + "/dynamostore", root + "/idempotent", root + "/internal/canonical", jsonExp, awsSDK, "github.com/aws/smithy-go"}},
 		{"boltstore", root + "/boltstore", []string{root + "/boltstore", root + "/idempotent", root + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
 		{"cmd/once", root + "/cmd/once", []string{
-			root + "/cmd/once", root + "/boltstore", root + "/dynamostore", root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", root + "/internal/sfv",
+			root + "/cmd/once", root + "/boltstore", root + "/dynamostore", root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", root + "/internal/jsonpointer", root + "/internal/sfv",
 			jsonExp, bbolt, awsSDK, awsLambda, "github.com/aws/smithy-go", "github.com/alecthomas/kong", "golang.org/x/sys", "golang.org/x/term",
 		}},
 		{"infra", root + "/infra", []string{
