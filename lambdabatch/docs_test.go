@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/doctest"
-	"github.com/once-lambda/once/lambdabatch"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of the documents")
@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	says := map[bool]string{comesAgain: "redelivered", acknowledged: "acknowledged"}
-	recoveries := map[lambdabatch.Recovery]string{lambdabatch.Reconcile: "Reconcile", lambdabatch.Resume: "Resume", lambdabatch.Rerun: "Rerun"}
+	recoveries := map[idempotent.Recovery]string{idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume", idempotent.Rerun: "Rerun"}
 	var table strings.Builder
 	table.WriteString("| how the handler ends | recovery | the message | its record | on redelivery | total runs |\n| --- | --- | --- | --- | --- | --: |\n")
 	for _, row := range outcomes {

@@ -35,7 +35,7 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 	}
 	var err error
 	e.guard, err = g.With(func(o *idempotent.Options) {
-		o.Recovery, o.Steps, o.Retention = recoveries[e.opts.Recovery], e.opts.Steps, e.opts.Retention
+		o.Recovery, o.Steps, o.Retention = e.opts.Recovery, e.opts.Steps, e.opts.Retention
 		if e.opts.Guard != nil {
 			e.opts.Guard(o)
 		}

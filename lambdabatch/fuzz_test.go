@@ -121,7 +121,7 @@ func handleFuzzed(_ context.Context, o order) error {
 // sourceOf returns one of the five handlers, over batches of one shape.
 func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.Context, []fuzzed) ([]string, error) {
 	option := func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), lambdabatch.Rerun, concurrency
+		o.Operation, o.ID, o.Recovery, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), idempotent.Rerun, concurrency
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.PerGroup = source%5 == 2
 	}

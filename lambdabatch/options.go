@@ -11,26 +11,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// Recovery is [idempotent.Recovery] without a default: behind a queue this
-// choice decides what happens to a failed message.
-type Recovery uint8
-
-const (
-	// Reconcile does not run a failed message again. The message is redelivered
-	// until it is resolved, handed over, or in the dead-letter queue. In a
-	// stream it blocks its shard.
-	Reconcile Recovery = iota + 1
-	// Resume runs the message again; its finished steps return their stored
-	// results.
-	Resume
-	// Rerun runs the message again from the start.
-	Rerun
-)
-
-var recoveries = map[Recovery]idempotent.Recovery{
-	Reconcile: idempotent.Reconcile, Resume: idempotent.Resume, Rerun: idempotent.Rerun,
-}
-
 // Options configure [SQS], [SQSFIFO], [Kinesis] and [DynamoDB]. The zero value
 // of each field is its documented default.
 type Options struct {
@@ -51,8 +31,13 @@ type Options struct {
 	// body, JSON by meaning and anything else by its bytes.
 	Fingerprint func(r *Record) (idempotent.Fingerprint, error)
 
-	// Recovery is the recovery of the operation. Required.
-	Recovery Recovery
+	// Recovery decides what happens to a message whose handler failed or was
+	// killed. Rerun runs it again from the start; Resume runs it again, and its
+	// finished steps return their stored results. Reconcile does not run it
+	// again: the message is redelivered until its record is resolved, it is
+	// handed over, or it is in the dead-letter queue. In a stream it blocks its
+	// shard. Default: Reconcile.
+	Recovery idempotent.Recovery
 
 	// Steps are [idempotent.Options.Steps].
 	Steps []string
@@ -181,8 +166,6 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.Operation is empty; name the operation on a message")
 	case o.ID == nil:
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
-	case o.Recovery < Reconcile || o.Recovery > Rerun:
-		return errors.New("lambdabatch: Options.Recovery is not set; choose Reconcile, Resume or Rerun: it decides what happens to a failed message")
 	case o.Redelivery < 0 || o.Reserve < 0 || o.Concurrency < 1:
 		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency must be at least 1 (or zero for the default)")
 	case o.Retention < o.Redelivery:

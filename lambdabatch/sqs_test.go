@@ -26,30 +26,30 @@ const comesAgain, acknowledged = true, false
 // delivery, and when it is redelivered. docs/batch.md shows them as a table.
 var outcomes = []struct {
 	name     string
-	declared lambdabatch.Recovery
+	declared idempotent.Recovery
 	do       func(context.Context) error
 	first    bool // redelivered
 	state    string
 	second   bool
 	runs     int
 }{
-	{"success", lambdabatch.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
-	{"Final", lambdabatch.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
-	{"a wrapped Final", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), acknowledged, "completed", acknowledged, 1},
-	{"a joined Final", lambdabatch.Rerun, returns(errors.Join(errBroken, idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
-	{"Final of an inner operation", lambdabatch.Reconcile, inside(idempotent.Final("sold_out", "Sold out.")), comesAgain, "unknown", comesAgain, 1},
-	{"NotExecuted", lambdabatch.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
-	{"a wrapped NotExecuted", lambdabatch.Reconcile, returns(fmt.Errorf("no: %w", idempotent.NotExecuted(errBroken))), comesAgain, "unknown", comesAgain, 1},
-	{"NotExecuted of an inner operation", lambdabatch.Reconcile, inside(idempotent.NotExecuted(errBroken)), comesAgain, "unknown", comesAgain, 1},
-	{"an error, Reconcile", lambdabatch.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
-	{"an error, Rerun", lambdabatch.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
-	{"an error, Resume", lambdabatch.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
-	{"Unknown, Rerun", lambdabatch.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
-	{"a wrapped Unknown", lambdabatch.Rerun, returns(fmt.Errorf("no: %w", idempotent.Unknown(errBroken))), comesAgain, "unknown", comesAgain, 1},
-	{"success after a Commit in doubt, Reconcile", lambdabatch.Reconcile, careless, comesAgain, "unknown", comesAgain, 1},
-	{"success after a Commit in doubt, Rerun", lambdabatch.Rerun, careless, comesAgain, "retryable", comesAgain, 2},
-	{"a panic, Reconcile", lambdabatch.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
-	{"a panic, Rerun", lambdabatch.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
+	{"success", idempotent.Reconcile, nil, acknowledged, "completed", acknowledged, 1},
+	{"Final", idempotent.Reconcile, returns(idempotent.Final("sold_out", "Sold out.")), acknowledged, "completed", acknowledged, 1},
+	{"a wrapped Final", idempotent.Rerun, returns(fmt.Errorf("no: %w", idempotent.Final("sold_out", "Sold out."))), acknowledged, "completed", acknowledged, 1},
+	{"a joined Final", idempotent.Rerun, returns(errors.Join(errBroken, idempotent.Final("sold_out", "Sold out."))), comesAgain, "retryable", comesAgain, 2},
+	{"Final of an inner operation", idempotent.Reconcile, inside(idempotent.Final("sold_out", "Sold out.")), comesAgain, "unknown", comesAgain, 1},
+	{"NotExecuted", idempotent.Reconcile, returns(idempotent.NotExecuted(errBroken)), comesAgain, "retryable", comesAgain, 2},
+	{"a wrapped NotExecuted", idempotent.Reconcile, returns(fmt.Errorf("no: %w", idempotent.NotExecuted(errBroken))), comesAgain, "unknown", comesAgain, 1},
+	{"NotExecuted of an inner operation", idempotent.Reconcile, inside(idempotent.NotExecuted(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"an error, Reconcile", idempotent.Reconcile, returns(errBroken), comesAgain, "unknown", comesAgain, 1},
+	{"an error, Rerun", idempotent.Rerun, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"an error, Resume", idempotent.Resume, returns(errBroken), comesAgain, "retryable", comesAgain, 2},
+	{"Unknown, Rerun", idempotent.Rerun, returns(idempotent.Unknown(errBroken)), comesAgain, "unknown", comesAgain, 1},
+	{"a wrapped Unknown", idempotent.Rerun, returns(fmt.Errorf("no: %w", idempotent.Unknown(errBroken))), comesAgain, "unknown", comesAgain, 1},
+	{"success after a Commit in doubt, Reconcile", idempotent.Reconcile, careless, comesAgain, "unknown", comesAgain, 1},
+	{"success after a Commit in doubt, Rerun", idempotent.Rerun, careless, comesAgain, "retryable", comesAgain, 2},
+	{"a panic, Reconcile", idempotent.Reconcile, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "unknown", comesAgain, 1},
+	{"a panic, Rerun", idempotent.Rerun, func(context.Context) error { panic("o-2 of acme") }, comesAgain, "retryable", comesAgain, 2},
 }
 
 // inside is a handler that returns the error of an operation inside it.
@@ -263,7 +263,7 @@ func TestReserve(t *testing.T) {
 func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile)))
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
 	w.on("o-1", returns(errBroken))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
 	redriven := messages("o-1")
@@ -287,7 +287,7 @@ func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
 func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile)))
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
 	w.on("o-1", returns(errBroken))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
 	id := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-1"}.RecordID()
@@ -304,7 +304,7 @@ func TestBatchInsideAnOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	handed := 0
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile), func(o *lambdabatch.Options) {
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
 		o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
 			handed++
 			return nil
@@ -345,7 +345,7 @@ func TestFM67_HandOver(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			var handed []string
-			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(lambdabatch.Reconcile), func(o *lambdabatch.Options) {
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
 				o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
 					handed = append(handed, r.ItemID+" "+unresolved.RecordID.Operation()+" "+r.Event.(*events.SQSMessage).Body)
 					return c.handOver(ctx)
@@ -395,7 +395,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	w := newWorld(t)
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
-			o.Recovery, o.Steps = lambdabatch.Resume, []string{name}
+			o.Recovery, o.Steps = idempotent.Resume, []string{name}
 			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
 				t.Error("the message was handed over")
 				return nil

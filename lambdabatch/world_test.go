@@ -94,7 +94,7 @@ func returns(err error) func(context.Context) error {
 // options returns the options that all tests share.
 func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery = "fulfil", lambdabatch.Field("/order_id"), lambdabatch.Rerun
+		o.Operation, o.ID, o.Recovery = "fulfil", lambdabatch.Field("/order_id"), idempotent.Rerun
 		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
 		for _, f := range optFns {
 			f(o)
@@ -116,7 +116,7 @@ func (w *world) log() string {
 	return w.lines.String()
 }
 
-func recovery(r lambdabatch.Recovery) func(*lambdabatch.Options) {
+func recovery(r idempotent.Recovery) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) { o.Recovery = r }
 }
 

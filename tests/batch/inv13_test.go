@@ -10,7 +10,6 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
-	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/tests/tally"
 )
 
@@ -72,11 +71,11 @@ func account(w *world) {
 		}
 		id := string(r.ID)
 		switch {
-		case w.declared == lambdabatch.Reconcile && w.effects[id] > 1:
+		case w.declared == idempotent.Reconcile && w.effects[id] > 1:
 			w.t.Fatalf("%s had its effect %d times", m.id, w.effects[id])
-		case w.declared == lambdabatch.Reconcile && w.entries[id] > 1+w.retryable[string(r.ID)]:
+		case w.declared == idempotent.Reconcile && w.entries[id] > 1+w.retryable[string(r.ID)]:
 			w.t.Fatalf("%s ran %d times and was retryable %d times", m.id, w.entries[id], w.retryable[string(r.ID)])
-		case w.declared == lambdabatch.Resume && len(w.keys[id]) > 1:
+		case w.declared == idempotent.Resume && len(w.keys[id]) > 1:
 			w.t.Fatalf("the provider got %s under %d keys", m.id, len(w.keys[id]))
 		}
 	}

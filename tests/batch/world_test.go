@@ -48,7 +48,7 @@ type world struct {
 	// byOrder: the key is the order's. Otherwise it is the record's number, and
 	// two records about one order are separate operations.
 	byOrder  bool
-	declared lambdabatch.Recovery
+	declared idempotent.Recovery
 	clock    idempotenttest.Clock
 	store    driver.Store
 	faults   idempotenttest.Faults
@@ -118,7 +118,7 @@ func (m mortal) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record
 func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 	w := &world{
 		t: t, source: s, seen: seen, store: memstore.New(),
-		declared:  rapid.SampledFrom([]lambdabatch.Recovery{lambdabatch.Reconcile, lambdabatch.Resume, lambdabatch.Rerun}).Draw(t, "recovery"),
+		declared:  rapid.SampledFrom([]idempotent.Recovery{idempotent.Reconcile, idempotent.Resume, idempotent.Rerun}).Draw(t, "recovery"),
 		handsOver: rapid.Bool().Draw(t, "hands over"),
 		effects:   map[string]int{}, keys: map[string]map[string]bool{}, entries: map[string]int{}, retryable: map[string]int{},
 		handedOver: map[string]bool{}, running: map[string]int{},

@@ -24,7 +24,7 @@ func New(guard *idempotent.Guard, shop Shop, payments Payments) HandlerFunc {
 	return lambdabatch.SQS(guard, t.take, func(o *lambdabatch.Options) {
 		o.Operation = Operation
 		o.ID = lambdabatch.Field("/order_id")
-		o.Recovery, o.Steps = lambdabatch.Resume, []string{"reserve", "charge", "give-back"}
+		o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge", "give-back"}
 		o.Concurrency = 10
 	})
 }
