@@ -218,9 +218,9 @@ func TestDisabledIsLogged(t *testing.T) {
 		if _, err := idempotent.Do(t.Context(), g, newKey(), charged); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled") {
-		t.Errorf("logged %q", text)
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled") {
+			t.Errorf("logged %q", text)
+		}
 	}
 }
 

@@ -113,6 +113,10 @@ func TestErrorTexts(t *testing.T) {
 		{&idempotent.UnresolvedError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the outcome of an earlier request is unknown; the key does not run again until the outcome is resolved"},
 		{&idempotent.LeaseLostError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the handler ran past its lease and another request took over the record; this outcome is not stored"},
 		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is gone"}, "idempotent: charge#AAAA: the request is completed, but its result cannot be replayed: it is gone"},
+		{&idempotent.ReplayUnavailableError{RecordID: "charge#AAAA", Reason: "it is old", Uncompared: true}, "idempotent: charge#AAAA: the key was used before, and its record cannot be compared with this request: it is old"},
+		{&idempotent.SettledError{RecordID: "charge#AAAA", Step: "pay"}, `idempotent: charge#AAAA: step "pay" already has another recorded result; use CorrectedStep if that result is wrong`},
+		{&idempotent.InvalidKeyError{Field: "Scope", Problem: "is empty"}, "idempotent: invalid Scope: is empty"},
+		{&idempotent.InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: cause}, "idempotent: invalid Fingerprint: cannot be computed: cause"},
 		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not executed: -1s left before the deadline (context canceled); a retry is safe"},
 		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the key was used for a different request; send a new key, or repeat the first request unchanged"},
 		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry after 0s"},
@@ -625,8 +629,11 @@ func TestHintIsLoggedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{idempotent.NotExecuted(errors.New("x")), idempotent.Unknown(errors.New("x")), errors.New("secret"), errors.New("secret")} {
+	for i, err := range []error{idempotent.NotExecuted(errors.New("x")), idempotent.Unknown(errors.New("x")), errors.New("secret"), errors.New("secret")} {
 		idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 0, err })
+		if logged := log.Len() > 0; logged != (i >= 2) {
+			t.Errorf("after error %d: got log %q", i, log.String())
+		}
 	}
 	text := log.String()
 	if strings.Count(text, "NotExecuted") != 1 || !strings.Contains(text, "operation=charge") || !strings.Contains(text, "*errors.errorString") {
@@ -722,6 +729,9 @@ func TestOptions(t *testing.T) {
 		"cache bytes":     {func(o *idempotent.Options) { o.CacheBytes = -1 }, "CacheBytes"},
 		"wait":            {func(o *idempotent.Options) { o.WaitFor = -1 }, "WaitFor"},
 		"unresolved":      {func(o *idempotent.Options) { o.UnresolvedRetention = -1 }, "UnresolvedRetention"},
+		"no steps":        {func(o *idempotent.Options) { o.Recovery = idempotent.Resume }, "Options.Steps is empty"},
+		"step name":       {func(o *idempotent.Options) { o.Steps = []string{"a", "b c"} }, "Options.Steps: "},
+		"lease of margin": {func(o *idempotent.Options) { o.DefaultLease, o.LeaseMargin = time.Second, time.Second }, "longer than Options.LeaseMargin"},
 		"recovery":        {func(o *idempotent.Options) { o.Recovery = 7 }, "Reconcile, Resume or Rerun"},
 		"codec name":      {func(o *idempotent.Options) { o.Codec = named("json+gzip") }, "without '+'"},
 		"codec final":     {func(o *idempotent.Options) { o.Codec = named("final") }, `"final"`},
@@ -737,6 +747,9 @@ func TestOptions(t *testing.T) {
 		if _, err := idempotent.Do(t.Context(), mustGuard(t), newKey(), func(context.Context) (int, error) { return 0, nil }, row.f); err == nil {
 			t.Errorf("%s: Do accepted it", name)
 		}
+	}
+	if _, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.LeaseMargin = time.Millisecond }); err != nil {
+		t.Errorf("a margin of 1ms: %v", err)
 	}
 	if _, err := idempotent.New(nil); err == nil {
 		t.Error("New accepted a nil store")

@@ -115,6 +115,16 @@ func TestFingerprintOf(t *testing.T) {
 		of(json.RawMessage(`{"amount":1.0,"note":"\u003c&>"}`)) != same {
 		t.Error("documents with the same meaning have different fingerprints")
 	}
+	null, err := idempotent.FingerprintJSON([]byte("null"))
+	if err != nil || of(nil) != null {
+		t.Errorf("nil has not the fingerprint of null: %v", err)
+	}
+	if of(json.RawMessage(`"\ufffd"`)) != of("�") {
+		t.Error("an escape in a document of the caller differs from its character")
+	}
+	if _, err := idempotent.FingerprintOf(math.NaN()); !errors.As(err, new(*json.UnsupportedValueError)) {
+		t.Errorf("not a number: got error %v, want the encoder's in it", err)
+	}
 	if of(request{1, "�"}) == of(request{1, "?"}) {
 		t.Error("a real replacement character is lost")
 	}

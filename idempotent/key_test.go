@@ -3,6 +3,7 @@ package idempotent_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -134,5 +135,20 @@ func TestInvalidKeys(t *testing.T) {
 	longest := idempotent.Key{Operation: strings.Repeat("o", 256), Scope: "s", ID: "i", Fingerprint: fp}
 	if _, err := idempotent.Do(t.Context(), g, longest, func(context.Context) (int, error) { return 0, nil }); err != nil {
 		t.Errorf("an operation of 256 bytes: %v", err)
+	}
+}
+
+// A UUID derived from a key has the version and the variant of a random one.
+func TestAsUUID(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := map[string]bool{}
+	for range 100 {
+		key := newKey().RecordID().DownstreamKey()
+		id := idempotent.AsUUID(key)
+		if !form.MatchString(id) || seen[id] || idempotent.AsUUID(key) != id {
+			t.Errorf("%s became %s", key, id)
+		}
+		seen[id] = true
 	}
 }

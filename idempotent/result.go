@@ -270,7 +270,7 @@ func escapesReplacement(doc []byte) bool {
 			return false
 		}
 		slashes := 1
-		for slashes <= i && doc[i-slashes] == '\\' {
+		for doc[i-slashes] == '\\' { // a quote is before them
 			slashes++
 		}
 		if slashes%2 == 1 {

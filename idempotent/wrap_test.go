@@ -203,8 +203,18 @@ func TestWrapKeyErrors(t *testing.T) {
 	if _, err := h(t.Context(), nil); err != own {
 		t.Errorf("got error %v, want the KeyFunc's own", err)
 	}
+	h = idempotent.Wrap(g, func(context.Context, any) (idempotent.Key, error) {
+		return idempotent.Key{Operation: "op", Scope: "s", ID: "i"}, own
+	}, handler)
+	if _, err := h(t.Context(), nil); err != own {
+		t.Errorf("with a key: got error %v, want the KeyFunc's own", err)
+	}
+	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "" }), handler)
+	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.NoKeyError)) {
+		t.Errorf("neither a key nor a fingerprint: got error %v, want NoKeyError", err)
+	}
 	h = idempotent.Wrap(g, idempotent.KeyFrom("op", func(any) (string, string) { return "s", "i" }), handler)
-	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+	if _, err := h(t.Context(), make(chan int)); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "cannot be computed") {
 		t.Errorf("a request without a fingerprint: got error %v, want InvalidKeyError", err)
 	}
 	if _, err := h(t.Context(), "\xff"); !errors.As(err, new(*idempotent.InvalidKeyError)) {
@@ -237,6 +247,12 @@ func TestUnguarded(t *testing.T) {
 	} {
 		g, _ := newGuard(t, o)
 		keys := map[string]bool{}
+		byOrder := func(ctx context.Context, r chargeRequest) (idempotent.Key, error) {
+			if name == "disabled" {
+				t.Error("the KeyFunc of a disabled guard was called")
+			}
+			return byOrder(ctx, r)
+		}
 		h := idempotent.Wrap(g, byOrder, func(ctx context.Context, _ chargeRequest) (int, error) {
 			if _, ok := idempotent.FromContext(ctx); ok {
 				t.Errorf("%s: there is an execution", name)

@@ -6,6 +6,12 @@ package main
 // equivalents are mutants that change nothing observable, each with the reason.
 // It is an error if a test notices one.
 var equivalents = map[string]string{
+	"idempotent.Guard.options: len(optFns) == 0 is never true":                    "copies options that are complete",
+	"idempotent.FingerprintBytes: size += binary.MaxVarintLen64 + len(p) is gone": "only a capacity: append grows the slice without it",
+	"idempotent.Options.validate: o.CacheBytes < 0 has <=":                        "zero was replaced by the default before",
+	"idempotent.Options.observe: o.Observer != nil is always true":                "emit checks it too; this check only saves building the event",
+	"idempotent.escapesReplacement: i < 0 has <=":                                 "the text begins with a quote",
+
 	"idempotent.schedule: r.Expires is not set to time.Time{}":                           "each case below sets it",
 	"idempotent.keepUntilLeaseEnd: r.Expires.Before(r.LeaseEnd) includes the equal time": "sets the value that the field already has",
 
@@ -76,6 +82,8 @@ var equivalents = map[string]string{
 // a time-out ends is an error: tests may miss it on a machine that is merely
 // busy.
 var endless = map[string]string{
+	"idempotent.escapesReplacement: slashes++ is gone":                                                                "looks at the same byte for ever",
+	"idempotent.escapesReplacement: doc is not set to doc[i+1:]":                                                      "finds the same text for ever",
 	"idempotent.cache.put: c.drop(c.recent.Back()) is not called":                                                     "entries above the limit are never dropped",
 	"idempotent.attempt.claim: round < maxClaimRounds is always true":                                                 "a record that changes on every read is read for ever",
 	"idempotent.attempt.claim: round++ is gone":                                                                       "a record that changes on every read is read for ever",
