@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -181,13 +182,14 @@ func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.C
 // FuzzField checks that no body makes Field panic, and that an id is not empty.
 func FuzzField(f *testing.F) {
 	f.Add("/order/id", `{"order":{"id":"o-1"}}`)
-	f.Add("/a~1b/0", `{"a/b":[1e400]}`)
+	f.Add("/a~b/0", `{"a~b":[1e400]}`)
 	f.Add("/", `{"":""}`)
 	f.Add("/n", `{"n":`)
 	f.Fuzz(func(t *testing.T, pointer, body string) {
 		if len(pointer) == 0 || pointer[0] != '/' {
 			pointer = "/" + pointer
 		}
+		pointer = strings.ReplaceAll(pointer, "~", "~0") // an invalid pointer is a programming error
 		id, err := lambdabatch.Field(pointer)(t.Context(), &lambdabatch.Record{Body: []byte(body)})
 		if (err == nil) != (id != "") {
 			t.Errorf("%q of %q is %q, %v", pointer, body, id, err)
