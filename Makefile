@@ -30,6 +30,12 @@ beside-e2e:
 	@nice $(MAKE) --no-print-directory test-fuzz
 	@$(MAKE) --no-print-directory test-localstack
 
+.PHONY: check build
+check: lint ## Before a commit: lint and unit tests, without the race detector
+	go test $(PACKAGES)
+build: ## Compile every package (GOARCH: for which processor)
+	go build $(PACKAGES) ./infra/...
+
 .PHONY: test-unit
 test-unit: ## Race tests; infra and the explorer without the detector
 	go test -race $(PACKAGES)
