@@ -50,10 +50,9 @@ func ResolvedWithoutResult() Resolution { return Resolution{what: claimsOutcome,
 // step would have returned. It is recorded even while the handler is running,
 // whose [Step] then returns it. A CommitStep with that name that has begun is
 // refused, because its own writes are missing; a later one returns the recorded
-// result. If the lease has ended under [Resume] or
-// [Rerun], and no other AtMostOnce step is interrupted, the next request with the
-// key continues. Otherwise the record's state does not change. A result that is
-// already recorded stays.
+// result. If the lease has ended under [Resume] or [Rerun], and no other AtMostOnce
+// step is interrupted, the next request with the key continues. Otherwise the
+// record's state does not change. A result that is already recorded stays.
 func ResolvedStep(name string, value any) Resolution {
 	return Resolution{what: claimsStep, step: name, value: value}
 }

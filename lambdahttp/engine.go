@@ -26,7 +26,6 @@ type engine struct {
 	responder
 	guard     *idempotent.Guard
 	disabled  bool       // idempotent.Options.Disabled
-	keyless   bool       // idempotent.Options.AllowMissingKey
 	translate translator // nil if handlers return no response
 }
 
@@ -59,7 +58,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 		if o.WaitFor > 0 {
 			o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
 		}
-		e.disabled, e.keyless = o.Disabled, o.AllowMissingKey
+		e.disabled = o.Disabled
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	}
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
-		Header: p.Header, Member: o.KeyFrom.member, Required: !e.keyless,
+		Header: p.Header, Member: o.KeyFrom.member, Required: !kept.AllowMissingKey,
 		KeySyntax: p.Syntax.Description, KeyPattern: p.KeyPattern(), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
 		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
@@ -96,7 +96,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		policy.KeySyntax, policy.KeyPattern, policy.KeyExample = bodyKeySyntax, p.bounded(bodyKeyPattern), exampleKey
 	}
 	for s := range Situation(len(situations)) {
-		if e.gives(s) {
+		if e.gives(s, policy.Required) {
 			policy.Answers = append(policy.Answers, e.answerPolicy(s))
 		}
 	}
@@ -104,11 +104,12 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	return policy, nil
 }
 
-// gives reports whether the situation can occur with these options.
-func (e *engine) gives(s Situation) bool {
+// gives reports whether the situation can occur with these options, if a key is
+// required or not.
+func (e *engine) gives(s Situation, required bool) bool {
 	switch s {
 	case MissingKey:
-		return !e.keyless
+		return required
 	case KeyNotAllowed:
 		return len(e.opts.Profile.ForbiddenMethods) > 0
 	case UnknownCaller:
