@@ -16,7 +16,7 @@
 // The first caller gets exactly what the handler returned. A retry gets the
 // stored status, body and listed headers with "Idempotent-Replayed: true". All
 // other responses are problem documents (RFC 9457) whose types are described in
-// docs/http.md.
+// docs/http-answers.md.
 //
 // One engine applies the rules to every event type. A dialect of the header is
 // data (a [Profile]: [IETF], [Stripe], [UUID] or a custom one). An event type

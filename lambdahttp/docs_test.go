@@ -5,57 +5,43 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-var update = flag.Bool("update", false, "rewrite the tables in docs/http.md")
+var update = flag.Bool("update", false, "rewrite golden files, and the table in docs/http-keys.md")
 
-const docsFile = "../docs/http.md"
-
-// tables are the generated parts of docs/http.md, by the name in their marks.
-var tables = map[string]func() string{"rows": rowsTable, "profiles": profilesTable}
-
-// TestDocs compares the tables of docs/http.md with the rows and the profiles.
-func TestDocs(t *testing.T) {
+// The base of problem types is the address of a page of this repository, and
+// that page has a heading for each type.
+func TestProblemTypesHaveAHeading(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(docsFile)
+	page, ok := strings.CutPrefix(lambdahttp.DefaultProblemBase, "https://github.com/once-lambda/once/blob/main/")
+	page, ok2 := strings.CutSuffix(page, "#")
+	if !ok || !ok2 {
+		t.Fatalf("%s is not a page of this repository with #", lambdahttp.DefaultProblemBase)
+	}
+	text, err := os.ReadFile("../" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s := lambdahttp.MissingKey; s <= lambdahttp.FinalOutcome; s++ {
-		if !strings.Contains(string(page), "\n### "+s.String()+"\n") {
-			t.Errorf("%s has no heading for the problem type %s", docsFile, s)
+		if !strings.Contains(string(text), "\n### "+s.String()+"\n") {
+			t.Errorf("%s has no heading for the problem type %s", page, s)
 		}
-	}
-	written := string(page)
-	for name, table := range tables {
-		from := "<!-- " + name + ": written by `go test ./lambdahttp -run TestDocs -update` -->\n"
-		to := "<!-- end of " + name + " -->"
-		before, rest, ok := strings.Cut(written, from)
-		_, after, ok2 := strings.Cut(rest, to)
-		if !ok || !ok2 {
-			t.Fatalf("%s has no section between %q and %q", docsFile, from, to)
-		}
-		written = before + from + table() + to + after
-	}
-	if written == string(page) {
-		return
-	}
-	if !*update {
-		t.Fatalf("the tables in %s are out of date; run: go test ./lambdahttp -run TestDocs -update", docsFile)
-	}
-	if err := os.WriteFile(docsFile, []byte(written), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 
-// profilesTable compares the profiles' data.
+// docs/http-keys.md compares the profiles by their data.
+func TestProfilesInDocs(t *testing.T) {
+	t.Parallel()
+	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(), *update)
+}
+
 func profilesTable() string {
 	var b strings.Builder
 	b.WriteString("| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n")
@@ -101,34 +87,5 @@ func profilesTable() string {
 	line("a problem is", func(p *lambdahttp.Profile) string {
 		return "`" + p.Render(lambdahttp.Problem{Status: 400}).Header.Get("Content-Type") + "`"
 	})
-	return b.String()
-}
-
-func rowsTable() string {
-	var b strings.Builder
-	b.WriteString("| row | profile | situation | response | handler ran | record |\n|---|---|---|---|---|---|\n")
-	for _, r := range rows {
-		answer := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
-		if r.problem != "" {
-			answer += fmt.Sprintf(", [%s](#%s)", r.problem, r.problem)
-		}
-		if r.retryAfter != "" {
-			answer += ", `" + strings.TrimSuffix("Retry-After: "+r.retryAfter, ": *") + "`"
-		}
-		if r.replayed {
-			answer += ", `Idempotent-Replayed: true`"
-		}
-		if r.says != "" {
-			answer += fmt.Sprintf(", `Idempotency-Status: %s`", r.says)
-		}
-		for _, name := range slices.Sorted(maps.Keys(r.header)) {
-			answer += ", `" + strings.TrimSuffix(name+": "+r.header[name], ": *") + "`"
-		}
-		for _, k := range slices.Sorted(maps.Keys(r.member)) {
-			answer += fmt.Sprintf(", member `%s`", k)
-		}
-		ran := [...]string{"no", "once", "twice"}[r.runs]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.id, cmp.Or(r.profile, "IETF"), r.situation, answer, ran, cmp.Or(r.record, "none"))
-	}
 	return b.String()
 }

@@ -135,7 +135,7 @@ type Options struct {
 
 // DefaultProblemBase is the base of problem types if [Options.ProblemBase] and
 // [Options.DocsURL] are not set: this project's page about them.
-const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http.md#"
+const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http-answers.md#"
 
 // newOptions applies optFns, fills in the defaults and validates.
 func newOptions(optFns []func(*Options)) (*Options, error) {

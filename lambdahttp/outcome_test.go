@@ -426,7 +426,7 @@ func TestResolved(t *testing.T) {
 				reply{status: 200, header: map[string]string{"Idempotent-Replayed": "true"}, body: "/w==", base64: true}},
 			"final": {idempotent.ResolvedFinal("card_declined", "The card was declined."),
 				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
-					body: `{"type":"https://github.com/once-lambda/once/blob/main/docs/http.md#final","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
+					body: `{"type":"https://github.com/once-lambda/once/blob/main/docs/http-answers.md#final","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
 		} {
 			w := newWorld(t, on)
 			w.becomes(answers(504, nil))

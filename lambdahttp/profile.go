@@ -90,7 +90,7 @@ const (
 //	o.Profile.Methods = append(o.Profile.Methods, "PUT", "DELETE")
 
 // IETF is the profile of draft-ietf-httpapi-idempotency-key-header-07.
-// docs/http.md describes the choices made where the draft leaves one or says
+// docs/http-keys.md describes the choices made where the draft leaves one or says
 // nothing.
 var IETF = Profile{
 	Header:       "Idempotency-Key",

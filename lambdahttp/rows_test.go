@@ -17,8 +17,8 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// row is one line of the table of responses: the requests to send, and what the
-// last response must be. docs/http.md shows these rows, see TestDocs.
+// row is one situation: the requests to send, and what the last response must
+// be.
 type row struct {
 	id        string
 	profile   string // a key of profiles; "": IETF
@@ -226,7 +226,7 @@ func (r row) checkProblem(t *testing.T, a reply) {
 		delete(members, "detail")
 	}
 	want := map[string]any{
-		"type":   cmp.Or(r.base, "https://github.com/once-lambda/once/blob/main/docs/http.md#") + r.problem,
+		"type":   cmp.Or(r.base, "https://github.com/once-lambda/once/blob/main/docs/http-answers.md#") + r.problem,
 		"title":  r.title,
 		"status": float64(r.status),
 	}

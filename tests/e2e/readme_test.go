@@ -52,7 +52,7 @@ func TestREADME(t *testing.T) {
 // The loop for clients in the guide ends with the answer.
 func TestClientLoop(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "http.md"))
+	text, err := os.ReadFile(filepath.Join(engine.Root(), "docs", "http-answers.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
