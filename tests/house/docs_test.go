@@ -71,27 +71,54 @@ func TestSnippetsAreCompiled(t *testing.T) {
 	}
 }
 
-var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+var (
+	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	omitted = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
 
-// Every link to a file of the repository has a target.
+// Every link to a file of the repository has a target, and every link to a
+// heading has that heading.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	seen := 0
+	files, anchors := 0, 0
 	for _, name := range tracked(t, ".md") {
-		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, name), ""), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			seen++
-			target := filepath.Join(engine.Root(), filepath.Dir(name), m[1])
-			if _, err := os.Stat(target); err != nil {
+			files++
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(engine.Root(), target)); err != nil {
 				t.Errorf("%s links to %s, which does not exist", name, m[1])
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			anchors++
+			if !anchorsOf(read(t, target))[m[2]] {
+				t.Errorf("%s links to %s#%s, and %s has no such heading", name, m[1], m[2], target)
 			}
 		}
 	}
-	if seen == 0 {
-		t.Error("no link was found")
+	if files < 100 || anchors < 20 {
+		t.Errorf("only %d links to files and %d to headings were found", files, anchors)
 	}
+}
+
+// anchorsOf returns the anchors that a Markdown page has on GitHub.
+func anchorsOf(page string) map[string]bool {
+	anchors := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		text := omitted.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(m[1], "$1")), "")
+		anchors[strings.ReplaceAll(text, " ", "-")] = true
+	}
+	return anchors
 }
 
 // No unfinished code is committed, and no test is skipped.

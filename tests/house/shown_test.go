@@ -27,7 +27,7 @@ var (
 	inComment = regexp.MustCompile(`\b(?:(?:FM|F|G)\d\d|INV-\d+|HTTP-\d\d)\b`)
 )
 
-// requirementID spells an id as docs/requirements.md does.
+// requirementID spells an id as tests/requirements.md does.
 func requirementID(family, number string) string {
 	n, _ := strconv.Atoi(number)
 	switch family {
