@@ -1,10 +1,14 @@
 package house
 
 import (
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/once-lambda/once/tests/engine"
 )
 
 const requirementsPage = "tests/requirements.md"
@@ -70,16 +74,23 @@ var numbered = regexp.MustCompile(`^(Test|Fuzz)?((FM|INV|HTTP)\d+_?)?`)
 // failure mode has a test on the page or a reason why not.
 func TestFailureModesAreOnThePage(t *testing.T) {
 	t.Parallel()
-	page := read(t, "docs/failure-modes.md")
+	page, tests := read(t, "docs/failure-modes.md"), shownBy(t)
+	files := map[string][]string{} // by name, for the message
+	for _, by := range tests {
+		for _, s := range by {
+			name := numbered.ReplaceAllString(s.name, "")
+			files[name] = append(files[name], s.file)
+		}
+	}
 	named := map[string]bool{} // file and name
 	for _, m := range example.FindAllStringSubmatch(page, -1) {
+		file, err := os.ReadFile(filepath.Join(engine.Root(), m[2]))
 		test := regexp.MustCompile(`(\bfunc Test|")((FM|INV|HTTP)\d+_?)?` + m[1] + `["(]`)
-		if !test.MatchString(read(t, m[2])) {
-			t.Errorf("%s has no test %s", m[2], m[1])
+		if err != nil || !test.Match(file) {
+			t.Errorf("%s has no test %s; tests of that name are in %q", m[2], m[1], files[m[1]])
 		}
 		named[path.Join(m[2], m[1])] = true
 	}
-	tests := shownBy(t)
 	for id := range requirements(t) {
 		if !strings.HasPrefix(id, "FM") {
 			continue
