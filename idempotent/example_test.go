@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -150,4 +152,159 @@ func ExampleGuard_Resolve() {
 	//  false true
 	//  true true
 	// ch_1 false false
+}
+
+// An operation with several effects, each in its own step. The second effect
+// fails at first; the next attempt continues after the first one.
+func ExampleStep() {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
+	if err != nil {
+		panic(err)
+	}
+	printer := &labelPrinter{broken: true}
+
+	fulfil := func(ctx context.Context, r Req) (Resp, error) {
+		charge, err := idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			fmt.Println("charging", r.Amount)
+			return "ch_1", nil // the provider gets idempotent.DownstreamKey(ctx)
+		})
+		if err != nil {
+			return Resp{}, err
+		}
+		_, err = idempotent.Step(ctx, "label", func(ctx context.Context) (string, error) {
+			return printer.Print(r.OrderID)
+		})
+		return Resp{ChargeID: charge}, err
+	}
+
+	byOrder := idempotent.KeyFrom("fulfil", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	handler := idempotent.Wrap(guard, byOrder, fulfil, func(o *idempotent.Options) {
+		o.Recovery = idempotent.Resume
+		o.Steps = []string{"charge", "label"}
+	})
+	for range 3 {
+		fmt.Println(handler(context.Background(), Req{"acme", "order-1", 4200}))
+	}
+	// Output:
+	// charging 4200
+	// {} the printer is out of paper
+	// printing order-1
+	// {ch_1} <nil>
+	// {ch_1} <nil>
+}
+
+// G02: a scheduled function that asks the provider about charges whose handlers
+// never reported an outcome.
+func ExampleReconciler() {
+	provider := books{}
+	resolvers := map[string]idempotent.ResolveFunc{
+		"charge": func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			id, err := provider.Find(ctx, r.ID.DownstreamKey())
+			switch {
+			case errors.Is(err, errNoSuchCharge): // and none can follow: the worker is dead
+				return idempotent.ProvenNotExecuted(r.Token), nil
+			case err != nil:
+				return idempotent.Later(5 * time.Minute), nil
+			}
+			return idempotent.Resolved(Resp{ChargeID: id}), nil
+		},
+	}
+
+	clock := &idempotenttest.Clock{}
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger, o.Now = quiet, clock.Now })
+	if err != nil {
+		panic(err)
+	}
+	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	charge := idempotent.Wrap(guard, byOrder, func(ctx context.Context, r Req) (Resp, error) {
+		provider[idempotent.DownstreamKey(ctx)] = "ch_1"
+		return Resp{}, errors.New("the connection broke")
+	})
+	ctx, order := context.Background(), Req{"acme", "order-1", 4200}
+	_, err = charge(ctx, order)
+	fmt.Println(err)
+	_, err = charge(ctx, order)
+	fmt.Println(errors.As(err, new(*idempotent.UnresolvedError)))
+
+	clock.Advance(time.Hour)
+	reconcile := idempotent.Reconciler(guard, resolvers) // for lambda.Start
+	report, err := reconcile(ctx)
+	fmt.Println(report, err)
+	fmt.Println(charge(ctx, order))
+	// Output:
+	// the connection broke
+	// true
+	// 1 due, 1 completed <nil>
+	// {ch_1} <nil>
+}
+
+// F41, G02: a provider's webhook names the record, because the charge was sent
+// with the record id as metadata. The webhook may come before the handler
+// returns.
+func ExampleGuard_Resolve_webhook() {
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = quiet })
+	if err != nil {
+		panic(err)
+	}
+	webhook := func(ctx context.Context, metadata map[string]string, charge string) error {
+		id, err := idempotent.ParseRecordID(metadata["once_record"])
+		if err != nil {
+			return err // not sent by this operation
+		}
+		err = guard.Resolve(ctx, id, idempotent.Resolved(Resp{ChargeID: charge}))
+		if errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, idempotent.ErrNoRecord) {
+			return nil // the outcome is already stored, or the record has expired
+		}
+		return err // for example InProgressError: the provider sends the webhook again
+	}
+
+	byOrder := idempotent.KeyFrom("charge", func(r Req) (scope, id string) { return r.Merchant, r.OrderID })
+	metadata := map[string]string{}
+	charge := idempotent.Wrap(guard, byOrder, func(ctx context.Context, r Req) (Resp, error) {
+		execution, _ := idempotent.FromContext(ctx)
+		metadata["once_record"] = string(execution.RecordID())
+		err := webhook(ctx, metadata, "ch_1") // the webhook is faster than the provider's reply
+		fmt.Println("while the handler runs:", errors.As(err, new(*idempotent.InProgressError)))
+		return Resp{}, errors.New("the reply was lost")
+	})
+	ctx, order := context.Background(), Req{"acme", "order-1", 4200}
+	_, err = charge(ctx, order)
+	fmt.Println(err)
+	fmt.Println("again:", webhook(ctx, metadata, "ch_1"))
+	fmt.Println(charge(ctx, order))
+	// Output:
+	// while the handler runs: true
+	// the reply was lost
+	// again: <nil>
+	// {ch_1} <nil>
+}
+
+// Some providers accept only UUIDs.
+func ExampleAsUUID() {
+	id := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}.RecordID()
+	fmt.Println(idempotent.AsUUID(id.StepKey("charge")))
+	// Output: 22fb0280-52be-4997-b846-1917f5d6ded3
+}
+
+// books is what a provider has booked, by idempotency key.
+type books map[string]string
+
+var errNoSuchCharge = errors.New("no such charge")
+
+func (b books) Find(_ context.Context, key string) (string, error) {
+	if id, found := b[key]; found {
+		return id, nil
+	}
+	return "", errNoSuchCharge
+}
+
+type labelPrinter struct{ broken bool }
+
+func (p *labelPrinter) Print(order string) (string, error) {
+	if p.broken {
+		p.broken = false
+		return "", errors.New("the printer is out of paper")
+	}
+	fmt.Println("printing", order)
+	return "label of " + order, nil
 }

@@ -1,8 +1,12 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -150,5 +154,162 @@ func TestAsUUID(t *testing.T) {
 			t.Errorf("%s became %s", key, id)
 		}
 		seen[id] = true
+	}
+}
+
+// G06: golden fingerprints. A change here turns every running retry into a
+// mismatch and requires a new fingerprint version.
+func TestFingerprintGolden(t *testing.T) {
+	t.Parallel()
+	doc, err := idempotent.FingerprintJSON([]byte(`{"currency":"usd","amount":4200}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name string
+		got  idempotent.Fingerprint
+		want string
+	}{
+		{"JSON", doc, "0140c6dc4edd464d919c95844e900366002c33df3c49da502810b3f24a1db8a82b"},
+		{"bytes", idempotent.FingerprintBytes([]byte("ab"), []byte("c")), "01a2a531d95530321d9b3bc8749a7c3f806e38a7cabef6dac09a8ed5e7b1caa53e"},
+		{"no bytes", idempotent.FingerprintBytes(), "013e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d"},
+	} {
+		if got := hex.EncodeToString(row.got[:]); got != row.want {
+			t.Errorf("%s: got %s, want %s", row.name, got, row.want)
+		}
+		if row.got.Version() != 1 {
+			t.Errorf("%s: version %d, want 1", row.name, row.got.Version())
+		}
+	}
+	if (idempotent.Fingerprint{}).Version() != 0 {
+		t.Error("the zero fingerprint has a version")
+	}
+}
+
+// F21, G06, FM53: fingerprints are equal if the meaning is equal, and never
+// silently equal if it is not.
+func TestFM53_Fingerprints(t *testing.T) {
+	t.Parallel()
+	of := func(doc string) idempotent.Fingerprint {
+		t.Helper()
+		f, err := idempotent.FingerprintJSON([]byte(doc))
+		if err != nil {
+			t.Fatalf("%s: %v", doc, err)
+		}
+		return f
+	}
+	for _, pair := range [][2]string{
+		{`{"a":1,"b":2}`, ` { "b" : 2, "a" : 1 } `},
+		{`{"a":1}`, `{"a":1.0}`}, {`{"a":1}`, `{"a":1e0}`}, {`{"a":100}`, `{"a":1E2}`},
+		{`"é"`, `"\u00e9"`}, {`"/"`, `"\/"`},
+		{`0`, `-0`},
+		{`9007199254740993`, `9007199254740993.0`},
+	} {
+		if of(pair[0]) != of(pair[1]) {
+			t.Errorf("%s and %s differ", pair[0], pair[1])
+		}
+	}
+	for _, pair := range [][2]string{
+		{`9007199254740993`, `9007199254740992`},
+		{`12345678901234567.89`, `12345678901234567.88`},
+		{`1e400`, `1.7976931348623157e308`}, {`1e400`, `1e401`}, {`1e-400`, `0`},
+		{`{"a":"1"}`, `{"a":1}`}, {`{"a":null}`, `{}`}, {`[1,2]`, `[2,1]`},
+		{`"é"`, `"e\u0301"`}, // Unicode normal forms are different texts
+		{`""`, `null`}, {`[]`, `{}`},
+	} {
+		if of(pair[0]) == of(pair[1]) {
+			t.Errorf("%s and %s are equal", pair[0], pair[1])
+		}
+	}
+	for _, doc := range []string{`{"a":1,"a":2}`, "\"\xff\"", `{`, `{} {}`, ``, `1e99999999999999999999`} {
+		if _, err := idempotent.FingerprintJSON([]byte(doc)); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+			t.Errorf("%q: got error %v, want InvalidKeyError", doc, err)
+		}
+	}
+
+	raw := of(`"x"`)
+	if raw == idempotent.FingerprintBytes([]byte(`"x"`)) {
+		t.Error("a document and its raw bytes are equal")
+	}
+	if idempotent.FingerprintBytes([]byte("ab"), []byte("c")) == idempotent.FingerprintBytes([]byte("a"), []byte("bc")) ||
+		idempotent.FingerprintBytes([]byte("a")) == idempotent.FingerprintBytes([]byte("a"), nil) {
+		t.Error("parts of different lengths are equal")
+	}
+}
+
+func TestFingerprintOf(t *testing.T) {
+	t.Parallel()
+	type request struct {
+		Amount int    `json:"amount"`
+		Note   string `json:"note"`
+	}
+	of := func(v any) idempotent.Fingerprint {
+		t.Helper()
+		f, err := idempotent.FingerprintOf(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	same, err := idempotent.FingerprintJSON([]byte(`{"note":"<&>","amount":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of(request{1, "<&>"}) != same || of(map[string]any{"amount": 1.0, "note": "<&>"}) != same ||
+		of(json.RawMessage(`{"amount":1.0,"note":"\u003c&>"}`)) != same {
+		t.Error("documents with the same meaning have different fingerprints")
+	}
+	null, err := idempotent.FingerprintJSON([]byte("null"))
+	if err != nil || of(nil) != null {
+		t.Errorf("nil has not the fingerprint of null: %v", err)
+	}
+	if of(json.RawMessage(`"\ufffd"`)) != of("�") {
+		t.Error("an escape in a document of the caller differs from its character")
+	}
+	if _, err := idempotent.FingerprintOf(math.NaN()); !errors.As(err, new(*json.UnsupportedValueError)) {
+		t.Errorf("not a number: got error %v, want the encoder's in it", err)
+	}
+	if of(request{1, "�"}) == of(request{1, "?"}) {
+		t.Error("a real replacement character is lost")
+	}
+	if of(request{1, `\ufffd`}) == of(request{1, "�"}) {
+		t.Error("a string that contains an escape sequence equals the character itself")
+	}
+	for name, v := range map[string]any{
+		"broken UTF-8":                             request{1, "\xff"},
+		"broken UTF-8 in a key":                    map[string]int{"a\xfe": 1},
+		"broken UTF-8 behind an escaped backslash": request{1, "\\\xff"},
+		"no JSON":         make(chan int),
+		"not a number":    math.NaN(),
+		"broken raw JSON": json.RawMessage(`{"a":1,"a":1}`),
+	} {
+		if _, err := idempotent.FingerprintOf(v); !errors.As(err, new(*idempotent.InvalidKeyError)) || !strings.Contains(err.Error(), "Fingerprint") {
+			t.Errorf("%s: got error %v, want InvalidKeyError about the Fingerprint", name, err)
+		}
+	}
+}
+
+// A fingerprint covers all of a document: two documents of 1 MB that differ in
+// the last value, or byte, are two requests.
+func TestLastByteOfALargeRequestCounts(t *testing.T) {
+	t.Parallel()
+	document := func(last string) json.RawMessage {
+		return json.RawMessage(`{"text":"` + strings.Repeat("x", 1<<20) + `","z":` + last + `}`)
+	}
+	g, _ := newGuard(t)
+	h := idempotent.Wrap(g, idempotent.KeyFrom("import", func(json.RawMessage) (string, string) { return "acme", "import-1" }),
+		func(context.Context, json.RawMessage) (string, error) { return "done", nil })
+	for range 2 {
+		if _, err := h(t.Context(), document("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h(t.Context(), document("2")); !errors.As(err, new(*idempotent.MismatchError)) {
+		t.Errorf("another last byte: got error %v, want MismatchError", err)
+	}
+	a, b := bytes.Repeat([]byte("x"), 1<<20), bytes.Repeat([]byte("x"), 1<<20)
+	b[len(b)-1] = 'y'
+	if idempotent.FingerprintBytes(a) == idempotent.FingerprintBytes(b) {
+		t.Error("bytes with another last byte have the same fingerprint")
 	}
 }

@@ -2,8 +2,17 @@ package idempotent
 
 import (
 	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"math/big"
 	"math/rand"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // plain stores text unchanged.
@@ -71,5 +80,196 @@ func TestDamagedCompression(t *testing.T) {
 	}
 	if out, err := decompress(append(full, compress([]byte{0})...)); err == nil {
 		t.Errorf("%d bytes were unpacked", len(out))
+	}
+}
+
+// Two fields with the same tag (vet would refuse the source) are both dropped.
+func TestRepeatedTagIsRefused(t *testing.T) {
+	t.Parallel()
+	field := func(name, tag string) reflect.StructField {
+		return reflect.StructField{Name: name, Type: reflect.TypeFor[int](), Tag: reflect.StructTag(tag)}
+	}
+	for _, row := range []struct {
+		a, b string
+		want string
+	}{
+		{`json:"n"`, `json:"n"`, `have the same JSON name "n"`},
+		{`json:"n,omitempty"`, `json:"n"`, `have the same JSON name "n"`},
+		{`json:"B"`, ``, `have the same JSON name "B"`},
+		{`json:"b'"`, `json:"b'"`, ""}, // invalid name: encoding/json ignores both
+		{`json:"-"`, `json:"-,"`, ""},
+		{`json:"n"`, `json:"N"`, ""},
+	} {
+		typ := reflect.StructOf([]reflect.StructField{field("A", row.a), field("B", row.b)})
+		for _, err := range []error{checkResult(typ), checkRequest(typ)} {
+			if row.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s and %s: got error %v, want %q", row.a, row.b, err, row.want)
+			}
+		}
+	}
+}
+
+type shapeA struct {
+	ID    string   `json:"id"`
+	Total int      `json:"total"`
+	Lines []shapeB `json:"lines"`
+}
+
+type shapeB struct{ Next *shapeB }
+
+// Types have the same shape only if each decodes what the other encoded without
+// losing values.
+func TestShapeOf(t *testing.T) {
+	t.Parallel()
+	for _, types := range [][2]reflect.Type{
+		{reflect.TypeFor[int](), reflect.TypeFor[time.Duration]()},
+		{reflect.TypeFor[int](), reflect.TypeFor[uint8]()},
+		{reflect.TypeFor[float64](), reflect.TypeFor[float32]()},
+		{reflect.TypeFor[shapeA](), reflect.TypeFor[struct {
+			Lines []shapeB `json:"lines,omitempty"`
+			Total int64    `json:"total"`
+			Memo  func()   `json:"-"`
+			shapeC
+		}]()},
+	} {
+		if shapeOf(types[0]) != shapeOf(types[1]) {
+			t.Errorf("%s and %s differ", types[0], types[1])
+		}
+	}
+	distinct := map[string]reflect.Type{}
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[shapeA](), reflect.TypeFor[*shapeA](), reflect.TypeFor[[]shapeA](), reflect.TypeFor[[2]shapeA](), reflect.TypeFor[[3]shapeA](),
+		reflect.TypeFor[map[string]shapeA](), reflect.TypeFor[map[int]shapeA](),
+		reflect.TypeFor[shapeB](), reflect.TypeFor[struct{ Next **shapeB }](),
+		reflect.TypeFor[struct{ ID string }](), reflect.TypeFor[struct{ Id string }](), reflect.TypeFor[struct{ ID int }](),
+		reflect.TypeFor[struct{ ID, Name string }](), reflect.TypeFor[struct{}](), reflect.TypeFor[struct {
+			ID int `json:",string"`
+		}](),
+		reflect.TypeFor[string](), reflect.TypeFor[int](), reflect.TypeFor[float64](), reflect.TypeFor[bool](), reflect.TypeFor[any](),
+		reflect.TypeFor[json.Number](), reflect.TypeFor[[]byte](), reflect.TypeFor[time.Time](), reflect.TypeFor[big.Int](),
+	} {
+		s := shapeOf(typ)
+		if other, found := distinct[s]; found || len(s) != 16 {
+			t.Errorf("%s and %s have the shape %q", typ, other, s)
+		}
+		distinct[s] = typ
+	}
+}
+
+type shapeC struct {
+	ID string `json:"id"`
+}
+
+// Evidence is equal, whatever program compressed it.
+func TestResultEquals(t *testing.T) {
+	t.Parallel()
+	text := []byte(strings.Repeat(`{"id":"ch_1"}`, 500))
+	var best bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&best, gzip.BestSpeed)
+	w.Write(text)
+	w.Close()
+	packed := compress(text)
+	if bytes.Equal(packed, best.Bytes()) {
+		t.Fatal("both are compressed to the same bytes: the test proves nothing")
+	}
+	other := bytes.Clone(text)
+	other[len(other)-1] = ']'
+	for name, row := range map[string]struct {
+		encodingA, encodingB string
+		a, b                 []byte
+		want                 bool
+	}{
+		"the same":            {"json", "json", text, text, true},
+		"another compression": {"json+gzip", "json+gzip", packed, best.Bytes(), true},
+		"compressed or not":   {"json+gzip", "json", packed, text, true},
+		"not or compressed":   {"json", "json+gzip", text, packed, true},
+		"another last byte":   {"json", "json", text, other, false},
+		"compressed, another": {"json+gzip", "json+gzip", packed, compress(other), false},
+		"another codec":       {"json", "xml", text, text, false},
+		"of another codec":    {"json+gzip", "xml+gzip", packed, packed, false},
+		"final":               {"final", "final", text, text, true},
+		"damaged alike":       {"json+gzip", "json+gzip", text, text, true},
+		"damaged":             {"json+gzip", "json+gzip", packed, packed[:100], false},
+		"nothing":             {"", "", nil, []byte{}, true},
+		"nothing and another": {"raw", "xml", nil, text, false},
+		"damaged and nothing": {"raw+gzip", "raw", text, nil, false},
+	} {
+		if got := resultEquals(row.encodingA, row.a, row.encodingB, row.b); got != row.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// The first caller gets the same content of an any as every replay.
+func TestAsReplayed(t *testing.T) {
+	t.Parallel()
+	type typed struct{ B, A int }
+	c := &jsonCodec{}
+	large := strings.Repeat("x", 2*compressAbove)
+	v := map[string]any{"n": 1.5, "s": typed{1, 2}, "t": large}
+	encoding, data, err := encodeResult(c, v)
+	if err != nil || encoding != "json+gzip" {
+		t.Fatal(encoding, err)
+	}
+	if err := asReplayed(c, encoding, data, &v); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"n": json.Number("1.5"), "s": map[string]any{"A": json.Number("2"), "B": json.Number("1")}, "t": large}
+	if !reflect.DeepEqual(v, want) {
+		t.Errorf("got %#v", v)
+	}
+	for _, data := range []string{`{"A":3}`, `{`} { // not decoded
+		static := typed{1, 2}
+		if err := asReplayed(c, "json", []byte(data), &static); err != nil || static != (typed{1, 2}) {
+			t.Errorf("a type without any became %v, error %v", static, err)
+		}
+	}
+	var own any = "same"
+	if err := asReplayed(plain{}, "plain", []byte("other"), &own); err != nil || own != "same" {
+		t.Errorf("a result of another codec became %v, error %v", own, err)
+	}
+	var untyped any = 1
+	if err := asReplayed(c, "json", []byte(`{`), &untyped); err == nil || untyped != 1 {
+		t.Errorf("damaged: got %v, error %v", untyped, err)
+	}
+	if err := asReplayed(c, "xml", []byte("2"), &untyped); err == nil || !strings.Contains(err.Error(), `encoded as "xml"`) || untyped != 1 {
+		t.Errorf("of another codec: got %v, error %v", untyped, err)
+	}
+}
+
+// A result that is too large to be unpacked again is not stored, from the first
+// byte over the limit.
+func TestResultBound(t *testing.T) {
+	t.Parallel()
+	zeroes := make([]byte, maxResult+1)
+	if _, _, err := encodeResult(plain{}, zeroes); err == nil || !strings.Contains(err.Error(), "the limit is 67108864") {
+		t.Errorf("%d bytes: got error %v", len(zeroes), err)
+	}
+	encoding, data, err := encodeResult(plain{}, zeroes[:maxResult])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := unpack(encoding, "plain", data); err != nil || len(back) != maxResult {
+		t.Errorf("%d bytes were unpacked to %d, error %v", maxResult, len(back), err)
+	}
+}
+
+// The checksum covers all of a result, even if its codec or compression would not
+// detect a change.
+func TestChecksumCoversTheLastByte(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, inlineResult, inlineResult + 1, 64 << 10, 1<<20 + 1} {
+		data := make([]byte, n)
+		rand.New(rand.NewSource(1)).Read(data)
+		_, stored, err := encodeResult(plain{}, data)
+		if err != nil || len(stored) != n {
+			t.Fatalf("%d bytes are stored as %d (%v): the test proves nothing", n, len(stored), err)
+		}
+		c := driver.Chunks{Count: 1, Length: n, Sum: sha256.Sum256(stored)}
+		altered := bytes.Clone(stored)
+		altered[n-1] ^= 1
+		if !matches(c, data) || matches(c, altered) {
+			t.Errorf("%d bytes: itself matches %v, another last byte %v", n, matches(c, data), matches(c, altered))
+		}
 	}
 }

@@ -19,6 +19,7 @@ type engine struct {
 	source source
 	guard  *idempotent.Guard
 	now    func() time.Time
+	log    *slog.Logger
 }
 
 func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine, error) {
@@ -35,21 +36,22 @@ func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine,
 	}
 	var err error
 	e.guard, err = g.With(func(o *idempotent.Options) {
-		o.Recovery, o.Steps, o.Retention = e.opts.Recovery, e.opts.Steps, e.opts.Retention
 		if e.opts.Guard != nil {
 			e.opts.Guard(o)
+		}
+		if o.Retention >= 0 { // a negative one is refused
+			o.Retention = max(o.Retention, e.opts.Redelivery)
+		}
+		if o.UnresolvedRetention > 0 { // zero: no limit
+			o.UnresolvedRetention = max(o.UnresolvedRetention, e.opts.Redelivery)
 		}
 		if e.now = o.Now; e.now == nil {
 			e.now = time.Now
 		}
-		e.opts.Retention, e.opts.unresolved = o.Retention, o.UnresolvedRetention
-		if e.opts.Logger == nil {
-			e.opts.Logger = o.Logger
+		if e.log = o.Logger; e.log == nil {
+			e.log = slog.Default()
 		}
 	})
-	if err == nil {
-		err = e.opts.validate(&e.source) // Guard may have shortened a retention
-	}
 	return e, err
 }
 
@@ -143,7 +145,7 @@ func (e *engine) timeFor(ctx context.Context) bool {
 // batch that is too long for its function, because no message failed.
 func (e *engine) outOfTime(ctx context.Context, l *lanes) {
 	if n := l.left(); n > 0 {
-		e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: out of time, the remaining messages will be redelivered",
+		e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: out of time, the remaining messages will be redelivered",
 			slog.String("operation", e.opts.Operation), slog.Int("messages", n))
 	}
 	l.stop()
@@ -195,7 +197,7 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 	if err == nil {
 		return true
 	}
-	e.opts.logger().LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message failed and will be redelivered",
+	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message failed and will be redelivered",
 		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", err)))...)
 	return false
 }
@@ -249,7 +251,7 @@ func (e *engine) settled(ctx context.Context, m *message, out idempotent.Outcome
 // panicked logs a panic without its value, which may contain parts of the
 // message.
 func (e *engine) panicked(ctx context.Context, m *message, p any) {
-	e.opts.logger().LogAttrs(ctx, slog.LevelError, "lambdabatch: message panicked and will be redelivered",
+	e.log.LogAttrs(ctx, slog.LevelError, "lambdabatch: message panicked and will be redelivered",
 		append(e.named(m), slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))...)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"runtime"
 	"slices"
@@ -27,9 +26,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	sqs := func(optFns ...func(*lambdabatch.Options)) { lambdabatch.SQS(w.guard, w.handle, w.options(optFns...)) }
-	guard := func(f func(*idempotent.Options)) func(*lambdabatch.Options) {
-		return func(o *lambdabatch.Options) { o.Guard = f }
-	}
 	for _, row := range []struct {
 		want  string // empty: the options are valid
 		build func()
@@ -46,21 +42,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"Options.Steps", func() { sqs(recovery(idempotent.Resume)) }},
 		{"Concurrency", func() { sqs(concurrency(-1)) }},
 		{"Reserve", func() { sqs(func(o *lambdabatch.Options) { o.Reserve = -1 }) }},
-		{"Redelivery", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = -1, 1 }) }},
-		{"Options.Retention", func() { sqs(func(o *lambdabatch.Options) { o.Retention = lambdabatch.SQSRedelivery - 1 }) }},
-		{"", func() { sqs(func(o *lambdabatch.Options) { o.Retention = lambdabatch.SQSRedelivery }) }},
-		{"Options.Retention", func() {
-			sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = 14*24*time.Hour, lambdabatch.SQSRedelivery })
-		}},
-		{"", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery, o.Retention = time.Hour, time.Hour }) }},
-		{"Options.Retention", func() { sqs(guard(func(o *idempotent.Options) { o.Retention = time.Hour })) }},
-		{"UnresolvedRetention", func() {
-			sqs(guard(func(o *idempotent.Options) { o.UnresolvedRetention = lambdabatch.SQSRedelivery - 1 }))
-		}},
-		{"", func() { sqs(guard(func(o *idempotent.Options) { o.UnresolvedRetention = lambdabatch.SQSRedelivery })) }},
+		{"Redelivery", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery = -1 }) }},
+		{"Options.Retention", func() { sqs(guarded(func(o *idempotent.Options) { o.Retention = -1 })) }},
+		{"Options.UnresolvedRetention", func() { sqs(guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })) }},
 		{"Options.PerGroup", func() { sqs(perGroup) }},
 		{"Options.PerGroup", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(perGroup)) }},
-		{"DefaultLease", func() { sqs(guard(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},
+		{"DefaultLease", func() { sqs(guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},
 		{"JSON Pointer", func() { lambdabatch.Field("order_id") }},
 		{"message attribute", func() { lambdabatch.Attribute("") }},
 	} {
@@ -81,18 +68,54 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
-// By default outcomes are stored for as long as the source redelivers.
+// Outcomes are stored for as long as the source redelivers, or for the guard's
+// retention if that is longer.
 func TestRetentionFollowsTheSource(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options())
-	wantIDs(t, w.send(h, messages("o-1")))
-	w.clock.Advance(lambdabatch.SQSRedelivery - time.Minute)
-	wantIDs(t, w.send(h, messages("o-1")))
-	w.wantRuns("o-1")
-	w.clock.Advance(2 * time.Minute)
-	wantIDs(t, w.send(h, messages("o-1")))
-	w.wantRuns("o-1", "o-1")
+	for name, row := range map[string]struct{ retention, redelivery, want time.Duration }{
+		"defaults":           {0, 0, lambdabatch.SQSRedelivery},
+		"shorter retention":  {time.Hour, 0, lambdabatch.SQSRedelivery},
+		"longer retention":   {30 * 24 * time.Hour, 0, 30 * 24 * time.Hour},
+		"longer redelivery":  {time.Hour, 14 * 24 * time.Hour, 14 * 24 * time.Hour},
+		"shorter than a day": {time.Hour, 2 * time.Hour, 2 * time.Hour},
+		"equal":              {2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(
+				func(o *lambdabatch.Options) { o.Redelivery = row.redelivery },
+				guarded(func(o *idempotent.Options) { o.Retention = row.retention })))
+			wantIDs(t, w.send(h, messages("o-1")))
+			w.clock.Advance(row.want - time.Minute)
+			wantIDs(t, w.send(h, messages("o-1")))
+			w.wantRuns("o-1")
+			w.clock.Advance(2 * time.Minute)
+			wantIDs(t, w.send(h, messages("o-1")))
+			w.wantRuns("o-1", "o-1")
+		})
+	}
+}
+
+// A record without an outcome is stored for as long as the source redelivers,
+// so that its message does not run again.
+func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ retention, want time.Duration }{
+		"no limit": {0, 365 * 24 * time.Hour},
+		"shorter":  {48 * time.Hour, lambdabatch.SQSRedelivery},
+		"longer":   {30 * 24 * time.Hour, 30 * 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile),
+				guarded(func(o *idempotent.Options) { o.UnresolvedRetention = row.retention })))
+			w.on("o-1", returns(errBroken))
+			wantIDs(t, w.send(h, messages("o-1")), "m1")
+			w.clock.Advance(row.want - time.Minute)
+			wantIDs(t, w.send(h, messages("o-1")), "m1")
+			w.wantRuns("o-1")
+		})
+	}
 }
 
 // A panic or runtime.Goexit in any function fails only its own message.
@@ -352,10 +375,7 @@ func TestLog(t *testing.T) {
 func TestGuardsDefaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-		o.Logger = nil
-		o.Guard = func(g *idempotent.Options) { g.Logger, g.Now = nil, nil }
-	}))
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Logger, o.Now = nil, nil })))
 	w.on("o-1", returns(errBroken))
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -416,21 +436,6 @@ func TestManyInvocationsOneGuard(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%s ran %d times", id, n)
 		}
-	}
-}
-
-// The default logger is the guard's.
-func TestDefaultLogger(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-		o.Logger = nil
-		o.Guard = func(g *idempotent.Options) { g.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil)) }
-	}))
-	w.on("o-1", returns(errBroken))
-	wantIDs(t, w.send(h, messages("o-1")), "m1")
-	if !strings.Contains(w.log(), "item=m1") {
-		t.Errorf("the guard's log has no line:\n%s", w.log())
 	}
 }
 

@@ -38,8 +38,8 @@ func ExampleSQS() {
 	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
 		o.Operation = "ship"
 		o.ID = lambdabatch.Field("/order_id")
-		o.Recovery = idempotent.Reconcile
 		o.Concurrency = 10
+		o.Guard = func(g *idempotent.Options) { g.Recovery = idempotent.Reconcile }
 	})
 	// lambda.StartHandlerFunc(handler)
 
@@ -90,7 +90,7 @@ func ExampleOptions_handOver() {
 	guard, desk := newGuard(), people{}
 	ship := func(context.Context, order) error { return errors.New("no reply from the warehouse") }
 	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery = "ship", lambdabatch.Field("/order_id"), idempotent.Reconcile
+		o.Operation, o.ID = "ship", lambdabatch.Field("/order_id")
 		o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
 			return desk.Send(ctx, string(r.Body), string(unresolved.RecordID))
 		}

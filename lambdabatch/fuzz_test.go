@@ -122,8 +122,8 @@ func handleFuzzed(_ context.Context, o order) error {
 // sourceOf returns one of the five handlers, over batches of one shape.
 func sourceOf(g *idempotent.Guard, source uint8, concurrency int) func(context.Context, []fuzzed) ([]string, error) {
 	option := func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), idempotent.Rerun, concurrency
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Operation, o.ID, o.Concurrency = "fulfil", lambdabatch.Field("/order_id"), concurrency
+		o.Guard = func(g *idempotent.Options) { g.Recovery = idempotent.Rerun }
 		o.PerGroup = source%5 == 2
 	}
 	switch source % 5 {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -31,27 +30,13 @@ type Options struct {
 	// body, JSON by meaning and anything else by its bytes.
 	Fingerprint func(r *Record) (idempotent.Fingerprint, error)
 
-	// Recovery decides what happens to a message whose handler failed or was
-	// killed. Rerun runs it again from the start; Resume runs it again, and its
-	// finished steps return their stored results. Reconcile does not run it
-	// again: the message is redelivered until its record is resolved, it is
-	// handed over, or it is in the dead-letter queue. In a stream it blocks its
-	// shard. Default: Reconcile.
-	Recovery idempotent.Recovery
-
-	// Steps are [idempotent.Options.Steps].
-	Steps []string
-
 	// Redelivery is how long the source may deliver a message again: its
-	// retention plus, for a queue, the visibility timeout. Outcomes are stored
-	// for at least as long. If you redrive messages from a dead-letter queue,
-	// include that time. Default: SQSRedelivery for queues, StreamRedelivery
-	// for streams.
+	// retention plus, for a queue, the visibility timeout. Outcomes and
+	// unresolved records are stored for at least as long, even if the guard's
+	// Retention or UnresolvedRetention is shorter. If you redrive messages from
+	// a dead-letter queue, include that time. Default: SQSRedelivery for
+	// queues, StreamRedelivery for streams.
 	Redelivery time.Duration
-
-	// Retention is [idempotent.Options.Retention]. It must not be shorter than
-	// Redelivery. Default: Redelivery.
-	Retention time.Duration
 
 	// Concurrency is how many messages are processed at the same time. Messages
 	// of one FIFO group, of one partition and, in a standard queue, of one key
@@ -80,24 +65,13 @@ type Options struct {
 	// value without decoding. Default: JSON.
 	Decode func(body []byte, v any) error
 
-	// Guard changes the guard's other options.
+	// Guard changes the guard's options for this handler, for example Recovery
+	// and Steps. It is called once, at construction. Default: the guard's
+	// options unchanged.
 	Guard func(*idempotent.Options)
-
-	// Logger receives a line for every failed message, with its id and the type
-	// of the error. Default: the guard's.
-	Logger *slog.Logger
-
-	unresolved time.Duration // the guard's UnresolvedRetention
 }
 
 func (o *Options) change(f func(*Options)) { f(o) }
-
-func (o *Options) logger() *slog.Logger {
-	if o.Logger != nil {
-		return o.Logger
-	}
-	return slog.Default()
-}
 
 // source holds the differences between two sources.
 type source struct {
@@ -146,9 +120,6 @@ func (o *Options) setDefaults(s *source) {
 	if o.Redelivery == 0 {
 		o.Redelivery = s.redelivery
 	}
-	if o.Retention == 0 {
-		o.Retention = o.Redelivery
-	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
 	}
@@ -168,10 +139,6 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
 	case o.Redelivery < 0 || o.Reserve < 0 || o.Concurrency < 1:
 		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency must be at least 1 (or zero for the default)")
-	case o.Retention < o.Redelivery:
-		return fmt.Errorf("lambdabatch: Options.Retention is %s, but the source may redeliver a message for %s (Options.Redelivery), which would run it twice; set a longer Retention, or set Redelivery to the time that your source uses", o.Retention, o.Redelivery)
-	case o.unresolved > 0 && o.unresolved < o.Redelivery:
-		return fmt.Errorf("lambdabatch: the guard's UnresolvedRetention is %s, but the source may redeliver a message for %s (Options.Redelivery), which would run it again although its outcome is unknown; set a longer UnresolvedRetention", o.unresolved, o.Redelivery)
 	case o.PerGroup && !s.fifo:
 		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
 	}

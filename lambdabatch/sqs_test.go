@@ -79,7 +79,7 @@ func TestOutcomes(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.on("o-2", row.do)
-			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(row.declared), func(o *lambdabatch.Options) { o.Steps = []string{"ship"} }))
+			h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(o *idempotent.Options) { o.Recovery, o.Steps = row.declared, []string{"ship"} })))
 			for i, again := range []bool{row.first, row.second} {
 				want := []string{}
 				if again {
@@ -395,7 +395,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	w := newWorld(t)
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
-			o.Recovery, o.Steps = idempotent.Resume, []string{name}
+			guarded(func(g *idempotent.Options) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
 			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
 				t.Error("the message was handed over")
 				return nil

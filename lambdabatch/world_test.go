@@ -94,8 +94,10 @@ func returns(err error) func(context.Context) error {
 // options returns the options that all tests share.
 func (w *world) options(optFns ...func(*lambdabatch.Options)) func(*lambdabatch.Options) {
 	return func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery = "fulfil", lambdabatch.Field("/order_id"), idempotent.Rerun
-		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
+		o.Operation, o.ID = "fulfil", lambdabatch.Field("/order_id")
+		o.Guard = func(g *idempotent.Options) {
+			g.Recovery, g.Logger = idempotent.Rerun, slog.New(slog.NewTextHandler(lockedWriter{w}, nil))
+		}
 		for _, f := range optFns {
 			f(o)
 		}
@@ -116,8 +118,19 @@ func (w *world) log() string {
 	return w.lines.String()
 }
 
+// guarded changes the guard's options, after the changes before it.
+func guarded(f func(*idempotent.Options)) func(*lambdabatch.Options) {
+	return func(o *lambdabatch.Options) {
+		before := o.Guard
+		o.Guard = func(g *idempotent.Options) {
+			before(g)
+			f(g)
+		}
+	}
+}
+
 func recovery(r idempotent.Recovery) func(*lambdabatch.Options) {
-	return func(o *lambdabatch.Options) { o.Recovery = r }
+	return guarded(func(o *idempotent.Options) { o.Recovery = r })
 }
 
 func concurrency(n int) func(*lambdabatch.Options) {

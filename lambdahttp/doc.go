@@ -27,11 +27,10 @@
 //
 // A response of 2xx to 4xx, including a 404, is the outcome of the key: it is
 // stored and replayed. [ServerErrors] decides what happens after a 5xx. A
-// handler can call [NoStore] if its response contains a secret, and
-// [NotExecuted] if it refuses the request and nothing happened. It can also
+// handler can call [NoStore] if its response contains a secret. It can also
 // return the errors of package idempotent, wrapped or joined, which are
 // classified by [idempotent.IsNotExecuted], [idempotent.IsUnknown] and
-// [idempotent.AsFinal]:
+// [idempotent.AsFinal]. An http.Handler passes them to [SetError]:
 //
 //   - (response, idempotent.NotExecuted(err)): nothing happened; the key may
 //     run again. The caller gets the response, if it has a status.

@@ -169,7 +169,6 @@ func (e *engine) serveOnce(ctx context.Context, r *Request, key idempotent.Key, 
 	handler.declared.opts, handler.declared.translate = e.opts, e.translate
 	out, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (s stored, _ error) {
 		handler.entered = true
-		handler.declared.execution, _ = idempotent.FromContext(ctx)
 		handler.failure = w.enter(withDeclaration(ctx, &handler.declared))
 		if handler.settles = handler.failure; handler.settles == nil {
 			s, handler.settles = handler.declared.outcome(w.response())

@@ -543,39 +543,6 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 	})
 }
 
-// NotExecuted applies to the operation whose handler called it, and not to the
-// outer one.
-func TestNotExecutedOfAnInnerOperation(t *testing.T) {
-	t.Parallel()
-	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on)
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			if err := w.inside(ctx, nil, lambdahttp.NotExecuted); err != nil {
-				return reply{}, err
-			}
-			return created(ctx, r)
-		})
-		w.post(charge())
-		if a := w.post(charge()); a.header["Idempotent-Replayed"] != "true" || w.runs != 1 {
-			t.Errorf("the retry got %d %v after %d runs, want the stored response", a.status, a.header, w.runs)
-		}
-		// Within a step that undoes itself it applies to the operation.
-		w = newWorld(t, on)
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			_, _ = idempotent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
-				lambdahttp.NotExecuted(ctx)
-				return "", idempotent.NotExecuted(errDown)
-			})
-			return reply{status: 429}, nil
-		})
-		w.post(charge())
-		w.becomes(created)
-		if a := w.post(charge()); a.status != 201 || w.runs != 2 {
-			t.Errorf("the retry got %d after %d runs", a.status, w.runs)
-		}
-	})
-}
-
 // An error that an inner operation sets with SetError is an error of the
 // handler, whose outcome becomes unknown; it declares nothing else.
 func TestSetErrorOfAnInnerOperation(t *testing.T) {

@@ -233,7 +233,7 @@ func ExampleNoStore() {
 
 // A rate limit refuses a request before it has an effect: the key can be used
 // again.
-func ExampleNotExecuted() {
+func ExampleAPIGatewayV2_notExecuted() {
 	guard, err := idempotent.New(memstore.New())
 	if err != nil {
 		panic(err)
@@ -241,8 +241,7 @@ func ExampleNotExecuted() {
 	open := false
 	charge := func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		if !open {
-			lambdahttp.NotExecuted(ctx)
-			return events.APIGatewayV2HTTPResponse{StatusCode: 429, Body: "try again later"}, nil
+			return events.APIGatewayV2HTTPResponse{StatusCode: 429, Body: "try again later"}, idempotent.NotExecuted(errors.New("rate limit"))
 		}
 		return pay(ctx, ev)
 	}

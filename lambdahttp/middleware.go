@@ -67,7 +67,7 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 // see the package's documentation:
 //
 //   - idempotent.NotExecuted(err): nothing happened, the key may run again.
-//     Write the response too. [NotExecuted] is a short form.
+//     Write the response too.
 //   - idempotent.Unknown(err): the outcome is unknown. Write the response
 //     too.
 //   - idempotent.Final(code, message): a business outcome. It is sent as a

@@ -25,25 +25,13 @@ import (
 //
 // It has no effect outside a guarded request.
 func NoStore(ctx context.Context, hint string) {
-	declare(ctx, func(d *declaration) { d.withheld, d.hint = true, hint })
-}
-
-// NotExecuted declares that the handler's response refuses the request and that
-// nothing has happened, for example because of an invalid field or a rate
-// limit. The response is sent but not stored, and the key may run again for the
-// same request. It is the equivalent of
-//
-//	return response, idempotent.NotExecuted(err)
-//
-// for handlers that cannot return an error, such as [http.Handler]s. A call of
-// [NoStore] overrides it.
-//
-// It has no effect outside a guarded request. It also has no effect with the
-// context of another operation inside the handler, because the rest of the
-// handler may have had effects.
-func NotExecuted(ctx context.Context) {
-	execution, _ := idempotent.FromContext(ctx)
-	declare(ctx, func(d *declaration) { d.notExecuted = d.notExecuted || d.execution == execution })
+	d, ok := ctx.Value(declarationKey{}).(*declaration)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.withheld, d.hint = true, hint
 }
 
 // Resolved returns the evidence that a request had its effect, with its
@@ -70,14 +58,12 @@ func DecodeStored(data []byte) (Response, error) {
 // declaration holds what a handler declares about its own response. It is
 // passed in the handler's context and is safe for concurrent use.
 type declaration struct {
-	opts      *Options              // whose rules apply to the response
-	translate translator            // of the handler's event type; nil: none
-	execution *idempotent.Execution // the handler's run
+	opts      *Options   // whose rules apply to the response
+	translate translator // of the handler's event type; nil: none
 
-	mu          sync.Mutex
-	withheld    bool
-	hint        string
-	notExecuted bool
+	mu       sync.Mutex
+	withheld bool
+	hint     string
 }
 
 // translator converts a response of the handler's own type. It returns false for
@@ -90,18 +76,6 @@ func withDeclaration(ctx context.Context, d *declaration) context.Context {
 	return context.WithValue(ctx, declarationKey{}, d)
 }
 
-// declare changes the declaration of the handler that ctx belongs to. An
-// unguarded request has no declaration, and declare does nothing.
-func declare(ctx context.Context, change func(*declaration)) {
-	d, ok := ctx.Value(declarationKey{}).(*declaration)
-	if !ok {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	change(d)
-}
-
 // outcome returns what is stored of the handler's response, or the error that
 // settles the record instead.
 func (d *declaration) outcome(r Response, undeliverable error) (stored, error) {
@@ -109,7 +83,7 @@ func (d *declaration) outcome(r Response, undeliverable error) (stored, error) {
 	switch {
 	case err == nil:
 		return s, nil
-	case errors.Is(err, errDeclared), d.opts.ServerErrors == ReleaseServerErrors:
+	case d.opts.ServerErrors == ReleaseServerErrors:
 		err = idempotent.NotExecuted(err)
 	case d.opts.ServerErrors == UnknownServerErrors:
 		err = idempotent.Unknown(err)
@@ -122,10 +96,8 @@ func (d *declaration) outcome(r Response, undeliverable error) (stored, error) {
 // returns it or passes it to a transaction. The error undeliverable means that
 // no gateway can send r.
 func (d *declaration) storable(r Response, undeliverable error) (stored, error) {
-	withheld, hint, notExecuted := d.said()
+	withheld, hint := d.said()
 	switch {
-	case notExecuted && !withheld:
-		return stored{}, errDeclared
 	case undeliverable != nil:
 		return stored{}, fmt.Errorf("lambdahttp: no gateway can deliver the handler's response: %w", undeliverable)
 	case !deliverable(r.Status), r.Status >= 500 && d.opts.ServerErrors != StoreServerErrors:
@@ -137,8 +109,6 @@ func (d *declaration) storable(r Response, undeliverable error) (stored, error) 
 	return stored{Response: r}, nil
 }
 
-var errDeclared = errors.New("lambdahttp: the handler refused the request with its response")
-
 // statusError reports a response whose status is not stored. It reaches
 // observers, and a handler that passes such a response to a transaction.
 type statusError struct{ status int }
@@ -147,11 +117,11 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("lambdahttp: response not stored: the handler returned status %d", e.status)
 }
 
-// said returns the declarations so far.
-func (d *declaration) said() (withheld bool, hint string, notExecuted bool) {
+// said returns what the handler declared so far.
+func (d *declaration) said() (withheld bool, hint string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.withheld, d.hint, d.notExecuted
+	return d.withheld, d.hint
 }
 
 // stored is what a record contains of a response.

@@ -75,17 +75,11 @@ func TestDeclarations(t *testing.T) {
 			state driver.State
 			next  int
 		}{
-			"NoStore":                    {declared(201, nil, noStore), driver.StateCompleted, 409},
-			"NotExecuted":                {declared(422, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"both":                       {declared(201, nil, noStore, lambdahttp.NotExecuted), driver.StateCompleted, 409},
-			"both, in the other order":   {declared(201, nil, lambdahttp.NotExecuted, noStore), driver.StateCompleted, 409},
-			"NoStore with a 5xx":         {declared(502, nil, noStore), driver.StateUnknown, 409},
-			"NotExecuted with a 5xx":     {declared(503, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"NoStore with Unknown":       {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
-			"NotExecuted with Unknown":   {declared(504, idempotent.Unknown(errDown), lambdahttp.NotExecuted), driver.StateUnknown, 409},
-			"NotExecuted with Final":     {declared(0, idempotent.Final("a", "b"), lambdahttp.NotExecuted), driver.StateCompleted, 422},
-			"NotExecuted with no status": {declared(0, nil, lambdahttp.NotExecuted), driver.StateRetryable, 201},
-			"NoStore, undeliverable":     {declared(600, nil, noStore), driver.StateUnknown, 409},
+			"NoStore":                  {declared(201, nil, noStore), driver.StateCompleted, 409},
+			"NoStore with a 5xx":       {declared(502, nil, noStore), driver.StateUnknown, 409},
+			"NoStore with NotExecuted": {declared(422, idempotent.NotExecuted(errDown), noStore), driver.StateRetryable, 201},
+			"NoStore with Unknown":     {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
+			"NoStore, undeliverable":   {declared(600, nil, noStore), driver.StateUnknown, 409},
 		} {
 			w := newWorld(t, on)
 			w.becomes(c.h)
@@ -116,7 +110,6 @@ func TestDeclarationsUnguarded(t *testing.T) {
 		}
 	})
 	lambdahttp.NoStore(t.Context(), "x")
-	lambdahttp.NotExecuted(t.Context())
 }
 
 // The stored form of a withheld response decodes, and other forms are refused.
@@ -285,18 +278,6 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 			return created(ctx, r)
 		})
 		w.post(charge())
-
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			lambdahttp.NotExecuted(ctx)
-			if data, err := lambdahttp.CodecIn(ctx).Encode(secret); err == nil {
-				t.Errorf("a refusal was stored as %q", data)
-			}
-			return created(ctx, r)
-		})
-		w.post(charge(withKey(`"` + keyB + `"`)))
-		if w.runs != 2 {
-			t.Errorf("got %d runs, want one for each key", w.runs)
-		}
 	})
 }
 
@@ -306,10 +287,7 @@ func TestRefusalIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []lambdahttp.ServerErrors{lambdahttp.FollowRecovery, lambdahttp.StoreServerErrors, lambdahttp.UnknownServerErrors, lambdahttp.ReleaseServerErrors} {
 		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ServerErrors = rule })
-		w.becomes(func(ctx context.Context, r request) (reply, error) {
-			lambdahttp.NotExecuted(ctx)
-			return created(ctx, r)
-		})
+		w.becomes(refusal(201))
 		w.post(charge())
 		if got := w.store.record(t).State; got != driver.StateRetryable {
 			t.Errorf("rule %d: the record is %s", rule, got)

@@ -26,21 +26,21 @@ var outcomeRows = []row{
 		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
 		play:    once(withHeader("content-digest", "sha-256=:"+strings.Repeat("A", 43)+"=:")),
 		status:  400, problem: "invalid-digest", title: "Content-Digest is missing or wrong"},
-	{id: "HTTP-21", situation: "the handler refuses with `lambdahttp.NotExecuted`: the caller gets its response", play: func(w *world) reply {
+	{id: "HTTP-21", situation: "the handler refuses with `NotExecuted`: the caller gets its response", play: func(w *world) reply {
 		w.becomes(refusal(400))
 		return once()(w)
 	}, status: 400, says: "not-stored", runs: 1, record: "retryable"},
 	{id: "HTTP-21", situation: "the same, repeated: runs again", play: then(refusal(400)), status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-21", profile: "Stripe", situation: "the handler refuses with `lambdahttp.NotExecuted`, repeated: runs again", play: then(refusal(400)),
+	{id: "HTTP-21", profile: "Stripe", situation: "the handler refuses with `NotExecuted`, repeated: runs again", play: then(refusal(400)),
 		status: 201, runs: 2, record: "completed"},
-	{id: "HTTP-21", profile: "UUID", situation: "the handler refuses with `lambdahttp.NotExecuted`, repeated: runs again", play: then(refusal(400)),
+	{id: "HTTP-21", profile: "UUID", situation: "the handler refuses with `NotExecuted`, repeated: runs again", play: then(refusal(400)),
 		status: 201, says: "created", runs: 2, record: "completed"},
 
 	{id: "HTTP-22", situation: "401, 403 or 429 in front of the guarded handler: nothing is stored, the key stays unused", play: inFront(429),
 		status: 201, runs: 1, record: "completed"},
 	{id: "HTTP-22", profile: "Stripe", situation: "the same", play: inFront(401), status: 201, runs: 1, record: "completed"},
 	{id: "HTTP-22", profile: "UUID", situation: "the same", play: inFront(403), status: 201, says: "created", runs: 1, record: "completed"},
-	{id: "HTTP-22", situation: "429 by the handler itself, with `lambdahttp.NotExecuted`, repeated: runs again", play: then(refusal(429)),
+	{id: "HTTP-22", situation: "429 by the handler itself, with `NotExecuted`, repeated: runs again", play: then(refusal(429)),
 		status: 201, runs: 2, record: "completed"},
 
 	// F39, F65: a refusal is an outcome, and is replayed with its status.

@@ -353,10 +353,7 @@ func secret(hint string) handler {
 
 // refusal is a handler that does nothing and declares NotExecuted.
 func refusal(status int) handler {
-	return func(ctx context.Context, r request) (reply, error) {
-		lambdahttp.NotExecuted(ctx)
-		return answers(status, nil)(ctx, r)
-	}
+	return answers(status, idempotent.NotExecuted(errDown))
 }
 
 func refusing(err error) func(*lambdahttp.Options) {

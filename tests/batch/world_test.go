@@ -129,9 +129,9 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 	w.byOrder = option.ID != nil
 	w.handle = s.build(w.guard(w.faults.Store(mortal{w.store, w})), w.work, func(o *lambdabatch.Options) {
 		*o = option
-		o.Operation, o.Recovery, o.Steps = "fulfil", w.declared, []string{"effect"}
+		o.Operation = "fulfil"
+		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }
 		o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency")
-		o.Logger = slog.New(slog.DiscardHandler)
 		o.Fingerprint = func(*lambdabatch.Record) (idempotent.Fingerprint, error) {
 			return idempotent.FingerprintBytes(nil), nil
 		}

@@ -42,7 +42,7 @@ func TestMemoryOfAMessage(t *testing.T) {
 		<-leave
 		return nil
 	}, func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery, o.Concurrency = "send", lambdabatch.ItemID, idempotent.Reconcile, n
+		o.Operation, o.ID, o.Concurrency = "send", lambdabatch.ItemID, n
 	})
 	var batch events.SQSEvent
 	for i := range n {
@@ -125,7 +125,7 @@ func TestBatchSideBySide(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := lambdabatch.SQS(guard, func(context.Context, parcel) error { return nil }, func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery, o.Concurrency = "send", lambdabatch.Field("/id"), idempotent.Reconcile, 10
+		o.Operation, o.ID, o.Concurrency = "send", lambdabatch.Field("/id"), 10
 	})
 	take := func(n int) time.Duration {
 		batch := parcels(n)

@@ -54,7 +54,7 @@ func logged(t *testing.T) (fields map[string]bool, text string) {
 		}
 		return nil
 	}, func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Recovery = "ship", lambdabatch.ItemID, idempotent.Reconcile
+		o.Operation, o.ID = "ship", lambdabatch.ItemID
 	})
 	batch := events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", Body: "works", EventSourceARN: "arn"}, {MessageId: "m2", Body: "fails", EventSourceARN: "arn"}}}
 	for range 2 {

@@ -24,7 +24,9 @@ func New(guard *idempotent.Guard, shop Shop, payments Payments) HandlerFunc {
 	return lambdabatch.SQS(guard, t.take, func(o *lambdabatch.Options) {
 		o.Operation = Operation
 		o.ID = lambdabatch.Field("/order_id")
-		o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge", "give-back"}
 		o.Concurrency = 10
+		o.Guard = func(g *idempotent.Options) {
+			g.Recovery, g.Steps = idempotent.Resume, []string{"reserve", "charge", "give-back"}
+		}
 	})
 }
