@@ -121,6 +121,29 @@ func anchorsOf(page string) map[string]bool {
 	return anchors
 }
 
+// A page is short enough to be read at once, and a decision fits on a screen.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	const longestPage, longestDecision = 2000, 400 // words
+	pages := 0
+	for _, name := range tracked(t, ".md") {
+		if strings.Contains(name, "testdata/") || name == requirementsPage || name == "CHANGELOG.md" {
+			continue // written by tests, or lists that are not read from top to bottom
+		}
+		pages++
+		most := longestPage
+		if strings.HasPrefix(name, "docs/adr/0") {
+			most = longestDecision
+		}
+		if n := len(strings.Fields(read(t, name))); n > most {
+			t.Errorf("%s has %d words, want %d at most", name, n, most)
+		}
+	}
+	if pages < 30 {
+		t.Errorf("only %d pages were found", pages)
+	}
+}
+
 // No unfinished code is committed, and no test is skipped.
 func TestNothingIsLeftUndone(t *testing.T) {
 	t.Parallel()
