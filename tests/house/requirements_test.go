@@ -54,6 +54,38 @@ func requirements(t *testing.T) map[string]string {
 	return known
 }
 
+// withoutName separates the number from the rest of a test's name.
+var withoutName = regexp.MustCompile(`\b(?:Test)?(FM\d\d|INV-?\d+)_`)
+
+// Users do not meet the numbers: neither in pages, nor in the comments and texts
+// of the code. The suites of idempotenttest name them in failures, for authors
+// of stores, and the model in docs/model has an invariant for each.
+func TestRequirementNumbersStayInTests(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	for _, name := range tracked(t, ".md", ".go") {
+		var prose []passage
+		switch {
+		case strings.HasSuffix(name, "_test.go"), strings.HasPrefix(name, "idempotent/idempotenttest/"),
+			strings.HasPrefix(name, "tests/"), strings.HasPrefix(name, "docs/model/"):
+			continue
+		case strings.HasSuffix(name, ".go"):
+			prose = proseOfGo(t, name)
+		default:
+			prose = []passage{{line: 1, text: read(t, name)}}
+		}
+		pages++
+		for _, p := range prose {
+			if found := inComment.FindString(withoutName.ReplaceAllString(p.text, "$1 ")); found != "" {
+				t.Errorf("%s:%d: %s: say what it means instead", name, p.line, found)
+			}
+		}
+	}
+	if pages < 200 {
+		t.Errorf("only %d files were found", pages)
+	}
+}
+
 // unlisted are failure modes that docs/failure-modes.md does not name a test of,
 // each with the reason.
 var unlisted = map[string]string{
