@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// Get returns the record, expired or not, or [idempotent.ErrNoRecord]. It checks
+// Get returns the record, expired or not, or [driver.ErrNoRecord]. It checks
 // the context before the transaction.
 func (s *Store) Get(ctx context.Context, id driver.RecordID) (r *driver.Record, err error) {
 	if err := ctx.Err(); err != nil {
@@ -82,7 +82,7 @@ func live(r *driver.Record, now time.Time) bool {
 }
 
 // Replace writes r if the record has the version was. Otherwise it writes nothing
-// and returns the current record, or [idempotent.ErrNoRecord]. It checks the
+// and returns the current record, or [driver.ErrNoRecord]. It checks the
 // context before the transaction and while it waits for another writer. A
 // transaction that has begun is finished.
 func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (current *driver.Record, err error) {
@@ -112,7 +112,7 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 
 // Delete removes the record id if it has the version was and is completed or
 // retryable. Otherwise it removes nothing and returns the current record, or
-// [idempotent.ErrNoRecord].
+// [driver.ErrNoRecord].
 //
 // The key of a deleted record counts as new. So use Delete only for records past
 // their Expires. Delete does not check Expires: the caller does, and the version

@@ -149,8 +149,7 @@ const (
 
 // Scan lists every record of the table, including expired ones, in no order. It
 // reads the whole table, large results too, with eventually consistent reads: half
-// a read unit for each 4 KB. It is meant for operators and rare jobs. The client
-// given to [New] has to be a [Scanner].
+// a read unit for each 4 KB. It is meant for operators and rare jobs.
 //
 // An entry with an error and an ID is a record that cannot be read; the list
 // continues. An error without an ID ends the list.

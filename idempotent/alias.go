@@ -34,8 +34,9 @@ const (
 	Reconcile = driver.Reconcile
 	// Resume declares "every external effect is inside a [Step]". After an error or
 	// a panic, or once the lease has ended, the next request runs, and finished
-	// steps return their recorded results. An interrupted [AtMostOnce] step still
-	// makes the record unknown. Requires [Options.Steps].
+	// steps return their recorded results. An interrupted step that declares
+	// [StepOptions.AtMostOnce] still makes the record unknown. Requires
+	// [Options.Steps].
 	Resume = driver.Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or once
 	// the lease has ended, the next request runs from the start.

@@ -47,7 +47,7 @@ func Resolved(r Response) idempotent.Resolution {
 const Encoding = "http1"
 
 // DecodeStored decodes a response of that encoding, for tools that show
-// records: see [idempotent.Guard.Stored]. A response that was withheld (see
+// records: see [idempotent.Guard.StoredOutcome]. A response that was withheld (see
 // [NoStore]) has only its status.
 func DecodeStored(data []byte) (Response, error) {
 	var s stored

@@ -21,7 +21,7 @@ const (
 	// steps.
 	StateRetryable
 	// StateUnknown means that the effect may or may not have happened. The record
-	// leaves this state only through evidence, see [idempotent.Guard.Resolve], or if
+	// leaves this state only through evidence, see idempotent.Guard.Resolve, or if
 	// its owner finishes late.
 	StateUnknown
 )
@@ -90,9 +90,9 @@ type Version [16]byte
 // Owner is the random token of one attempt, new for every attempt.
 type Owner [16]byte
 
-// Encodings that are not the name of an [idempotent.Codec].
+// Encodings that are not the name of an idempotent.Codec.
 const (
-	// EncodingFinal marks a result that is an [*idempotent.FinalError].
+	// EncodingFinal marks a result that is an idempotent.FinalError.
 	EncodingFinal = "final"
 	// EncodingOmitted marks a completed record whose result could not be stored.
 	EncodingOmitted = "omitted"
@@ -128,7 +128,7 @@ type Record struct {
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks
 	Chunks   Chunks // describes a large result; see [ChunkStore]
 
-	Ref       string // resource reference, from [idempotent.Execution.SetRef]
+	Ref       string // resource reference, from idempotent.Execution.SetRef
 	RequestID string // for people; no logic depends on it
 
 	Steps []StepRecord // sorted by name; dropped at completion

@@ -7,8 +7,8 @@ import "fmt"
 // in the record, so that a sweeper or a later deployment follows the promise that
 // was made when the run began.
 //
-// Single errors override it: [idempotent.NotExecuted], [idempotent.Final] and
-// [idempotent.Unknown].
+// Single errors override it: idempotent.NotExecuted, idempotent.Final and
+// idempotent.Unknown.
 type Recovery uint8
 
 const (
@@ -16,10 +16,10 @@ const (
 	// lease that ended without an outcome, the record is unknown: it does not run
 	// again until evidence shows that nothing happened. This is the default.
 	Reconcile Recovery = iota
-	// Resume declares "every external effect is inside an [idempotent.Step]". After
+	// Resume declares "every external effect is inside an idempotent.Step". After
 	// an error or a panic, or once the lease has ended, the next request runs, and
 	// finished steps return their recorded results. An interrupted [AtMostOnce] step
-	// still makes the record unknown. Requires [idempotent.Options.Steps].
+	// still makes the record unknown. Requires idempotent.Options.Steps.
 	Resume
 	// Rerun declares "running again is harmless". After an error or a panic, or once
 	// the lease has ended, the next request runs from the start.

@@ -16,7 +16,7 @@ const (
 	// default.
 	AtLeastOnce StepMode = iota
 	// AtMostOnce never runs the step again. If the step is interrupted, or ends with
-	// an error other than [idempotent.NotExecuted], the record becomes unknown. The
+	// an error other than idempotent.NotExecuted, the record becomes unknown. The
 	// store is written once before the effect and once after it.
 	AtMostOnce
 )
@@ -67,7 +67,7 @@ const (
 	// StepByTransaction means that a transaction of the run recorded the result
 	// together with its own writes.
 	StepByTransaction
-	// StepByEvidence means external evidence, see [idempotent.ResolvedStep].
+	// StepByEvidence means external evidence, see idempotent.ResolvedStep.
 	StepByEvidence
 )
 

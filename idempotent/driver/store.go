@@ -74,7 +74,7 @@ type DueLister interface {
 
 // Transaction writes next over the record whose Version is was, as [Store.Replace]
 // does, atomically with other writes of the caller. A package that supports a
-// store's transactions passes one to [idempotent.Execution.Commit].
+// store's transactions passes one to idempotent.Execution.Commit.
 //
 // If the current record has another Version, it writes nothing and returns that
 // record. An error that matches [ErrNotApplied] or [ErrTooLarge] means that
@@ -82,7 +82,7 @@ type DueLister interface {
 // transaction may or may not have been applied, or may still be applied.
 type Transaction func(ctx context.Context, next Record, was Version) (current *Record, err error)
 
-// ErrNoRecord is returned by a [Store], and by [idempotent.Guard.Resolve], if no
+// ErrNoRecord is returned by a [Store], and by idempotent.Guard.Resolve, if no
 // record with the given id exists.
 var ErrNoRecord = errors.New("idempotent: no such record")
 

@@ -8,7 +8,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// Recorder is an [idempotent.Observer] that stores every event. It is safe for
+// Recorder is an [event.Observer] that stores every event. It is safe for
 // concurrent use; the zero Recorder is ready.
 type Recorder struct {
 	mu     sync.Mutex

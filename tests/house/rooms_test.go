@@ -90,7 +90,7 @@ func loadPackage(t *testing.T, dir string) *sources {
 	}
 	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}}}
 	for _, name := range self.GoFiles {
-		file, err := parser.ParseFile(s.fset, filepath.Join(cmd.Dir, name), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(s.fset, filepath.Join(cmd.Dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
