@@ -3,6 +3,7 @@ package house
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -119,6 +120,24 @@ func anchorsOf(page string) map[string]bool {
 		anchors[strings.ReplaceAll(text, " ", "-")] = true
 	}
 	return anchors
+}
+
+// The README of each folder of the documents links to every page in it.
+func TestPagesAreOnTheMap(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	for _, name := range tracked(t, ".md") {
+		if !strings.HasPrefix(name, "docs/") || path.Base(name) == "README.md" {
+			continue
+		}
+		pages++
+		if index := path.Join(path.Dir(name), "README.md"); !strings.Contains(read(t, index), "]("+path.Base(name)+")") {
+			t.Errorf("%s does not link to %s", index, name)
+		}
+	}
+	if pages < 30 {
+		t.Errorf("only %d pages were found", pages)
+	}
 }
 
 // A page is short enough to be read at once, and a decision fits on a screen.
