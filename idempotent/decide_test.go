@@ -3,6 +3,9 @@ package idempotent
 import (
 	"flag"
 	"fmt"
+	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -496,4 +499,68 @@ func TestDecisionTable(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %s |\n", row.meets, answers[row.want])
 	}
 	doctest.Part(t, "../docs/concepts.md", "decide", table.String(), *update)
+}
+
+// The diagram of docs/concepts.md has the moves between states that the verdicts
+// allow, and no others.
+func TestDiagramOfStates(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/concepts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string]bool{}
+	for _, arrow := range regexp.MustCompile(`(?m)^ +(\w+) --> (\w+):`).FindAllStringSubmatch(string(page), -1) {
+		if arrow[1] != arrow[2] {
+			drawn[arrow[1]+" to "+arrow[2]] = true
+		}
+	}
+	allowed := map[string]bool{}
+	for _, state := range allStates {
+		for _, recovery := range recoveries {
+			for _, lease := range []time.Time{ended, live} {
+				for _, steps := range [][]driver.StepRecord{nil, doneStep, begunStep, cutStep} {
+					r := driver.Record{State: state, Recovery: recovery, LeaseEnd: lease, Steps: steps, Fingerprint: mine, Owner: ownerA, Due: at}
+					for _, to := range following(&r) {
+						if to != state {
+							allowed[state.String()+" to "+to.String()] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	if !maps.Equal(drawn, allowed) {
+		t.Errorf("docs/concepts.md draws %q, and the verdicts allow %q", slices.Sorted(maps.Keys(drawn)), slices.Sorted(maps.Keys(allowed)))
+	}
+}
+
+// following returns the states that a request, a sweep, the owner or evidence can
+// give to r.
+func following(r *driver.Record) (states []driver.State) {
+	switch decide(r, mine, at) {
+	case verdictTakeOver:
+		states = append(states, driver.StateInProgress)
+	case verdictMarkUnknown:
+		states = append(states, driver.StateUnknown)
+	}
+	switch decideSweep(r, at) {
+	case sweepRelease:
+		states = append(states, driver.StateRetryable)
+	case sweepMarkUnknown:
+		states = append(states, driver.StateUnknown)
+	}
+	for _, outcome := range allStates[1:] {
+		late := decideLate(r, ownerA, mine, &driver.Record{State: outcome}, at)
+		if r.State == driver.StateInProgress || late == lateWrite || late == lateContradict {
+			states = append(states, outcome)
+		}
+	}
+	evidence := map[claims]driver.State{claimsOutcome: driver.StateCompleted, claimsNotExecuted: driver.StateRetryable, claimsStep: stateAfterStep(r, at)}
+	for what, to := range evidence {
+		if v := decideResolution(r, what, r.Token(), at); v == resolveWrite || v == resolveContradict {
+			states = append(states, to)
+		}
+	}
+	return states
 }
