@@ -1,18 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/idempotent"
 )
 
-// auditFlags select the audit file.
-type auditFlags struct {
-	Audit string `placeholder:"FILE" help:"Append the audit line to this file. Default: ONCE_AUDIT, or standard error."`
+func auditFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "audit", "", "append the audit line to this `FILE`\n(default: ONCE_AUDIT, or standard error)")
 }
 
 // auditLine is one line of JSON about a write or a refusal. It contains no key and
@@ -49,15 +51,11 @@ type auditor struct {
 	aws   string
 }
 
-// audit opens the audit. Commands call it before the first write, so that nothing
+// openAudit opens the audit. Commands call it before the first write, so that nothing
 // is done without an audit.
-func (e *env) audit(ctx context.Context, f auditFlags, o *opened) (*auditor, error) {
+func (e *env) openAudit(ctx context.Context, file string, o *opened) (*auditor, error) {
 	a := &auditor{env: e, to: e.stderr, store: o.name}
-	path := f.Audit
-	if path == "" {
-		path = e.getenv("ONCE_AUDIT")
-	}
-	if path != "" {
+	if path := cmp.Or(file, e.getenv("ONCE_AUDIT")); path != "" {
 		var err error
 		if a.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 			return nil, fmt.Errorf("the audit cannot be written, so nothing was written: %w", err)

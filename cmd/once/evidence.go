@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -61,12 +62,6 @@ func (verbatim) Encode(v any) ([]byte, error) {
 func (verbatim) Decode([]byte, any) error {
 	return fmt.Errorf("verbatim: results cannot be decoded")
 }
-
-// jsonCodec is the default codec of records.
-const jsonCodec = "json"
-
-// codecOf returns the name of the codec that the operation of r declared.
-func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodec) }
 
 // forms convert a result into the form of a codec that this program knows. Results
 // of other codecs are stored unchanged.
@@ -208,6 +203,17 @@ func (ev *evidence) state(r *driver.Record) driver.State {
 		return driver.StateRetryable
 	}
 	return driver.StateCompleted
+}
+
+// stateAfter returns the state of a record after the evidence was written. If the
+// store cannot be read, it returns the state that the evidence implies.
+func (ev *evidence) stateAfter(ctx context.Context, store driver.Store, before *driver.Record) driver.State {
+	if ev.aboutStep() {
+		if r, err := store.Get(ctx, before.ID); err == nil {
+			return ev.state(r)
+		}
+	}
+	return ev.state(before)
 }
 
 // sum returns the hash of the result, by which an audit can prove the result

@@ -98,7 +98,7 @@ func (j *journal) written(ctx context.Context, record string) {
 		return
 	}
 	line := a.evidence.auditLine("reconcile", a.record)
-	line.To = j.store.stateAfter(ctx, a.record, a.evidence).String()
+	line.To = a.evidence.stateAfter(ctx, j.store, a.record).String()
 	line.Reason, line.Outcome = "the answer of --exec", "written"
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,20 +9,43 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
+// purgeCmd is the command once purge.
 type purgeCmd struct {
-	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
-	Before    string   `placeholder:"TIME" help:"Only records settled before this time (RFC 3339), or at least this long ago (720h)."`
-	Yes       bool     `help:"Remove the records. Without it they are only counted."`
-	auditFlags
+	*env
+	operations []string
+	before     string
+	yes        bool
+	audit      string
 }
 
-// Help returns the additional text of once purge --help.
-func (*purgeCmd) Help() string {
-	return `It removes completed and retryable records that expired more than an hour ago, with their large results, and chunks of large results that no record refers to; for that it reads a table twice. It never removes records that are in progress or unknown, or that a request claims during the purge. DynamoDB's time to live does the same within days and at no cost. Use purge for a table without time to live, or to remove records earlier.`
+func purgeCommand(e *env) *cobra.Command {
+	c := &purgeCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Remove settled records that have expired",
+		Long: `It removes completed and retryable records that expired more than an hour ago,
+with their large results, and chunks of large results that no record refers to;
+for that it reads a table twice. It never removes records that are in progress
+or unknown, or that a request claims during the purge. DynamoDB's time to live
+does the same within days and at no cost. Use purge for a table without time to
+live, or to remove records earlier.`,
+		Example: `  once purge --before 720h
+  once purge --before 720h --yes`,
+		Args: cobra.NoArgs,
+		RunE: e.command(c.run),
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
+	f.StringVar(&c.before, "before", "", "only records settled before this `TIME` (RFC 3339),\nor at least this long ago (720h)")
+	f.BoolVar(&c.yes, "yes", false, "remove the records; without it they are only\ncounted")
+	auditFlag(cmd, &c.audit)
+	return cmd
 }
 
 const (
@@ -33,56 +56,55 @@ const (
 	purgeParallel = 8
 )
 
-// Run counts the records, and removes them with --yes.
-func (c *purgeCmd) Run(ctx context.Context, e *env) error {
-	before, err := c.before(e.now())
+func (c *purgeCmd) run(ctx context.Context, _ []string) error {
+	before, err := c.settledBefore()
 	if err != nil {
 		return err
 	}
-	o, err := e.open(ctx)
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
 	p := &purge{removed: map[string]*purged{}}
 	var a *auditor
-	if c.Yes {
-		if a, err = e.audit(ctx, c.auditFlags, o); err != nil {
+	if c.yes {
+		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
 		defer a.close()
 		p.from = o
 	}
-	m := e.meter("reading the table", o.items(ctx))
+	m := c.meter("reading the table", o.items(ctx))
 	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
-		return purgeable(r, e.now()) && (before.IsZero() || r.Settled.Before(before)) &&
-			(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
+		return purgeable(r, c.now()) && (before.IsZero() || r.Settled.Before(before)) &&
+			(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
 	})
 	m.end()
 	if err == nil {
-		end := e.now()
+		end := c.now()
 		if !before.IsZero() && before.Before(end) {
 			end = before
 		}
-		p.chunks, err = o.purgeChunks(ctx, end, c.Operation, !c.Yes)
+		p.chunks, err = o.purgeChunks(ctx, end, c.operations, !c.yes)
 	}
-	if c.Yes { // also after an interruption
+	if c.yes { // also after an interruption
 		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
 	}
-	return errors.Join(err, c.print(e, p))
+	return errors.Join(err, c.print(p))
 }
 
-// before parses --before.
-func (c *purgeCmd) before(now time.Time) (time.Time, error) {
-	if c.Before == "" {
+// settledBefore parses --before.
+func (c *purgeCmd) settledBefore() (time.Time, error) {
+	if c.before == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(c.Before); err == nil && d >= 0 {
-		return now.Add(-d), nil
+	if d, err := time.ParseDuration(c.before); err == nil && d >= 0 {
+		return c.now().Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, c.Before)
+	t, err := time.Parse(time.RFC3339, c.before)
 	if err != nil {
-		return t, usage("invalid --before %q: want a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.Before)
+		return t, usage("invalid --before %q: want a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.before)
 	}
 	return t, nil
 }
@@ -169,25 +191,27 @@ func (p *purge) total() (n int) {
 	return n
 }
 
-func (c *purgeCmd) print(e *env, p *purge) error {
+func (c *purgeCmd) print(p *purge) error {
 	operations := []purged{}
-	rows := [][]string{}
+	t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "RECORDS", "RESULTS"}}
 	for _, name := range slices.Sorted(maps.Keys(p.removed)) {
 		of := p.removed[name]
 		operations = append(operations, *of)
-		rows = append(rows, []string{oneLine(name), grouped(of.Records), size(of.Bytes)})
-	}
-	if e.json {
-		return e.document(map[string]any{"removed": c.Yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
-	}
-	if len(rows) > 0 {
-		columns := []column{{title: "OPERATION", keep: 20, cut: cutEnd}, {title: "RECORDS", right: true}, {title: "RESULTS", right: true}}
-		if err := writeTable(e.stdout, e.width, columns, rows); err != nil {
+		if c.json {
+			continue
+		}
+		if err := t.add(oneLine(name), grouped(of.Records), size(of.Bytes)); err != nil {
 			return err
 		}
 	}
+	if c.json {
+		return c.document(map[string]any{"removed": c.yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
 	text := count(p.total(), "record") + " removed"
-	if !c.Yes {
+	if !c.yes {
 		text = count(p.total(), "record") + " would be removed; --yes removes them"
 	}
 	if p.chunks > 0 {
@@ -196,6 +220,6 @@ func (c *purgeCmd) print(e *env, p *purge) error {
 	if p.moved > 0 {
 		text += fmt.Sprintf("; %s changed during the purge and stayed", count(p.moved, "record"))
 	}
-	_, err := fmt.Fprintln(e.stdout, text)
+	_, err := fmt.Fprintln(c.stdout, text)
 	return err
 }

@@ -7,16 +7,28 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-type statsCmd struct{}
+// statsCmd is the command once stats.
+type statsCmd struct{ *env }
 
-// Help returns the additional text of once stats --help.
-func (*statsCmd) Help() string {
-	return `It reads the whole table, including large results, and prints what the read cost. To count only unknown or due records, use once list with --state unknown or --due, which costs 64 queries.`
+func statsCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats",
+		Short: "Count records and their sizes",
+		Long: `It reads the whole table, including large results, and prints what the read
+cost. To count only unknown or due records, use once list with --state unknown
+or --due, which costs 64 queries.`,
+		Example: `  once stats
+  once stats --json`,
+		Args: cobra.NoArgs,
+		RunE: e.command((&statsCmd{e}).run),
+	}
 }
 
 // readUnitUSD is the price of a read unit, on demand in us-east-1 since
@@ -53,14 +65,13 @@ type group struct {
 	Oldest    stamp  `json:"oldest_created"`
 }
 
-// Run counts the records.
-func (*statsCmd) Run(ctx context.Context, e *env) error {
-	o, err := e.open(ctx)
+func (c *statsCmd) run(ctx context.Context, _ []string) error {
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	m := e.meter("reading the table", o.items(ctx))
+	m := c.meter("reading the table", o.items(ctx))
 	s := &stats{Groups: []*group{}}
 	groups := map[[2]string]*group{}
 	for r, err := range o.all(ctx, m.read) {
@@ -71,17 +82,17 @@ func (*statsCmd) Run(ctx context.Context, e *env) error {
 		case err != nil:
 			s.Unreadable++
 		default:
-			s.add(groups, &r, e.now())
+			s.add(groups, &r, c.now())
 		}
 	}
 	s.cost(m.end())
 	slices.SortFunc(s.Groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
 	})
-	if e.json {
-		err = e.document(s)
+	if c.json {
+		err = c.document(s)
 	} else {
-		err = s.print(e)
+		err = c.print(s)
 	}
 	if err == nil && s.Unreadable > 0 {
 		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
@@ -129,20 +140,19 @@ func (s *stats) cost(read dynamostore.ScanProgress) {
 	s.Items, s.ReadUnits, s.USD = read.Items, read.ReadUnits, read.ReadUnits*readUnitUSD
 }
 
-func (s *stats) print(e *env) error {
-	now := e.now()
+func (c *statsCmd) print(s *stats) error {
+	now := c.now()
 	if len(s.Groups) > 0 {
-		rows := make([][]string, len(s.Groups))
-		for i, g := range s.Groups {
-			rows[i] = []string{oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes)}
+		t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS"}}
+		for _, g := range s.Groups {
+			if err := t.add(oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes)); err != nil {
+				return err
+			}
 		}
-		if err := writeTable(e.stdout, e.width, []column{
-			{title: "OPERATION", keep: 20, cut: cutEnd}, {title: "STATE"}, {title: "RECORDS", right: true},
-			{title: "OLDEST", right: true}, {title: "RESULTS", right: true},
-		}, rows); err != nil {
+		if err := t.flush(); err != nil {
 			return err
 		}
-		fmt.Fprintln(e.stdout)
+		fmt.Fprintln(c.stdout)
 	}
 	unknown := grouped(s.Unknown)
 	if s.Unknown > 0 {
@@ -159,5 +169,5 @@ func (s *stats) print(e *env) error {
 	if s.ReadUnits > 0 {
 		facts = append(facts, [2]string{"this read", fmt.Sprintf("%s, %.1f read units, about $%.6f (on demand, us-east-1)", count(s.Items, "item"), s.ReadUnits, s.USD)})
 	}
-	return writeFacts(e.stdout, facts)
+	return writeFacts(c.stdout, facts)
 }

@@ -22,7 +22,7 @@ func TestStats_Price(t *testing.T) {
 	e := &env{world: &world{stdout: &out, now: newDesk(t).world.now}}
 	s := &stats{Records: 1}
 	s.cost(dynamostore.ScanProgress{Items: 1_234_567, ReadUnits: 8_000_000.5})
-	if err := s.print(e); err != nil {
+	if err := (&statsCmd{e}).print(s); err != nil {
 		t.Fatal(err)
 	}
 	if want := "this read   1,234,567 items, 8000000.5 read units, about $1.000000 (on demand, us-east-1)\n"; !strings.HasSuffix(out.String(), want) {

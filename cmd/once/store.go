@@ -12,16 +12,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// storeFlags select the store.
-type storeFlags struct {
-	Table    string `placeholder:"NAME" help:"DynamoDB table, by name or ARN. Default: ONCE_TABLE."`
-	File     string `placeholder:"PATH" help:"File of package boltstore. Default: ONCE_FILE."`
-	Region   string `help:"AWS region. Default: the environment's."`
-	Profile  string `help:"AWS profile. Default: the environment's."`
-	Endpoint string `placeholder:"URL" help:"Address of LocalStack or DynamoDB Local. Default: AWS."`
-	NoIndex  bool   `help:"The table has no index \"recovery\": read the whole table for every list."`
-}
-
 // records is the interface of a store that the commands need.
 type records interface {
 	driver.Store

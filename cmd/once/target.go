@@ -6,18 +6,37 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// target selects one record: by its id, by a shortened id, or by the parts of its
-// key.
+// target selects one record by the parts of its key. Without them the argument
+// is its id or a shortened id.
 type target struct {
-	Record string `arg:"" help:"A record id; or a shortened id from a list or a log, at least # and 12 characters; or an operation, with --key and --scope or --global."`
-	Scope  string `help:"With an operation: the scope of the key, a tenant or principal."`
-	Global bool   `help:"With an operation: its scope is idempotent.Global (lambdahttp.SingleTenant)."`
-	Key    string `help:"With an operation: the client's idempotency key, without quotes."`
-	Scan   bool   `help:"Search the whole table for a shortened id, not only the records that wait for reconciliation."`
+	scope, key   string
+	global, scan bool
+}
+
+// recordHelp describes the argument RECORD.
+const recordHelp = `RECORD is a record id; or a shortened id from a list or a log, at least # and
+12 characters; or an operation, with --key and --scope or --global.`
+
+// oneRecord checks the arguments of a command about one record.
+func oneRecord(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want one RECORD, got %d arguments; quote a record that contains spaces", len(args))
+	}
+	return nil
+}
+
+func (t *target) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.scope, "scope", "", "with an operation: the `SCOPE` of the key, a\ntenant or principal")
+	f.BoolVar(&t.global, "global", false, "with an operation: its scope is\nidempotent.Global (lambdahttp.SingleTenant)")
+	f.StringVar(&t.key, "key", "", "with an operation: the client's idempotency\n`KEY`, without quotes")
+	f.BoolVar(&t.scan, "scan", false, "search the whole table for a shortened id, not\nonly the records that wait for reconciliation")
 }
 
 const (
@@ -29,8 +48,8 @@ const (
 )
 
 // find returns the selected record.
-func (t *target) find(ctx context.Context, e *env, o *opened) (*driver.Record, error) {
-	id, err := t.id(ctx, e, o)
+func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*driver.Record, error) {
+	id, err := t.id(ctx, e, o, name)
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +63,9 @@ func (t *target) find(ctx context.Context, e *env, o *opened) (*driver.Record, e
 // missing returns the error for a missing record, with possible reasons.
 func (t *target) missing(o *opened) error {
 	hint := "it was never claimed, or has expired and is gone"
-	if t.Key != "" {
+	if t.key != "" {
 		hint = "check that each part is as in the handler: operation, scope and key make the id together"
-		if strings.HasPrefix(t.Key, `"`) {
+		if strings.HasPrefix(t.key, `"`) {
 			hint = "the key has quotes here; a handler gets it without the quotes of the header"
 		}
 	}
@@ -54,38 +73,38 @@ func (t *target) missing(o *opened) error {
 }
 
 // id returns the id of the selected record.
-func (t *target) id(ctx context.Context, e *env, o *opened) (idempotent.RecordID, error) {
-	if t.Key != "" || t.Scope != "" || t.Global {
-		return t.fromKey()
+func (t *target) id(ctx context.Context, e *env, o *opened, name string) (idempotent.RecordID, error) {
+	if t.key != "" || t.scope != "" || t.global {
+		return t.fromKey(name)
 	}
-	operation, hash, found := cutLast(t.Record, '#')
+	operation, hash, found := cutLast(name, '#')
 	whole := operation != "" && !strings.HasSuffix(operation, cutMark) && len(hash) == hashLength
 	switch {
 	case !found:
-		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", t.Record)
+		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", name)
 	case !whole && len(hash) >= minHash && len(hash) <= hashLength:
 		return t.search(ctx, e, o, operation, hash)
 	}
-	id, err := idempotent.ParseRecordID(t.Record)
+	id, err := idempotent.ParseRecordID(name)
 	if err != nil {
-		return "", usage("invalid record id %q: want OPERATION#HASH with %d characters after #, or # and at least the first %d of them", t.Record, hashLength, minHash)
+		return "", usage("invalid record id %q: want OPERATION#HASH with %d characters after #, or # and at least the first %d of them", name, hashLength, minHash)
 	}
 	return id, nil
 }
 
-func (t *target) fromKey() (idempotent.RecordID, error) {
-	scope := t.Scope
+func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
+	scope := t.scope
 	switch {
-	case t.Key == "":
+	case t.key == "":
 		return "", usage("--scope and --global need the client's key: add --key")
-	case t.Global && scope != "":
+	case t.global && scope != "":
 		return "", usage("--global means no scope, but --scope is set")
-	case t.Global:
+	case t.global:
 		scope = idempotent.Global
 	case scope == "":
 		return "", usage("--key needs the scope: add --scope, or --global if the operation has none")
 	}
-	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: t.Record, Scope: scope, ID: t.Key}.RecordID()))
+	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: operation, Scope: scope, ID: t.key}.RecordID()))
 	if err != nil {
 		return "", usage("%v", err)
 	}
@@ -96,7 +115,7 @@ func (t *target) fromKey() (idempotent.RecordID, error) {
 // missing, or shortened as in a list.
 func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash string) (idempotent.RecordID, error) {
 	list := o.waiting(ctx)
-	if t.Scan {
+	if t.scan {
 		m := e.meter("looking for the record", o.items(ctx))
 		defer m.end()
 		list = o.all(ctx, m.read)
@@ -119,10 +138,10 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	switch {
 	case found != "":
 		return found, nil
-	case t.Scan:
-		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, t.Record)
+	case t.scan:
+		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, operation+"#"+hash)
 	}
-	return "", fmt.Errorf("%w: no record that waits for reconciliation has an id like %s; search all of %s with --scan, or use the full id or the key", idempotent.ErrNoRecord, t.Record, o.name)
+	return "", fmt.Errorf("%w: no record that waits for reconciliation has an id like %s; search all of %s with --scan, or use the full id or the key", idempotent.ErrNoRecord, operation+"#"+hash, o.name)
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {

@@ -54,7 +54,7 @@ func TestTarget_Refusals(t *testing.T) {
 		{exitUsage, "invalid record id", []string{"charge#" + strings.Repeat("A", 44)}},
 		{exitUsage, "invalid record id", []string{"charge#" + strings.Repeat("=", 43)}},
 		{exitUsage, "printable", []string{"\x1b[2J", "--key", "k", "--global"}},
-		{exitUsage, "<record>", nil},
+		{exitUsage, "RECORD", nil},
 	} {
 		d.once(append([]string{"show"}, row.args...)...).exits(row.code).says(row.says).saysNot("\x1b")
 	}

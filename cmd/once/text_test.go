@@ -38,23 +38,55 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestColumns(t *testing.T) {
+// A table that is too wide loses its last columns, and then a part of the first
+// one.
+func TestTable_Fits(t *testing.T) {
 	t.Parallel()
-	columns := []column{{title: "ID", keep: 6, cut: cutID}, {title: "N", right: true}, {title: "NONE"}, {title: "NOTE", keep: 3, cut: cutEnd}}
-	rows := [][]string{{"operation#abc", "1", "", "ünïcödé"}, {"op#abc", "100", "", ""}}
 	for width, want := range map[int]string{
-		0:  "ID               N  NOTE\noperation#abc    1  ünïcödé\nop#abc         100\n",
-		25: "ID               N  NOTE\noperation#abc    1  ünïc…\nop#abc         100\n",
-		20: "ID            N  NO…\nopera…#abc    1  ün…\nop#abc      100\n",
-		1:  "ID        N  NO…\no…#abc    1  ün…\nop#abc  100\n", // the minimum width
+		0:  "RECORD                             N    NOTE\na-long-operation-name#abcdefghijk  1    ünïcödé\nop#abc                             100  -\n",
+		47: "RECORD                             N    NOTE\na-long-operation-name#abcdefghijk  1    ünïcödé\nop#abc                             100  -\n",
+		46: "RECORD                             N\na-long-operation-name#abcdefghijk  1\nop#abc                             100\n",
+		30: "RECORD                     N\na-long-opera…#abcdefghijk  1\nop#abc                     100\n",
+		1:  "RECORD                N\na-long-…#abcdefghijk  1\nop#abc                100\n", // the minimum width
 	} {
 		var b strings.Builder
-		if err := writeTable(&b, width, columns, rows); err != nil {
+		table := &table{w: &b, width: width, titles: []string{"RECORD", "N", "NOTE"}, spare: 1}
+		for _, row := range [][]string{{"a-long-operation-name#abcdefghijk", "1", "ünïcödé"}, {"op#abc", "100", ""}} {
+			if err := table.add(row...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := table.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); got != want {
 			t.Errorf("width %d: got\n%swant\n%s", width, got, want)
 		}
+	}
+	for s, want := range map[string]string{"#abcdefghijk": "#abcd…", "abcdefghijk": "abcde…", "abc#def": "a…#def"} {
+		if got := shorten(s, 6); got != want {
+			t.Errorf("%s is shortened to %s, want %s", s, got, want)
+		}
+	}
+}
+
+// The pages of a long table have one title, unless their columns differ.
+func TestTable_Pages(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	table := &table{w: &b, width: 12, titles: []string{"A", "B"}, spare: 1}
+	for i := range 3 * pageRows {
+		note := "short"
+		if i >= 2*pageRows {
+			note = "a long note"
+		}
+		if err := table.add("a", note); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "A  B\n" + strings.Repeat("a  short\n", 2*pageRows) + "A\n" + strings.Repeat("a\n", pageRows)
+	if got := b.String(); got != want {
+		t.Errorf("got\n%s", got)
 	}
 }
 

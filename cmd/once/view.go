@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -167,6 +168,22 @@ func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 	return v
 }
 
+// describe returns the progress of a step.
+func (s *stepView) describe() string {
+	name := oneLine(s.Name)
+	switch s.State {
+	case "finished":
+		by := ""
+		if s.FinishedBy != "" {
+			by = " by " + s.FinishedBy
+		}
+		return fmt.Sprintf("%s: finished%s at %s, %s kept", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
+	case "begun":
+		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
+	}
+	return name + ": not recorded"
+}
+
 // addStepResults adds the results of the finished steps to the view.
 func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
 	record := g.Pending(*r)
@@ -177,6 +194,12 @@ func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
 	}
 	return nil
 }
+
+// jsonCodec is the default codec of records.
+const jsonCodec = "json"
+
+// codecOf returns the name of the codec that the operation of r declared.
+func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodec) }
 
 // resultBytes returns the stored size of the result of r.
 func resultBytes(r *driver.Record) int {
@@ -193,13 +216,4 @@ func short(id idempotent.RecordID) string {
 }
 
 // shell quotes s for a shell.
-func shell(s string) string {
-	b := []byte{'\''}
-	for i := range len(s) {
-		if s[i] == '\'' {
-			b = append(b, `'\'`...)
-		}
-		b = append(b, s[i])
-	}
-	return string(append(b, '\''))
-}
+func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

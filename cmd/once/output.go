@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+// table prints rows under titles in aligned columns. It prints them in pages, so
+// that a long list needs little memory and appears while it is read.
+type table struct {
+	w      io.Writer
+	width  int // of a line; 0: unlimited
+	titles []string
+	spare  int // how many of the last columns are omitted before lines get too long
+
+	page    [][]string
+	printed int // columns of the last page
+}
+
+// pageRows is the number of rows that are aligned with each other.
+const pageRows = 100
+
+// add adds a row. Each cell is one line of plain text.
+func (t *table) add(cells ...string) error {
+	for i, cell := range cells {
+		if cell == "" {
+			cells[i] = "-"
+		}
+	}
+	if t.page = append(t.page, cells); len(t.page) < pageRows {
+		return nil
+	}
+	return t.flush()
+}
+
+// flush prints the rows that were added since the last flush.
+func (t *table) flush() error {
+	if len(t.page) == 0 {
+		return nil
+	}
+	columns, first := t.fit()
+	out := tabwriter.NewWriter(t.w, 0, 0, gap, ' ', 0)
+	if columns != t.printed {
+		fmt.Fprintln(out, strings.Join(t.titles[:columns], "\t"))
+	}
+	for _, row := range t.page {
+		row[0] = shorten(row[0], first)
+		fmt.Fprintln(out, strings.Join(row[:columns], "\t"))
+	}
+	t.page, t.printed = t.page[:0], columns
+	return out.Flush()
+}
+
+const (
+	gap        = 2  // between two columns
+	firstWidth = 20 // the first column is not cut below
+)
+
+// fit returns how many columns fit into a line, and the width of the first one,
+// which is shortened if necessary.
+func (t *table) fit() (columns, first int) {
+	total := -gap
+	widths := make([]int, len(t.titles))
+	for i := range widths {
+		for _, row := range append(t.page, t.titles) {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		total += widths[i] + gap
+	}
+	columns = len(widths)
+	for ; t.width > 0 && total > t.width && columns > len(widths)-t.spare; columns-- {
+		total -= widths[columns-1] + gap
+	}
+	first = widths[0]
+	if t.width > 0 && total > t.width {
+		first = max(first-(total-t.width), min(first, firstWidth))
+	}
+	return columns, first
+}
+
+// cutMark replaces the removed part of a cell.
+const cutMark = "…"
+
+// shorten removes the end of s, or of the operation in a record id: the hash
+// identifies the record.
+func shorten(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	hash := ""
+	if i := strings.LastIndexByte(s, '#'); i > 0 {
+		s, hash = s[:i], s[i:]
+	}
+	return string([]rune(s)[:max(1, width-len(hash)-1)]) + cutMark + hash
+}
+
+// writeFacts prints labelled values. Each line of a value is printed as one line.
+func writeFacts(w io.Writer, facts [][2]string) error {
+	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
+	for _, f := range facts {
+		fmt.Fprintf(out, "%s\t%s\n", f[0], strings.ReplaceAll(f[1], "\n", "\n\t"))
+	}
+	return out.Flush()
+}
+
+// meter shows the progress of a long read on a terminal, in one line of standard
+// error that changes.
+type meter struct {
+	env   *env
+	what  string
+	about int // approximate number of items; 0: unknown
+
+	mu    sync.Mutex
+	state dynamostore.ScanProgress
+	next  time.Time // when to print again
+	width int       // of the printed line
+}
+
+// meterPause is the pause between two changes of the line.
+const meterPause = 200 * time.Millisecond
+
+func (e *env) meter(what string, about int) *meter {
+	return &meter{env: e, what: what, about: about, next: e.now().Add(meterPause)}
+}
+
+// read stores the amount read so far and prints it if it is time. It is safe for
+// concurrent use.
+func (m *meter) read(p dynamostore.ScanProgress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = p
+	now := m.env.now()
+	if !m.env.progress || now.Before(m.next) {
+		return
+	}
+	of := ""
+	if m.about > p.Items {
+		of = " of about " + grouped(m.about)
+	}
+	line := fmt.Sprintf("%s: %s%s items, %.1f read units", m.what, grouped(p.Items), of, p.ReadUnits)
+	fmt.Fprintf(m.env.stderr, "\r%-*s", m.width, line)
+	m.next, m.width = now.Add(meterPause), len(line)
+}
+
+// end removes the line, and returns the amount read.
+func (m *meter) end() dynamostore.ScanProgress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.width > 0 {
+		fmt.Fprintf(m.env.stderr, "\r%*s\r", m.width, "")
+	}
+	return m.state
+}
+
+// plain makes text safe for a terminal: text of clients and handlers in a record
+// must not move the cursor. Newlines and tabs stay.
+func plain(s string) string {
+	if !strings.ContainsFunc(s, hidden) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if hidden(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
+
+// oneLine is plain for a table cell: it also replaces newlines and tabs.
+func oneLine(s string) string { return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(plain(s)) }
+
+// span returns a duration in at most four characters.
+func span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 100*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// when returns a time with its distance from now.
+func when(t, now time.Time) string {
+	at := t.UTC().Format("2006-01-02 15:04:05Z")
+	if t.After(now) {
+		return fmt.Sprintf("%s (in %s)", at, span(t.Sub(now)))
+	}
+	return fmt.Sprintf("%s (%s ago)", at, span(now.Sub(t)))
+}
+
+// size returns a number of bytes with its unit.
+func size(n int) string {
+	units := []string{"KB", "MB", "GB", "TB"}
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/1000, 0
+	for v >= 999.95 && i < len(units)-1 {
+		v, i = v/1000, i+1
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// grouped returns a number with commas.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// count returns a number with its noun.
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + one + "s"
+}
