@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -179,5 +182,25 @@ func TestMeter(t *testing.T) {
 	e.progress = false
 	if got := read(0); got != "" {
 		t.Errorf("without a terminal: got %q", got)
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ operation, code, says string }{
+		{"Query", "ValidationException", "--no-index"},
+		{"PutItem", "ValidationException", "once table check"},
+		{"Scan", "ResourceNotFoundException", "once table create"},
+		{"Scan", "ExpiredTokenException", "log in again"},
+		{"Scan", "UnrecognizedClientException", "log in again"},
+		{"Scan", "AccessDeniedException", ""}, // the store's error names the permission
+	} {
+		err := fmt.Errorf("dynamostore: %w", &smithy.OperationError{OperationName: row.operation, Err: &smithy.GenericAPIError{Code: row.code}})
+		if got := advice(err); row.says == "" && got != "" || !strings.Contains(got, row.says) {
+			t.Errorf("%s, %s: got %q, want %q", row.operation, row.code, got, row.says)
+		}
+	}
+	if got := advice(errors.New("any")); got != "" {
+		t.Errorf("got %q", got)
 	}
 }
