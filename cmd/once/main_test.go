@@ -92,8 +92,8 @@ func TestUsage(t *testing.T) {
 		args []string
 	}{
 		{"Did you mean this?\n\tlist\nSee once --help.\n", []string{"lst"}},
-		{`unknown command "chek" for "once table"`, []string{"table", "chek"}},
-		{"want once table create or once table check", []string{"table"}},
+		{"unknown command: want once table create or once table check", []string{"table", "chek"}},
+		{"missing or unknown command", []string{"table"}},
 		{`unknown command "all" for "once list"`, []string{"list", "all"}},
 		{"unknown flag: --wide\nSee once list --help.\n", []string{"list", "--wide"}},
 		{"invalid argument \"many\"", []string{"list", "--limit", "many"}},

@@ -103,13 +103,15 @@ func shorten(s string, width int) string {
 	return string([]rune(s)[:max(1, width-len(hash)-1)]) + cutMark + hash
 }
 
-// writeFacts prints labelled values. Each line of a value is printed as one line.
-func writeFacts(w io.Writer, facts [][2]string) error {
-	out := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
+// labelled returns lines of values with labels. A value can have several lines.
+func labelled(facts [][2]string) string {
+	var b strings.Builder
+	out := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
 	for _, f := range facts {
 		fmt.Fprintf(out, "%s\t%s\n", f[0], strings.ReplaceAll(f[1], "\n", "\n\t"))
 	}
-	return out.Flush()
+	out.Flush()
+	return b.String()
 }
 
 // meter shows the progress of a long read on a terminal, in one line of standard

@@ -231,9 +231,6 @@ func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *e
 		v := stepViewOf(r.ID, s)
 		facts = append(facts, [2]string{"step", v.describe()})
 	}
-	if err := writeFacts(c.stderr, append(facts, [2]string{"becomes", ev.text})); err != nil {
-		return err
-	}
 	word, warning := "yes", "Every retry gets this. It cannot be undone."
 	switch {
 	case ev.aboutStep():
@@ -242,7 +239,7 @@ func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *e
 		word = r.ID.KeyHash()
 		warning = "The next request with this key runs. If the effect did happen, it happens twice."
 	}
-	fmt.Fprintln(c.stderr, warning)
+	fmt.Fprintln(c.stderr, labelled(append(facts, [2]string{"becomes", ev.text}))+warning)
 	return c.confirm(ctx, word)
 }
 

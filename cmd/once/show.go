@@ -67,7 +67,8 @@ func (c *showCmd) run(ctx context.Context, args []string) error {
 	if c.json {
 		return c.document(v)
 	}
-	return c.printRecord(r, v)
+	_, err = fmt.Fprint(c.stdout, c.text(r, v))
+	return err
 }
 
 // addResults reads the stored results of the record and its steps.
@@ -85,34 +86,24 @@ func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v
 	return err
 }
 
-// printRecord prints a record as text.
-func (c *showCmd) printRecord(r *driver.Record, v *view) error {
-	if err := writeFacts(c.stdout, c.facts(r, v)); err != nil {
-		return err
-	}
-	if err := c.printKeys(v); err != nil {
-		return err
-	}
+// text returns a record as text.
+func (c *showCmd) text(r *driver.Record, v *view) string {
+	text := labelled(c.facts(r, v)) + keys(v)
 	if v.outcome != nil {
-		if _, err := fmt.Fprintf(c.stdout, "\nRESULT\n%s", plain(v.outcome.text())); err != nil {
-			return err
-		}
+		text += "\nRESULT\n" + plain(v.outcome.text())
 	}
 	for _, s := range v.Steps {
 		if s.Result != nil {
-			text := (&outcome{Result: s.Result}).text()
-			if _, err := fmt.Fprintf(c.stdout, "\nRESULT of step %s\n%s", oneLine(s.Name), plain(text)); err != nil {
-				return err
-			}
+			text += fmt.Sprintf("\nRESULT of step %s\n%s", oneLine(s.Name), plain((&outcome{Result: s.Result}).text()))
 		}
 	}
-	return c.printAdvice(r)
+	return text + whatToDo(r)
 }
 
-// printAdvice prints how to settle a record that needs evidence.
-func (c *showCmd) printAdvice(r *driver.Record) error {
+// whatToDo returns how to settle a record that needs evidence.
+func whatToDo(r *driver.Record) string {
 	if r.State != driver.StateUnknown && !resumable(r) {
-		return nil
+		return ""
 	}
 	result := "--completed"
 	switch codecOf(r) {
@@ -126,7 +117,7 @@ func (c *showCmd) printAdvice(r *driver.Record) error {
 	if len(r.Steps) > 0 || len(r.StepNames) > 0 {
 		step = "  --step, if one step was done\n"
 	}
-	_, err := fmt.Fprintf(c.stdout, `
+	return fmt.Sprintf(`
 WHAT TO DO
 Look the effect up at the provider by the keys above. Then settle the record:
   once resolve %s
@@ -135,7 +126,6 @@ with one of these (see once resolve --help):
 %s  --not-executed --token %s,
     if nothing happened and this attempt is dead, not merely late
 `, shell(string(r.ID)), result, step, r.Token())
-	return err
 }
 
 // facts returns the facts of a record, without its steps and keys.
@@ -234,15 +224,12 @@ func (v *view) describeResult() string {
 	return text
 }
 
-// printKeys prints the keys for looking up effects at the provider: the handler's
-// key outside of steps, and the key of each step.
-func (c *showCmd) printKeys(v *view) error {
+// keys returns the keys for looking up effects at the provider: the handler's key
+// outside of steps, and the key of each step.
+func keys(v *view) string {
 	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
 	for _, s := range v.Steps {
 		facts = append(facts, [2]string{"step", s.describe() + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
 	}
-	if _, err := fmt.Fprintf(c.stdout, "\nDOWNSTREAM KEYS, and below each its UUID\n"); err != nil {
-		return err
-	}
-	return writeFacts(c.stdout, facts)
+	return "\nDOWNSTREAM KEYS, and below each its UUID\n" + labelled(facts)
 }

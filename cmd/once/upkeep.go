@@ -172,7 +172,8 @@ func (c *statsCmd) print(s *stats) error {
 	if s.ReadUnits > 0 {
 		facts = append(facts, [2]string{"this read", fmt.Sprintf("%s, %.1f read units, about $%.6f (on demand, us-east-1)", count(s.Items, "item"), s.ReadUnits, s.USD)})
 	}
-	return writeFacts(c.stdout, facts)
+	_, err := fmt.Fprint(c.stdout, labelled(facts))
+	return err
 }
 
 // purgeCmd is the command once purge.
@@ -393,9 +394,9 @@ func tableCommand(e *env) *cobra.Command {
 		Use:     "table",
 		Short:   "Create or check the table, or the file",
 		Example: "  once table check",
-		Args:    cobra.NoArgs,
+		Args:    cobra.ArbitraryArgs, // cobra prints the help for a mistyped one, and succeeds
 		RunE: e.command(func(context.Context, []string) error {
-			return usage("missing command: want once table create or once table check")
+			return usage("missing or unknown command: want once table create or once table check")
 		}),
 	}
 	cmd.AddCommand(&cobra.Command{
