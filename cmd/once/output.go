@@ -47,27 +47,22 @@ func (t *table) flush() error {
 	if len(t.page) == 0 {
 		return nil
 	}
-	columns, first := t.fit()
+	columns := t.fit()
 	out := tabwriter.NewWriter(t.w, 0, 0, gap, ' ', 0)
 	if columns != t.printed {
 		fmt.Fprintln(out, strings.Join(t.titles[:columns], "\t"))
 	}
 	for _, row := range t.page {
-		row[0] = shorten(row[0], first)
 		fmt.Fprintln(out, strings.Join(row[:columns], "\t"))
 	}
 	t.page, t.printed = t.page[:0], columns
 	return out.Flush()
 }
 
-const (
-	gap        = 2  // between two columns
-	firstWidth = 20 // the first column is not cut below
-)
+const gap = 2 // between two columns
 
-// fit returns how many columns fit into a line, and the width of the first one,
-// which is shortened if necessary.
-func (t *table) fit() (columns, first int) {
+// fit returns how many columns fit into a line.
+func (t *table) fit() (columns int) {
 	total := -gap
 	widths := make([]int, len(t.titles))
 	for i := range widths {
@@ -80,27 +75,7 @@ func (t *table) fit() (columns, first int) {
 	for ; t.width > 0 && total > t.width && columns > len(widths)-t.spare; columns-- {
 		total -= widths[columns-1] + gap
 	}
-	first = widths[0]
-	if t.width > 0 && total > t.width {
-		first = max(first-(total-t.width), min(first, firstWidth))
-	}
-	return columns, first
-}
-
-// cutMark replaces the removed part of a cell.
-const cutMark = "…"
-
-// shorten removes the end of s, or of the operation in a record id: the hash
-// identifies the record.
-func shorten(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	hash := ""
-	if i := strings.LastIndexByte(s, '#'); i > 0 {
-		s, hash = s[:i], s[i:]
-	}
-	return string([]rune(s)[:max(1, width-len(hash)-1)]) + cutMark + hash
+	return columns
 }
 
 // labelled returns lines of values with labels. A value can have several lines.

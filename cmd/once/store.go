@@ -316,7 +316,7 @@ func (t *target) id(ctx context.Context, e *env, o *opened, name string) (idempo
 		return t.fromKey(name)
 	}
 	operation, hash, found := cutLast(name, '#')
-	whole := operation != "" && !strings.HasSuffix(operation, cutMark) && len(hash) == hashLength
+	whole := operation != "" && len(hash) == hashLength
 	switch {
 	case !found:
 		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", name)
@@ -350,7 +350,7 @@ func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
 }
 
 // search returns the only record that matches a shortened id. The operation may be
-// missing, or shortened as in a list.
+// missing.
 func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash string) (idempotent.RecordID, error) {
 	list := o.waiting(ctx)
 	if t.scan {
@@ -358,7 +358,6 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 		defer m.end()
 		list = o.all(ctx, m.read)
 	}
-	beginning, cut := strings.CutSuffix(operation, cutMark)
 	var found idempotent.RecordID
 	for r, err := range list {
 		of, itsHash, _ := cutLast(string(r.ID), '#')
@@ -366,7 +365,7 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 		case err != nil && r.ID == "":
 			return "", err
 		case !strings.HasPrefix(itsHash, hash),
-			operation != "" && of != operation && !(cut && strings.HasPrefix(of, beginning)):
+			operation != "" && of != operation:
 		case found != "" && found != r.ID:
 			return "", usage("%s and %s both match; give one of these ids in full", found, r.ID)
 		default:
