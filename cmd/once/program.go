@@ -234,8 +234,8 @@ func (j *journal) note(record, what string, err error) {
 	fmt.Fprintln(j.env.stdout, oneLine(line))
 }
 
-// The texts of the events that are printed.
-var told = map[event.Kind]string{
+// eventTexts has the events that are printed.
+var eventTexts = map[event.Kind]string{
 	event.MarkedUnknown:      "its lease ended without an outcome: unknown",
 	event.Retryable:          "its lease ended without an outcome: retryable",
 	event.Contradicted:       "its outcome contradicts the answer",
@@ -248,7 +248,7 @@ var told = map[event.Kind]string{
 // Observe prints and audits an event. In a dry run there are no events.
 func (j *journal) Observe(ctx context.Context, e event.Event) {
 	record := oneLine(e.Operation) + "#" + e.KeyHash
-	if what := told[e.Kind]; what != "" {
+	if what := eventTexts[e.Kind]; what != "" {
 		j.note(record, what, e.Err)
 	}
 	if e.Kind == event.Resolved {

@@ -69,23 +69,16 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 }
 
 // open opens the selected store, which has to exist.
-func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ctx, mustExist) }
+func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ctx, false) }
 
-// presence is whether the store has to exist.
-type presence bool
-
-const (
-	mustExist presence = false
-	mayCreate presence = true
-)
-
-func (e *env) openStore(ctx context.Context, p presence) (*opened, error) {
+// openStore opens the selected store. With create a file may be missing.
+func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	table, file, err := e.store.choose(e.getenv)
 	switch {
 	case err != nil:
 		return nil, err
 	case file != "":
-		return openFile(file, p)
+		return openFile(file, create)
 	default:
 		return e.openTable(ctx, table)
 	}
@@ -105,7 +98,7 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent
 }
 
 // always is later than every time in a record.
-const always = 253402300799999
+var always = time.UnixMilli(253402300799999)
 
 // waiting lists the records that wait for reconciliation, due or not, and those
 // that were given up. Every unknown record is among them. A record that moves
@@ -113,7 +106,7 @@ const always = 253402300799999
 func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		seen := map[idempotent.RecordID]bool{}
-		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, millis(always)), o.Exhausted(ctx)} {
+		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, always), o.Exhausted(ctx)} {
 			for r, err := range list {
 				if r.ID != "" && seen[r.ID] {
 					continue
@@ -127,10 +120,10 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
 	}
 }
 
-// openFile opens a store file. It creates a missing file only if p is mayCreate,
-// so that a mistyped name does not become an empty store.
-func openFile(path string, p presence) (*opened, error) {
-	if _, err := os.Stat(path); p == mustExist && errors.Is(err, fs.ErrNotExist) {
+// openFile opens a store file. It creates a missing file only if create is set, so
+// that a mistyped name does not become an empty store.
+func openFile(path string, create bool) (*opened, error) {
+	if _, err := os.Stat(path); !create && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no file %s; correct the name, or create it with once table create --file %s", path, path)
 	}
 	s, err := boltstore.Open(path, func(o *boltstore.Options) { o.KeepExpired = true })
@@ -315,12 +308,13 @@ func (t *target) id(ctx context.Context, e *env, o *opened, name string) (idempo
 	if t.key != "" || t.scope != "" || t.global {
 		return t.fromKey(name)
 	}
-	operation, hash, found := cutLast(name, '#')
-	whole := operation != "" && len(hash) == hashLength
-	switch {
-	case !found:
+	i := strings.LastIndexByte(name, '#')
+	if i < 0 {
 		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", name)
-	case !whole && len(hash) >= minHash && len(hash) <= hashLength:
+	}
+	operation, hash := name[:i], name[i+1:]
+	whole := operation != "" && len(hash) == hashLength
+	if !whole && len(hash) >= minHash && len(hash) <= hashLength {
 		return t.search(ctx, e, o, operation, hash)
 	}
 	id, err := idempotent.ParseRecordID(name)
@@ -360,12 +354,11 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	}
 	var found idempotent.RecordID
 	for r, err := range list {
-		of, itsHash, _ := cutLast(string(r.ID), '#')
+		of := r.ID.Operation()
 		switch {
 		case err != nil && r.ID == "":
 			return "", err
-		case !strings.HasPrefix(itsHash, hash),
-			operation != "" && of != operation:
+		case operation != "" && operation != of, !strings.HasPrefix(string(r.ID)[len(of):], "#"+hash):
 		case found != "" && found != r.ID:
 			return "", usage("%s and %s both match; give one of these ids in full", found, r.ID)
 		default:
@@ -379,12 +372,4 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, operation+"#"+hash)
 	}
 	return "", fmt.Errorf("%w: no record that waits for reconciliation has an id like %s; search all of %s with --scan, or use the full id or the key", idempotent.ErrNoRecord, operation+"#"+hash, o.name)
-}
-
-func cutLast(s string, sep byte) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+1:], true
 }

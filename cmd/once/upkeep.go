@@ -423,18 +423,13 @@ decided.`,
 	return cmd
 }
 
-// tableCreator is a store that can create its table.
-type tableCreator interface {
-	CreateTable(ctx context.Context) error
-}
-
 func (c *tableCmd) create(ctx context.Context, _ []string) error {
-	o, err := c.openStore(ctx, mayCreate)
+	o, err := c.openStore(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	if s, ok := o.records.(tableCreator); ok {
+	if s, ok := o.records.(interface{ CreateTable(context.Context) error }); ok {
 		err = s.CreateTable(ctx) // also checks the table
 	}
 	return c.verdict(o, err)

@@ -120,9 +120,6 @@ func (v *view) state() string {
 	return v.State
 }
 
-// millis is the inverse of [time.Time.UnixMilli], in UTC.
-func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-
 // viewOf returns the view of r. Its steps are the recorded ones, the declared ones
 // if r is not completed, and the further ones.
 func viewOf(r *driver.Record, further ...string) *view {
