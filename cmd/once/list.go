@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -82,7 +83,7 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 	for r, err := range c.candidates(ctx, o) {
 		switch {
 		case err != nil && r.ID == "":
-			return err
+			return errors.Join(err, p.flush())
 		case err != nil:
 			fmt.Fprintf(c.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))
 			unreadable++

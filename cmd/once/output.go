@@ -48,18 +48,17 @@ func (t *table) flush() error {
 		return nil
 	}
 	columns := t.fit()
-	out := tabwriter.NewWriter(t.w, 0, 0, gap, ' ', 0)
+	var lines []string
 	if columns != t.printed {
-		fmt.Fprintln(out, strings.Join(t.titles[:columns], "\t"))
+		lines = append(lines, strings.Join(t.titles[:columns], "\t"))
 	}
 	for _, row := range t.page {
-		fmt.Fprintln(out, strings.Join(row[:columns], "\t"))
+		lines = append(lines, strings.Join(row[:columns], "\t"))
 	}
 	t.page, t.printed = t.page[:0], columns
-	return out.Flush()
+	_, err := io.WriteString(t.w, aligned(lines))
+	return err
 }
-
-const gap = 2 // between two columns
 
 // fit returns how many columns fit into a line.
 func (t *table) fit() (columns int) {
@@ -80,10 +79,21 @@ func (t *table) fit() (columns int) {
 
 // labelled returns lines of values with labels. A value can have several lines.
 func labelled(facts [][2]string) string {
+	var lines []string
+	for _, f := range facts {
+		lines = append(lines, f[0]+"\t"+strings.ReplaceAll(f[1], "\n", "\n\t"))
+	}
+	return aligned(lines)
+}
+
+const gap = 2 // between two columns
+
+// aligned returns the lines with their cells, which a tab separates, in columns.
+func aligned(lines []string) string {
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
-	for _, f := range facts {
-		fmt.Fprintf(out, "%s\t%s\n", f[0], strings.ReplaceAll(f[1], "\n", "\n\t"))
+	for _, line := range lines {
+		fmt.Fprintln(out, line)
 	}
 	out.Flush()
 	return b.String()
