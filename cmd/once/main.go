@@ -56,6 +56,7 @@ to a table uses the AWS configuration of the environment.
 		Example: `  once list --state unknown --table once-records
   once show charge --scope acme --key order-17
   once resolve charge --scope acme --key order-17 --without-result --reason '…'`,
+		// No templates for help, usage or version: they would add 4 MB to the binary.
 		Version:       version(),
 		SilenceErrors: true, // run prints them
 		SilenceUsage:  true,

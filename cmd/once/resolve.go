@@ -67,7 +67,9 @@ Every write, and every refusal by the record, adds a line to the audit.`,
   once resolve order --scope acme --key o-8 --step 'charge={"id":"ch_8"}' \
     --reason 'charge ch_8 is in the ledger; nothing was shipped'
   once resolve refund --scope acme --key r-9 --final refund_rejected \
-    --message 'The bank rejected the refund.' --reason 'the bank, by telephone'`,
+    --message 'The bank rejected the refund.' --reason 'the bank, by telephone'
+  once resolve '#wiF9Nlkg_8wN' --not-executed --token TOKEN \
+    --reason 'no charge under this key an hour after the lease had ended'`,
 		Args:              oneRecord,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              e.command(c.run),
