@@ -2,65 +2,115 @@ package main
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
+// listCmd is the command once list.
 type listCmd struct {
-	State     []string `enum:"in_progress,completed,retryable,resumable,unknown" placeholder:"STATE" help:"Only records in this state: in_progress, completed, retryable, resumable, unknown. Repeatable. For unknown and resumable the index is read; for the others the whole table."`
-	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
-	Due       bool     `xor:"list" help:"Only records that reconciliation would process now."`
-	Exhausted bool     `xor:"list" help:"Only records that reconciliation has given up: settle them by hand."`
-	Limit     int      `default:"100" help:"Maximum number of records, the oldest. 0: all. Default: ${default}."`
-	Full      bool     `help:"Print full record ids, even if the lines get long."`
+	*env
+	states, operations []string
+	due, exhausted     bool
+	limit              int
+	full               bool
 }
 
-// Help returns the additional text of once list --help.
-func (*listCmd) Help() string {
-	return `The oldest records come first. A record is resumable if its attempt ended under Resume after some of its effects: the next request continues it, and until then reconciliation asks about it. The column NEXT shows what will end the state: the end of the lease, the time when reconciliation is due, or the expiry of the stored outcome; or it shows how long ago reconciliation gave up.
+// states are the states of records in lists and counts.
+var states = []string{"in_progress", "completed", "retryable", stateResumable, "unknown"}
 
-To print a record, run once show with the text of the column RECORD.`
-}
+func listCommand(e *env) *cobra.Command {
+	c := &listCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List records, for example those that are unknown, due or given up",
+		Long: `The oldest records come first. A record is resumable if its attempt ended under
+Resume after some of its effects: the next request continues it, and until then
+reconciliation asks about it. The column NEXT shows what will end the state: the
+end of the lease, the time when reconciliation is due, or the expiry of the
+stored outcome; or it shows how long ago reconciliation gave up.
 
-// Run lists records.
-func (c *listCmd) Run(ctx context.Context, e *env) error {
-	if c.Limit < 0 {
-		return usage("invalid --limit %d: must not be negative", c.Limit)
+Lists of unknown, resumable, due or exhausted records read the index, other
+lists the whole table.
+
+To print a record, run once show with the text of the column RECORD.`,
+		Example: `  once list --state unknown
+  once list --state in_progress --operation 'POST /charges' --limit 20
+  once list --limit 0 --json`,
+		Args: cobra.NoArgs,
+		RunE: e.command(c.run),
 	}
-	o, err := e.open(ctx)
+	f := cmd.Flags()
+	f.StringSliceVar(&c.states, "state", nil, "only records in this `STATE` (repeatable):\n"+strings.Join(states[:3], ", ")+",\n"+strings.Join(states[3:], ", "))
+	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
+	f.BoolVar(&c.due, "due", false, "only records that reconciliation would process now")
+	f.BoolVar(&c.exhausted, "exhausted", false, "only records that reconciliation has given up:\nsettle them by hand")
+	f.IntVar(&c.limit, "limit", 100, "list the oldest `N` records; 0: all, in the order\nin which they are read")
+	f.BoolVar(&c.full, "full", false, "print full record ids, even if the lines get long")
+	cmd.MarkFlagsMutuallyExclusive("due", "exhausted")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (c *listCmd) run(ctx context.Context, _ []string) error {
+	if c.limit < 0 {
+		return usage("invalid --limit %d: must not be negative", c.limit)
+	}
+	for _, s := range c.states {
+		if !slices.Contains(states, s) {
+			return usage("invalid --state %q: want one of %s", s, strings.Join(states, ", "))
+		}
+	}
+	c.progress = c.progress && c.limit > 0 // without a limit the list itself shows it
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	oldest := &selection{limit: c.Limit}
-	unreadable := 0
-	for r, err := range c.candidates(ctx, e, o) {
+	p := c.printer()
+	oldest := &oldest{limit: c.limit}
+	found, unreadable := 0, 0
+	for r, err := range c.candidates(ctx, o) {
 		switch {
 		case err != nil && r.ID == "":
-			return err
+			return errors.Join(err, p.flush())
 		case err != nil:
-			fmt.Fprintf(e.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))
+			fmt.Fprintf(c.stderr, "once: %s: %s\n", short(r.ID), plain(err.Error()))
 			unreadable++
-		case c.matches(&r):
+		case !c.matches(&r):
+		case c.limit == 0:
+			found++
+			if err := p.print(viewOf(&r)); err != nil {
+				return err
+			}
+		default:
+			found++
 			oldest.add(&r)
 		}
 	}
-	if err := e.printList(oldest.sorted(), c.Full); err != nil {
+	for _, v := range oldest.sorted() {
+		if err := p.print(v); err != nil {
+			return err
+		}
+	}
+	if err := p.flush(); err != nil {
 		return err
 	}
-	switch n := len(oldest.views); {
-	case n == 0:
-		fmt.Fprintln(e.stderr, "once: no such records")
-	case n < oldest.total:
-		fmt.Fprintf(e.stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", grouped(n), count(oldest.total, "record"))
+	switch {
+	case found == 0:
+		fmt.Fprintln(c.stderr, "once: no such records")
+	case c.limit > 0 && found > c.limit:
+		fmt.Fprintf(c.stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", grouped(c.limit), count(found, "record"))
 	}
 	if unreadable > 0 {
 		return fmt.Errorf("%s could not be read", count(unreadable, "record"))
@@ -69,42 +119,41 @@ func (c *listCmd) Run(ctx context.Context, e *env) error {
 }
 
 // candidates returns the shortest list that contains all matching records.
-func (c *listCmd) candidates(ctx context.Context, e *env, o *opened) iter.Seq2[driver.Record, error] {
+func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Record, error] {
 	switch {
-	case c.Due:
-		return o.Due(ctx, e.now())
-	case c.Exhausted:
+	case c.due:
+		return o.Due(ctx, c.now())
+	case c.exhausted:
 		return o.Exhausted(ctx)
-	case len(c.State) > 0 && !slices.ContainsFunc(c.State, func(s string) bool { return s != stateResumable && s != driver.StateUnknown.String() }):
+	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != stateResumable && s != driver.StateUnknown.String() }):
 		return o.waiting(ctx)
 	}
 	return func(yield func(driver.Record, error) bool) {
-		m := e.meter("reading the table", o.items(ctx))
+		m := c.meter("reading the table", o.items(ctx))
 		defer m.end()
 		o.all(ctx, m.read)(yield)
 	}
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.State) == 0 || slices.Contains(c.State, stateOf(r))) &&
-		(len(c.Operation) == 0 || slices.Contains(c.Operation, r.ID.Operation()))
+	return (len(c.states) == 0 || slices.Contains(c.states, stateOf(r))) &&
+		(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
 }
 
-// selection holds the oldest records of a list, and only those, to limit memory.
-type selection struct {
-	limit int // 0: all
-	total int
-	views []*view // a heap, the youngest on top
+// oldest holds the oldest records of a list, and at most twice as many as its
+// limit, so that a long list needs little memory.
+type oldest struct {
+	limit int
+	views []*view
+	full  bool // the first limit views are the oldest so far, and sorted
 }
 
-func (s *selection) add(r *driver.Record) {
-	s.total++
-	switch {
-	case s.limit == 0 || len(s.views) < s.limit:
-		heap.Push(s, viewOf(r))
-	case older(r.Created, r.ID, s.views[0]) < 0:
-		s.views[0] = viewOf(r)
-		heap.Fix(s, 0)
+func (o *oldest) add(r *driver.Record) {
+	if o.full && older(r.Created, r.ID, o.views[o.limit-1]) >= 0 {
+		return
+	}
+	if o.views = append(o.views, viewOf(r)); len(o.views) == 2*o.limit {
+		o.views, o.full = o.sorted(), true
 	}
 }
 
@@ -114,59 +163,41 @@ func older(created time.Time, id idempotent.RecordID, v *view) int {
 	return cmp.Or(created.Compare(v.Created.Time), cmp.Compare(id, v.Record))
 }
 
-// The methods of heap.Interface.
-
-func (s *selection) Len() int      { return len(s.views) }
-func (s *selection) Swap(i, j int) { s.views[i], s.views[j] = s.views[j], s.views[i] }
-func (s *selection) Push(v any)    { s.views = append(s.views, v.(*view)) }
-func (s *selection) Pop() any      { panic("nothing is ever popped") }
-func (s *selection) Less(i, j int) bool {
-	return older(s.views[i].Created.Time, s.views[i].Record, s.views[j]) > 0
+// sorted returns at most limit records, the oldest first.
+func (o *oldest) sorted() []*view {
+	slices.SortFunc(o.views, func(a, b *view) int { return older(a.Created.Time, a.Record, b) })
+	return o.views[:min(o.limit, len(o.views))]
 }
 
-func (s *selection) sorted() []*view {
-	slices.SortFunc(s.views, func(a, b *view) int { return older(a.Created.Time, a.Record, b) })
-	return s.views
+// printer prints records, one per line.
+type printer struct {
+	list    *listCmd
+	now     time.Time
+	encoder *json.Encoder
+	table   table
 }
 
-var listColumns = []column{
-	{title: "RECORD", keep: 20, cut: cutID},
-	{title: "STATE"},
-	{title: "REASON", keep: 8, cut: cutEnd, spare: true},
-	{title: "AGE", right: true},
-	{title: "NEXT"},
-	{title: "TRY", right: true, spare: true},
-	{title: "REF", keep: 6, cut: cutEnd, spare: true},
-}
-
-// printList prints records, one per line.
-func (e *env) printList(list []*view, full bool) error {
-	if e.json {
-		out := json.NewEncoder(e.stdout)
-		out.SetEscapeHTML(false)
-		for _, v := range list {
-			if err := out.Encode(v); err != nil {
-				return err
-			}
-		}
-		return nil
+func (c *listCmd) printer() *printer {
+	p := &printer{list: c, now: c.now(), encoder: c.encoder()}
+	p.table = table{w: c.stdout, width: c.width, titles: []string{"RECORD", "STATE", "AGE", "NEXT", "REASON", "TRY", "REF"}, spare: 3}
+	if c.full {
+		p.table.width = 0
 	}
-	if len(list) == 0 {
-		return nil
-	}
-	now, width := e.now(), e.width
-	rows := make([][]string, len(list))
-	for i, v := range list {
-		id := short(v.Record)
-		if full {
-			id, width = oneLine(string(v.Record)), 0
-		}
-		rows[i] = []string{
-			id, v.state(), oneLine(string(v.Reason)), span(now.Sub(v.Created.Time)), v.next(now), fmt.Sprint(v.Attempt), oneLine(v.Ref),
-		}
-	}
-	return writeTable(e.stdout, width, listColumns, rows)
+	return p
 }
+
+func (p *printer) print(v *view) error {
+	if p.list.json {
+		return p.encoder.Encode(v)
+	}
+	id := short(v.Record)
+	if p.list.full {
+		id = oneLine(string(v.Record))
+	}
+	return p.table.add(id, v.state(), span(p.now.Sub(v.Created.Time)), v.next(p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+}
+
+func (p *printer) flush() error { return p.table.flush() }
 
 // next returns what will end the state of a record by itself, and when.
 func (v *view) next(now time.Time) string {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,6 @@ func TestList(t *testing.T) {
 	d.once("list", "--limit", "2").ok().golden("list-limit")
 	d.once("list", "--limit", "-1").exits(exitUsage)
 	d.once("list", "--state", "lost").exits(exitUsage).says("in_progress")
-	d.once("list", "--due", "--exhausted").exits(exitUsage)
 	d.once("list", "--due", "--operation", "refund").ok().says("no such records")
 	if got := d.once("list", "--operation", "refund", "--full").ok().out; !strings.Contains(got, string(refundKey.RecordID())+"  ") || !strings.Contains(got, "a-very-long-name-of-a-refund\n") {
 		t.Errorf("--full shortened:\n%s", got)
@@ -76,20 +77,56 @@ func TestList_Limit(t *testing.T) {
 		age := time.Duration((i*37)%many) * time.Minute
 		all = append(all, record(key("charge", "acme", fmt.Sprint(i)), age, func(r *driver.Record) { r.Due = r.LeaseEnd }))
 	}
-	s := &selection{limit: 7}
-	for i := range all {
-		s.add(&all[i])
-	}
-	for i, v := range s.sorted() {
-		if want := before(time.Duration(many-1-i) * time.Minute); !v.Created.Equal(want) {
-			t.Errorf("%d: created %s, want %s", i, v.Created, want)
+	for _, limit := range []int{1, 7, many - 1, many, many + 1} {
+		o := &oldest{limit: limit}
+		for i := range all {
+			if o.add(&all[i]); len(o.views) >= 2*limit {
+				t.Fatalf("%d records are held for a limit of %d", len(o.views), limit)
+			}
+		}
+		views := o.sorted()
+		if len(views) != min(limit, many) {
+			t.Errorf("limit %d: %d records", limit, len(views))
+		}
+		for i, v := range views {
+			if want := before(time.Duration(many-1-i) * time.Minute); !v.Created.Equal(want) {
+				t.Errorf("limit %d: %d: created %s, want %s", limit, i, v.Created, want)
+			}
 		}
 	}
-	if s.total != many || len(s.views) != 7 {
-		t.Errorf("%d of %d", len(s.views), s.total)
+	d := newDesk(t, all...)
+	d.once("list", "--limit", "2").ok().says("once: 2 of 50 records, the oldest; --limit 0 lists all\n")
+	d.once("list", "--limit", "50").ok().saysNot("--limit")
+}
+
+// A list without a limit is printed while it is read: an interruption after the
+// first output leaves the records that were read before.
+func TestList_Streams(t *testing.T) {
+	t.Parallel()
+	var all []driver.Record
+	for i := range 3 * pageRows {
+		all = append(all, record(key("charge", "acme", fmt.Sprint(i)), time.Minute, func(*driver.Record) {}))
 	}
 	d := newDesk(t, all...)
-	d.once("list", "--limit", "0").ok().saysNot("--limit")
+	for args, first := range map[string]int{"--json=false": pageRows, "--json": 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		printed := 0
+		w := d.world
+		w.stdout = writerFunc(func(text string) {
+			printed += strings.Count(text, "charge#")
+			if printed >= first {
+				cancel()
+			}
+		})
+		w.stderr = io.Discard
+		if code := run(ctx, &w, []string{"list", "--limit", "0", args, "--file", d.file}); code != exitFailure || printed < first || printed == len(all) {
+			t.Errorf("%s: exit code %d, and %d of %d records were printed", args, code, printed, len(all))
+		}
+		if n := strings.Count(d.once("list", "--limit", "0", args).ok().saysNot("--limit").out, "\n"); n < len(all) || n > len(all)+1 {
+			t.Errorf("%s: %d lines for %d records", args, n, len(all))
+		}
+	}
 }
 
 // An unreadable record is reported and does not hide the others.

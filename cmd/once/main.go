@@ -1,24 +1,115 @@
-// Command once is the operator's command line: it lists the records of a store,
-// shows one record, settles an unknown outcome by evidence, and checks the table.
-//
-//	once list --state unknown --table once-records
-//	once show charge --scope acme --key order-17
-//	once resolve charge --scope acme --key order-17 --not-executed --reason '…'
-//
-// It works on a DynamoDB table (AWS, LocalStack, DynamoDB Local) and on a file of
-// package boltstore. docs/operate.md shows all commands with examples; once --help
-// lists the exit codes.
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strings"
 	"syscall"
+
+	"github.com/aws/smithy-go"
+	"github.com/spf13/cobra"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	os.Exit(run(ctx, system(), os.Args[1:]))
+}
+
+// run runs one command line and returns the exit code.
+func run(ctx context.Context, w *world, args []string) int {
+	e := &env{world: w}
+	root := rootCommand(e)
+	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
+	root.SetOut(w.stdout)
+	root.SetErr(w.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !e.begun {
+		err = usage("%v", err) // cobra refused the command line
+	}
+	if err != nil {
+		fmt.Fprintf(w.stderr, "once: %s\n", plain(strings.TrimSpace(err.Error())))
+		if text := advice(err); text != "" {
+			fmt.Fprintln(w.stderr, text)
+		}
+	}
+	code := exitCode(err)
+	if code == exitUsage {
+		fmt.Fprintf(w.stderr, "See %s --help.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+func rootCommand(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use: "once",
+		Long: `The operator's command line of once (github.com/once-lambda/once).
+
+Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. Access
+to a table uses the AWS configuration of the environment.
+
+` + exitCodes,
+		Example: `  once list --state unknown --table once-records
+  once show charge --scope acme --key order-17
+  once resolve charge --scope acme --key order-17 --without-result --reason '…'`,
+		// No templates for help, usage or version: they would add 4 MB to the binary.
+		Version:       version(),
+		SilenceErrors: true, // run prints them
+		SilenceUsage:  true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&e.store.Table, "table", "", "DynamoDB table, by `NAME` or ARN (default: ONCE_TABLE)")
+	f.StringVar(&e.store.File, "file", "", "`PATH` of a file of boltstore (default: ONCE_FILE)")
+	f.StringVar(&e.store.Region, "region", "", "AWS `REGION` (default: the environment's)")
+	f.StringVar(&e.store.Profile, "profile", "", "AWS `PROFILE` (default: the environment's)")
+	f.StringVar(&e.store.Endpoint, "endpoint", "", "`URL` of LocalStack or DynamoDB Local (default: AWS)")
+	f.BoolVar(&e.store.NoIndex, "no-index", false, "the table has no index \"recovery\": read the\nwhole table for every list")
+	f.BoolVar(&e.json, "json", false, "print one JSON document, or for a list one per line")
+	root.AddCommand(listCommand(e), showCommand(e), resolveCommand(e), reconcileCommand(e),
+		purgeCommand(e), statsCommand(e), tableCommand(e))
+	root.InitDefaultHelpFlag() // otherwise cobra reads once --help --file PATH as --help=--file
+	root.InitDefaultVersionFlag()
+	for _, cmd := range root.Commands() {
+		if cmd.Long != "" {
+			cmd.Long = cmd.Short + ".\n\n" + cmd.Long
+		}
+		cmd.Flags().SortFlags = false // the help shows them in the order of use
+	}
+	return root
+}
+
+// version returns the version of the module that the binary was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
+
+// advice returns what to do on this command line about an error of AWS, or "". The
+// texts of the store itself are for Go programmers.
+func advice(err error) string {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return ""
+	}
+	operation := ""
+	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
+		operation = op.OperationName
+	}
+	switch code := api.ErrorCode(); {
+	case code == "ResourceNotFoundException":
+		return "Check --region, --profile and --endpoint. For tests and local use, create the table with once table create."
+	case code == "ValidationException" && operation == "Query":
+		return "Check the table's index with once table check, or use --no-index."
+	case code == "ValidationException":
+		return "Check the table's keys with once table check."
+	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
+		return "The credentials were refused: log in again, or use --profile."
+	}
+	return ""
 }

@@ -6,26 +6,32 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/idempotent"
 )
 
+// reconcileCmd is the command once reconcile.
 type reconcileCmd struct {
-	DryRun    bool     `help:"Write nothing: print what would be done. The program of --exec runs anyway."`
-	Exec      string   `placeholder:"COMMAND" help:"Ask this program about each record, through sh: see above. Without it only ended leases are processed."`
-	Operation []string `sep:"none" help:"Only records of this operation. Repeatable."`
-
-	MaxAttempts int           `default:"10" help:"Give a record up after this many attempts without an answer. Default: ${default}."`
-	Backoff     time.Duration `default:"1m" help:"Pause after the first such attempt; it doubles up to --max-backoff. Default: ${default}."`
-	MaxBackoff  time.Duration `default:"1h" help:"The longest pause. Default: ${default}."`
-	Timeout     time.Duration `default:"10s" help:"How long the program may run for a record. Default: ${default}."`
-	Concurrency int           `default:"8" help:"How many records are processed in parallel. Default: ${default}."`
-
-	auditFlags
+	*env
+	dryRun      bool
+	exec        string
+	operations  []string
+	maxAttempts int
+	timeout     time.Duration
+	concurrency int
+	audit       string
 }
 
-// Help returns the additional text of once reconcile --help.
-func (*reconcileCmd) Help() string {
-	return `A record whose lease ended without an outcome becomes unknown, or retryable if its operation declares so. Then --exec asks its program about each record that is due. The program reads the record as JSON from standard input, in the form of once show --json --result, and writes one of these answers to standard output:
+func reconcileCommand(e *env) *cobra.Command {
+	c := &reconcileCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Reconcile the records that are due",
+		Long: `A record whose lease ended without an outcome becomes unknown, or retryable if
+its operation declares so. Then --exec asks its program about each record that
+is due. The program reads the record as JSON from standard input, in the form of
+once show --json --result, and writes one of these answers to standard output:
 
     {"completed": RESULT}
     {"completed_base64": "…"}        for an operation's own codec
@@ -37,45 +43,61 @@ func (*reconcileCmd) Help() string {
     {"not_executed": "TOKEN"}        the record's "token": this attempt
     {"later": "5m"}
 
-A result is stored in the form and for the time that the record declares; another form is refused. If the program fails or writes another answer, that counts as {"later": …}, and the program is asked again later. Its standard error is passed on.`
+A result is stored in the form and for the time that the record declares;
+another form is refused. If the program fails or writes another answer, that
+counts as {"later": …}, and the program is asked again later: after a minute,
+then after pauses that double up to an hour. Its standard error is passed on.`,
+		Example: `  once reconcile --dry-run
+  once reconcile --operation 'POST /charges' --exec ./ask-provider`,
+		Args: cobra.NoArgs,
+		RunE: e.command(c.run),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&c.dryRun, "dry-run", false, "write nothing: print what would be done; the\nprogram of --exec runs anyway")
+	f.StringVar(&c.exec, "exec", "", "ask this `COMMAND` about each record, through sh;\nwithout it only ended leases are processed")
+	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
+	f.IntVar(&c.maxAttempts, "max-attempts", 10, "give a record up after `N` attempts without an\nanswer")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long the program may run for a\nrecord")
+	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records in parallel")
+	auditFlag(cmd, &c.audit)
+	return cmd
 }
 
-// Run reconciles the records that are due.
-func (c *reconcileCmd) Run(ctx context.Context, e *env) error {
-	if c.MaxAttempts < 1 || c.Concurrency < 1 || c.Timeout < time.Millisecond || c.Backoff < time.Millisecond || c.MaxBackoff < c.Backoff {
-		return usage("--max-attempts and --concurrency must be at least 1, --timeout and --backoff at least 1ms, and --max-backoff not below --backoff")
+func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
+	if c.maxAttempts < 1 || c.concurrency < 1 || c.timeout < time.Millisecond {
+		return usage("--max-attempts and --concurrency must be at least 1, and --timeout at least 1ms")
 	}
-	o, err := e.open(ctx)
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	j := &journal{env: e, store: o, dry: c.DryRun}
-	if !c.DryRun && c.Exec != "" {
-		if j.audit, err = e.audit(ctx, c.auditFlags, o); err != nil {
+	j := &journal{env: c.env, store: o, dry: c.dryRun}
+	if !c.dryRun && c.exec != "" {
+		if j.audit, err = c.openAudit(ctx, c.audit, o); err != nil {
 			return err
 		}
 		defer j.audit.close()
 	}
-	g, err := e.guard(o, func(opts *idempotent.Options) {
+	g, err := c.guard(o, func(opts *idempotent.Options) {
 		opts.Observer = j
 	})
 	if err != nil {
 		return err
 	}
 	var resolve idempotent.ResolveFunc
-	if c.Exec != "" {
-		resolve = (&program{command: c.Exec, env: e, guard: g, journal: j}).resolve
+	if c.exec != "" {
+		resolve = (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
 	}
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
-		opts.MaxAttempts, opts.Backoff, opts.MaxBackoff = c.MaxAttempts, c.Backoff, c.MaxBackoff
-		opts.Timeout, opts.Concurrency, opts.Operations = c.Timeout, c.Concurrency, c.Operation
-		opts.DryRun, opts.SweepOnly = c.DryRun, c.Exec == ""
+		opts.MaxAttempts, opts.Timeout, opts.Concurrency = c.maxAttempts, c.timeout, c.concurrency
+		opts.Operations = c.operations
+		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.print(e, j, report), j.failure(), failures(report))
+	return errors.Join(c.print(j, report), j.failure(), failures(report))
 }
 
 // failures returns an error if a run did not succeed for every record.
@@ -108,23 +130,23 @@ type reportView struct {
 	Records       []entry `json:"records"`
 }
 
-func (c *reconcileCmd) print(e *env, j *journal, r idempotent.Report) error {
-	if e.json {
-		return e.document(reportView{
-			c.DryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
+func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
+	if c.json {
+		return c.document(reportView{
+			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
 			stamp{r.Oldest}, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}
 	text := r.String()
-	if c.DryRun {
+	if c.dryRun {
 		text += "; nothing was written"
 	}
 	if !r.Oldest.IsZero() {
-		text += fmt.Sprintf("\nthe oldest whose outcome is unknown was created %s", when(r.Oldest, e.now()))
+		text += fmt.Sprintf("\nthe oldest whose outcome is unknown was created %s", when(r.Oldest, c.now()))
 	}
 	if !r.OldestReleased.IsZero() {
-		text += fmt.Sprintf("\nthe oldest that waits to be continued was created %s", when(r.OldestReleased, e.now()))
+		text += fmt.Sprintf("\nthe oldest that waits to be continued was created %s", when(r.OldestReleased, c.now()))
 	}
-	_, err := fmt.Fprintln(e.stdout, text)
+	_, err := fmt.Fprintln(c.stdout, text)
 	return err
 }

@@ -232,7 +232,7 @@ func TestReconcile_JSON(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
 	d.once("reconcile", "--json").ok().golden("reconcile-json")
-	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s", "--backoff=2h"} {
+	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s"} {
 		d.once("reconcile", wrong).exits(exitUsage)
 	}
 }

@@ -10,116 +10,150 @@ import (
 	"os"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 )
 
+// resolveCmd is the command once resolve.
 type resolveCmd struct {
+	*env
 	target
-	Completed     *string   `xor:"evidence" placeholder:"RESULT" help:"It was done, and retries get this result: a literal, or @FILE, or @- for standard input."`
-	WithoutResult bool      `xor:"evidence" help:"It was done, and its result is not known. Retries learn that it was done; nothing runs."`
-	Final         finalFlag `xor:"evidence" placeholder:"CODE MESSAGE" help:"It ended in this business outcome, as with idempotent.Final."`
-	Step          string    `xor:"evidence" placeholder:"NAME=JSON" help:"This step was done, with this result (or NAME=@FILE, NAME=@-). The next attempt does not repeat it."`
-	CorrectStep   string    `xor:"evidence" placeholder:"NAME=JSON" help:"Like --step, but replaces a stored result that is wrong."`
-	NotExecuted   bool      `xor:"evidence" help:"Proven: the attempt did nothing and can no longer do anything. The next request runs."`
-	Token         string    `placeholder:"TOKEN" help:"With --not-executed: the token of the attempt, as once show printed it before you asked the provider. Required with --yes."`
+	completed     string
+	withoutResult bool
+	final         final
+	step          string
+	correctStep   string
+	notExecuted   bool
+	token         string
 
-	Status        int      `help:"With --completed, for a handler behind lambdahttp: the status of its response. RESULT is the body."`
-	Header        []string `sep:"none" placeholder:"NAME: VALUE" help:"With --status: a header of the response. Repeatable. Default: a JSON body gets its Content-Type."`
-	ResultVersion string   `help:"With --completed: the current Options.ResultVersion of the handler, if it was raised since the record's attempt. Default: the record's."`
+	status        int
+	header        []string
+	resultVersion string
 
-	Reason string `required:"" placeholder:"TEXT" help:"How you know. It is written to the audit."`
-	Yes    bool   `help:"Write without asking."`
-	auditFlags
+	reason string
+	yes    bool
+	audit  string
+
+	set func(flag string) bool // whether the command line has the flag
 }
 
-// finalFlag has two arguments: --final CODE MESSAGE.
-type finalFlag struct {
-	set bool
-	final
-}
+func resolveCommand(e *env) *cobra.Command {
+	c := &resolveCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "resolve RECORD --reason TEXT",
+		Short: "Settle a record by evidence from outside the store",
+		Long: recordHelp + `
 
-// Decode reads the two arguments.
-func (f *finalFlag) Decode(ctx *kong.DecodeContext) error {
-	f.set = true
-	if err := ctx.Scan.PopValueInto("CODE", &f.Code); err != nil {
-		return err
+First run once show: it prints the keys for the provider and the token of the
+attempt. Evidence cannot be changed later; only a step's result can be
+corrected.
+
+The record defines in which form its operation stores results, and for how long;
+another form is refused. While the lease is live, a request may be executing:
+only --step is accepted, so repeat the others later.
+
+Use --not-executed only for an attempt that is dead, not merely late. If its
+effect did happen, it will happen twice. The write compares the token: if
+another attempt has begun, nothing is written.
+
+Every write, and every refusal by the record, adds a line to the audit.`,
+		Example: `  once resolve transfer --scope acme --key t-17 \
+    --completed '{"transfer_id":"tr_17"}' --reason 'tr_17 is on the statement'
+  once resolve 'POST /charges' --global --key order-5 --status 201 \
+    --header 'Location: /charges/ch_5' --completed @charge.json --reason '…'
+  once resolve order --scope acme --key o-8 --step 'charge={"id":"ch_8"}' \
+    --reason 'charge ch_8 is in the ledger; nothing was shipped'
+  once resolve refund --scope acme --key r-9 --final refund_rejected \
+    --message 'The bank rejected the refund.' --reason 'the bank, by telephone'
+  once resolve '#wiF9Nlkg_8wN' --not-executed --token TOKEN \
+    --reason 'no charge under this key an hour after the lease had ended'`,
+		Args:              oneRecord,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              e.command(c.run),
 	}
-	return ctx.Scan.PopValueInto("MESSAGE", &f.Message)
+	c.target.flags(cmd)
+	c.set = cmd.Flags().Changed
+	f := cmd.Flags()
+	f.StringVar(&c.completed, "completed", "", "it was done, and retries get this `RESULT`: a\nliteral, or @FILE, or @- for standard input")
+	f.BoolVar(&c.withoutResult, "without-result", false, "it was done, and its result is not known;\nretries learn that it was done, and nothing\nruns")
+	f.StringVar(&c.final.Code, "final", "", "it ended in the business outcome of this `CODE`,\nas with idempotent.Final")
+	f.StringVar(&c.final.Message, "message", "", "with --final: the message `TEXT` for callers")
+	f.StringVar(&c.step, "step", "", "`NAME=JSON`: this step was done, with this\nresult (or NAME=@FILE, NAME=@-); the next\nattempt does not repeat it")
+	f.StringVar(&c.correctStep, "correct-step", "", "`NAME=JSON`: like --step, but replaces a stored\nresult that is wrong")
+	f.BoolVar(&c.notExecuted, "not-executed", false, "proven: the attempt did nothing and can no\nlonger do anything; the next request runs")
+	f.StringVar(&c.token, "token", "", "with --not-executed: the `TOKEN` of the attempt,\nas once show printed it before you asked the\nprovider; required with --yes")
+	f.IntVar(&c.status, "status", 0, "with --completed, for a handler behind\nlambdahttp: the `STATUS` of its response; RESULT\nis the body")
+	f.StringArrayVar(&c.header, "header", nil, "with --status: a header `'NAME: VALUE'` of the\nresponse (repeatable); a JSON body gets its\nContent-Type")
+	f.StringVar(&c.resultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
+	f.StringVar(&c.reason, "reason", "", "how you know; the audit contains this `TEXT`")
+	f.BoolVar(&c.yes, "yes", false, "write without asking")
+	auditFlag(cmd, &c.audit)
+	cmd.MarkFlagRequired("reason")
+	cmd.MarkFlagsRequiredTogether("final", "message")
+	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed")
+	return cmd
 }
 
-// Help returns the additional text of once resolve --help.
-func (*resolveCmd) Help() string {
-	return `First run once show: it prints the keys for the provider and the token of the attempt. Evidence cannot be changed later; only a step's result can be corrected.
-
-The record defines in which form its operation stores results, and for how long; another form is refused. While the lease is live, a request may be executing: only --step is accepted, so repeat the others later.
-
-Use --not-executed only for an attempt that is dead, not merely late. If its effect did happen, it will happen twice. The write compares the token: if another attempt has begun, nothing is written.
-
-Every write, and every refusal by the record, adds a line to the audit.`
-}
-
-// Run settles one record.
-func (c *resolveCmd) Run(ctx context.Context, e *env) error {
-	ev, err := c.evidence(e)
+func (c *resolveCmd) run(ctx context.Context, args []string) error {
+	ev, err := c.evidence()
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(c.Reason) == "" {
+	if strings.TrimSpace(c.reason) == "" {
 		return usage("--reason is empty; write how you know")
 	}
-	if !c.Yes && !e.stdinTTY {
+	if !c.yes && !c.stdinTTY {
 		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
 	}
-	o, err := e.open(ctx)
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, e, o)
+	r, err := c.find(ctx, c.env, o, args[0])
 	if err != nil {
 		return err
 	}
 	if err := ev.fit(r); err != nil {
 		return err
 	}
-	a, err := e.audit(ctx, c.auditFlags, o)
+	a, err := c.openAudit(ctx, c.audit, o)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	if !c.Yes {
-		if err := c.ask(ctx, e, o, r, ev); err != nil {
+	if !c.yes {
+		if err := c.ask(ctx, o, r, ev); err != nil {
 			return err
 		}
 	}
-	return c.settle(ctx, e, o, r, ev, a)
+	return c.settle(ctx, o, r, ev, a)
 }
 
 // evidence returns the evidence of the command line.
-func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
+func (c *resolveCmd) evidence() (ev *evidence, err error) {
 	switch {
-	case c.Completed == nil && (c.Status != 0 || len(c.Header) > 0 || c.ResultVersion != ""):
+	case !c.set("completed") && (c.set("status") || c.set("header") || c.set("result-version")):
 		return nil, usage("--status, --header and --result-version are for --completed")
-	case !c.NotExecuted && c.Token != "":
+	case !c.notExecuted && c.set("token"):
 		return nil, usage("--token is for --not-executed")
-	case c.Completed != nil:
-		ev, err = c.completed(e)
-	case c.WithoutResult:
+	case c.set("completed"):
+		ev, err = c.completedEvidence()
+	case c.withoutResult:
 		ev = &evidence{kind: kindWithoutResult}
-	case c.Final.set:
-		ev, err = completedFinal(c.Final.final)
-	case c.Step != "":
-		ev, err = c.stepDone(e, kindStep, c.Step)
-	case c.CorrectStep != "":
-		ev, err = c.stepDone(e, kindCorrectedStep, c.CorrectStep)
-	case c.NotExecuted && c.Yes && c.Token == "":
+	case c.set("final"):
+		ev, err = completedFinal(c.final)
+	case c.set("step"):
+		ev, err = c.stepEvidence(kindStep, c.step)
+	case c.set("correct-step"):
+		ev, err = c.stepEvidence(kindCorrectedStep, c.correctStep)
+	case c.notExecuted && c.yes && c.token == "":
 		return nil, usage("--not-executed with --yes needs --token: the token that once show printed before you asked the provider")
-	case c.NotExecuted:
-		ev = &evidence{kind: kindNotExecuted, token: c.Token}
+	case c.notExecuted:
+		ev = &evidence{kind: kindNotExecuted, token: c.token}
 	default:
 		return nil, usage("missing evidence: use --completed, --without-result, --final, --step, --correct-step or --not-executed")
 	}
@@ -129,29 +163,29 @@ func (c *resolveCmd) evidence(e *env) (ev *evidence, err error) {
 	return ev, nil
 }
 
-func (c *resolveCmd) completed(e *env) (*evidence, error) {
-	data, file, err := c.value(e, *c.Completed)
+func (c *resolveCmd) completedEvidence() (*evidence, error) {
+	data, file, err := c.value(c.completed)
 	switch {
 	case err != nil:
 		return nil, err
-	case c.Status == 0 && len(c.Header) > 0:
+	case !c.set("status") && c.set("header"):
 		return nil, errors.New("--header needs the --status of the response")
-	case c.Status == 0:
+	case !c.set("status"):
 		return completedWith(data, file), nil
 	}
-	header, err := parseHeader(c.Header)
+	header, err := parseHeader(c.header)
 	if err != nil {
 		return nil, err
 	}
-	return completedHTTP(c.Status, header, data)
+	return completedHTTP(c.status, header, data)
 }
 
-func (c *resolveCmd) stepDone(e *env, kind, text string) (*evidence, error) {
+func (c *resolveCmd) stepEvidence(kind, text string) (*evidence, error) {
 	name, result, found := strings.Cut(text, "=")
 	if !found || name == "" {
 		return nil, fmt.Errorf("invalid step %q: want NAME=JSON", text)
 	}
-	data, _, err := c.value(e, result)
+	data, _, err := c.value(result)
 	if err != nil {
 		return nil, err
 	}
@@ -159,17 +193,17 @@ func (c *resolveCmd) stepDone(e *env, kind, text string) (*evidence, error) {
 }
 
 // value returns a result, or the content of the file that it names.
-func (c *resolveCmd) value(e *env, text string) (data []byte, file bool, err error) {
+func (c *resolveCmd) value(text string) (data []byte, file bool, err error) {
 	name, file := strings.CutPrefix(text, "@")
 	switch {
 	case !file:
 		return []byte(text), false, nil
 	case name != "-":
 		data, err = os.ReadFile(name)
-	case !c.Yes:
+	case !c.yes:
 		err = errors.New("@- reads standard input, which the confirmation needs; use --yes to write without asking")
 	default:
-		data, err = io.ReadAll(e.stdin)
+		data, err = io.ReadAll(c.stdin)
 	}
 	return data, true, err
 }
@@ -188,19 +222,16 @@ func parseHeader(lines []string) (http.Header, error) {
 
 // ask prints what will be written and asks the operator to confirm it: with a
 // word, or with the record's hash if an effect may happen again.
-func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Record, ev *evidence) error {
+func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *evidence) error {
 	facts := [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
-		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, e.now()))},
+		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
 		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
 	}
 	if s, recorded := r.Step(ev.step); recorded {
 		v := stepViewOf(r.ID, s)
 		facts = append(facts, [2]string{"step", v.describe()})
-	}
-	if err := writeFacts(e.stderr, append(facts, [2]string{"becomes", ev.text})); err != nil {
-		return err
 	}
 	word, warning := "yes", "Every retry gets this. It cannot be undone."
 	switch {
@@ -210,18 +241,18 @@ func (c *resolveCmd) ask(ctx context.Context, e *env, o *opened, r *driver.Recor
 		word = r.ID.KeyHash()
 		warning = "The next request with this key runs. If the effect did happen, it happens twice."
 	}
-	fmt.Fprintln(e.stderr, warning)
-	return e.confirm(ctx, word)
+	fmt.Fprintln(c.stderr, labelled(append(facts, [2]string{"becomes", ev.text}))+warning)
+	return c.confirm(ctx, word)
 }
 
 // settle writes the evidence if the record has not changed since it was shown.
-func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
+func (c *resolveCmd) settle(ctx context.Context, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
 	line := ev.auditLine("resolve", shown)
-	line.Reason, line.Outcome = c.Reason, "unchanged"
-	written, err := c.write(ctx, e, o, shown, ev)
+	line.Reason, line.Outcome = c.reason, "unchanged"
+	written, err := c.write(ctx, o, shown, ev)
 	switch {
 	case written:
-		line.To, line.Outcome = o.stateAfter(ctx, shown, ev).String(), "written"
+		line.To, line.Outcome = ev.stateAfter(ctx, o, shown).String(), "written"
 	case exitCode(err) == exitFailure:
 		line.Outcome = "failed"
 	case err != nil:
@@ -233,25 +264,14 @@ func (c *resolveCmd) settle(ctx context.Context, e *env, o *opened, shown *drive
 	if err := errors.Join(err, a.write(line)); err != nil {
 		return err
 	}
-	return e.printResolved(line)
-}
-
-// stateAfter returns the state of a record after evidence was written. If the
-// store cannot be read, it returns the state that the evidence implies.
-func (o *opened) stateAfter(ctx context.Context, before *driver.Record, ev *evidence) driver.State {
-	if ev.aboutStep() {
-		if r, err := o.Get(ctx, before.ID); err == nil {
-			return ev.state(r)
-		}
-	}
-	return ev.state(before)
+	return c.printResolved(line)
 }
 
 // write lets the guard check and write the evidence. It reports whether the record
 // changed: it may already hold the same outcome.
-func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
-	g, err := e.guard(o, func(opts *idempotent.Options) {
-		opts.ResultVersion = c.ResultVersion
+func (c *resolveCmd) write(ctx context.Context, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
+	g, err := c.guard(o, func(opts *idempotent.Options) {
+		opts.ResultVersion = c.resultVersion
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
 			written = written || e.Kind == event.Resolved
 		})
@@ -274,13 +294,13 @@ func (c *resolveCmd) write(ctx context.Context, e *env, o *opened, shown *driver
 }
 
 // printResolved prints the outcome of the command.
-func (e *env) printResolved(line auditLine) error {
-	if e.json {
+func (c *resolveCmd) printResolved(line auditLine) error {
+	if c.json {
 		doc := map[string]any{"record": line.Record, "from": line.From, "to": line.To, "outcome": line.Outcome}
 		if line.Step != "" {
 			doc["step"] = line.Step
 		}
-		return e.document(doc)
+		return c.document(doc)
 	}
 	text := fmt.Sprintf("was %s and is %s", line.From, line.To)
 	if line.Step != "" {
@@ -289,6 +309,6 @@ func (e *env) printResolved(line auditLine) error {
 	if line.Outcome == "unchanged" {
 		text = "already holds this outcome; nothing was written"
 	}
-	_, err := fmt.Fprintf(e.stdout, "%s %s\n", short(line.Record), text)
+	_, err := fmt.Fprintf(c.stdout, "%s %s\n", short(line.Record), text)
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -89,7 +88,7 @@ func TestResolve(t *testing.T) {
 		"large":      {"", []string{"--completed", "@-"}, `"` + strings.Repeat("x", 5000) + `"`, driver.StateCompleted, "json", `"` + strings.Repeat("x", 5000) + `"`},
 		"http":       {"http1", []string{"--status", "201", "--header", "location: /charges/ch_5", "--header", "Link: </a>", "--header", "Link: </b>", "--completed", `{"id":"ch_5"}`}, "", driver.StateCompleted, "http1", `{"s":201,"h":{"Content-Type":["application/json"],"Link":["</a>","</b>"],"Location":["/charges/ch_5"]}}` + "\n" + `{"id":"ch_5"}`},
 		"empty body": {"http1", []string{"--status", "204", "--completed", ""}, "", driver.StateCompleted, "http1", `{"s":204}` + "\n"},
-		"final":      {"http1", []string{"--final", "card_declined", "The card was --declined."}, "", driver.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
+		"final":      {"http1", []string{"--final", "card_declined", "--message", "The card was --declined."}, "", driver.StateCompleted, "final", `{"code":"card_declined","message":"The card was --declined."}`},
 		"no result":  {"text", []string{"--without-result"}, "", driver.StateCompleted, "omitted", ""},
 		"nothing":    {"http1", noEffect(unknownCharge()), "", driver.StateRetryable, "", ""},
 	} {
@@ -178,10 +177,10 @@ func TestResolve_Usage(t *testing.T) {
 		args []string
 	}{
 		{"missing evidence", charge("--yes")},
-		{"can't be used together", charge("--yes", "--completed", "1", "--not-executed")},
-		{"can't be used together", charge("--yes", "--final", "a", "b", "--not-executed")},
-		{"can't be used together", charge("--yes", "--step", "a=1", "--without-result")},
-		{"--reason", append([]string{"resolve", string(chargeKey.RecordID()), "--yes"}, noEffect(unknownCharge())...)},
+		{"[completed not-executed] were all set", charge("--yes", "--completed", "1", "--not-executed")},
+		{"[final not-executed] were all set", charge("--yes", "--final", "a", "--message", "b", "--not-executed")},
+		{"[step without-result] were all set", charge("--yes", "--step", "a=1", "--without-result")},
+		{`"reason" not set`, append([]string{"resolve", string(chargeKey.RecordID()), "--yes"}, noEffect(unknownCharge())...)},
 		{"--reason is empty", append([]string{"resolve", string(chargeKey.RecordID()), "--yes", "--reason", " "}, noEffect(unknownCharge())...)},
 		{"no such file", charge("--yes", "--completed", `@/nowhere/at/all`)},
 		{"needs the --status", charge("--yes", "--header", "A: b", "--completed", `{}`)},
@@ -190,8 +189,8 @@ func TestResolve_Usage(t *testing.T) {
 		{"are for --completed", charge("--yes", "--status", "200", "--not-executed")},
 		{"are for --completed", charge("--yes", "--result-version", "2", "--without-result")},
 		{"--token is for --not-executed", charge("--yes", "--token", "aa", "--without-result")},
-		{"MESSAGE", charge("--yes", "--final", "code")},
-		{"needs a code", charge("--yes", "--final", "", "message")},
+		{"missing [message]", charge("--yes", "--final", "code")},
+		{"needs a code", charge("--yes", "--final", "", "--message", "text")},
 		{"want NAME=JSON", charge("--yes", "--step", "pay")},
 		{"want NAME=JSON", charge("--yes", "--correct-step", "=1")},
 		{"not valid JSON", charge("--yes", "--step", "pay={")},
@@ -220,7 +219,7 @@ func TestResolve_Refused(t *testing.T) {
 	token := func(k idempotent.Key) []string { return noEffect(*d.get(k.RecordID())) }
 	resolve(runningKey, token(runningKey)...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
 	resolve(paidKey, token(paidKey)...).exits(exitRefused).says("completed with another outcome", `"from":"completed","to":"completed"`)
-	resolve(paidKey, "--final", "a", "b").exits(exitRefused)
+	resolve(paidKey, "--final", "a", "--message", "b").exits(exitRefused)
 	resolve(oldKey, token(oldKey)...).exits(exitNotFound).says("expired")
 }
 
@@ -338,7 +337,7 @@ func TestResolve_WhileRunning(t *testing.T) {
 	resolve := func(more ...string) said {
 		return d.once(append([]string{"resolve", string(running.ID), why, "--yes"}, more...)...)
 	}
-	for _, more := range [][]string{{"--completed", "{}"}, {"--without-result"}, {"--final", "a", "b"}, {"--correct-step", "pay={}"}, noEffect(running)} {
+	for _, more := range [][]string{{"--completed", "{}"}, {"--without-result"}, {"--final", "a", "--message", "b"}, {"--correct-step", "pay={}"}, noEffect(running)} {
 		resolve(more...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
 	}
 	resolve("--step", "pay={}").ok().says("it was in_progress and is in_progress")
@@ -365,8 +364,8 @@ func TestResolve_ChangedMeanwhile(t *testing.T) {
 	if err := ev.fit(&shown); err != nil {
 		t.Fatal(err)
 	}
-	written, err := (&resolveCmd{}).write(t.Context(), e, o, &shown, ev)
-	if written || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "has changed") {
+	written, err := (&resolveCmd{env: e}).write(t.Context(), o, &shown, ev)
+	if written || exitCode(err) != exitRefused || !strings.Contains(err.Error(), "has changed") {
 		t.Errorf("got %t, %v", written, err)
 	}
 }

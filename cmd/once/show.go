@@ -6,49 +6,74 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
+// showCmd is the command once show.
 type showCmd struct {
+	*env
 	target
-	Step   []string `help:"Show the keys of this step too, even if it is not recorded. Repeatable."`
-	Result bool     `help:"Print the stored result, and those of the steps. They may be private."`
+	steps  []string
+	result bool
 }
 
-// Help returns the additional text of once show --help.
-func (*showCmd) Help() string {
-	return `The token identifies the attempt: note it before you ask the provider, and pass it to once resolve with --not-executed.
+func showCommand(e *env) *cobra.Command {
+	c := &showCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "show RECORD",
+		Short: "Show one record, and its keys at the provider",
+		Long: recordHelp + `
 
-The downstream keys are the idempotency keys that the handler sent to the provider: use them to look up the effect. A step that may run more than once is recorded only when it has ended; for one that was interrupted, --step NAME shows the key. Declared steps are always shown.`
+The token identifies the attempt: note it before you ask the provider, and pass
+it to once resolve with --not-executed.
+
+The downstream keys are the idempotency keys that the handler sent to the
+provider: use them to look up the effect. A step that may run more than once is
+recorded only when it has ended; for one that was interrupted, --step NAME shows
+the key. Declared steps are always shown.`,
+		Example: `  once show 'POST /charges' --global --key order-2026-000005
+  once show '#wiF9Nlkg_8wN'
+  once show transfer --scope acme --key t-17 --step pay --result`,
+		Args:              oneRecord,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              e.command(c.run),
+	}
+	c.target.flags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&c.steps, "step", nil, "show the keys of the step `NAME` too, even if it is not\nrecorded (repeatable)")
+	f.BoolVar(&c.result, "result", false, "print the stored result, and those of the steps;\nthey may be private")
+	return cmd
 }
 
-// Run shows one record.
-func (c *showCmd) Run(ctx context.Context, e *env) error {
-	o, err := e.open(ctx)
+func (c *showCmd) run(ctx context.Context, args []string) error {
+	o, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, e, o)
+	r, err := c.find(ctx, c.env, o, args[0])
 	if err != nil {
 		return err
 	}
-	v := viewOf(r, c.Step...)
-	if c.Result {
-		if err := c.addResults(ctx, e, o, r, v); err != nil {
+	v := viewOf(r, c.steps...)
+	if c.result {
+		if err := c.addResults(ctx, o, r, v); err != nil {
 			return err
 		}
 	}
-	if e.json {
-		return e.document(v)
+	if c.json {
+		return c.document(v)
 	}
-	return e.printRecord(r, v)
+	_, err = fmt.Fprint(c.stdout, c.text(r, v))
+	return err
 }
 
 // addResults reads the stored results of the record and its steps.
-func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.Record, v *view) error {
-	g, err := e.guard(o)
+func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v *view) error {
+	g, err := c.guard(o)
 	if err != nil {
 		return err
 	}
@@ -61,34 +86,24 @@ func (c *showCmd) addResults(ctx context.Context, e *env, o *opened, r *driver.R
 	return err
 }
 
-// printRecord prints a record as text.
-func (e *env) printRecord(r *driver.Record, v *view) error {
-	if err := writeFacts(e.stdout, e.facts(r, v)); err != nil {
-		return err
-	}
-	if err := e.printKeys(v); err != nil {
-		return err
-	}
+// text returns a record as text.
+func (c *showCmd) text(r *driver.Record, v *view) string {
+	text := labelled(c.facts(r, v)) + keys(v)
 	if v.outcome != nil {
-		if _, err := fmt.Fprintf(e.stdout, "\nRESULT\n%s", plain(v.outcome.text())); err != nil {
-			return err
-		}
+		text += "\nRESULT\n" + plain(v.outcome.text())
 	}
 	for _, s := range v.Steps {
 		if s.Result != nil {
-			text := (&outcome{Result: s.Result}).text()
-			if _, err := fmt.Fprintf(e.stdout, "\nRESULT of step %s\n%s", oneLine(s.Name), plain(text)); err != nil {
-				return err
-			}
+			text += fmt.Sprintf("\nRESULT of step %s\n%s", oneLine(s.Name), plain((&outcome{Result: s.Result}).text()))
 		}
 	}
-	return e.printAdvice(r)
+	return text + whatToDo(r)
 }
 
-// printAdvice prints how to settle a record that needs evidence.
-func (e *env) printAdvice(r *driver.Record) error {
+// whatToDo returns how to settle a record that needs evidence.
+func whatToDo(r *driver.Record) string {
 	if r.State != driver.StateUnknown && !resumable(r) {
-		return nil
+		return ""
 	}
 	result := "--completed"
 	switch codecOf(r) {
@@ -102,7 +117,7 @@ func (e *env) printAdvice(r *driver.Record) error {
 	if len(r.Steps) > 0 || len(r.StepNames) > 0 {
 		step = "  --step, if one step was done\n"
 	}
-	_, err := fmt.Fprintf(e.stdout, `
+	return fmt.Sprintf(`
 WHAT TO DO
 Look the effect up at the provider by the keys above. Then settle the record:
   once resolve %s
@@ -111,12 +126,11 @@ with one of these (see once resolve --help):
 %s  --not-executed --token %s,
     if nothing happened and this attempt is dead, not merely late
 `, shell(string(r.ID)), result, step, r.Token())
-	return err
 }
 
 // facts returns the facts of a record, without its steps and keys.
-func (e *env) facts(r *driver.Record, v *view) [][2]string {
-	now := e.now()
+func (c *showCmd) facts(r *driver.Record, v *view) [][2]string {
+	now := c.now()
 	facts := [][2]string{
 		{"record", oneLine(string(r.ID))},
 		{"state", fmt.Sprintf("%s (%s)\n%s", stateOf(r), oneLine(string(r.Reason)), meaning(r, now))},
@@ -210,31 +224,12 @@ func (v *view) describeResult() string {
 	return text
 }
 
-// printKeys prints the keys for looking up effects at the provider: the handler's
-// key outside of steps, and the key of each step.
-func (e *env) printKeys(v *view) error {
+// keys returns the keys for looking up effects at the provider: the handler's key
+// outside of steps, and the key of each step.
+func keys(v *view) string {
 	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
 	for _, s := range v.Steps {
 		facts = append(facts, [2]string{"step", s.describe() + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
 	}
-	if _, err := fmt.Fprintf(e.stdout, "\nDOWNSTREAM KEYS, and below each its UUID\n"); err != nil {
-		return err
-	}
-	return writeFacts(e.stdout, facts)
-}
-
-// describe returns the progress of a step.
-func (s *stepView) describe() string {
-	name := oneLine(s.Name)
-	switch s.State {
-	case "finished":
-		by := ""
-		if s.FinishedBy != "" {
-			by = " by " + s.FinishedBy
-		}
-		return fmt.Sprintf("%s: finished%s at %s, %s kept", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
-	case "begun":
-		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
-	}
-	return name + ": not recorded"
+	return "\nDOWNSTREAM KEYS, and below each its UUID\n" + labelled(facts)
 }

@@ -59,7 +59,7 @@ func TestResumable(t *testing.T) {
 		t.Errorf("listed as resumable:\n%s", got)
 	}
 	d.once("list", "--state", "retryable").ok().saysNot("transfer").says("invoice")
-	d.once("stats").ok().says("transfer       resumable        1", "resumable   1\n")
+	d.once("stats").ok().says("transfer       resumable  1", "resumable   1\n")
 }
 
 // The printed keys are those that the handler sent to the provider.
@@ -87,6 +87,7 @@ func TestShow_Plain(t *testing.T) {
 		r.Encoding, r.Result = "text", []byte(evil)
 	})
 	d := newDesk(t, r)
+	d.world.width = 0 // a pipe: all columns
 	for _, args := range [][]string{{"list"}, {"show", string(r.ID), "--result"}, {"stats"}} {
 		got := d.once(args...).ok().saysNot("\x1b", "\x07", "\r", "\u202e")
 		if args[0] != "stats" {

@@ -3,24 +3,29 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"iter"
 	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
-
-// storeFlags select the store.
-type storeFlags struct {
-	Table    string `placeholder:"NAME" help:"DynamoDB table, by name or ARN. Default: ONCE_TABLE."`
-	File     string `placeholder:"PATH" help:"File of package boltstore. Default: ONCE_FILE."`
-	Region   string `help:"AWS region. Default: the environment's."`
-	Profile  string `help:"AWS profile. Default: the environment's."`
-	Endpoint string `placeholder:"URL" help:"Address of LocalStack or DynamoDB Local. Default: AWS."`
-	NoIndex  bool   `help:"The table has no index \"recovery\": read the whole table for every list."`
-}
 
 // records is the interface of a store that the commands need.
 type records interface {
@@ -64,23 +69,16 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 }
 
 // open opens the selected store, which has to exist.
-func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ctx, mustExist) }
+func (e *env) open(ctx context.Context) (*opened, error) { return e.openStore(ctx, false) }
 
-// presence is whether the store has to exist.
-type presence bool
-
-const (
-	mustExist presence = false
-	mayCreate presence = true
-)
-
-func (e *env) openStore(ctx context.Context, p presence) (*opened, error) {
+// openStore opens the selected store. With create a file may be missing.
+func (e *env) openStore(ctx context.Context, create bool) (*opened, error) {
 	table, file, err := e.store.choose(e.getenv)
 	switch {
 	case err != nil:
 		return nil, err
 	case file != "":
-		return openFile(file, p)
+		return openFile(file, create)
 	default:
 		return e.openTable(ctx, table)
 	}
@@ -100,7 +98,7 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent
 }
 
 // always is later than every time in a record.
-const always = 253402300799999
+var always = time.UnixMilli(253402300799999)
 
 // waiting lists the records that wait for reconciliation, due or not, and those
 // that were given up. Every unknown record is among them. A record that moves
@@ -108,7 +106,7 @@ const always = 253402300799999
 func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		seen := map[idempotent.RecordID]bool{}
-		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, millis(always)), o.Exhausted(ctx)} {
+		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, always), o.Exhausted(ctx)} {
 			for r, err := range list {
 				if r.ID != "" && seen[r.ID] {
 					continue
@@ -120,4 +118,258 @@ func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
 			}
 		}
 	}
+}
+
+// openFile opens a store file. It creates a missing file only if create is set, so
+// that a mistyped name does not become an empty store.
+func openFile(path string, create bool) (*opened, error) {
+	if _, err := os.Stat(path); !create && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %s; correct the name, or create it with once table create --file %s", path, path)
+	}
+	s, err := boltstore.Open(path, func(o *boltstore.Options) { o.KeepExpired = true })
+	if err != nil {
+		return nil, err
+	}
+	return &opened{
+		records: s,
+		name:    "file " + path,
+		all: func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+			return s.All(ctx)
+		},
+		items: func(context.Context) int { return 0 },
+		who:   func(context.Context) string { return "" },
+		check: func(context.Context) error { return nil }, // opening it has checked everything
+		close: s.Close,
+		// In a file every result is in its record, so there are no chunks.
+		purgeChunks: func(context.Context, time.Time, []string, bool) (int, error) { return 0, nil },
+	}, nil
+}
+
+const (
+	// callTimeout limits one request to AWS, so that the operator does not wait
+	// for ever.
+	callTimeout = 30 * time.Second
+	// askTimeout limits requests for optional information.
+	askTimeout = 3 * time.Second
+)
+
+// openTable returns the store in a table. It checks region and credentials, but
+// not the table.
+func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
+	cfg, err := e.awsConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client := dynamostore.NewClient(cfg)
+	s, err := dynamostore.New(client, table)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	meter := e.meter("reading the table for a list", 0)
+	o := &opened{
+		records: s,
+		name:    fmt.Sprintf("table %s in %s", table, cfg.Region),
+		all: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress = progress })
+		},
+		items: func(ctx context.Context) int { return itemCount(ctx, client, table) },
+		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
+		check: s.Check,
+		close: func() error { return nil },
+		purgeChunks: func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error) {
+			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.CountOnly = operations, countOnly })
+		},
+	}
+	if e.store.NoIndex {
+		o.records = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })
+		o.close = func() error { meter.end(); return nil }
+	}
+	return o, nil
+}
+
+// awsConfig reads the AWS configuration like the AWS command line, and reports
+// what is missing.
+func (e *env) awsConfig(ctx context.Context) (aws.Config, error) {
+	f := e.store
+	cfg, err := config.LoadDefaultConfig(ctx,
+		config.WithRegion(f.Region), config.WithSharedConfigProfile(f.Profile), config.WithBaseEndpoint(f.Endpoint),
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(callTimeout)))
+	if err != nil {
+		return cfg, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
+	if cfg.Region == "" {
+		return cfg, errors.New("missing AWS region: use --region, for example --region eu-central-1, or set AWS_REGION")
+	}
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		advice := "log in, use --profile, or set AWS_PROFILE"
+		if isLocal(aws.ToString(cfg.BaseEndpoint)) {
+			advice = "LocalStack and DynamoDB Local accept any: set AWS_ACCESS_KEY_ID=test and AWS_SECRET_ACCESS_KEY=test"
+		}
+		return cfg, fmt.Errorf("no AWS credentials were found; %s: %w", advice, err)
+	}
+	return cfg, nil
+}
+
+// isLocal reports whether endpoint is on this machine.
+func isLocal(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// itemCount returns the approximate number of items of the table, which DynamoDB
+// updates every six hours. It returns 0 without permission.
+func itemCount(ctx context.Context, client *dynamodb.Client, table string) int {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
+	if err != nil || out.Table == nil {
+		return 0
+	}
+	return int(aws.ToInt64(out.Table.ItemCount))
+}
+
+// callerOf returns the ARN of the AWS caller, or "" if it is not available.
+func callerOf(ctx context.Context, cfg aws.Config) string {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := sts.NewFromConfig(cfg, func(o *sts.Options) { o.RetryMaxAttempts = 1 }).GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return ""
+	}
+	return aws.ToString(out.Arn)
+}
+
+// target selects one record by the parts of its key. Without them the argument
+// is its id or a shortened id.
+type target struct {
+	scope, key   string
+	global, scan bool
+}
+
+// recordHelp describes the argument RECORD.
+const recordHelp = `RECORD is a record id; or a shortened id from a list or a log, at least # and
+12 characters; or an operation, with --key and --scope or --global.`
+
+// oneRecord checks the arguments of a command about one record.
+func oneRecord(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want one RECORD, got %d arguments; quote a record that contains spaces", len(args))
+	}
+	return nil
+}
+
+func (t *target) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.scope, "scope", "", "with an operation: the `SCOPE` of the key, a\ntenant or principal")
+	f.BoolVar(&t.global, "global", false, "with an operation: its scope is\nidempotent.Global (lambdahttp.SingleTenant)")
+	f.StringVar(&t.key, "key", "", "with an operation: the client's idempotency\n`KEY`, without quotes")
+	f.BoolVar(&t.scan, "scan", false, "search the whole table for a shortened id, not\nonly the records that wait for reconciliation")
+}
+
+const (
+	// minHash is the number of characters of a hash that select a record. Lists
+	// and logs show as many.
+	minHash = 12
+	// hashLength is the length of a hash: SHA-256 in base64.
+	hashLength = 43
+)
+
+// find returns the selected record.
+func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*driver.Record, error) {
+	id, err := t.id(ctx, e, o, name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := o.Get(ctx, id)
+	if errors.Is(err, idempotent.ErrNoRecord) {
+		return nil, t.missing(o)
+	}
+	return r, err
+}
+
+// missing returns the error for a missing record, with possible reasons.
+func (t *target) missing(o *opened) error {
+	hint := "it was never claimed, or has expired and is gone"
+	if t.key != "" {
+		hint = "check that each part is as in the handler: operation, scope and key make the id together"
+		if strings.HasPrefix(t.key, `"`) {
+			hint = "the key has quotes here; a handler gets it without the quotes of the header"
+		}
+	}
+	return fmt.Errorf("%w in %s (%s)", idempotent.ErrNoRecord, o.name, hint)
+}
+
+// id returns the id of the selected record.
+func (t *target) id(ctx context.Context, e *env, o *opened, name string) (idempotent.RecordID, error) {
+	if t.key != "" || t.scope != "" || t.global {
+		return t.fromKey(name)
+	}
+	i := strings.LastIndexByte(name, '#')
+	if i < 0 {
+		return "", usage("invalid record id %q; if it is an operation, add --key and --scope (or --global)", name)
+	}
+	operation, hash := name[:i], name[i+1:]
+	whole := operation != "" && len(hash) == hashLength
+	if !whole && len(hash) >= minHash && len(hash) <= hashLength {
+		return t.search(ctx, e, o, operation, hash)
+	}
+	id, err := idempotent.ParseRecordID(name)
+	if err != nil {
+		return "", usage("invalid record id %q: want OPERATION#HASH with %d characters after #, or # and at least the first %d of them", name, hashLength, minHash)
+	}
+	return id, nil
+}
+
+func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
+	scope := t.scope
+	switch {
+	case t.key == "":
+		return "", usage("--scope and --global need the client's key: add --key")
+	case t.global && scope != "":
+		return "", usage("--global means no scope, but --scope is set")
+	case t.global:
+		scope = idempotent.Global
+	case scope == "":
+		return "", usage("--key needs the scope: add --scope, or --global if the operation has none")
+	}
+	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: operation, Scope: scope, ID: t.key}.RecordID()))
+	if err != nil {
+		return "", usage("%v", err)
+	}
+	return id, nil
+}
+
+// search returns the only record that matches a shortened id. The operation may be
+// missing.
+func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash string) (idempotent.RecordID, error) {
+	list := o.waiting(ctx)
+	if t.scan {
+		m := e.meter("looking for the record", o.items(ctx))
+		defer m.end()
+		list = o.all(ctx, m.read)
+	}
+	var found idempotent.RecordID
+	for r, err := range list {
+		of := r.ID.Operation()
+		switch {
+		case err != nil && r.ID == "":
+			return "", err
+		case operation != "" && operation != of, !strings.HasPrefix(string(r.ID)[len(of):], "#"+hash):
+		case found != "" && found != r.ID:
+			return "", usage("%s and %s both match; give one of these ids in full", found, r.ID)
+		default:
+			found = r.ID
+		}
+	}
+	switch {
+	case found != "":
+		return found, nil
+	case t.scan:
+		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, operation+"#"+hash)
+	}
+	return "", fmt.Errorf("%w: no record that waits for reconciliation has an id like %s; search all of %s with --scan, or use the full id or the key", idempotent.ErrNoRecord, operation+"#"+hash, o.name)
 }

@@ -64,7 +64,7 @@ func TestCommandLineOnTables(t *testing.T) {
 			}
 			// A record that is not on a list is found only by a full scan.
 			o.wants(3, []string{"--scan"}, store("show", "#"+large.RecordID().KeyHash())...)
-			shown := o.wants(0, nil, store("show", "#"+large.RecordID().KeyHash(), "--scan", "--result", "--json", "--progress")...)
+			shown := o.wants(0, nil, store("show", "#"+large.RecordID().KeyHash(), "--scan", "--result", "--json")...)
 			var doc struct {
 				Bytes  int `json:"result_bytes"`
 				Result string
@@ -74,12 +74,12 @@ func TestCommandLineOnTables(t *testing.T) {
 			}
 
 			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#wiF9Nlkg_8wN", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
-			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
+			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "--message", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
 				t.Errorf("the audit's caller: %s%s", said, audit)
 			}
 			o.wants(4, []string{"another outcome"}, store("resolve", "#wiF9Nlkg_8wN", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
 
-			got := o.wants(0, nil, store("stats", "--json", "--progress")...)
+			got := o.wants(0, nil, store("stats", "--json")...)
 			var stats struct {
 				Records, Unknown int
 				Items            int     `json:"items_read"`

@@ -65,7 +65,7 @@ func TestArrowsPointInward(t *testing.T) {
 		{"boltstore", root + "/boltstore", []string{root + "/boltstore", root + "/idempotent", root + "/internal/canonical", jsonExp, bbolt, "golang.org/x/sys"}},
 		{"cmd/once", root + "/cmd/once", []string{
 			root + "/cmd/once", root + "/boltstore", root + "/dynamostore", root + "/lambdahttp", root + "/idempotent", root + "/internal/canonical", root + "/internal/jsonpointer", root + "/internal/sfv",
-			jsonExp, bbolt, awsSDK, awsLambda, "github.com/aws/smithy-go", "github.com/alecthomas/kong", "golang.org/x/sys", "golang.org/x/term",
+			jsonExp, bbolt, awsSDK, awsLambda, "github.com/aws/smithy-go", "github.com/spf13", "golang.org/x/sys", "golang.org/x/term",
 		}},
 		{"infra", root + "/infra", []string{
 			root + "/infra", root + "/dynamostore", root + "/telemetry", root + "/idempotent", root + "/internal/canonical", jsonExp, awsSDK,

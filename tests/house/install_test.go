@@ -87,7 +87,7 @@ func main() {
 	}
 	// The operator's command line installs by its path, and prints its version.
 	command("go", "install", "-trimpath", "github.com/once-lambda/once/cmd/once@"+release)
-	if got := command(filepath.Join(bin, "once"), "--version"); got != "once "+release+"\n" {
+	if got := command(filepath.Join(bin, "once"), "--version"); got != "once version "+release+"\n" {
 		t.Errorf("the command line prints the version %q", got)
 	}
 	// infra resolves with the CDK. Unpacking and compiling it takes minutes, and

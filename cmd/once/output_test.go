@@ -38,23 +38,48 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestColumns(t *testing.T) {
+// A table that is too wide loses its last columns.
+func TestTable_Fits(t *testing.T) {
 	t.Parallel()
-	columns := []column{{title: "ID", keep: 6, cut: cutID}, {title: "N", right: true}, {title: "NONE"}, {title: "NOTE", keep: 3, cut: cutEnd}}
-	rows := [][]string{{"operation#abc", "1", "", "ünïcödé"}, {"op#abc", "100", "", ""}}
 	for width, want := range map[int]string{
-		0:  "ID               N  NOTE\noperation#abc    1  ünïcödé\nop#abc         100\n",
-		25: "ID               N  NOTE\noperation#abc    1  ünïc…\nop#abc         100\n",
-		20: "ID            N  NO…\nopera…#abc    1  ün…\nop#abc      100\n",
-		1:  "ID        N  NO…\no…#abc    1  ün…\nop#abc  100\n", // the minimum width
+		0:  "RECORD         N    NOTE\noperation#abc  1    ünïcödé\nop#abc         100  -\n",
+		27: "RECORD         N    NOTE\noperation#abc  1    ünïcödé\nop#abc         100  -\n",
+		26: "RECORD         N\noperation#abc  1\nop#abc         100\n",
+		1:  "RECORD         N\noperation#abc  1\nop#abc         100\n", // not less
 	} {
 		var b strings.Builder
-		if err := writeTable(&b, width, columns, rows); err != nil {
+		table := &table{w: &b, width: width, titles: []string{"RECORD", "N", "NOTE"}, spare: 1}
+		for _, row := range [][]string{{"operation#abc", "1", "ünïcödé"}, {"op#abc", "100", ""}} {
+			if err := table.add(row...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := table.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); got != want {
 			t.Errorf("width %d: got\n%swant\n%s", width, got, want)
 		}
+	}
+}
+
+// The pages of a long table have one title, unless their columns differ.
+func TestTable_Pages(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	table := &table{w: &b, width: 12, titles: []string{"A", "B"}, spare: 1}
+	for i := range 3 * pageRows {
+		note := "short"
+		if i >= 2*pageRows {
+			note = "a long note"
+		}
+		if err := table.add("a", note); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "A  B\n" + strings.Repeat("a  short\n", 2*pageRows) + "A\n" + strings.Repeat("a\n", pageRows)
+	if got := b.String(); got != want {
+		t.Errorf("got\n%s", got)
 	}
 }
 

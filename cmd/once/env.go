@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// world is everything outside of the program that a command uses.
+type world struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer // several programs write to stderr in parallel
+	getenv         func(string) string
+	now            func() time.Time
+
+	stdinTTY, stderrTTY bool
+	width               int // of a line on stdout, in columns; 0: unlimited
+
+	user, host string // the operator, for the audit
+}
+
+// system is the world of the process.
+func system() *world {
+	w := &world{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		getenv: os.Getenv, now: time.Now,
+		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
+		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
+		width:     width(os.Stdout, os.Getenv("COLUMNS")),
+	}
+	if u, err := user.Current(); err == nil {
+		w.user = u.Username
+	}
+	w.host, _ = os.Hostname()
+	return w
+}
+
+// width returns the maximum width of a line: COLUMNS, or the terminal's. Output
+// into a pipe is not limited.
+func width(f *os.File, columns string) int {
+	if n, err := strconv.Atoi(columns); err == nil && n > 0 {
+		return n
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// env is the environment of a command: the world, and the flags of all commands.
+type env struct {
+	*world
+	store    storeFlags
+	json     bool
+	begun    bool // the command line is valid, and the command runs
+	progress bool // show how far a long read is
+}
+
+// storeFlags select the store.
+type storeFlags struct {
+	Table, File               string
+	Region, Profile, Endpoint string
+	NoIndex                   bool
+}
+
+// command returns f as the function of a cobra command.
+func (e *env) command(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		e.begun, e.progress = true, e.stderrTTY
+		return f(cmd.Context(), args)
+	}
+}
+
+// encoder returns an encoder of JSON for stdout.
+func (e *env) encoder() *json.Encoder {
+	out := json.NewEncoder(e.stdout)
+	out.SetEscapeHTML(false)
+	return out
+}
+
+// document prints the one JSON document of a command.
+func (e *env) document(v any) error {
+	out := e.encoder()
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+// confirm asks on the terminal, and returns nil if the answer is word.
+func (e *env) confirm(ctx context.Context, word string) error {
+	fmt.Fprintf(e.stderr, "Type %s to write it: ", word)
+	line := make(chan string, 1)
+	go func() {
+		s, err := bufio.NewReader(e.stdin).ReadString('\n')
+		if err != nil && err != io.EOF {
+			s = ""
+		}
+		line <- s
+	}()
+	select {
+	case s := <-line:
+		if strings.TrimSpace(s) == word {
+			return nil
+		}
+	case <-ctx.Done():
+		fmt.Fprintln(e.stderr)
+	}
+	return refuse("not confirmed; nothing was written")
+}
+
+// The exit codes. exitCodes describes them for users.
+const (
+	exitOK       = 0
+	exitFailure  = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitRefused  = 4
+)
+
+// exitCodes is the description of the exit codes in the help. A test compares it
+// with the table in docs/operate.md.
+const exitCodes = `Exit codes:
+
+    0  done
+    1  failed: the store, the table's schema, or a part of the work
+    2  invalid command line; nothing was done
+    3  record not found
+    4  refused: other outcome, live lease, stale token, wrong form, unconfirmed`
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	error
+	code int
+}
+
+// usage reports an invalid command line.
+func usage(format string, args ...any) error {
+	return &coded{fmt.Errorf(format, args...), exitUsage}
+}
+
+// refuse reports that something is not allowed or not confirmed.
+func refuse(format string, args ...any) error {
+	return &coded{fmt.Errorf(format, args...), exitRefused}
+}
+
+// exitCode returns the exit code for the error of a command.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if c, ok := errors.AsType[*coded](err); ok {
+		return c.code
+	}
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord):
+		return exitNotFound
+	case errors.As(err, new(*idempotent.SettledError)), errors.As(err, new(*idempotent.InProgressError)),
+		errors.As(err, new(*idempotent.StaleEvidenceError)), errors.As(err, new(*idempotent.StepError)):
+		return exitRefused
+	}
+	return exitFailure
+}

@@ -1,0 +1,475 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// statsCmd is the command once stats.
+type statsCmd struct{ *env }
+
+func statsCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats",
+		Short: "Count records and their sizes",
+		Long: `It reads the whole table, including large results, and prints what the read
+cost. To count only unknown or due records, use once list with --state unknown
+or --due, which costs 64 queries.`,
+		Example: `  once stats
+  once stats --json`,
+		Args: cobra.NoArgs,
+		RunE: e.command((&statsCmd{e}).run),
+	}
+}
+
+// readUnitUSD is the price of a read unit, on demand in us-east-1 since
+// November 2024.
+const readUnitUSD = 0.125 / 1e6
+
+// stats are the counts, in the form of --json.
+type stats struct {
+	Records    int      `json:"records"`
+	Unreadable int      `json:"unreadable,omitempty"`
+	Bytes      int      `json:"result_bytes"`
+	Groups     []*group `json:"groups"`
+
+	Unknown       int                 `json:"unknown"`
+	OldestUnknown idempotent.RecordID `json:"oldest_unknown,omitempty"`
+	OldestSince   stamp               `json:"oldest_unknown_created,omitzero"`
+	Resumable     int                 `json:"resumable"` // released under Resume, and still due
+	Due           int                 `json:"due"`
+	Exhausted     int                 `json:"exhausted"`
+	Ended         int                 `json:"lease_ended"` // in progress, but the lease has ended
+	Expired       int                 `json:"expired"`
+
+	Items     int     `json:"items_read,omitempty"` // including the chunks of large results
+	ReadUnits float64 `json:"read_units,omitempty"`
+	USD       float64 `json:"read_usd,omitempty"`
+}
+
+// group counts the records of one operation in one state.
+type group struct {
+	Operation string `json:"operation"`
+	State     string `json:"state"`
+	Records   int    `json:"records"`
+	Bytes     int    `json:"result_bytes"`
+	Oldest    stamp  `json:"oldest_created"`
+}
+
+func (c *statsCmd) run(ctx context.Context, _ []string) error {
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	m := c.meter("reading the table", o.items(ctx))
+	s := &stats{Groups: []*group{}}
+	groups := map[[2]string]*group{}
+	for r, err := range o.all(ctx, m.read) {
+		switch {
+		case err != nil && r.ID == "":
+			m.end()
+			return err
+		case err != nil:
+			s.Unreadable++
+		default:
+			s.add(groups, &r, c.now())
+		}
+	}
+	s.cost(m.end())
+	slices.SortFunc(s.Groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
+	})
+	if c.json {
+		err = c.document(s)
+	} else {
+		err = c.print(s)
+	}
+	if err == nil && s.Unreadable > 0 {
+		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
+	}
+	return err
+}
+
+func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {
+	key := [2]string{r.ID.Operation(), stateOf(r)}
+	g := groups[key]
+	if g == nil {
+		g = &group{Operation: key[0], State: key[1], Oldest: stamp{r.Created}}
+		groups[key] = g
+		s.Groups = append(s.Groups, g)
+	}
+	n := resultBytes(r)
+	g.Records, g.Bytes = g.Records+1, g.Bytes+n
+	s.Records, s.Bytes = s.Records+1, s.Bytes+n
+	if r.Created.Before(g.Oldest.Time) {
+		g.Oldest = stamp{r.Created}
+	}
+	if r.State == driver.StateUnknown {
+		s.Unknown++
+		if s.OldestUnknown == "" || r.Created.Before(s.OldestSince.Time) {
+			s.OldestUnknown, s.OldestSince = r.ID, stamp{r.Created}
+		}
+	}
+	for _, c := range []struct {
+		count *int
+		is    bool
+	}{
+		{&s.Resumable, resumable(r)},
+		{&s.Exhausted, r.Exhausted},
+		{&s.Due, !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)},
+		{&s.Ended, r.State == driver.StateInProgress && !now.Before(r.LeaseEnd)},
+		{&s.Expired, !r.Expires.IsZero() && !now.Before(r.Expires)},
+	} {
+		if c.is {
+			*c.count++
+		}
+	}
+}
+
+func (s *stats) cost(read dynamostore.ScanProgress) {
+	s.Items, s.ReadUnits, s.USD = read.Items, read.ReadUnits, read.ReadUnits*readUnitUSD
+}
+
+func (c *statsCmd) print(s *stats) error {
+	now := c.now()
+	if len(s.Groups) > 0 {
+		t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "STATE", "RECORDS", "OLDEST", "RESULTS"}}
+		for _, g := range s.Groups {
+			if err := t.add(oneLine(g.Operation), g.State, grouped(g.Records), span(now.Sub(g.Oldest.Time)), size(g.Bytes)); err != nil {
+				return err
+			}
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.stdout)
+	}
+	unknown := grouped(s.Unknown)
+	if s.Unknown > 0 {
+		unknown += fmt.Sprintf("\nthe oldest is %s\ncreated %s", short(s.OldestUnknown), when(s.OldestSince.Time, now))
+	}
+	facts := [][2]string{
+		{"records", fmt.Sprintf("%s, with results of %s", grouped(s.Records), size(s.Bytes))},
+		{"unknown", unknown},
+		{"resumable", grouped(s.Resumable)},
+		{"due", fmt.Sprintf("%s now, and %s given up", grouped(s.Due), grouped(s.Exhausted))},
+		{"lease over", fmt.Sprintf("%s in progress without an outcome", grouped(s.Ended))},
+		{"expired", grouped(s.Expired)},
+	}
+	if s.ReadUnits > 0 {
+		facts = append(facts, [2]string{"this read", fmt.Sprintf("%s, %.1f read units, about $%.6f (on demand, us-east-1)", count(s.Items, "item"), s.ReadUnits, s.USD)})
+	}
+	_, err := fmt.Fprint(c.stdout, labelled(facts))
+	return err
+}
+
+// purgeCmd is the command once purge.
+type purgeCmd struct {
+	*env
+	operations []string
+	before     string
+	yes        bool
+	audit      string
+}
+
+func purgeCommand(e *env) *cobra.Command {
+	c := &purgeCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Remove settled records that have expired",
+		Long: `It removes completed and retryable records that expired more than an hour ago,
+with their large results, and chunks of large results that no record refers to;
+for that it reads a table twice. It never removes records that are in progress
+or unknown, or that a request claims during the purge. DynamoDB's time to live
+does the same within days and at no cost. Use purge for a table without time to
+live, or to remove records earlier.`,
+		Example: `  once purge --before 720h
+  once purge --before 720h --yes`,
+		Args: cobra.NoArgs,
+		RunE: e.command(c.run),
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
+	f.StringVar(&c.before, "before", "", "only records settled before this `TIME` (RFC 3339),\nor at least this long ago (720h)")
+	f.BoolVar(&c.yes, "yes", false, "remove the records; without it they are only\ncounted")
+	auditFlag(cmd, &c.audit)
+	return cmd
+}
+
+const (
+	// purgeGrace is how long an expired record stays, as in the stores: a worker
+	// whose clock is slow still finds it.
+	purgeGrace = time.Hour
+	// purgeParallel is how many records are removed in parallel.
+	purgeParallel = 8
+)
+
+func (c *purgeCmd) run(ctx context.Context, _ []string) error {
+	before, err := c.settledBefore()
+	if err != nil {
+		return err
+	}
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	p := &purge{removed: map[string]*purged{}}
+	var a *auditor
+	if c.yes {
+		if a, err = c.openAudit(ctx, c.audit, o); err != nil {
+			return err
+		}
+		defer a.close()
+		p.from = o
+	}
+	m := c.meter("reading the table", o.items(ctx))
+	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
+		return purgeable(r, c.now()) && (before.IsZero() || r.Settled.Before(before)) &&
+			(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
+	})
+	m.end()
+	if err == nil {
+		end := c.now()
+		if !before.IsZero() && before.Before(end) {
+			end = before
+		}
+		p.chunks, err = o.purgeChunks(ctx, end, c.operations, !c.yes)
+	}
+	if c.yes { // also after an interruption
+		err = errors.Join(err, a.write(auditLine{Action: "purge", Count: p.total(), Outcome: "written"}))
+	}
+	return errors.Join(err, c.print(p))
+}
+
+// settledBefore parses --before.
+func (c *purgeCmd) settledBefore() (time.Time, error) {
+	if c.before == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(c.before); err == nil && d >= 0 {
+		return c.now().Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, c.before)
+	if err != nil {
+		return t, usage("invalid --before %q: want a time like 2026-01-31T00:00:00Z, or a duration like 720h", c.before)
+	}
+	return t, nil
+}
+
+// purgeable reports whether the record cannot be needed any more.
+func purgeable(r *driver.Record, now time.Time) bool {
+	settled := r.State == driver.StateCompleted || r.State == driver.StateRetryable
+	return settled && !r.Expires.IsZero() && r.Expires.Add(purgeGrace).Before(now)
+}
+
+// purge is one pass over the records.
+type purge struct {
+	from *opened // nil: only count
+
+	mu      sync.Mutex
+	removed map[string]*purged // by operation
+	moved   int                // changed during the purge
+	chunks  int                // chunks of large results that no record refers to
+	failed  error
+}
+
+// purged counts the removed records of one operation.
+type purged struct {
+	Operation string `json:"operation"`
+	Records   int    `json:"records"`
+	Bytes     int    `json:"result_bytes"`
+}
+
+func (p *purge) walk(ctx context.Context, list func(func(driver.Record, error) bool), match func(*driver.Record) bool) error {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, purgeParallel)
+	var failure error
+	for r, err := range list {
+		switch {
+		case err != nil && r.ID == "":
+			failure = err
+		case err != nil || !match(&r): // an unreadable record stays
+		case p.from == nil:
+			p.count(&r)
+		default:
+			slots <- struct{}{}
+			workers.Go(func() {
+				defer func() { <-slots }()
+				p.remove(ctx, &r)
+			})
+		}
+	}
+	workers.Wait()
+	return errors.Join(failure, p.failed)
+}
+
+func (p *purge) remove(ctx context.Context, r *driver.Record) {
+	current, err := p.from.Delete(ctx, r.ID, r.Version)
+	p.mu.Lock()
+	switch {
+	case errors.Is(err, idempotent.ErrNoRecord) || err == nil && current != nil:
+		p.moved++
+	case err != nil && p.failed == nil:
+		p.failed = fmt.Errorf("%s: %w", short(r.ID), err)
+	}
+	p.mu.Unlock()
+	if err == nil && current == nil {
+		p.count(r)
+	}
+}
+
+func (p *purge) count(r *driver.Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	operation := r.ID.Operation()
+	of := p.removed[operation]
+	if of == nil {
+		of = &purged{Operation: operation}
+		p.removed[operation] = of
+	}
+	of.Records++
+	of.Bytes += resultBytes(r)
+}
+
+func (p *purge) total() (n int) {
+	for _, of := range p.removed {
+		n += of.Records
+	}
+	return n
+}
+
+func (c *purgeCmd) print(p *purge) error {
+	operations := []purged{}
+	t := &table{w: c.stdout, width: c.width, titles: []string{"OPERATION", "RECORDS", "RESULTS"}}
+	for _, name := range slices.Sorted(maps.Keys(p.removed)) {
+		of := p.removed[name]
+		operations = append(operations, *of)
+		if c.json {
+			continue
+		}
+		if err := t.add(oneLine(name), grouped(of.Records), size(of.Bytes)); err != nil {
+			return err
+		}
+	}
+	if c.json {
+		return c.document(map[string]any{"removed": c.yes, "records": p.total(), "changed_meanwhile": p.moved, "orphaned_chunks": p.chunks, "operations": operations})
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	text := count(p.total(), "record") + " removed"
+	if !c.yes {
+		text = count(p.total(), "record") + " would be removed; --yes removes them"
+	}
+	if p.chunks > 0 {
+		text += fmt.Sprintf("; %s of large results without a record too", count(p.chunks, "piece"))
+	}
+	if p.moved > 0 {
+		text += fmt.Sprintf("; %s changed during the purge and stayed", count(p.moved, "record"))
+	}
+	_, err := fmt.Fprintln(c.stdout, text)
+	return err
+}
+
+// tableCmd is the commands once table create and once table check.
+type tableCmd struct{ *env }
+
+func tableCommand(e *env) *cobra.Command {
+	c := &tableCmd{e}
+	cmd := &cobra.Command{
+		Use:     "table",
+		Short:   "Create or check the table, or the file",
+		Example: "  once table check",
+		Args:    cobra.ArbitraryArgs, // cobra prints the help for a mistyped one, and succeeds
+		RunE: e.command(func(context.Context, []string) error {
+			return usage("missing or unknown command: want once table create or once table check")
+		}),
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "create",
+		Short: "Create the table, or the file",
+		Long: `Create the table, or the file.
+
+A table gets its index and its time to live. An existing table or file is
+checked and not changed.
+
+The command is for tests and local use. In production create the table with
+infrastructure code, where backups, deletion protection and encryption are
+decided.`,
+		Example: "  once table create --table once-records --endpoint http://127.0.0.1:4566",
+		Args:    cobra.NoArgs,
+		RunE:    e.command(c.create),
+	}, &cobra.Command{
+		Use:     "check",
+		Short:   "Check whether the table, or the file, can be used as a store",
+		Example: "  once table check --table once-records",
+		Args:    cobra.NoArgs,
+		RunE:    e.command(c.check),
+	})
+	return cmd
+}
+
+func (c *tableCmd) create(ctx context.Context, _ []string) error {
+	o, err := c.openStore(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if s, ok := o.records.(interface{ CreateTable(context.Context) error }); ok {
+		err = s.CreateTable(ctx) // also checks the table
+	}
+	return c.verdict(o, err)
+}
+
+func (c *tableCmd) check(ctx context.Context, _ []string) error {
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	return c.verdict(o, o.check(ctx))
+}
+
+// verdict prints whether the store can be used, and otherwise its problems, one
+// per line.
+func (c *tableCmd) verdict(o *opened, err error) error {
+	schema, wrong := errors.AsType[*dynamostore.SchemaError](err)
+	if err != nil && !wrong {
+		return err
+	}
+	if c.json {
+		problems := []string{}
+		if wrong {
+			for _, p := range schema.Problems {
+				problems = append(problems, p.Error())
+			}
+		}
+		if err := c.document(map[string]any{"store": o.name, "ok": !wrong, "problems": problems}); err != nil {
+			return err
+		}
+	}
+	switch {
+	case wrong && c.json:
+		return fmt.Errorf("%s cannot be used as a store", o.name)
+	case wrong:
+		return err
+	case c.json:
+		return nil
+	}
+	_, err = fmt.Fprintf(c.stdout, "%s can be used as a store\n", oneLine(o.name))
+	return err
+}
