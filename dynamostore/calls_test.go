@@ -140,7 +140,7 @@ func TestNoRecord(t *testing.T) {
 	if got, err := s.Replace(t.Context(), r, r.Version); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Errorf("Replace: %+v, %v; want ErrNoRecord", got, err)
 	}
-	if len(fake.items) != 0 {
+	if len(fake.all()) != 0 {
 		t.Error("Replace created a record")
 	}
 }

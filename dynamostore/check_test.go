@@ -12,6 +12,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 )
 
 // goodTable returns a fake with a table as infrastructure code would create it,
@@ -93,7 +94,7 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		change func(*fakeDynamoDB)
 		want   []string // one string per problem, in order, with parts separated by "…"
 	}{
-		{"no table", func(f *fakeDynamoDB) { f.table = nil }, []string{"does not exist…region…CreateTable"}},
+		{"no table", func(f *fakeDynamoDB) { f.DB = dynamotest.New() }, []string{"does not exist…region…CreateTable"}},
 		{"being created", func(f *fakeDynamoDB) { f.table.TableStatus = "CREATING" }, []string{"CREATING…ACTIVE"}},
 		{"its key is lost", func(f *fakeDynamoDB) { f.table.TableStatus = "INACCESSIBLE_ENCRYPTION_CREDENTIALS" }, []string{"INACCESSIBLE_ENCRYPTION_CREDENTIALS"}},
 		{"another key", func(f *fakeDynamoDB) {
@@ -186,7 +187,7 @@ func deny(operation string) func(string, int) error {
 
 func TestCheck_KeepsTheCause(t *testing.T) {
 	t.Parallel()
-	err := newStore(t, newFake()).Check(t.Context())
+	err := newStore(t, withoutTables()).Check(t.Context())
 	if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
 		t.Errorf("%v does not wrap ResourceNotFoundException", err)
 	}

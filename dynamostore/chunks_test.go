@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -69,8 +70,8 @@ func TestChunks_RoundTrip(t *testing.T) {
 			s := newStore(t, fake)
 			data := noise(tt.size)
 			id, v, count := putChunks(t, s, data)
-			if count != tt.count || len(fake.items) != tt.count || fake.count("BatchWriteItem") != tt.puts {
-				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.items), fake.count("BatchWriteItem"), tt.count, tt.puts)
+			if count != tt.count || len(fake.all()) != tt.count || fake.count("BatchWriteItem") != tt.puts {
+				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.all()), fake.count("BatchWriteItem"), tt.count, tt.puts)
 			}
 			got, err := s.GetChunks(t.Context(), id, v, count)
 			if err != nil || !bytes.Equal(got, data) || got == nil {
@@ -130,11 +131,11 @@ func TestChunks_EveryAttribute(t *testing.T) {
 			t.Fatal(err)
 		}
 		const key = "charge#key#0a0000000000000000000000000000ff#"
-		if got, want := slices.Sorted(maps.Keys(fake.items)), []string{key + "0", key + "1"}; !slices.Equal(got, want) {
+		if got, want := slices.Sorted(maps.Keys(fake.all())), []string{key + "0", key + "1"}; !slices.Equal(got, want) {
 			t.Fatalf("keys %q, want %q", got, want)
 		}
 		want := fmt.Sprintf("\n\tpart B %x\n\tpk S %q%s\n\tv N 1", data[chunkSize:], key+"1", tt.ttl)
-		if got := show(fake.items[key+"1"]); got != want {
+		if got := show(fake.item(key + "1")); got != want {
 			t.Errorf("the chunk is%s\nwant%s", got, want)
 		}
 	}
@@ -153,8 +154,8 @@ func TestChunks_BelongToOneWrite(t *testing.T) {
 	if _, err := s.PutChunks(t.Context(), someRecord().ID, v, noise(30), chunksExpire); err != nil {
 		t.Fatal(err)
 	}
-	if len(fake.items) != 3 {
-		t.Errorf("%d items, want 3", len(fake.items))
+	if len(fake.all()) != 3 {
+		t.Errorf("%d items, want 3", len(fake.all()))
 	}
 	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %x, %v, want %x", got, err, want)
@@ -176,8 +177,8 @@ func TestFM35_ChunkMissing(t *testing.T) {
 		fake := newFake()
 		s := newStore(t, fake)
 		id, v, count := putChunks(t, s, data)
-		delete(fake.items, fmt.Sprintf("%s#%x#%d", id, v, missing))
-		if len(fake.items) != count-1 {
+		fake.remove(fmt.Sprintf("%s#%x#%d", id, v, missing))
+		if len(fake.all()) != count-1 {
 			t.Fatal("nothing was deleted: the test is void")
 		}
 		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
@@ -220,12 +221,11 @@ func TestChunks_Damaged(t *testing.T) {
 		fake := newFake()
 		s := newStore(t, fake)
 		id, v, count := putChunks(t, s, noise(chunkSize+1))
-		it := fake.items[fmt.Sprintf("%s#%x#1", id, v)]
-		if tt.value == nil {
-			delete(it, tt.attribute)
-		} else {
-			it[tt.attribute] = tt.value
-		}
+		fake.change(fmt.Sprintf("%s#%x#1", id, v), func(it item) {
+			if it[tt.attribute] = tt.value; tt.value == nil {
+				delete(it, tt.attribute)
+			}
+		})
 		got, err := s.GetChunks(t.Context(), id, v, count)
 		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%s %s: got %d bytes, %v, want an error", tt.attribute, tt.problem, len(got), err)
@@ -260,10 +260,10 @@ func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data, chunksExpire); err != nil {
 			t.Fatal(err)
 		}
-		if len(fake.items) != 166 {
-			t.Fatalf("%d chunks: some share a key", len(fake.items))
+		if len(fake.all()) != 166 {
+			t.Fatalf("%d chunks: some share a key", len(fake.all()))
 		}
-		for key := range fake.items {
+		for key := range fake.all() {
 			if _, err := idempotent.ParseRecordID(key); err == nil {
 				t.Errorf("the chunk %s could be a record", key)
 			}
@@ -282,7 +282,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	id, v, count := putChunks(t, s, noise(10))
 	r := fullRecord()
 	r.ID = idempotent.RecordID(fmt.Sprintf("%s#%x#0", id, v))
-	before := maps.Clone(fake.items[string(r.ID)])
+	before := fake.item(string(r.ID))
 	if before == nil {
 		t.Fatal("the chunk does not exist: the test is void")
 	}
@@ -296,7 +296,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 			t.Errorf("%s: %v; want an error that names an attribute", way, err)
 		}
 	}
-	if !reflect.DeepEqual(fake.items[string(r.ID)], before) {
+	if !reflect.DeepEqual(fake.item(string(r.ID)), before) {
 		t.Error("the chunk was changed")
 	}
 
@@ -305,8 +305,9 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
-	fake.items[fmt.Sprintf("%s#%x#0", id, v)] = fake.items[string(r.ID)]
-	fake.items[fmt.Sprintf("%s#%x#0", id, v)]["pk"] = before["pk"]
+	it := fake.item(string(r.ID))
+	it["pk"] = before["pk"]
+	fake.store(it)
 	if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || err == nil || !strings.Contains(err.Error(), "attribute part") {
 		t.Errorf("got %x, %v; want an error that names part", got, err)
 	}
@@ -340,13 +341,25 @@ func TestChunks_ForeignItemInTheReply(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	id, v, count := putChunks(t, s, noise(10))
-	it := fake.items[fmt.Sprintf("%s#%x#0", id, v)]
 	for _, pk := range []types.AttributeValue{nil, &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberS{Value: "another"}} {
-		it["pk"] = pk
-		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		if got, err := newStore(t, foreignReply{fake, pk}).GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%T: got %x, %v, want ErrNoRecord", pk, got, err)
 		}
 	}
+}
+
+// foreignReply replaces the keys of the items that a batch returns.
+type foreignReply struct {
+	*fakeDynamoDB
+	pk types.AttributeValue
+}
+
+func (f foreignReply) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	out, err := f.fakeDynamoDB.BatchGetItem(ctx, in)
+	for _, it := range out.Responses[tableName] {
+		it["pk"] = f.pk
+	}
+	return out, err
 }
 
 // FM58: a storm of duplicates is billed by the size of the record, which stays
@@ -373,7 +386,7 @@ func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
 			}
 		}
 		n := 0
-		for name, value := range fake.items[string(key.RecordID())] {
+		for name, value := range fake.item(string(key.RecordID())) {
 			n += len(name) + len(strings.TrimLeft(showValue(value), "SNB ")) // hex: an upper bound
 		}
 		if n > 1000 {

@@ -22,15 +22,11 @@ func fixture(t *testing.T) idempotenttest.Fixture {
 		Open:   open,
 		Reopen: func(t testing.TB, _ driver.Store) driver.Store { return open(t) },
 		Remove: func(_ context.Context, _ driver.Store, id idempotent.RecordID) error {
-			fake.mu.Lock()
-			defer fake.mu.Unlock()
-			delete(fake.items, string(id))
+			fake.remove(string(id))
 			return nil
 		},
 		Damage: func(_ context.Context, _ driver.Store, id idempotent.RecordID) error {
-			fake.mu.Lock()
-			defer fake.mu.Unlock()
-			fake.items[string(id)]["v"] = &types.AttributeValueMemberN{Value: "77"}
+			fake.change(string(id), func(it item) { it["v"] = &types.AttributeValueMemberN{Value: "77"} })
 			return nil
 		},
 	}

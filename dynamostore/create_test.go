@@ -63,7 +63,7 @@ func (s *slowDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.Update
 func TestCreateTable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowDynamoDB{fakeDynamoDB: newFake(), invisible: time.Second, creating: 10 * time.Second}
+		slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Second, creating: 10 * time.Second}
 		s := newStore(t, slow)
 		if err := s.CreateTable(t.Context()); err != nil {
 			t.Fatal(err)
@@ -87,7 +87,7 @@ func TestCreateTable(t *testing.T) {
 
 func TestCreateTable_IsBilledPerRequest(t *testing.T) {
 	t.Parallel()
-	recorder := &creations{fakeDynamoDB: newFake()}
+	recorder := &creations{fakeDynamoDB: withoutTables()}
 	if err := newStore(t, recorder).CreateTable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (c *creations) CreateTable(ctx context.Context, in *dynamodb.CreateTableInp
 func TestCreateTable_Race(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowDynamoDB{fakeDynamoDB: newFake(), invisible: time.Second, creating: 10 * time.Second}
+		slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Second, creating: 10 * time.Second}
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -183,8 +183,16 @@ func TestCreateTable_DoesNotRepair(t *testing.T) {
 
 func TestCreateTable_TimeToLiveSwitchedOnByAnother(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	fake.ttl = goodTable().ttl // switching it on again is an error
+	fake := withoutTables()
+	fake.refuse = func(operation string, n int) error {
+		if operation == "UpdateTimeToLive" { // another process is faster
+			fake.DB.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{
+				TableName:               aws.String(tableName),
+				TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
+			})
+		}
+		return nil
+	}
 	if err := newStore(t, fake).CreateTable(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -199,7 +207,7 @@ func TestCreateTable_Denied(t *testing.T) {
 		t.Run(operation, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fake := newFake()
+				fake := withoutTables()
 				fake.refuse = deny(operation)
 				err := newStore(t, fake).CreateTable(t.Context())
 				if err == nil || !strings.HasPrefix(err.Error(), "dynamostore: ") || !strings.Contains(err.Error(), "allow dynamodb:"+operation) {
@@ -212,7 +220,7 @@ func TestCreateTable_Denied(t *testing.T) {
 
 func TestCreateTable_DeniedWhileWaiting(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
+	fake := withoutTables()
 	fake.refuse = func(operation string, n int) error {
 		if operation == "DescribeTable" && n > 1 {
 			return deny(operation)(operation, n)
@@ -229,7 +237,7 @@ func TestCreateTable_Ends(t *testing.T) {
 	t.Run("with the context", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			slow := &slowDynamoDB{fakeDynamoDB: newFake(), creating: time.Hour}
+			slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), creating: time.Hour}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			err := newStore(t, slow).CreateTable(ctx)
@@ -244,7 +252,7 @@ func TestCreateTable_Ends(t *testing.T) {
 	t.Run("after three minutes", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			slow := &slowDynamoDB{fakeDynamoDB: newFake(), invisible: time.Hour}
+			slow := &slowDynamoDB{fakeDynamoDB: withoutTables(), invisible: time.Hour}
 			err := newStore(t, slow).CreateTable(t.Context())
 			if missing := (*types.ResourceNotFoundException)(nil); !errors.As(err, &missing) {
 				t.Errorf("got %v, want the cause of the wait", err)

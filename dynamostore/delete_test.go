@@ -31,12 +31,12 @@ func TestDelete(t *testing.T) {
 			t.Fatal(met, err)
 		}
 		current, err := s.Delete(t.Context(), r.ID, newVersion())
-		if err != nil || current == nil || current.Version != r.Version || len(fake.items) != 1 {
+		if err != nil || current == nil || current.Version != r.Version || len(fake.all()) != 1 {
 			t.Errorf("%s, another version: got %v, %v", state, current, err)
 		}
 		current, err = s.Delete(t.Context(), r.ID, r.Version)
-		if gone := err == nil && current == nil && len(fake.items) == 0; gone != goes {
-			t.Errorf("%s: got %v, %v with %d items left; gone should be %t", state, current, err, len(fake.items), goes)
+		if gone := err == nil && current == nil && len(fake.all()) == 0; gone != goes {
+			t.Errorf("%s: got %v, %v with %d items left; gone should be %t", state, current, err, len(fake.all()), goes)
 		}
 		if !goes && (current == nil || current.State != state) {
 			t.Errorf("%s: the current record is %v", state, current)
@@ -77,8 +77,8 @@ func TestDelete_Chunks(t *testing.T) {
 	if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil {
 		t.Fatal(current, err)
 	}
-	if len(fake.items) != 1 || count != 30 {
-		t.Errorf("%d items are left, want the one of the other result (%x)", len(fake.items), other)
+	if len(fake.all()) != 1 || count != 30 {
+		t.Errorf("%d items are left, want the one of the other result (%x)", len(fake.all()), other)
 	}
 	if n := fake.count("BatchWriteItem"); n != 2+1+3 {
 		t.Errorf("%d batches; everything was processed at once: the test is void", n)
@@ -98,7 +98,7 @@ func testDeleteErrors(t *testing.T) {
 		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
-		fake.items[string(r.ID)]["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)}
+		fake.change(string(r.ID), func(it item) { it["cn"] = &types.AttributeValueMemberN{Value: strconv.Itoa(count)} })
 		if current, err := s.Delete(t.Context(), r.ID, r.Version); current != nil || err != nil || fake.count("BatchWriteItem") > 1000 {
 			t.Errorf("%s: %v, %v after %d batches", name, current, err, fake.count("BatchWriteItem"))
 		}

@@ -43,7 +43,7 @@ func TestPurgeChunks(t *testing.T) {
 	damaged := someRecord()
 	chunks(damaged.ID, damaged.Version, expires)
 	insert(damaged)
-	fake.items[string(damaged.ID)]["v"] = &types.AttributeValueMemberN{Value: "77"}
+	fake.change(string(damaged.ID), func(it item) { it["v"] = &types.AttributeValueMemberN{Value: "77"} })
 	chunks("c", newVersion(), expires) // of the shortest record id
 	chunks("charge#gone", newVersion(), expires)
 	chunks("refund#gone", newVersion(), expires)
@@ -52,18 +52,17 @@ func TestPurgeChunks(t *testing.T) {
 	behind := fmt.Sprintf("%s#%x#%d", named.ID, named.Version[:], named.Chunks.Count) // after the last chunk that the record refers to
 	foreign := item{"pk": &types.AttributeValueMemberS{Value: "charge#x#0"}, "part": &types.AttributeValueMemberB{}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
 	for _, key := range []string{behind, "foreign", "a#b", "#b", "#" + strings.Repeat("00", 16) + "#0", "charge#x#00#0", "charge#x#" + strings.Repeat("00", 15) + "0x#0", "charge#x#" + strings.Repeat("00", 17) + "#0", "charge#x#" + strings.Repeat("00", 16) + "#00", "charge#x#" + strings.Repeat("00", 16) + "#x"} {
-		it := overTheWire(foreign)
-		it["pk"] = &types.AttributeValueMemberS{Value: key}
-		fake.items[key] = it
+		foreign["pk"] = &types.AttributeValueMemberS{Value: key}
+		fake.store(foreign)
 	}
-	fake.items["charge#x#"+strings.Repeat("00", 16)+"#0"] = item{ // named like a chunk, and without a part
+	fake.store(item{ // named like a chunk, and without a part
 		"pk": &types.AttributeValueMemberS{Value: "charge#x#" + strings.Repeat("00", 16) + "#0"}, "ttl": &types.AttributeValueMemberN{Value: "1"},
-	}
-	all := len(fake.items)
+	})
+	all := len(fake.all())
 	purge := func(want, left int, optFns ...func(*dynamostore.PurgeOptions)) {
 		t.Helper()
-		if n, err := s.PurgeChunks(t.Context(), now, optFns...); n != want || err != nil || len(fake.items) != left {
-			t.Errorf("%d chunks, %v, %d items are left; want %d, and %d left", n, err, len(fake.items), want, left)
+		if n, err := s.PurgeChunks(t.Context(), now, optFns...); n != want || err != nil || len(fake.all()) != left {
+			t.Errorf("%d chunks, %v, %d items are left; want %d, and %d left", n, err, len(fake.all()), want, left)
 		}
 	}
 	purge(13, all, func(o *dynamostore.PurgeOptions) { o.CountOnly = true })

@@ -106,7 +106,7 @@ func TestSteps_Damaged(t *testing.T) {
 		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
-		c.damage(fake.items[string(r.ID)])
+		fake.change(string(r.ID), c.damage)
 		if got, err := s.Get(t.Context(), r.ID); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, %v, want an error that says %q", name, got, err, c.says)
 		}
