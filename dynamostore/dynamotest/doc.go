@@ -40,8 +40,8 @@ package dynamotest
 // Chapters, each of which refers only to those below it:
 //
 //	transact.go    transactions
-//	item.go        GetItem, PutItem, UpdateItem, DeleteItem
 //	batch.go       batches
+//	item.go        GetItem, PutItem, UpdateItem, DeleteItem
 //	list.go        queries and scans
 //	table.go       New; tables, keys and indexes
 //	update.go      update expressions

@@ -175,7 +175,7 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// What is not implemented is refused, and so are misuses.
+// A request beyond the documented operations and parameters is refused.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	db := newDB(t)

@@ -115,7 +115,7 @@ func (db *DB) apply(writes []*write) {
 			codes[i] = "ValidationError"
 			reasons[i] = types.CancellationReason{Message: aws.String(api.ErrorMessage())}
 		} else if err != nil {
-			panic(refusal{err}) // not implemented
+			panic(refusal{err}) // of a feature that this package lacks
 		}
 		reasons[i].Code = &codes[i]
 		cancelled = cancelled || err != nil
