@@ -292,3 +292,75 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d rows and %d unprocessed keys, %v; want 41 rows, which have less than 16 MB", len(out.Responses["rows"]), len(out.UnprocessedKeys["rows"].Keys), err)
 	}
 }
+
+// A query reads one partition of a table or an index in the order of its sort key,
+// and refuses other conditions.
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	db := dynamotest.New()
+	schema := func(hash, sort string) []types.KeySchemaElement {
+		return []types.KeySchemaElement{{AttributeName: &hash, KeyType: types.KeyTypeHash}, {AttributeName: &sort, KeyType: types.KeyTypeRange}}
+	}
+	table := aws.String("lines")
+	if _, err := db.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: table, KeySchema: schema("id", "line"),
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String("id"), AttributeType: "S"}, {AttributeName: aws.String("line"), AttributeType: "N"}, {AttributeName: aws.String("sku"), AttributeType: "S"},
+		},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{IndexName: aws.String("by-sku"), KeySchema: schema("sku", "line"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"10", "9", "-1", "100"} {
+		for _, id := range []string{"a", "b"} {
+			if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: table, Item: item{"id": text(id), "line": num(line), "sku": text("cup"), "x": text(id)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	values := item{":id": text("a"), ":sku": text("cup"), ":nine": num("9"), ":ten": num("10")}
+	const refused = "ValidationException"
+	for _, c := range []struct {
+		condition, index string
+		optFn            func(*dynamodb.QueryInput)
+		want             string // the lines of every page, or an error
+	}{
+		{"id = :id", "", nil, "-1 9 10 100"},
+		{"id = :id AND line > :nine", "", nil, "10 100"},
+		{"id = :id AND line BETWEEN :nine AND :ten", "", nil, "9 10"},
+		{"id = :id", "", func(in *dynamodb.QueryInput) { in.ScanIndexForward, in.Limit = aws.Bool(false), aws.Int32(3) }, "100 10 9 | -1"},
+		{"sku = :sku AND line < :ten", "by-sku", func(in *dynamodb.QueryInput) { in.Limit = aws.Int32(2) }, "-1 -1 | 9 9 |"},
+		{"sku = :sku", "by-sku", func(in *dynamodb.QueryInput) { in.ProjectionExpression = aws.String("x") }, refused},
+		{"sku = :sku", "by-sku", func(in *dynamodb.QueryInput) { in.FilterExpression = aws.String("attribute_exists(x)") }, refused},
+		{"sku = :sku", "by-sku", func(in *dynamodb.QueryInput) { in.ConsistentRead = aws.Bool(true) }, refused},
+		{"id = :id", "", func(in *dynamodb.QueryInput) { in.FilterExpression = aws.String("attribute_exists(line)") }, refused},
+		{"id = :id", "", func(in *dynamodb.QueryInput) { in.Limit = aws.Int32(0) }, refused},
+		{"id = :id", "none", nil, refused}, {"line = :nine", "", nil, refused}, {"id > :id", "", nil, refused}, {"id = :id OR line = :nine", "", nil, refused}, {"id = :id AND sku = :sku", "", nil, refused}, {"id = :id AND line > :nine AND line < :ten", "", nil, refused},
+	} {
+		in := &dynamodb.QueryInput{TableName: table, KeyConditionExpression: &c.condition, ExpressionAttributeValues: mentioned(values, c.condition)}
+		if c.index != "" {
+			in.IndexName = &c.index
+		}
+		if c.optFn != nil {
+			c.optFn(in)
+		}
+		var got []string
+		for {
+			out, err := db.Query(t.Context(), in)
+			if err != nil {
+				got = []string{code(err)}
+				break
+			}
+			for _, it := range out.Items {
+				got = append(got, it["line"].(*types.AttributeValueMemberN).Value)
+			}
+			if in.ExclusiveStartKey = out.LastEvaluatedKey; in.ExclusiveStartKey == nil {
+				break
+			}
+			got = append(got, "|")
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.condition, got, c.want)
+		}
+	}
+}
