@@ -47,7 +47,7 @@ func BenchmarkInsert_Refused(b *testing.B) {
 	if _, err := newStore(b, fake).Insert(b.Context(), r, at(0)); err != nil {
 		b.Fatal(err)
 	}
-	s := newStore(b, instant{err: &types.ConditionalCheckFailedException{Item: fake.items[string(r.ID)]}})
+	s := newStore(b, instant{err: &types.ConditionalCheckFailedException{Item: fake.item(string(r.ID))}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if met, err := s.Insert(b.Context(), r, at(0)); err != nil || met == nil {
@@ -79,7 +79,7 @@ func BenchmarkGetChunks(b *testing.B) {
 			fake := newFake()
 			id, v, count := putChunks(b, newStore(b, fake), noise(size))
 			items := []item{}
-			for _, it := range fake.items {
+			for _, it := range fake.all() {
 				items = append(items, it)
 			}
 			s := newStore(b, instant{chunks: &dynamodb.BatchGetItemOutput{Responses: map[string][]item{tableName: items}}})

@@ -28,6 +28,9 @@
 // [Store.CreateTable] creates a table for tests and local use. [NewClient] returns
 // a client with few, quick retries.
 //
+// Package [github.com/once-lambda/once/dynamostore/dynamotest] is DynamoDB in
+// memory, for tests of handlers.
+//
 // A handler needs dynamodb:PutItem and dynamodb:GetItem on the table, and for
 // results above 4 KB dynamodb:BatchWriteItem and dynamodb:BatchGetItem. Without
 // dynamodb:BatchWriteItem it works, but such a result is not stored and cannot be

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 )
 
@@ -18,7 +19,7 @@ type Order struct{ Merchant, ID string }
 type Receipt struct{ Charge string }
 
 func ExampleNew() {
-	client := newFake() // in a function: dynamostore.NewClient(cfg)
+	client := dynamotest.New("idempotency") // in a function: dynamostore.NewClient(cfg)
 	store, err := dynamostore.New(client, "idempotency")
 	if err != nil {
 		panic(err)
@@ -87,7 +88,7 @@ func ExampleCommit() {
 		return receipt, err
 	}
 
-	client := &transactions{fakeDynamoDB: newFake()} // in a function: dynamostore.NewClient(cfg)
+	client := dynamotest.New("idempotency", "orders") // in a function: dynamostore.NewClient(cfg)
 	store, err := dynamostore.New(client, "idempotency")
 	if err != nil {
 		panic(err)
@@ -101,16 +102,20 @@ func ExampleCommit() {
 	for range 2 {
 		fmt.Println(handler(context.Background(), Order{Merchant: "m_1", ID: "o_1"}))
 	}
-	fmt.Println(client.written, "items written")
+	orders, err := client.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String("orders")})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(orders.Count, "order")
 	// Output:
 	// {ch_1} <nil>
 	// {ch_1} <nil>
-	// 2 items written
+	// 1 order
 }
 
 // F46: a step whose message is in the outbox if and only if the step is stored.
 func ExampleCommitStep() {
-	client := &transactions{fakeDynamoDB: newFake()}
+	client := dynamotest.New("idempotency", "outbox")
 	store, err := dynamostore.New(client, "idempotency")
 	if err != nil {
 		panic(err)
@@ -137,24 +142,4 @@ func outboxItem(execution *idempotent.Execution) types.TransactWriteItem {
 		"what": &types.AttributeValueMemberS{Value: "order-placed"},
 	}}}
 	return outbox
-}
-
-// transactions is a client whose transactions apply their first item and count the
-// others.
-type transactions struct {
-	*fakeDynamoDB
-	written int
-}
-
-func (c *transactions) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	record := in.TransactItems[0].Put
-	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: record.TableName, Item: record.Item,
-		ConditionExpression: record.ConditionExpression, ExpressionAttributeValues: record.ExpressionAttributeValues,
-		ReturnValuesOnConditionCheckFailure: record.ReturnValuesOnConditionCheckFailure,
-	})
-	if err == nil {
-		c.written += len(in.TransactItems)
-	}
-	return &dynamodb.TransactWriteItemsOutput{}, err
 }

@@ -1,12 +1,10 @@
 package dynamostore_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,21 +19,21 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
 type item = map[string]types.AttributeValue
 
-// fakeDynamoDB is one table in memory.
+// fakeDynamoDB is a database in memory that records calls and injects faults.
 type fakeDynamoDB struct {
+	*dynamotest.DB
 	mu        sync.Mutex
-	items     map[string]item
+	calls     map[string]int
 	puts      []*dynamodb.PutItemInput
 	gets      []*dynamodb.GetItemInput
-	batchPuts []*dynamodb.BatchWriteItemInput
 	batchGets []*dynamodb.BatchGetItemInput
-	calls     map[string]int
 
 	transactions []*dynamodb.TransactWriteItemsInput
 	stale        []item // deleted items that the index still returns
@@ -43,6 +41,8 @@ type fakeDynamoDB struct {
 	// refuse, if set, may return an error for the n-th call of an operation,
 	// counted from 1. The call then has no effect.
 	refuse func(operation string, n int) error
+	// alter, if set, changes the items in replies of GetItem and in refusals.
+	alter func(item)
 	// forgetful makes it ignore ReturnValuesOnConditionCheckFailure.
 	forgetful bool
 	// leave, if set, returns how many items of the n-th batch of an operation,
@@ -51,35 +51,39 @@ type fakeDynamoDB struct {
 	// alias is the table's name in replies to batches. Default: as in the request.
 	alias string
 
-	table *types.TableDescription // nil: the table does not exist
+	// table and ttl, if table is set, describe the table.
+	table *types.TableDescription
 	ttl   *types.TimeToLiveDescription
 }
 
-var _ dynamostore.Client = (*fakeDynamoDB)(nil)
-
 func newFake() *fakeDynamoDB {
-	return &fakeDynamoDB{items: map[string]item{}, calls: map[string]int{}, ttl: &types.TimeToLiveDescription{}}
+	return &fakeDynamoDB{DB: dynamotest.New(tableName, "orders"), calls: map[string]int{}}
 }
 
-// enter counts a call and returns the injected error for it, as the SDK would
-// return it.
-func (f *fakeDynamoDB) enter(ctx context.Context, operation string) error {
+// withoutTables returns a database in which no table exists.
+func withoutTables() *fakeDynamoDB {
+	return &fakeDynamoDB{DB: dynamotest.New(), calls: map[string]int{}}
+}
+
+// call counts a call, and makes it unless a fault is injected.
+func call[I, O any](ctx context.Context, f *fakeDynamoDB, operation string, in *I, do func(context.Context, *I, ...func(*dynamodb.Options)) (*O, error)) (*O, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.calls[operation]++; f.calls[operation] > 10_000 {
+	f.calls[operation]++
+	n := f.calls[operation]
+	f.mu.Unlock()
+	if n > 10_000 {
 		panic("the calls of " + operation + " do not end")
 	}
-	err := ctx.Err()
-	if err == nil && f.refuse != nil {
-		err = f.refuse(operation, f.calls[operation])
+	if err := ctx.Err(); err == nil && f.refuse != nil {
+		if err := f.refuse(operation, n); err != nil {
+			return nil, operationError(operation, err)
+		}
 	}
-	return operationError(operation, err)
+	return do(ctx, in)
 }
 
+// operationError returns an error as the SDK does.
 func operationError(operation string, err error) error {
-	if err == nil {
-		return nil
-	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		status := http.StatusBadRequest
 		if api.ErrorFault() == smithy.FaultServer {
@@ -96,71 +100,231 @@ func (f *fakeDynamoDB) count(operation string) int {
 	return f.calls[operation]
 }
 
+// all returns the items of all tables by their keys.
+func (f *fakeDynamoDB) all() map[string]item {
+	all := map[string]item{}
+	for _, table := range []string{tableName, "orders"} {
+		in := &dynamodb.ScanInput{TableName: &table}
+		for {
+			out, err := f.DB.Scan(context.Background(), in)
+			if err != nil {
+				panic(err)
+			}
+			for _, it := range out.Items {
+				all[pkOf(it)] = it
+			}
+			if in.ExclusiveStartKey = out.LastEvaluatedKey; in.ExclusiveStartKey == nil {
+				break
+			}
+		}
+	}
+	return all
+}
+
+// item returns the item with the key, or nil.
+func (f *fakeDynamoDB) item(key string) item { return f.all()[key] }
+
+// store puts an item into the store's table.
+func (f *fakeDynamoDB) store(it item) {
+	if _, err := f.DB.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(tableName), Item: it}); err != nil {
+		panic(err)
+	}
+}
+
+// change changes an item of the store's table, as another writer does.
+func (f *fakeDynamoDB) change(key string, change func(item)) {
+	it := f.item(key)
+	change(it)
+	f.store(it)
+}
+
+// remove deletes an item of the store's table, as its time to live does.
+func (f *fakeDynamoDB) remove(key string) {
+	in := &dynamodb.DeleteItemInput{TableName: aws.String(tableName), Key: item{"pk": &types.AttributeValueMemberS{Value: key}}}
+	if _, err := f.DB.DeleteItem(context.Background(), in); err != nil {
+		panic(err)
+	}
+}
+
 func (f *fakeDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if err := f.enter(ctx, "PutItem"); err != nil {
-		return nil, err
-	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.puts = append(f.puts, in)
-	pk := in.Item["pk"].(*types.AttributeValueMemberS).Value
-	old := f.items[pk]
-	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful
-	if err := refusal(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues, all); err != nil {
-		return nil, operationError("PutItem", err)
-	}
-	f.items[pk] = overTheWire(in.Item)
-	return &dynamodb.PutItemOutput{}, nil
+	f.mu.Unlock()
+	out, err := call(ctx, f, "PutItem", in, f.DB.PutItem)
+	return out, f.forget(err)
 }
 
 func (f *fakeDynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	if err := f.enter(ctx, "DeleteItem"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	pk := pkOf(in.Key)
-	old := f.items[pk]
-	all := in.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld && !f.forgetful
-	if err := refusal(aws.ToString(in.ConditionExpression), old, in.ExpressionAttributeValues, all); err != nil {
-		return nil, operationError("DeleteItem", err)
-	}
-	delete(f.items, pk)
-	out := &dynamodb.DeleteItemOutput{}
-	if in.ReturnValues == types.ReturnValueAllOld {
-		out.Attributes = old
-	}
-	return out, nil
+	out, err := call(ctx, f, "DeleteItem", in, f.DB.DeleteItem)
+	return out, f.forget(err)
 }
 
-// refusal returns the error of a write whose condition is false. It contains the
-// current item if the request asked for it.
-func refusal(condition string, old, values item, all bool) error {
-	holds, err := conditionHolds(condition, old, values)
-	if holds || err != nil {
-		return err
-	}
-	failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
-	if all {
-		failed.Item = overTheWire(old)
-	}
-	return failed
-}
-
-// overTheWire returns a copy of an item in its own memory, like a received item.
-func overTheWire(it item) item {
-	it = maps.Clone(it)
-	for name, value := range it {
-		switch v := value.(type) {
-		case *types.AttributeValueMemberB:
-			it[name] = &types.AttributeValueMemberB{Value: bytes.Clone(v.Value)}
-		case *types.AttributeValueMemberM:
-			it[name] = &types.AttributeValueMemberM{Value: overTheWire(v.Value)}
-		case *types.AttributeValueMemberL:
-			it[name] = &types.AttributeValueMemberL{Value: slices.Clone(v.Value)}
+// forget changes the items in a refusal, or removes them, if f is forgetful.
+func (f *fakeDynamoDB) forget(err error) error {
+	if failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		if f.forgetful {
+			failed.Item = nil
+		} else if failed.Item != nil && f.alter != nil {
+			f.alter(failed.Item)
 		}
 	}
-	return it
+	if cancelled, ok := errors.AsType[*types.TransactionCanceledException](err); ok && f.forgetful {
+		for i := range cancelled.CancellationReasons {
+			cancelled.CancellationReasons[i].Item = nil
+		}
+	}
+	return err
+}
+
+func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	f.mu.Lock()
+	f.gets = append(f.gets, in)
+	f.mu.Unlock()
+	out, err := call(ctx, f, "GetItem", in, f.DB.GetItem)
+	if err == nil && out.Item != nil && f.alter != nil {
+		f.alter(out.Item)
+	}
+	return out, err
+}
+
+func (f *fakeDynamoDB) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	f.mu.Lock()
+	f.transactions = append(f.transactions, in)
+	f.mu.Unlock()
+	out, err := call(ctx, f, "TransactWriteItems", in, f.DB.TransactWriteItems)
+	return out, f.forget(err)
+}
+
+// BatchWriteItem leaves the first requests of a batch.
+func (f *fakeDynamoDB) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+	return call(ctx, f, "BatchWriteItem", in, func(ctx context.Context, in *dynamodb.BatchWriteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+		table, requests := only(in.RequestItems)
+		undone := f.undone("BatchWriteItem", len(requests))
+		out := &dynamodb.BatchWriteItemOutput{}
+		if undone < len(requests) {
+			var err error
+			if out, err = f.DB.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{table: requests[undone:]}}); err != nil {
+				return nil, err
+			}
+		}
+		if undone > 0 {
+			out.UnprocessedItems = map[string][]types.WriteRequest{f.named(table): slices.Clone(requests[:undone])}
+		}
+		return out, nil
+	})
+}
+
+// BatchGetItem leaves the first keys of a batch.
+func (f *fakeDynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	f.mu.Lock()
+	f.batchGets = append(f.batchGets, in)
+	f.mu.Unlock()
+	return call(ctx, f, "BatchGetItem", in, func(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+		table, request := only(in.RequestItems)
+		if !aws.ToBool(request.ConsistentRead) {
+			return nil, operationError("BatchGetItem", validation("the read is not consistent"))
+		}
+		undone := f.undone("BatchGetItem", len(request.Keys))
+		left := request.Keys[:undone]
+		out := &dynamodb.BatchGetItemOutput{}
+		if undone < len(request.Keys) {
+			done := request
+			done.Keys = request.Keys[undone:]
+			var err error
+			if out, err = f.DB.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{table: done}}); err != nil {
+				return nil, err
+			}
+			out.Responses = map[string][]item{f.named(table): out.Responses[table]}
+			left = append(slices.Clone(left), out.UnprocessedKeys[table].Keys...)
+		}
+		if len(left) > 0 {
+			out.UnprocessedKeys = map[string]types.KeysAndAttributes{f.named(table): {Keys: slices.Clone(left)}}
+		}
+		return out, nil
+	})
+}
+
+func (f *fakeDynamoDB) undone(operation string, size int) int {
+	if f.leave == nil {
+		return 0
+	}
+	return f.leave(operation, f.count(operation), size)
+}
+
+func (f *fakeDynamoDB) named(table string) string {
+	if f.alias != "" {
+		return f.alias
+	}
+	return table
+}
+
+// maxPage is the page size of its lists, small so that every list has pages.
+const maxPage = 3
+
+// Query returns stale index entries on the last page.
+func (f *fakeDynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	small := *in
+	small.Limit = aws.Int32(min(maxPage, aws.ToInt32(in.Limit)))
+	out, err := call(ctx, f, "Query", &small, f.DB.Query)
+	if err == nil && out.LastEvaluatedKey == nil {
+		for _, it := range f.stale {
+			if it["rk"].(*types.AttributeValueMemberS).Value == in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value {
+				out.Items = append(out.Items, item{"pk": it["pk"]})
+			}
+		}
+	}
+	return out, err
+}
+
+// Scan reports half a read unit for each item.
+func (f *fakeDynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	small := *in
+	small.Limit = aws.Int32(maxPage)
+	out, err := call(ctx, f, "Scan", &small, f.DB.Scan)
+	if err == nil && out.ConsumedCapacity != nil {
+		out.ConsumedCapacity.CapacityUnits = aws.Float64(float64(out.ScannedCount) / 2)
+	}
+	return out, err
+}
+
+func (f *fakeDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
+	return call(ctx, f, "CreateTable", in, f.DB.CreateTable)
+}
+
+func (f *fakeDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
+	return call(ctx, f, "UpdateTimeToLive", in, f.DB.UpdateTimeToLive)
+}
+
+func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	out, err := call(ctx, f, "DescribeTable", in, f.DB.DescribeTable)
+	if err == nil && f.table != nil {
+		table := *f.table
+		out.Table = &table
+	}
+	return out, err
+}
+
+func (f *fakeDynamoDB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	out, err := call(ctx, f, "DescribeTimeToLive", in, f.DB.DescribeTimeToLive)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && f.table != nil {
+		out.TimeToLiveDescription = f.ttl
+	}
+	return out, err
+}
+
+func pkOf(it item) string { return it["pk"].(*types.AttributeValueMemberS).Value }
+
+// only returns the single table of a batch.
+func only[V any](tables map[string]V) (string, V) {
+	if len(tables) != 1 {
+		panic(fmt.Sprintf("%d tables", len(tables)))
+	}
+	for name, v := range tables {
+		return name, v
+	}
+	panic("unreachable")
 }
 
 // floatOf reads a number of up to 53 bits. All times here are such numbers.
@@ -170,81 +334,6 @@ func floatOf(v types.AttributeValue) float64 {
 		panic(err)
 	}
 	return n
-}
-
-func (f *fakeDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	if err := f.enter(ctx, "GetItem"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gets = append(f.gets, in)
-	return &dynamodb.GetItemOutput{Item: overTheWire(f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value])}, nil
-}
-
-func (f *fakeDynamoDB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	if err := f.enter(ctx, "DescribeTable"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.table == nil {
-		return nil, operationError("DescribeTable", &types.ResourceNotFoundException{Message: aws.String("Requested resource not found")})
-	}
-	table := *f.table
-	return &dynamodb.DescribeTableOutput{Table: &table}, nil
-}
-
-func (f *fakeDynamoDB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
-	if err := f.enter(ctx, "DescribeTimeToLive"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &dynamodb.DescribeTimeToLiveOutput{TimeToLiveDescription: f.ttl}, nil
-}
-
-func (f *fakeDynamoDB) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, _ ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
-	if err := f.enter(ctx, "CreateTable"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.table != nil {
-		return nil, operationError("CreateTable", &types.ResourceInUseException{Message: aws.String("Table already exists")})
-	}
-	f.table = describe(in)
-	return &dynamodb.CreateTableOutput{TableDescription: f.table}, nil
-}
-
-// describe returns the description of a table that was created with in.
-func describe(in *dynamodb.CreateTableInput) *types.TableDescription {
-	d := &types.TableDescription{
-		TableName:            in.TableName,
-		TableArn:             aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/" + *in.TableName),
-		TableStatus:          types.TableStatusActive,
-		AttributeDefinitions: in.AttributeDefinitions,
-		KeySchema:            in.KeySchema,
-	}
-	for _, index := range in.GlobalSecondaryIndexes {
-		d.GlobalSecondaryIndexes = append(d.GlobalSecondaryIndexes, types.GlobalSecondaryIndexDescription{
-			IndexName: index.IndexName, KeySchema: index.KeySchema, Projection: index.Projection, IndexStatus: types.IndexStatusActive,
-		})
-	}
-	return d
-}
-
-func (f *fakeDynamoDB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
-	if err := f.enter(ctx, "UpdateTimeToLive"); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ttl.TimeToLiveStatus == types.TimeToLiveStatusEnabled {
-		return nil, operationError("UpdateTimeToLive", validation("TimeToLive is already enabled"))
-	}
-	f.ttl = &types.TimeToLiveDescription{TimeToLiveStatus: types.TimeToLiveStatusEnabled, AttributeName: in.TimeToLiveSpecification.AttributeName}
-	return &dynamodb.UpdateTimeToLiveOutput{}, nil
 }
 
 // validation returns the error for which the SDK has no type.

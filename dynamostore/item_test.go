@@ -93,7 +93,7 @@ func TestItem_EveryAttribute(t *testing.T) {
 		`why S "result"`,
 		`wid B ` + strings.Repeat("0b", 16),
 	}, "\n\t")
-	if got := show(fake.items["charge#key"]); got != want {
+	if got := show(fake.item("charge#key")); got != want {
 		t.Errorf("the item is%s\nwant%s", got, want)
 	}
 }
@@ -107,7 +107,7 @@ func TestItem_AbsentWhereZero(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	want := []string{"att", "fp", "own", "pk", "rec", "st", "v", "wid"}
-	if got := sortedNames(fake.items["charge#key"]); !slices.Equal(got, want) {
+	if got := sortedNames(fake.item("charge#key")); !slices.Equal(got, want) {
 		t.Errorf("attributes %v, want %v", got, want)
 	}
 }
@@ -373,10 +373,10 @@ func TestItem_Damaged(t *testing.T) {
 			if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 				t.Fatal(met, err)
 			}
-			if tt.value == nil {
-				delete(fake.items[string(r.ID)], tt.attribute)
-			} else {
-				fake.items[string(r.ID)][tt.attribute] = tt.value
+			fake.alter = func(it item) { // not all of it can be stored
+				if it[tt.attribute] = tt.value; tt.value == nil {
+					delete(it, tt.attribute)
+				}
 			}
 			wantDamaged(t, store, r, tt.attribute, tt.problem)
 		})
@@ -395,7 +395,7 @@ func TestItem_ChunksInPart(t *testing.T) {
 			t.Fatal(met, err)
 		}
 		for _, name := range lost {
-			delete(fake.items[string(r.ID)], name)
+			fake.change(string(r.ID), func(it item) { delete(it, name) })
 		}
 		wantDamaged(t, store, r, lost[0], "is missing")
 	}
@@ -410,7 +410,7 @@ func TestItem_InProgressWithoutLease(t *testing.T) {
 	if met, err := store.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
-	delete(fake.items[string(r.ID)], "lease")
+	fake.change(string(r.ID), func(it item) { delete(it, "lease") })
 	wantDamaged(t, store, r, "lease", "is missing")
 }
 
@@ -446,7 +446,7 @@ func TestItem_EmptyTexts(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	for _, name := range []string{"why", "enc", "rv", "ref", "rid"} {
-		fake.items[string(r.ID)][name] = &types.AttributeValueMemberS{}
+		fake.change(string(r.ID), func(it item) { it[name] = &types.AttributeValueMemberS{} })
 	}
 	got, err := s.Get(t.Context(), r.ID)
 	if err != nil || !reflect.DeepEqual(*got, r) {
@@ -469,17 +469,15 @@ func TestItem_KeepsWhatItDoesNotKnow(t *testing.T) {
 		"later": &types.AttributeValueMemberS{Value: "v2"},
 		"":      &types.AttributeValueMemberNULL{Value: true},
 	}
-	maps.Copy(fake.items[string(r.ID)], later)
+	fake.change(string(r.ID), func(it item) { maps.Copy(it, later) })
 	ofStep := item{"later": &types.AttributeValueMemberBOOL{Value: true}, "": &types.AttributeValueMemberNULL{Value: true}}
-	stepOf := func(name string) item {
-		return fake.items[string(r.ID)]["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
-	}
-	maps.Copy(stepOf("inform"), ofStep)
+	stepOf := func(name string) item { return stepIn(fake.item(string(r.ID)), name) }
+	fake.change(string(r.ID), func(it item) { maps.Copy(stepIn(it, "inform"), ofStep) })
 
 	wantLater := func(want bool) {
 		t.Helper()
 		for name, value := range later {
-			if got := fake.items[string(r.ID)][name]; want && !reflect.DeepEqual(got, value) || !want && got != nil {
+			if got := fake.item(string(r.ID))[name]; want && !reflect.DeepEqual(got, value) || !want && got != nil {
 				t.Errorf("attribute %q is %v; want %v", name, got, want)
 			}
 		}
@@ -539,11 +537,9 @@ func TestItem_KeepsWhatItDoesNotKnowOfSteps(t *testing.T) {
 		t.Fatal(met, err)
 	}
 	later := func(step string) types.AttributeValue { return &types.AttributeValueMemberS{Value: "of " + step} }
-	stepOf := func(name string) item {
-		return fake.items[string(r.ID)]["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
-	}
+	stepOf := func(name string) item { return stepIn(fake.item(string(r.ID)), name) }
 	for _, step := range []string{"charge", "inform"} {
-		stepOf(step)["later"] = later(step)
+		fake.change(string(r.ID), func(it item) { stepIn(it, step)["later"] = later(step) })
 	}
 	next, err := s.Get(t.Context(), r.ID)
 	if err != nil {
@@ -560,8 +556,13 @@ func TestItem_KeepsWhatItDoesNotKnowOfSteps(t *testing.T) {
 	}
 }
 
+// stepIn returns the attributes of a step.
+func stepIn(it item, name string) item {
+	return it["steps"].(*types.AttributeValueMemberM).Value[name].(*types.AttributeValueMemberM).Value
+}
+
 func fakeVersion(fake *fakeDynamoDB, id idempotent.RecordID) (v driver.Version) {
-	copy(v[:], fake.items[string(id)]["wid"].(*types.AttributeValueMemberB).Value)
+	copy(v[:], fake.item(string(id))["wid"].(*types.AttributeValueMemberB).Value)
 	return v
 }
 
@@ -596,8 +597,111 @@ func TestItem_TimeToLiveIsRoundedUp(t *testing.T) {
 		if met, err := newStore(t, fake).Insert(t.Context(), r, at(0)); met != nil || err != nil {
 			t.Fatal(met, err)
 		}
-		if got := floatOf(fake.items[string(r.ID)]["ttl"]); got != want {
+		if got := floatOf(fake.item(string(r.ID))["ttl"]); got != want {
 			t.Errorf("ttl of a record that expires at %d ms is %.0f s, want %.0f", expires, got, want)
+		}
+	}
+}
+
+// stepped returns a record with a finished step and a started one.
+func stepped() driver.Record {
+	r := someRecord()
+	r.Steps = []driver.StepRecord{
+		{Name: "charge", Finished: true, Mode: driver.AtMostOnce, Attempt: 2, At: at(1_700_000_000_500), By: driver.StepByRun, Shape: "f00d", Encoding: "json", Result: []byte("1")},
+		{Name: "inform", Attempt: 3},
+	}
+	return r
+}
+
+// Steps are stored unchanged, with and without a result and a time, and with an
+// empty result.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	for _, change := range []func(*driver.Record){
+		func(*driver.Record) {},
+		func(r *driver.Record) { r.Steps[0].Result = []byte{} },
+		func(r *driver.Record) { r.Steps[0].By, r.Steps[0].Shape = 0, "" },
+		func(r *driver.Record) { r.Steps = nil },
+	} {
+		r := stepped()
+		change(&r)
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		got, err := s.Get(t.Context(), r.ID)
+		if err != nil || !reflect.DeepEqual(got.Steps, r.Steps) {
+			t.Errorf("got %+v, %v, want %+v", got.Steps, err, r.Steps)
+		}
+	}
+}
+
+// A step that could not be read again is not written.
+func TestSteps_Refused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*driver.StepRecord){
+		"no name":                      func(s *driver.StepRecord) { s.Name = "" },
+		"an unknown mode":              func(s *driver.StepRecord) { s.Mode = driver.AtMostOnce + 1 },
+		"a result without an encoding": func(s *driver.StepRecord) { s.Encoding = "" },
+		"an encoding without a result": func(s *driver.StepRecord) { s.Finished = false },
+		"an unknown source":            func(s *driver.StepRecord) { s.By = driver.StepByEvidence + 1 },
+		"a source without a result":    func(s *driver.StepRecord) { s.Finished, s.Encoding = false, "" },
+	} {
+		fake := newFake()
+		r := stepped()
+		change(&r.Steps[0])
+		if _, err := newStore(t, fake).Insert(t.Context(), r, at(0)); err == nil || !strings.Contains(err.Error(), "invalid step") || len(fake.puts) != 0 {
+			t.Errorf("%s: %v after %d puts", name, err, len(fake.puts))
+		}
+	}
+}
+
+// A step that is invalid, or of a later version, is an error.
+func TestSteps_Damaged(t *testing.T) {
+	t.Parallel()
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	within := func(change func(step item)) func(item) {
+		return func(it item) {
+			change(it["steps"].(*types.AttributeValueMemberM).Value["charge"].(*types.AttributeValueMemberM).Value)
+		}
+	}
+	for name, c := range map[string]struct {
+		damage func(it item)
+		says   string
+	}{
+		"no map":                      {func(it item) { it["steps"] = text("x") }, "steps"},
+		"a value that is not a step":  {func(it item) { it["steps"].(*types.AttributeValueMemberM).Value["charge"] = text("x") }, "not a step"},
+		"no mode":                     {within(func(s item) { delete(s, "m") }), "m"},
+		"a mode of a later version":   {within(func(s item) { s["m"] = text("X") }), "does not know"},
+		"no attempt":                  {within(func(s item) { delete(s, "a") }), "a"},
+		"no result":                   {within(func(s item) { delete(s, "r") }), "without an encoding, or missing"},
+		"no encoding":                 {within(func(s item) { delete(s, "e") }), "without an encoding, or missing"},
+		"a result that is text":       {within(func(s item) { s["r"] = text("x") }), "r"},
+		"a source of a later version": {within(func(s item) { s["b"] = text("X") }), "does not know"},
+		"a source that is a number":   {within(func(s item) { s["b"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute b is not a string"},
+		"a source without a result": {within(func(s item) {
+			delete(s, "e")
+			delete(s, "r")
+		}), "attribute b is present without a result"},
+		"a shape that is a number": {within(func(s item) { s["s"] = &types.AttributeValueMemberN{Value: "1"} }), "attribute s is not a string"},
+		"a step without a name": {func(it item) {
+			m := it["steps"].(*types.AttributeValueMemberM).Value
+			m[""] = m["charge"]
+		}, "not a step"},
+		"an invalid attribute elsewhere, too": {func(it item) {
+			delete(it, "st")
+			within(func(s item) { delete(s, "m") })(it)
+		}, "st"},
+	} {
+		fake := newFake()
+		s := newStore(t, fake)
+		r := stepped()
+		if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		fake.change(string(r.ID), c.damage)
+		if got, err := s.Get(t.Context(), r.ID); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, %v, want an error that says %q", name, got, err, c.says)
 		}
 	}
 }

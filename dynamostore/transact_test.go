@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
@@ -69,8 +70,8 @@ func TestCommit_Request(t *testing.T) {
 	if was := record.ExpressionAttributeValues[":was"].(*types.AttributeValueMemberB).Value; string(was) != string(claim.Item["wid"].(*types.AttributeValueMemberB).Value) {
 		t.Error("the record is not replaced with the version of the claim as the condition")
 	}
-	if fake.count("PutItem") != 1 || fake.items["o-2"] == nil || fake.items[string(key.RecordID())]["st"].(*types.AttributeValueMemberS).Value != "C" {
-		t.Errorf("%d puts, items %v", fake.count("PutItem"), fake.items)
+	if fake.count("PutItem") != 1 || fake.item("o-2") == nil || fake.item(string(key.RecordID()))["st"].(*types.AttributeValueMemberS).Value != "C" {
+		t.Errorf("%d puts, items %v", fake.count("PutItem"), fake.all())
 	}
 }
 
@@ -79,7 +80,7 @@ func TestCommit_Request(t *testing.T) {
 func TestFM27_WhoRefused(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
-	fake.items["o-2"] = item{"pk": &types.AttributeValueMemberS{Value: "o-2"}}
+	fake.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("orders"), Item: order("o-2").Put.Item})
 	_, err := commits(t, fake, aKey(), func(ctx context.Context) (string, error) {
 		return "", dynamostore.Commit(ctx, "done", order("o-1"), order("o-2"))
 	})
@@ -95,14 +96,16 @@ func TestFM27_WhoRefused(t *testing.T) {
 	if _, ok := errors.AsType[*types.TransactionCanceledException](err); !ok || !strings.Contains(err.Error(), `item 1 of the transaction (table "orders")`) || errors.As(err, new(*idempotent.StoreError)) {
 		t.Errorf("it says %q", err)
 	}
-	if fake.items["o-1"] != nil {
+	if fake.item("o-1") != nil {
 		t.Error("a part of it was written")
 	}
 
 	for name, take := range map[string]func(pk string){
-		"gone":           func(pk string) { delete(fake.items, pk) },
-		"another writer": func(pk string) { fake.items[pk]["wid"], fake.items[pk]["own"] = aVersion(), aVersion() },
-		"unreadable":     func(pk string) { fake.items[pk]["wid"] = &types.AttributeValueMemberS{Value: "?"} },
+		"gone":           fake.remove,
+		"another writer": func(pk string) { fake.change(pk, takeOver) },
+		"unreadable": func(pk string) {
+			fake.change(pk, func(it item) { it["wid"] = &types.AttributeValueMemberS{Value: "?"} })
+		},
 	} {
 		key := aKey()
 		_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
@@ -117,7 +120,7 @@ func TestFM27_WhoRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
 		}
 	}
-	if fake.items["o-1"] != nil {
+	if fake.item("o-1") != nil {
 		t.Error("it was written without its record")
 	}
 }
@@ -126,6 +129,9 @@ func aVersion() types.AttributeValue {
 	v := newVersion()
 	return &types.AttributeValueMemberB{Value: v[:]}
 }
+
+// takeOver changes a record as another owner does.
+func takeOver(it item) { it["wid"], it["own"] = aVersion(), aVersion() }
 
 func cancelled(codes ...string) error {
 	e := &types.TransactionCanceledException{}
@@ -368,7 +374,7 @@ func TestNoRecordIsVerified(t *testing.T) {
 		t.Errorf("got %+v, %v", met, err)
 	}
 	fake.refuse = nil
-	delete(fake.items, string(r.ID))
+	fake.remove(string(r.ID))
 	if met, err := s.Replace(t.Context(), next, r.Version); met != nil || !errors.Is(err, idempotent.ErrNoRecord) || fake.count("GetItem") != 6 {
 		t.Errorf("no record: got %+v, %v after %d reads", met, err, fake.count("GetItem"))
 	}
@@ -380,7 +386,7 @@ func TestTransact_NoRecordIsVerified(t *testing.T) {
 	fake, key := newFake(), aKey()
 	fake.forgetful = true
 	_, err := commits(t, fake, key, func(ctx context.Context) (string, error) {
-		fake.items[string(key.RecordID())]["wid"], fake.items[string(key.RecordID())]["own"] = aVersion(), aVersion()
+		fake.change(string(key.RecordID()), takeOver)
 		err := dynamostore.Commit(ctx, "done", order("o-1"))
 		if fake.count("GetItem") != 1 || !errors.As(err, new(*idempotent.LeaseLostError)) {
 			t.Errorf("got %v after %d reads", err, fake.count("GetItem"))

@@ -102,6 +102,23 @@ func main() {
 			t.Errorf("%s does not resolve", pkg)
 		}
 	}
+	// The programs of the documentation compile and pass their tests, with the
+	// checksums of exactly what they need.
+	for _, name := range tracked(t, ".go") {
+		if inside, ok := strings.CutPrefix(name, "tests/programs/"); ok {
+			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(inside)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, inside, read(t, name))
+		}
+	}
+	command("go", "mod", "tidy")
+	tested := command("go", "test", "-mod=readonly", "-trimpath", "./...")
+	for _, program := range []string{"api", "queue", "reconciler"} {
+		if !strings.Contains(tested, "ok  \texample.com/consumer/"+program) {
+			t.Errorf("the tests of %s did not run:\n%s", program, tested)
+		}
+	}
 }
 
 // publish adds a module of this tree to a proxy, as a release would.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
@@ -21,10 +22,10 @@ func (w *world) wantDone(t *testing.T, operation string, h order.Handler) {
 	if again, err := w.send(t, h); err != nil || again != first {
 		t.Errorf("a retry got %+v, %v", again, err)
 	}
-	if len(w.bank.charges) != 1 || !w.has("orders", operation) {
-		t.Errorf("%d charges, and an order: %t", len(w.bank.charges), w.has("orders", operation))
+	if len(w.bank.charges) != 1 || !w.has(t, "orders", operation) {
+		t.Errorf("%d charges, and an order: %t", len(w.bank.charges), w.has(t, "orders", operation))
 	}
-	if mailed, wanted := len(w.bank.mails), w.has("outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
+	if mailed, wanted := len(w.bank.mails), w.has(t, "outbox", operation); mailed+map[bool]int{true: 1}[wanted] != 1 {
 		t.Errorf("%d receipts mailed, and one to mail: %t", mailed, wanted)
 	}
 }
@@ -88,7 +89,7 @@ func TestDeclined(t *testing.T) {
 			}
 			w.bank.before = errBroken // the bank gets no second request
 		}
-		if w.has("orders", operation) {
+		if w.has(t, "orders", operation) {
 			t.Errorf("%s: there is an order", operation)
 		}
 	}
@@ -226,7 +227,9 @@ func TestResolveStepsNotExecuted(t *testing.T) {
 func TestForeignOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.tables.items["orders/"+order.ID(record(order.InSteps))] = item{}
+	if _, err := w.tables.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &w.Orders, Item: byKey(order.ID(record(order.InSteps)))}); err != nil {
+		t.Fatal(err)
+	}
 	h := w.InSteps()
 	var unknown *idempotent.UnknownError
 	if _, err := w.send(t, h); !errors.As(err, &unknown) {

@@ -1,90 +1,39 @@
 package order_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/order"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
-type item = map[string]types.AttributeValue
-
-// tables implements the part of DynamoDB that the shop and its guard use. A Put
-// with :was replaces the record with that write id; every other Put requires that
-// there is no item.
+// tables is the shop's database. Transactions fail on request.
 type tables struct {
-	dynamostore.Client // unused methods
-	mu                 sync.Mutex
-	items              map[string]item // by table and key
-	fail               error           // returned by transactions
+	*dynamotest.DB
+	fail error
 }
 
-func (d *tables) refuses(p *types.Put) (standing item, refused bool) {
-	standing = d.items[*p.TableName+"/"+p.Item["pk"].(*types.AttributeValueMemberS).Value]
-	was, replaces := p.ExpressionAttributeValues[":was"].(*types.AttributeValueMemberB)
-	if !replaces {
-		return standing, standing != nil
-	}
-	wid, ok := standing["wid"].(*types.AttributeValueMemberB)
-	return standing, !ok || !bytes.Equal(wid.Value, was.Value)
-}
-
-func (d *tables) put(p *types.Put) {
-	d.items[*p.TableName+"/"+p.Item["pk"].(*types.AttributeValueMemberS).Value] = p.Item
-}
-
-func (d *tables) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := &types.Put{TableName: in.TableName, Item: in.Item, ExpressionAttributeValues: in.ExpressionAttributeValues}
-	if standing, refused := d.refuses(p); refused {
-		return nil, &types.ConditionalCheckFailedException{Item: standing}
-	}
-	d.put(p)
-	return &dynamodb.PutItemOutput{}, nil
-}
-
-func (d *tables) GetItem(_ context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return &dynamodb.GetItemOutput{Item: d.items[*in.TableName+"/"+in.Key["pk"].(*types.AttributeValueMemberS).Value]}, nil
-}
-
-func (d *tables) TransactWriteItems(_ context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *tables) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	reasons, cancelled := make([]types.CancellationReason, len(in.TransactItems)), false
-	for i, t := range in.TransactItems {
-		reasons[i].Code = aws.String("None")
-		if standing, refused := d.refuses(t.Put); refused {
-			reasons[i] = types.CancellationReason{Code: aws.String("ConditionalCheckFailed"), Item: standing}
-			cancelled = true
-		}
-	}
-	if cancelled {
-		return nil, &types.TransactionCanceledException{CancellationReasons: reasons}
-	}
-	for _, t := range in.TransactItems {
-		d.put(t.Put)
-	}
-	return &dynamodb.TransactWriteItemsOutput{}, nil
+	return d.DB.TransactWriteItems(ctx, in, optFns...)
+}
+
+func byKey(id string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
 }
 
 // bank is a provider and a mailer. Both honour keys, and fail on request.
@@ -140,7 +89,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		tables: &tables{items: map[string]item{}}, clock: &idempotenttest.Clock{},
+		tables: &tables{DB: dynamotest.New("records", "orders", "outbox")}, clock: &idempotenttest.Clock{},
 		bank: &bank{charges: map[string]charge.Charge{}, mails: map[string]string{}},
 	}
 	store, err := dynamostore.New(w.tables, "records")
@@ -169,10 +118,13 @@ func record(operation string) idempotent.RecordID {
 }
 
 // has reports whether a table has an item of the order.
-func (w *world) has(table, operation string) bool {
-	w.tables.mu.Lock()
-	defer w.tables.mu.Unlock()
-	return w.tables.items[table+"/"+order.ID(record(operation))] != nil
+func (w *world) has(t *testing.T, table, operation string) bool {
+	t.Helper()
+	out, err := w.tables.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: byKey(order.ID(record(operation)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Item != nil
 }
 
 // resolve resolves an order as the reconciler does.

@@ -11,31 +11,28 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // dying is DynamoDB for a process that dies after its claim: every later call
 // fails.
 type dying struct {
-	dynamostore.Client // unused methods
-	claim              item
+	*dynamotest.DB
+	claimed bool
 }
 
 var errDead = errors.New("the process is dead")
 
-func (d *dying) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if d.claim != nil {
+func (d *dying) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if d.claimed {
 		return nil, errDead
 	}
-	d.claim = in.Item
-	return &dynamodb.PutItemOutput{}, nil
-}
-
-func (d *dying) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return &dynamodb.GetItemOutput{Item: d.claim}, nil
+	d.claimed = true
+	return d.DB.PutItem(ctx, in, optFns...)
 }
 
 func (d *dying) TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
@@ -47,7 +44,7 @@ func (d *dying) TransactWriteItems(context.Context, *dynamodb.TransactWriteItems
 // no list and would expire, although the customer may be charged without an order.
 func TestADeadOrderIsDue(t *testing.T) {
 	t.Parallel()
-	client := &dying{}
+	client := &dying{DB: dynamotest.New("once", "shop")}
 	store, err := dynamostore.New(client, "once")
 	if err != nil {
 		t.Fatal(err)
@@ -62,17 +59,20 @@ func TestADeadOrderIsDue(t *testing.T) {
 		MessageId: "m-1", EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
 		Body: `{"order_id":"o-1","customer":"c-1","sku":"cup","quantity":2,"amount":1250}`,
 	}}})
-	if err != nil || len(response.BatchItemFailures) != 1 || client.claim == nil {
-		t.Fatalf("got %+v, %v, and the claim %v", response, err, client.claim)
+	if err != nil || len(response.BatchItemFailures) != 1 {
+		t.Fatalf("got %+v, %v", response, err)
 	}
-	id, err := idempotent.ParseRecordID(client.claim["pk"].(*types.AttributeValueMemberS).Value)
-	if err != nil {
-		t.Fatal(err)
+	var records []driver.Record
+	for r, err := range store.Scan(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, r)
 	}
-	r, err := store.Get(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
+	if len(records) != 1 {
+		t.Fatalf("%d records", len(records))
 	}
+	r := records[0]
 	if r.Recovery != idempotent.Resume || !slices.Equal(r.StepNames, []string{"reserve", "charge", "give-back"}) {
 		t.Errorf("the claim declares %s with the steps %q", r.Recovery, r.StepNames)
 	}

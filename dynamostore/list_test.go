@@ -92,7 +92,7 @@ func TestFM45_StaleIndex(t *testing.T) {
 		s := newStore(t, fake)
 		ids := waiting(t, s, 5, func(_ int, r *driver.Record) { r.Exhausted = name == "Exhausted" })
 		for _, id := range ids[:4] {
-			fake.stale = append(fake.stale, fake.items[string(id)])
+			fake.stale = append(fake.stale, fake.item(string(id)))
 		}
 		for i, change := range []func(*driver.Record){
 			func(r *driver.Record) { r.Due, r.Exhausted = time.Time{}, false },
@@ -110,7 +110,7 @@ func TestFM45_StaleIndex(t *testing.T) {
 				t.Fatal(met, err)
 			}
 		}
-		delete(fake.items, string(ids[3])) // deleted by its time to live
+		fake.remove(string(ids[3])) // deleted by its time to live
 		wantIDs(t, name, list(s), ids[4])
 	}
 }

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -186,5 +188,109 @@ func wantQuiet(t *testing.T, err error) {
 	t.Helper()
 	if !quiet.MatchString(err.Error()) {
 		t.Errorf("the error may contain a value: %q", err)
+	}
+}
+
+// One unreadable step makes the record unreadable, at every position.
+func TestDecode_OneDamagedStep(t *testing.T) {
+	t.Parallel()
+	r := driver.Record{
+		ID: "charge#1", State: driver.StateUnknown, Recovery: idempotent.Resume, Owner: driver.Owner{1}, Version: driver.Version{1},
+		Attempt: 1, Fingerprint: idempotent.FingerprintBytes([]byte("r")), Created: time.UnixMilli(1), LeaseEnd: time.UnixMilli(2), Due: time.UnixMilli(3),
+	}
+	for n := range 30 {
+		r.Steps = append(r.Steps, driver.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
+	}
+	it, err := encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decode(it); err != nil {
+		t.Fatal(err)
+	}
+	step := it[attrSteps].(*types.AttributeValueMemberM).Value["step-15"].(*types.AttributeValueMemberM)
+	delete(step.Value, stepAttempt)
+	if _, err := decode(it); err == nil {
+		t.Error("a record with an invalid step was read")
+	}
+}
+
+// A record that was given up and has no due time would be in no list.
+func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
+	t.Parallel()
+	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}
+	if _, err := encode(&r); err == nil {
+		t.Error("it was written")
+	}
+	r.Due = time.UnixMilli(1)
+	if _, err := encode(&r); err != nil {
+		t.Error(err)
+	}
+}
+
+// These pairs must hold for ever: a version with other keys would hide records
+// from the reconcilers of all other versions. They were computed with another
+// implementation of CRC-32.
+func TestIndexKey_Golden(t *testing.T) {
+	t.Parallel()
+	for pk, want := range map[string]string{
+		"charge#key": "u#42",
+		"a":          "u#03",
+		"charge#wQvdHla1nzuv1SGeppP843Fmud3BrcT3MXfzPOAh-tc": "u#23",
+		"chärge#x": "u#30",
+	} {
+		if got := indexKey(pk, false); got != want {
+			t.Errorf("indexKey(%q) = %q, want %q", pk, got, want)
+		}
+	}
+}
+
+func TestIndexKey_Spreads(t *testing.T) {
+	t.Parallel()
+	const perShard = 1000
+	count := map[string]int{}
+	for i := range shards * perShard {
+		key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: fmt.Sprint(i)}
+		count[indexKey(string(key.RecordID()), false)]++
+	}
+	for i := range shards {
+		// Five standard deviations of a uniform choice.
+		if n := count[fmt.Sprintf("u#%02d", i)]; n < perShard-160 || n > perShard+160 {
+			t.Errorf("shard %02d has %d records, want about %d", i, n, perShard)
+		}
+	}
+	if len(count) != shards {
+		t.Errorf("%d shards, want %d", len(count), shards)
+	}
+}
+
+// The expected sizes were counted by hand with the rules of the developer guide.
+func TestItemSize(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		value types.AttributeValue
+		want  int
+	}{
+		{"S", text("ü"), 2},
+		{"empty S", text(""), 0},
+		{"B", &types.AttributeValueMemberB{Value: make([]byte, 7)}, 7},
+		{"N of one digit", number(7), 2},
+		{"N of two digits", number(12), 2},
+		{"N of three digits", number(123), 3},
+		{"N below zero", number(-12), 3},
+		{"BOOL", &types.AttributeValueMemberBOOL{Value: true}, 1},
+		{"NULL", &types.AttributeValueMemberNULL{Value: true}, 1},
+		{"SS", &types.AttributeValueMemberSS{Value: []string{"ab", "c"}}, 3},
+		{"BS", &types.AttributeValueMemberBS{Value: [][]byte{{1, 2}, {3}}}, 3},
+		{"NS", &types.AttributeValueMemberNS{Value: []string{"1", "123"}}, 5},
+		{"empty L", &types.AttributeValueMemberL{}, 3},
+		{"L", &types.AttributeValueMemberL{Value: []types.AttributeValue{text("ab"), number(1)}}, 3 + (1 + 2) + (1 + 2)},
+		{"empty M", &types.AttributeValueMemberM{}, 3},
+		{"M", &types.AttributeValueMemberM{Value: item{"k": text("ab"), "kk": number(1)}}, 3 + (1 + 1 + 2) + (1 + 2 + 2)},
+	} {
+		if got := itemSize(item{"name": tt.value}); got != 4+tt.want {
+			t.Errorf("%s: %d bytes, want %d", tt.name, got, 4+tt.want)
+		}
 	}
 }

@@ -12,9 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -69,8 +73,8 @@ func TestChunks_RoundTrip(t *testing.T) {
 			s := newStore(t, fake)
 			data := noise(tt.size)
 			id, v, count := putChunks(t, s, data)
-			if count != tt.count || len(fake.items) != tt.count || fake.count("BatchWriteItem") != tt.puts {
-				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.items), fake.count("BatchWriteItem"), tt.count, tt.puts)
+			if count != tt.count || len(fake.all()) != tt.count || fake.count("BatchWriteItem") != tt.puts {
+				t.Errorf("%d chunks in %d items, written by %d calls; want %d by %d", count, len(fake.all()), fake.count("BatchWriteItem"), tt.count, tt.puts)
 			}
 			got, err := s.GetChunks(t.Context(), id, v, count)
 			if err != nil || !bytes.Equal(got, data) || got == nil {
@@ -130,11 +134,11 @@ func TestChunks_EveryAttribute(t *testing.T) {
 			t.Fatal(err)
 		}
 		const key = "charge#key#0a0000000000000000000000000000ff#"
-		if got, want := slices.Sorted(maps.Keys(fake.items)), []string{key + "0", key + "1"}; !slices.Equal(got, want) {
+		if got, want := slices.Sorted(maps.Keys(fake.all())), []string{key + "0", key + "1"}; !slices.Equal(got, want) {
 			t.Fatalf("keys %q, want %q", got, want)
 		}
 		want := fmt.Sprintf("\n\tpart B %x\n\tpk S %q%s\n\tv N 1", data[chunkSize:], key+"1", tt.ttl)
-		if got := show(fake.items[key+"1"]); got != want {
+		if got := show(fake.item(key + "1")); got != want {
 			t.Errorf("the chunk is%s\nwant%s", got, want)
 		}
 	}
@@ -153,8 +157,8 @@ func TestChunks_BelongToOneWrite(t *testing.T) {
 	if _, err := s.PutChunks(t.Context(), someRecord().ID, v, noise(30), chunksExpire); err != nil {
 		t.Fatal(err)
 	}
-	if len(fake.items) != 3 {
-		t.Errorf("%d items, want 3", len(fake.items))
+	if len(fake.all()) != 3 {
+		t.Errorf("%d items, want 3", len(fake.all()))
 	}
 	if got, err := s.GetChunks(t.Context(), id, v, count); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %x, %v, want %x", got, err, want)
@@ -176,8 +180,8 @@ func TestFM35_ChunkMissing(t *testing.T) {
 		fake := newFake()
 		s := newStore(t, fake)
 		id, v, count := putChunks(t, s, data)
-		delete(fake.items, fmt.Sprintf("%s#%x#%d", id, v, missing))
-		if len(fake.items) != count-1 {
+		fake.remove(fmt.Sprintf("%s#%x#%d", id, v, missing))
+		if len(fake.all()) != count-1 {
 			t.Fatal("nothing was deleted: the test is void")
 		}
 		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
@@ -220,12 +224,11 @@ func TestChunks_Damaged(t *testing.T) {
 		fake := newFake()
 		s := newStore(t, fake)
 		id, v, count := putChunks(t, s, noise(chunkSize+1))
-		it := fake.items[fmt.Sprintf("%s#%x#1", id, v)]
-		if tt.value == nil {
-			delete(it, tt.attribute)
-		} else {
-			it[tt.attribute] = tt.value
-		}
+		fake.change(fmt.Sprintf("%s#%x#1", id, v), func(it item) {
+			if it[tt.attribute] = tt.value; tt.value == nil {
+				delete(it, tt.attribute)
+			}
+		})
 		got, err := s.GetChunks(t.Context(), id, v, count)
 		if got != nil || err == nil || errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%s %s: got %d bytes, %v, want an error", tt.attribute, tt.problem, len(got), err)
@@ -260,10 +263,10 @@ func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data, chunksExpire); err != nil {
 			t.Fatal(err)
 		}
-		if len(fake.items) != 166 {
-			t.Fatalf("%d chunks: some share a key", len(fake.items))
+		if len(fake.all()) != 166 {
+			t.Fatalf("%d chunks: some share a key", len(fake.all()))
 		}
-		for key := range fake.items {
+		for key := range fake.all() {
 			if _, err := idempotent.ParseRecordID(key); err == nil {
 				t.Errorf("the chunk %s could be a record", key)
 			}
@@ -282,7 +285,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	id, v, count := putChunks(t, s, noise(10))
 	r := fullRecord()
 	r.ID = idempotent.RecordID(fmt.Sprintf("%s#%x#0", id, v))
-	before := maps.Clone(fake.items[string(r.ID)])
+	before := fake.item(string(r.ID))
 	if before == nil {
 		t.Fatal("the chunk does not exist: the test is void")
 	}
@@ -296,7 +299,7 @@ func TestChunks_AreNoRecords(t *testing.T) {
 			t.Errorf("%s: %v; want an error that names an attribute", way, err)
 		}
 	}
-	if !reflect.DeepEqual(fake.items[string(r.ID)], before) {
+	if !reflect.DeepEqual(fake.item(string(r.ID)), before) {
 		t.Error("the chunk was changed")
 	}
 
@@ -305,8 +308,9 @@ func TestChunks_AreNoRecords(t *testing.T) {
 	if met, err := s.Insert(t.Context(), r, at(0)); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
-	fake.items[fmt.Sprintf("%s#%x#0", id, v)] = fake.items[string(r.ID)]
-	fake.items[fmt.Sprintf("%s#%x#0", id, v)]["pk"] = before["pk"]
+	it := fake.item(string(r.ID))
+	it["pk"] = before["pk"]
+	fake.store(it)
 	if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || err == nil || !strings.Contains(err.Error(), "attribute part") {
 		t.Errorf("got %x, %v; want an error that names part", got, err)
 	}
@@ -340,13 +344,25 @@ func TestChunks_ForeignItemInTheReply(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	id, v, count := putChunks(t, s, noise(10))
-	it := fake.items[fmt.Sprintf("%s#%x#0", id, v)]
 	for _, pk := range []types.AttributeValue{nil, &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberS{Value: "another"}} {
-		it["pk"] = pk
-		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
+		if got, err := newStore(t, foreignReply{fake, pk}).GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, idempotent.ErrNoRecord) {
 			t.Errorf("%T: got %x, %v, want ErrNoRecord", pk, got, err)
 		}
 	}
+}
+
+// foreignReply replaces the keys of the items that a batch returns.
+type foreignReply struct {
+	*fakeDynamoDB
+	pk types.AttributeValue
+}
+
+func (f foreignReply) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	out, err := f.fakeDynamoDB.BatchGetItem(ctx, in)
+	for _, it := range out.Responses[tableName] {
+		it["pk"] = f.pk
+	}
+	return out, err
 }
 
 // FM58: a storm of duplicates is billed by the size of the record, which stays
@@ -373,7 +389,7 @@ func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
 			}
 		}
 		n := 0
-		for name, value := range fake.items[string(key.RecordID())] {
+		for name, value := range fake.item(string(key.RecordID())) {
 			n += len(name) + len(strings.TrimLeft(showValue(value), "SNB ")) // hex: an upper bound
 		}
 		if n > 1000 {
@@ -388,3 +404,246 @@ type asItIs struct{}
 func (asItIs) Name() string                 { return "bytes" }
 func (asItIs) Encode(v any) ([]byte, error) { return v.([]byte), nil }
 func (asItIs) Decode(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
+
+// bothWays runs f for writing and for reading a result of 16 chunks. The faults
+// that f injects are for that operation; call makes the operation and returns its
+// error.
+func bothWays(t *testing.T, f func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error)) {
+	data := noise(6 << 20)
+	newCall := func(t *testing.T, fake *fakeDynamoDB, put bool, optFns ...func(*dynamostore.Options)) func(context.Context) error {
+		s := newStore(t, fake, optFns...)
+		id, v := someRecord().ID, newVersion()
+		check := func() error {
+			got, err := newStore(t, fake).GetChunks(context.Background(), id, v, 16)
+			if err == nil && !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes that differ from the %d written", len(got), len(data))
+			}
+			return err
+		}
+		if put {
+			return func(ctx context.Context) error {
+				_, err := s.PutChunks(ctx, id, v, data, chunksExpire)
+				if err == nil {
+					fake.leave, fake.refuse = nil, nil
+					err = check()
+				}
+				return err
+			}
+		}
+		if _, err := s.PutChunks(t.Context(), id, v, data, chunksExpire); err != nil {
+			t.Fatal(err)
+		}
+		return func(ctx context.Context) error {
+			got, err := s.GetChunks(ctx, id, v, 16)
+			if err == nil && !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes that differ from the %d written", len(got), len(data))
+			}
+			return err
+		}
+	}
+	for operation, put := range map[string]bool{"BatchWriteItem": true, "BatchGetItem": false} {
+		t.Run(operation, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				fake := newFake()
+				f(t, operation, fake, newCall(t, fake, put))
+			})
+		})
+	}
+}
+
+// DynamoDB leaves a part of each batch unprocessed, until nothing is left.
+func TestBatch_PartsLeft(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+		sizes := []int{}
+		fake.leave = func(_ string, _, size int) int {
+			sizes = append(sizes, size)
+			return size - 1
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := call(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for i, size := range sizes {
+			if size != 16-i {
+				t.Fatalf("batches of %d, want 16 and then only the items that were left", sizes)
+			}
+		}
+		// Every call makes progress, so each of the 15 pauses is the shortest one.
+		if took := time.Since(began); len(sizes) != 16 || took < 75*time.Millisecond || took > 150*time.Millisecond {
+			t.Errorf("%d calls within %s, want 16 with a pause of up to 10ms before each but the first", len(sizes), took)
+		}
+	})
+}
+
+// DynamoDB processes nothing of a batch for a while, and reports it in each
+// possible way.
+func TestBatch_NothingDoneForAWhile(t *testing.T) {
+	t.Parallel()
+	for name, order := range nothingDone() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+				first := fake.count(operation)
+				order(fake, func(n int) bool { return n <= first+5 })
+				began := time.Now()
+				if err := call(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				// Pauses of 10, 20, 40, 80 and 160 ms, each shortened by up to a
+				// half.
+				if took := time.Since(began); took < 155*time.Millisecond || took > 310*time.Millisecond {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// nothingDone returns the ways in which DynamoDB processes nothing of a batch.
+// Each injects the fault for the calls that during selects.
+func nothingDone() map[string]func(fake *fakeDynamoDB, during func(n int) bool) {
+	refuse := func(err error) func(*fakeDynamoDB, func(int) bool) {
+		return func(fake *fakeDynamoDB, during func(int) bool) {
+			fake.refuse = func(_ string, n int) error {
+				if during(n) {
+					return err
+				}
+				return nil
+			}
+		}
+	}
+	return map[string]func(*fakeDynamoDB, func(int) bool){
+		"all left": func(fake *fakeDynamoDB, during func(int) bool) {
+			fake.leave = func(_ string, n, size int) int {
+				if during(n) {
+					return size
+				}
+				return 0
+			}
+		},
+		"throughput exceeded":  refuse(&types.ProvisionedThroughputExceededException{Message: aws.String("slow down")}),
+		"throttled":            refuse(&smithy.GenericAPIError{Code: "ThrottlingException", Message: "slow down"}),
+		"account limit":        refuse(&types.RequestLimitExceeded{Message: aws.String("slow down")}),
+		"transaction conflict": refuse(transactionConflict),
+		"replicated conflict":  refuse(replicatedConflict),
+	}
+}
+
+// DynamoDB processes nothing of a batch before the deadline: the call fails while
+// some time is left.
+func TestBatch_NothingDoneInTime(t *testing.T) {
+	t.Parallel()
+	for name, order := range nothingDone() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+				first := fake.count(operation)
+				order(fake, func(int) bool { return true })
+				const budget = 2 * time.Second
+				ctx, cancel := context.WithTimeout(t.Context(), budget)
+				defer cancel()
+				began := time.Now()
+				err := call(ctx)
+				took := time.Since(began)
+				if err == nil || ctx.Err() != nil || !strings.HasPrefix(err.Error(), "dynamostore: "+operation+" on table") {
+					t.Errorf("got %v with context %v, want an error before the deadline", err, ctx.Err())
+				}
+				if errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge) {
+					t.Errorf("%v is definite", err)
+				}
+				if took >= budget || took < budget-500*time.Millisecond {
+					t.Errorf("it took %s of %s", took, budget)
+				}
+				if n := fake.count(operation) - first; n < 6 || n > 19 {
+					t.Errorf("%d attempts in %s", n, took)
+				}
+			})
+		})
+	}
+}
+
+// Without a deadline the call fails after twenty attempts without progress, with
+// the cause.
+func TestBatch_NothingDoneEver(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+		first := fake.count(operation)
+		fake.leave = func(_ string, n, size int) int {
+			if n-first <= 10 { // one item is processed now and then
+				return size - n%2
+			}
+			return size
+		}
+		err := call(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "at each of 20 attempts") || !strings.Contains(err.Error(), "throttling metrics") {
+			t.Errorf("got %v", err)
+		}
+		// The last progress was in the ninth or tenth call.
+		if n := fake.count(operation) - first; n < 28 || n > 29 {
+			t.Errorf("%d calls, want 20 from the last one with progress", n)
+		}
+	})
+}
+
+func TestBatch_CancelledMeanwhile(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+		fake.leave = func(_ string, _, size int) int { return size }
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		time.AfterFunc(100*time.Millisecond, cancel)
+		err := call(ctx)
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "not all of the batch") {
+			t.Errorf("got %v, want both causes", err)
+		}
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("it ended after %s, want the end of the context at 100ms", took)
+		}
+	})
+}
+
+// An error that is neither throttling nor a conflict ends the call at once, also
+// within a batch and between two batches.
+func TestBatch_OtherErrors(t *testing.T) {
+	t.Parallel()
+	reset := errors.New("connection reset")
+	t.Run("in the midst", func(t *testing.T) {
+		t.Parallel()
+		bothWays(t, func(t *testing.T, operation string, fake *fakeDynamoDB, call func(context.Context) error) {
+			first := fake.count(operation)
+			fake.leave = func(_ string, _, size int) int { return size / 2 }
+			fake.refuse = func(_ string, n int) error {
+				if n == first+2 {
+					return reset
+				}
+				return nil
+			}
+			if err := call(t.Context()); !errors.Is(err, reset) || fake.count(operation) != first+2 {
+				t.Errorf("got %v after %d calls, want %v after 2", err, fake.count(operation)-first, reset)
+			}
+		})
+	})
+	t.Run("between two", func(t *testing.T) {
+		t.Parallel()
+		fake := newFake()
+		s := newStore(t, fake)
+		id, v, count := putChunks(t, s, noise(41*chunkSize))
+		first := map[string]int{"BatchWriteItem": fake.count("BatchWriteItem")}
+		fake.refuse = func(operation string, n int) error {
+			if n == first[operation]+2 {
+				return reset
+			}
+			return nil
+		}
+		if n, err := s.PutChunks(t.Context(), id, v, noise(41*chunkSize), chunksExpire); n != 0 || !errors.Is(err, reset) {
+			t.Errorf("PutChunks: %d, %v, want %v", n, err, reset)
+		}
+		if got, err := s.GetChunks(t.Context(), id, v, count); got != nil || !errors.Is(err, reset) {
+			t.Errorf("GetChunks: %d bytes, %v, want %v", len(got), err, reset)
+		}
+	})
+}

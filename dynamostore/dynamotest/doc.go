@@ -1,0 +1,51 @@
+// Package dynamotest is DynamoDB in memory, for tests of handlers that write with
+// [dynamostore.Commit] or [dynamostore.CommitStep].
+//
+//	db := dynamotest.New("once", "orders")
+//	store, err := dynamostore.New(db, "once")
+//	guard, err := idempotent.New(store)
+//	// call the handler; then look at the rows with db.GetItem or db.Scan
+//
+// A [DB] implements [dynamostore.Client], and UpdateItem for the handler's own
+// rows:
+//
+//	rows          GetItem, PutItem, UpdateItem, DeleteItem, BatchGetItem, BatchWriteItem
+//	lists         Query and Scan of tables and global secondary indexes, in pages
+//	transactions  TransactWriteItems, with reasons for a cancellation and request tokens
+//	tables        CreateTable, DescribeTable, UpdateTimeToLive, DescribeTimeToLive
+//
+// It evaluates condition, filter, key condition, update and projection expressions
+// as DynamoDB does, and refuses what DynamoDB refuses: reserved words, placeholders
+// that are missing or unused, operands of the wrong type, keys that do not fit the
+// table, items above 400 KB. Errors have the types of the SDK. The tests of this
+// project run the same requests against DynamoDB Local.
+//
+// It never guesses: a request that uses anything else gets an error that contains
+// "dynamotest does not implement". Among these are parameters of the API before
+// expressions (Expected, KeyConditions and others), projections of nested paths,
+// list elements in update expressions, and local secondary indexes. It does not
+// delete expired items, throttle, or report conflicts between transactions.
+//
+// To inject a fault, embed a *DB and override a method. This transaction is applied,
+// and its reply is lost:
+//
+//	type lossy struct{ *dynamotest.DB }
+//
+//	func (l lossy) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+//		l.DB.TransactWriteItems(ctx, in, o...)
+//		return nil, errors.New("connection reset")
+//	}
+package dynamotest
+
+// Chapters, each of which refers only to those below it:
+//
+//	transact.go    transactions
+//	batch.go       batches
+//	item.go        GetItem, PutItem, UpdateItem, DeleteItem
+//	list.go        queries and scans
+//	table.go       New; tables, keys and indexes
+//	update.go      update expressions
+//	expression.go  conditions, projections, paths
+//	value.go       values, numbers and sizes
+//	refusal.go     the way of every call, and its errors
+//	reserved.go    reserved words

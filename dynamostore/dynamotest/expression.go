@@ -1,0 +1,553 @@
+package dynamotest
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// expressions are the expressions of one request, which share their placeholders.
+type expressions struct {
+	names      map[string]string
+	values     item
+	used       map[string]bool // placeholders
+	paths      []string        // the attributes in the conditions and filters so far
+	anyPresent bool
+}
+
+func newExpressions(names map[string]string, values item) *expressions {
+	if names != nil && len(names) == 0 {
+		refuse("ExpressionAttributeNames must not be empty")
+	}
+	if values != nil && len(values) == 0 {
+		refuse("ExpressionAttributeValues must not be empty")
+	}
+	return &expressions{names: names, values: cloneItem(values), used: map[string]bool{}}
+}
+
+// done refuses placeholders that no expression uses. Call it after the last
+// expression.
+func (e *expressions) done() {
+	if !e.anyPresent && len(e.names)+len(e.values) > 0 {
+		refuse("ExpressionAttributeNames and ExpressionAttributeValues can only be specified when using expressions")
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.names)) {
+		if !e.used[name] {
+			refuse("Value provided in ExpressionAttributeNames unused in expressions: keys: {%s}", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.values)) {
+		if !e.used[name] {
+			refuse("Value provided in ExpressionAttributeValues unused in expressions: keys: {%s}", name)
+		}
+	}
+}
+
+// condition is a compiled condition, filter or key condition. It is true of an item,
+// or of nil, which is a missing item.
+type condition func(item) bool
+
+// condition compiles a condition or filter. No text is a condition that is always
+// true.
+func (e *expressions) condition(kind string, text *string) condition {
+	if text == nil {
+		return func(item) bool { return true }
+	}
+	p := e.parser(kind, *text)
+	holds := p.or()
+	p.end()
+	return holds
+}
+
+// projection compiles a projection of top-level attributes. No text selects all of
+// them.
+func (e *expressions) projection(text *string) (names []string) {
+	if text == nil {
+		return nil
+	}
+	p := e.parser("ProjectionExpression", *text)
+	for {
+		path := p.path()
+		if len(path) > 1 {
+			panic(unsupported("a ProjectionExpression with a nested path"))
+		}
+		if slices.Contains(names, path[0].name) {
+			p.fail("Two document paths overlap with each other; must remove or rewrite one of these paths")
+		}
+		names = append(names, path[0].name)
+		if !p.accept(",") {
+			p.end()
+			return names
+		}
+	}
+}
+
+// project returns the attributes of an item with these names, or all if names is
+// nil.
+func project(it item, names []string) item {
+	it = maps.Clone(it)
+	maps.DeleteFunc(it, func(name string, _ types.AttributeValue) bool {
+		return names != nil && !slices.Contains(names, name)
+	})
+	return it
+}
+
+// parser compiles one expression.
+type parser struct {
+	*expressions
+	kind   string   // the parameter of the request, for error texts
+	tokens []string // not parsed yet
+}
+
+var token = regexp.MustCompile(`^(?:[#:]\w+|[A-Za-z]\w*|\d+|<=|>=|<>|[=<>(),.\[\]+-])`)
+
+func (e *expressions) parser(kind, text string) *parser {
+	e.anyPresent = true
+	p := &parser{expressions: e, kind: kind}
+	rest := strings.TrimSpace(text)
+	if rest == "" {
+		p.fail("The expression can not be empty;")
+	}
+	for rest != "" {
+		t := token.FindString(rest)
+		if t == "" {
+			p.fail("Syntax error; token: %q, near: %q", rest[:1], rest)
+		}
+		p.tokens = append(p.tokens, t)
+		rest = strings.TrimSpace(rest[len(t):])
+	}
+	return p
+}
+
+func (p *parser) fail(format string, args ...any) {
+	refuse("Invalid %s: %s", p.kind, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) peek() string {
+	if len(p.tokens) == 0 {
+		return "<EOF>"
+	}
+	return p.tokens[0]
+}
+
+func (p *parser) next() string {
+	t := p.peek()
+	if len(p.tokens) == 0 {
+		p.unexpected()
+	}
+	p.tokens = p.tokens[1:]
+	return t
+}
+
+// accept consumes the next token if it is t. Keywords have any case.
+func (p *parser) accept(t string) bool {
+	if !strings.EqualFold(p.peek(), t) {
+		return false
+	}
+	p.next()
+	return true
+}
+
+func (p *parser) expect(t string) {
+	if !p.accept(t) {
+		p.unexpected()
+	}
+}
+
+func (p *parser) end() {
+	if len(p.tokens) > 0 {
+		p.unexpected()
+	}
+}
+
+func (p *parser) unexpected() {
+	p.fail("Syntax error; token: %q, near: %q", p.peek(), strings.Join(p.tokens[:min(3, len(p.tokens))], " "))
+}
+
+// or parses a condition. NOT binds tighter than AND, and AND tighter than OR.
+func (p *parser) or() condition {
+	left := p.and()
+	for p.accept("OR") {
+		l, r := left, p.and()
+		left = func(it item) bool { return l(it) || r(it) }
+	}
+	return left
+}
+
+func (p *parser) and() condition {
+	left := p.not()
+	for p.accept("AND") {
+		l, r := left, p.not()
+		left = func(it item) bool { return l(it) && r(it) }
+	}
+	return left
+}
+
+func (p *parser) not() condition {
+	if p.accept("NOT") {
+		c := p.not()
+		return func(it item) bool { return !c(it) }
+	}
+	if p.accept("(") {
+		if p.redundant() {
+			p.fail("The expression has redundant parentheses;")
+		}
+		c := p.or()
+		p.expect(")")
+		return c
+	}
+	if len(p.tokens) > 1 && p.tokens[1] == "(" && !strings.EqualFold(p.peek(), "size") {
+		return p.function()
+	}
+	return p.comparison()
+}
+
+// redundant reports whether the tokens after an opening parenthesis are another
+// pair of parentheses and nothing else.
+func (p *parser) redundant() bool {
+	depth := 0
+	for i, t := range p.tokens {
+		switch t {
+		case "(":
+			depth++
+		case ")":
+			depth--
+		}
+		if depth == 0 {
+			return i > 0 && i+1 < len(p.tokens) && p.tokens[i+1] == ")"
+		}
+	}
+	return false
+}
+
+// function parses a function that is a condition.
+func (p *parser) function() condition {
+	name := p.next()
+	p.expect("(")
+	var args []operand
+	for {
+		args = append(args, p.operand())
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect(")")
+	want, known := map[string]int{"attribute_exists": 1, "attribute_not_exists": 1, "attribute_type": 2, "begins_with": 2, "contains": 2}[name]
+	if !known {
+		p.fail("Invalid function name; function: %s", name)
+	}
+	if len(args) != want {
+		p.fail("Incorrect number of operands for operator or function; operator or function: %s, number of operands: %d", name, len(args))
+	}
+	first := args[0]
+	if want == 2 && first.text == args[1].text && first.text != "" {
+		p.fail("The first operand must be distinct from the remaining operands for this operator or function; operator: %s", name)
+	}
+	switch name {
+	case "attribute_exists", "attribute_not_exists":
+		if first.path == nil {
+			p.fail("Operator or function requires a document path; operator or function: %s", name)
+		}
+		return func(it item) bool { return (first.of(it) != nil) == (name == "attribute_exists") }
+	case "attribute_type":
+		kind, ok := args[1].literal.(*types.AttributeValueMemberS)
+		if !ok || !slices.Contains([]string{"S", "N", "B", "SS", "NS", "BS", "BOOL", "NULL", "L", "M"}, kind.Value) {
+			p.fail("Invalid attribute type name found")
+		}
+		return func(it item) bool { return kindOf(first.of(it)) == kind.Value }
+	case "begins_with":
+		for _, a := range args {
+			p.wantKind(name, a, "S", "B")
+		}
+		return func(it item) bool { return beginsWith(first.of(it), args[1].of(it)) }
+	}
+	return func(it item) bool { return contains(first.of(it), args[1].of(it)) }
+}
+
+func beginsWith(whole, start types.AttributeValue) bool {
+	switch w := whole.(type) {
+	case *types.AttributeValueMemberS:
+		s, ok := start.(*types.AttributeValueMemberS)
+		return ok && strings.HasPrefix(w.Value, s.Value)
+	case *types.AttributeValueMemberB:
+		s, ok := start.(*types.AttributeValueMemberB)
+		return ok && strings.HasPrefix(string(w.Value), string(s.Value))
+	}
+	return false
+}
+
+func contains(whole, part types.AttributeValue) bool {
+	switch w := whole.(type) {
+	case *types.AttributeValueMemberS:
+		s, ok := part.(*types.AttributeValueMemberS)
+		return ok && strings.Contains(w.Value, s.Value)
+	case *types.AttributeValueMemberB:
+		s, ok := part.(*types.AttributeValueMemberB)
+		return ok && strings.Contains(string(w.Value), string(s.Value))
+	case *types.AttributeValueMemberL:
+		return slices.ContainsFunc(w.Value, func(v types.AttributeValue) bool { return equal(v, part) })
+	}
+	kind, members := membersOf(whole)
+	if kind == "" || kindOf(part)+"S" != kind {
+		return false
+	}
+	_, one := membersOf(setOf(kind, []string{scalar(part)}))
+	return slices.Contains(members, one[0])
+}
+
+// scalar returns a string, number or binary value as text.
+func scalar(value types.AttributeValue) string {
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		return v.Value
+	case *types.AttributeValueMemberN:
+		return v.Value
+	case *types.AttributeValueMemberB:
+		return string(v.Value)
+	}
+	return ""
+}
+
+// wantKind refuses a literal operand of another type.
+func (p *parser) wantKind(operator string, o operand, kinds ...string) {
+	if o.literal != nil && !slices.Contains(kinds, kindOf(o.literal)) {
+		p.fail("Incorrect operand type for operator or function; operator or function: %s, operand type: %s", operator, kindOf(o.literal))
+	}
+}
+
+func (p *parser) comparison() condition {
+	left := p.operand()
+	operator := strings.ToUpper(p.next())
+	switch operator {
+	case "IN":
+		return p.in(left)
+	case "BETWEEN":
+		low := p.operand()
+		p.expect("AND")
+		high := p.operand()
+		for _, o := range []operand{left, low, high} {
+			p.wantKind(operator, o, "S", "N", "B")
+		}
+		p.distinct(operator, left, low, high)
+		if low.literal != nil && high.literal != nil {
+			if order, ok := compare(low.literal, high.literal); !ok || order > 0 {
+				p.fail("The BETWEEN operator requires upper bound to be greater than or equal to lower bound")
+			}
+		}
+		return func(it item) bool {
+			v := left.of(it)
+			above, ok1 := compare(v, low.of(it))
+			below, ok2 := compare(v, high.of(it))
+			return ok1 && ok2 && above >= 0 && below <= 0
+		}
+	}
+	right := p.operandAfter(operator)
+	p.distinct(operator, left, right)
+	switch operator {
+	case "=":
+		return func(it item) bool { return same(left.of(it), right.of(it)) }
+	case "<>":
+		return func(it item) bool { return !same(left.of(it), right.of(it)) }
+	}
+	p.wantKind(operator, left, "S", "N", "B")
+	p.wantKind(operator, right, "S", "N", "B")
+	return func(it item) bool {
+		order, ok := compare(left.of(it), right.of(it))
+		switch {
+		case !ok:
+			return false
+		case operator == "<":
+			return order < 0
+		case operator == "<=":
+			return order <= 0
+		case operator == ">":
+			return order > 0
+		}
+		return order >= 0
+	}
+}
+
+// operandAfter parses the right side of a comparison.
+func (p *parser) operandAfter(operator string) operand {
+	if !slices.Contains([]string{"=", "<>", "<", "<=", ">", ">="}, operator) {
+		p.fail("Syntax error; token: %q, near: %q", operator, p.peek())
+	}
+	return p.operand()
+}
+
+// same is equal for two values that exist.
+func same(a, b types.AttributeValue) bool { return a != nil && b != nil && equal(a, b) }
+
+func (p *parser) distinct(operator string, first operand, others ...operand) {
+	for _, o := range others {
+		if o.text == first.text && o.text != "" {
+			p.fail("The first operand must be distinct from the remaining operands for this operator or function; operator: %s, first operand: %s", operator, first.text)
+		}
+	}
+}
+
+// maxIn is how many operands IN accepts.
+const maxIn = 100
+
+func (p *parser) in(left operand) condition {
+	p.expect("(")
+	var list []operand
+	for {
+		list = append(list, p.operand())
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect(")")
+	if len(list) > maxIn {
+		p.fail("Invalid number of operands for IN: %d", len(list))
+	}
+	p.distinct("IN", left, list...)
+	return func(it item) bool {
+		v := left.of(it)
+		return slices.ContainsFunc(list, func(o operand) bool { return same(v, o.of(it)) })
+	}
+}
+
+// operand is a path, a value of the request, or the size of a path.
+type operand struct {
+	text    string // as it was written; empty for a function, which may be repeated
+	of      func(item) types.AttributeValue
+	path    path
+	literal types.AttributeValue
+}
+
+func (p *parser) operand() operand {
+	t := p.peek()
+	if strings.HasPrefix(t, ":") {
+		v := p.value(p.next())
+		return operand{text: t, literal: v, of: func(item) types.AttributeValue { return v }}
+	}
+	if t == "size" && len(p.tokens) > 1 && p.tokens[1] == "(" {
+		p.next()
+		p.expect("(")
+		o := p.operand()
+		p.expect(")")
+		p.wantKind("size", o, "S", "B", "SS", "NS", "BS", "L", "M")
+		return operand{of: func(it item) types.AttributeValue { return length(o.of(it)) }}
+	}
+	path := p.path()
+	p.paths = append(p.paths, path[0].name)
+	return operand{text: path.String(), path: path, of: path.of}
+}
+
+// length returns the result of the function size.
+func length(value types.AttributeValue) types.AttributeValue {
+	n := 0
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		n = len([]rune(v.Value))
+	case *types.AttributeValueMemberB:
+		n = len(v.Value)
+	case *types.AttributeValueMemberL:
+		n = len(v.Value)
+	case *types.AttributeValueMemberM:
+		n = len(v.Value)
+	default:
+		kind, members := membersOf(value)
+		if kind == "" {
+			return nil
+		}
+		n = len(members)
+	}
+	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
+}
+
+func (p *parser) value(name string) types.AttributeValue {
+	v, ok := p.values[name]
+	if !ok {
+		p.fail("An expression attribute value used in expression is not defined; attribute value: %s", name)
+	}
+	p.used[name] = true
+	return v
+}
+
+// path leads to an attribute, or into one.
+type path []element
+
+// element is a name, or an index of a list.
+type element struct {
+	name  string
+	index int // -1 for a name
+}
+
+func (p *parser) path() (path path) {
+	path = append(path, element{p.name(), -1})
+	for {
+		switch {
+		case p.accept("."):
+			path = append(path, element{p.name(), -1})
+		case p.accept("["):
+			i, err := strconv.Atoi(p.next())
+			if err != nil {
+				p.unexpected()
+			}
+			p.expect("]")
+			path = append(path, element{"", i})
+		default:
+			return path
+		}
+	}
+}
+
+func (p *parser) name() string {
+	t := p.next()
+	switch {
+	case strings.HasPrefix(t, "#"):
+		name, ok := p.names[t]
+		if !ok {
+			p.fail("An expression attribute name used in the document path is not defined; attribute name: %s", t)
+		}
+		p.used[t] = true
+		return name
+	case !regexp.MustCompile(`^[A-Za-z]`).MatchString(t):
+		p.fail("Syntax error; token: %q", t)
+	case reserved(t):
+		p.fail("Attribute name is a reserved keyword; reserved keyword: %s", t)
+	}
+	return t
+}
+
+// of returns the value at the path, or nil.
+func (path path) of(it item) types.AttributeValue {
+	value := it[path[0].name]
+	for _, e := range path[1:] {
+		switch v := value.(type) {
+		case *types.AttributeValueMemberM:
+			value = v.Value[e.name]
+			if e.index >= 0 {
+				value = nil
+			}
+		case *types.AttributeValueMemberL:
+			value = nil
+			if e.index >= 0 && e.index < len(v.Value) {
+				value = v.Value[e.index]
+			}
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+func (path path) String() string {
+	var s []string
+	for _, e := range path {
+		if e.index >= 0 {
+			s = append(s, fmt.Sprintf("[%d]", e.index))
+		} else {
+			s = append(s, e.name)
+		}
+	}
+	return "[" + strings.Join(s, ", ") + "]"
+}

@@ -1,0 +1,80 @@
+package dynamotest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+// refusal is an error of DynamoDB on its way to call, as a panic.
+type refusal struct{ error }
+
+// refuse ends the call with a ValidationException, for which the SDK has no type.
+func refuse(format string, args ...any) {
+	panic(refusal{&smithy.GenericAPIError{Code: "ValidationException", Message: fmt.Sprintf(format, args...), Fault: smithy.FaultClient}})
+}
+
+// unsupported ends the call because this package does not implement what was asked.
+func unsupported(what string) refusal {
+	return refusal{errors.New("dynamotest does not implement " + what)}
+}
+
+// call runs one operation under the lock, if every parameter is among the names in
+// known. It returns a refusal as the SDK does.
+func call[I, O any](ctx context.Context, lock sync.Locker, operation string, in *I, known string, do func(in *I) *O) (out *O, err error) {
+	defer func() {
+		if err != nil {
+			err = &smithy.OperationError{ServiceID: "DynamoDB", OperationName: operation, Err: err}
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, &smithy.CanceledError{Err: err}
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	err = catch(func() {
+		onlyKnown(operation, in, known)
+		out = do(in)
+	})
+	if _, ok := errors.AsType[smithy.APIError](err); ok {
+		response := &http.Response{StatusCode: http.StatusBadRequest, Header: http.Header{}}
+		err = &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: response}, Err: err}
+	}
+	return out, err
+}
+
+// catch runs f and returns its refusal.
+func catch(f func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case refusal:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	f()
+	return nil
+}
+
+// onlyKnown refuses a struct of the SDK with a field that is set and not known.
+func onlyKnown(what string, in any, known string) {
+	v := reflect.ValueOf(in)
+	if v.IsNil() {
+		refuse("%s: missing input", what)
+	}
+	for field, value := range v.Elem().Fields() {
+		if field.IsExported() && !value.IsZero() && !slices.Contains(strings.Fields(known), field.Name) {
+			panic(unsupported(what + " with " + field.Name))
+		}
+	}
+}
