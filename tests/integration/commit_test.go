@@ -83,24 +83,6 @@ func (a account) read(t *testing.T) (balance, withdrawals int) {
 	return n("balance"), n("withdrawals")
 }
 
-func engines(t *testing.T, f func(*testing.T, *database)) {
-	for _, db := range []*database{&local, &cloud} {
-		t.Run(db.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, db)
-		})
-	}
-}
-
-func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
-	t.Helper()
-	g, err := idempotent.New(s, optFns...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
 // F45, G05: a withdrawal and the outcome of its request are one transaction: if
 // repeated, it withdraws nothing more.
 func TestCommit(t *testing.T) {
@@ -344,7 +326,7 @@ func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.Transac
 // conflicts: the sum is right and no request is served twice.
 func TestCommitStorm(t *testing.T) {
 	t.Parallel()
-	const requests, workers, enough = 1000, 16, 700
+	const requests, workers, enough = 1000, 8, 700
 	a := newAccount(t, &local, enough)
 	client := &conflicts{Client: local.client(), every: 10}
 	store, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 200 })
