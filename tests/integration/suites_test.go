@@ -73,9 +73,9 @@ func TestOnTheWire(t *testing.T) {
 	}{
 		{"FM01_InsertReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 1), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
 		// The release is applied, although its reply is lost as well.
-		{"FM02_EveryReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply), 2 * time.Second, (*wired).notRun, 2, 100, []end{(*wired).stored}},
+		{"FM02_EveryReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply), 10 * time.Second, (*wired).notRun, 2, 100, []end{(*wired).stored}},
 		{"FM08_CompletionReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 2), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
-		{"FM09_CompletionThrottled", completionThrottled, 2 * time.Second, (*wired).unstored, 3, 100, []end{(*wired).running, (*wired).unknown}},
+		{"FM09_CompletionThrottled", completionThrottled, 10 * time.Second, (*wired).unstored, 3, 100, []end{(*wired).running, (*wired).unknown}},
 		// The SDK retries a conflict only once: the third try is the store's.
 		{"FM22_TransactionConflictOnTheWire", idempotenttest.On("", idempotenttest.TransactionConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
 		{"FM23_ReplicatedWriteConflictOnTheWire", idempotenttest.On("", idempotenttest.ReplicatedWriteConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
