@@ -71,9 +71,17 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration
+# In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
+RACED := ./tests/batch ./tests/model
+ELSE  := -e /tests/batch -e /tests/bench -e /tests/coldstart -e /tests/deploy -e /tests/model
+test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
-	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
-	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart -e /model/explore)
+	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
+	engine=$${DYNAMODB_ENDPOINT:-} && \
+	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
+	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m" && \
+	$$test $$(go list ./tests/... | grep -v $(ELSE)) && \
+	$$test -race $(RACED)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it

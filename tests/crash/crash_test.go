@@ -1,108 +1,127 @@
+// Package crash kills processes at every moment of a request and checks how
+// their clients, and a reconciler, recover.
+//
+// A test starts DynamoDB Local and a provider that counts its effects. For each
+// key it starts a separate process of its own binary, which sends one request
+// through the toolkit and stops at a barrier: before, during or after a write or
+// the effect. There it is killed. Everything after that happens in the test's
+// own process.
 package crash
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/tests/engine"
 )
 
-const (
-	sideBySide = 8   // keys in progress at once
-	wantKills  = 200 // in one run, at least
-	deadline   = time.Second
-	margin     = 100 * time.Millisecond
-)
-
-// fate is the result for the keys of one policy that were killed at one barrier.
-type fate struct {
-	killed int
-	after  map[string]int // the states of the record after the kill, and how often
-	final  map[string]int
+func TestMain(m *testing.M) {
+	if os.Getenv(envBarrier) != "" {
+		child()
+		return
+	}
+	os.Exit(runAll(m))
 }
+
+// endpoint and store are the engine that all processes share.
+var (
+	endpoint string
+	store    *dynamostore.Store
+)
+
+func runAll(m *testing.M) int {
+	// Most keys wait for the end of a lease.
+	err := flag.Set("test.parallel", "12")
+	if err == nil {
+		var stop func()
+		if endpoint, stop, err = engine.DynamoDBLocal(); err == nil {
+			defer stop()
+			err = createTable()
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var closeProvider func()
+	bank, closeProvider = newProvider()
+	defer closeProvider()
+	providerURL = bank.url
+	return m.Run()
+}
+
+func createTable() (err error) {
+	store, err = dynamostore.New(dynamostore.NewClient(engine.Config(endpoint)), "crash-"+strings.ToLower(rand.Text()))
+	if err != nil {
+		return err
+	}
+	ledgerTable = store.Table()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return store.CreateTable(ctx)
+}
+
+// Each kill is repeated, during a write more often: where the write then is,
+// varies.
+const repeats, repeatsDuring = 2, 4
+
+// The time of a request.
+const (
+	deadline = time.Second
+	margin   = 100 * time.Millisecond
+)
 
 // F90, FM57: a process is killed at every barrier of a request, with real
 // SIGKILL. Whatever state it leaves, the client's retries and the reconciler
 // lead every key to exactly one effect at the provider, and to a stored result.
 func TestFM57_KillAtEveryBarrier(t *testing.T) {
 	t.Parallel()
-	type run struct {
-		policy  policy
-		barrier string
-	}
-	var runs []run
 	for _, p := range policies {
-		for _, b := range p.barriers() {
-			runs = append(runs, run{p, b})
+		for _, barrier := range p.barriers() {
+			times := repeats
+			if strings.HasPrefix(barrier, "during") {
+				times = repeatsDuring
+			}
+			for range times {
+				t.Run(p.name+"/"+barrier, func(t *testing.T) {
+					t.Parallel()
+					after, final, err := survive(t.Context(), p, barrier)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Logf("the record was %s after the kill, and is %s", after, final)
+				})
+			}
 		}
-	}
-	perRun := (wantKills + len(runs) - 1) / len(runs)
-
-	var (
-		mu    sync.Mutex
-		fates = map[run]*fate{}
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, sideBySide)
-		kills int
-	)
-	for _, r := range runs {
-		f := &fate{after: map[string]int{}, final: map[string]int{}}
-		fates[r] = f
-		for range perRun {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				after, final, err := survive(t.Context(), r.policy, r.barrier)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					t.Errorf("%s, killed %s: %v", r.policy.name, r.barrier, err)
-					return
-				}
-				kills++
-				f.killed++
-				f.after[after]++
-				f.final[final]++
-			})
-		}
-	}
-	wg.Wait()
-
-	var table strings.Builder
-	for _, r := range runs {
-		f := fates[r]
-		fmt.Fprintf(&table, "%-22s %-26s %3d   %-34s %s\n", r.policy.name, r.barrier, f.killed, counts(f.after), counts(f.final))
-	}
-	t.Logf("%d kills; each key has exactly one effect in the end\n%-22s %-26s %s   %-34s %s\n%s", kills, "policy", "killed", "keys", "the record then", "and in the end", table.String())
-	if kills < wantKills {
-		t.Errorf("%d processes were killed, want at least %d", kills, wantKills)
 	}
 }
 
-func counts(m map[string]int) string {
-	var parts []string
-	for _, name := range slices.SortedFunc(maps.Keys(m), cmp.Compare[string]) {
-		parts = append(parts, fmt.Sprintf("%s %d", name, m[name]))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// survive kills a separate process at a barrier, and then does what a client and
-// a schedule do. It returns the state of the record after the kill, and in the
-// end.
+// survive kills a process for a new key, and for another one while the machine is
+// too busy: the time is up before the barrier, or before a large result is stored.
 func survive(ctx context.Context, p policy, barrier string) (after, final string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	key := newKey(p)
+	for {
+		after, final, err = killed(ctx, p, newKey(p), barrier)
+		busy := errors.Is(err, errBusy) || p.large && errors.As(err, new(*idempotent.ReplayUnavailableError))
+		if !busy || ctx.Err() != nil {
+			return after, final, err
+		}
+	}
+}
+
+// killed kills a separate process at a barrier, and then does what a client and a
+// schedule do. It returns the state of the record after the kill, and in the end.
+func killed(ctx context.Context, p policy, key idempotent.Key, barrier string) (after, final string, err error) {
 	if err := killAt(ctx, p, key, barrier); err != nil {
 		return "", "", err
 	}
@@ -123,6 +142,9 @@ func survive(ctx context.Context, p policy, barrier string) (after, final string
 		return after, "", fmt.Errorf("there are %d effects after %d calls", effects, calls)
 	}
 	again, err := p.request(ctx, guard, key, nil)
+	for errors.As(err, new(*idempotent.StoreError)) && ctx.Err() == nil { // a busy engine
+		again, err = p.request(ctx, guard, key, nil)
+	}
 	if err != nil || again != value {
 		return after, "", fmt.Errorf("a last retry gets %.80q (%d bytes), %v after %.80q (%d bytes)", again, len(again), err, value, len(value))
 	}
@@ -185,12 +207,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func TestMain(m *testing.M) {
-	if os.Getenv(envBarrier) != "" {
-		child()
-		return
-	}
-	os.Exit(runAll(m))
 }

@@ -5,7 +5,10 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,12 +30,23 @@ var binary string
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
 func runAll(m *testing.M) int {
+	// Most tests wait for a process or an engine.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "once-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	// No test may depend on the length of a path, so the folders of all are long.
+	long := filepath.Join(dir, strings.Repeat("long-", 40))
+	if err := errors.Join(os.Mkdir(long, 0o700), os.Setenv("TMPDIR", long)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	binary = filepath.Join(dir, "charge-local")
 	build := exec.Command("go", "build", "-o", binary, "./examples/charge-lambda/cmd/local")
 	build.Dir = engine.Root()
@@ -50,13 +64,56 @@ func runAll(m *testing.M) int {
 	return m.Run()
 }
 
+// cloud returns the address of LocalStack, started on first use.
+var cloud = sync.OnceValues(func() (endpoint string, err error) {
+	endpoint, stopCloud, err = engine.LocalStack()
+	return endpoint, err
+})
+
 // database returns the address of DynamoDB Local, started on first use.
 var database = sync.OnceValues(func() (endpoint string, err error) {
 	endpoint, stopDatabase, err = engine.DynamoDBLocal()
 	return endpoint, err
 })
 
-var stopDatabase func()
+var stopDatabase, stopCloud func()
+
+const (
+	aCharge   = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
+	slow      = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
+	otherSlow = `{"amount":9000,"currency":"usd","customer":"cus_slow"}`
+	declined  = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
+	key       = "order-2026-000001"
+)
+
+// onStores runs f with the environment for the embedded store and, as two more
+// subtests, for DynamoDB.
+func onStores(t *testing.T, f func(t *testing.T, env []string)) {
+	t.Helper()
+	t.Run("bolt", func(t *testing.T) {
+		t.Parallel()
+		f(t, nil)
+	})
+	t.Run("DynamoDB", func(t *testing.T) {
+		t.Parallel()
+		f(t, append(dynamoEnv(t, tableName()), "ONCE_CREATE_TABLE=1"))
+	})
+}
+
+func tableName() string { return "once-" + strings.ToLower(rand.Text()) }
+
+// dynamoEnv returns the environment for a table on the engine of this test run.
+func dynamoEnv(t *testing.T, table string) []string {
+	t.Helper()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"ONCE_TABLE=" + table, "AWS_ENDPOINT_URL=" + endpoint, "AWS_REGION=us-east-1",
+		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+	}
+}
 
 // process is the running example.
 type process struct {
@@ -222,6 +279,24 @@ func (p *process) charges() int {
 		p.t.Fatalf("the ledger is not a JSON array: %v\n%s", err, r.body)
 	}
 	return len(ledger)
+}
+
+// book makes the provider charge under a key.
+func (p *process) book(key string) {
+	p.t.Helper()
+	req, err := http.NewRequest("POST", p.url+"/provider/charges", strings.NewReader(aCharge))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		p.t.Fatalf("the provider answered %s", resp.Status)
+	}
 }
 
 func (p *process) wantCharges(want int) {

@@ -7,8 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,18 +35,17 @@ type till struct {
 	mu      sync.Mutex
 	charges map[string]orders.Charge // by key
 	asked   int
-	during  func() error // called while a charge is made; may end the process
-	after   func()
+	before  *mortal // dies before the charge
+	after   *mortal // and this one after it
 }
 
 func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Charge, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
-	if p.during != nil {
-		if err := p.during(); err != nil {
-			return orders.Charge{}, err
-		}
+	if p.before != nil {
+		p.before.dead.Store(true)
+		return orders.Charge{}, errors.New("the process is dead")
 	}
 	c, known := p.charges[key]
 	if !known {
@@ -51,49 +56,36 @@ func (p *till) Charge(_ context.Context, key, customer string, _ int) (orders.Ch
 		p.charges[key] = c
 	}
 	if p.after != nil {
-		p.after()
+		p.after.dead.Store(true)
 	}
 	return c, nil
 }
 
-// mortalWire is the network of a function: after the function's end, every call
-// fails.
-type mortalWire struct {
-	mu     sync.Mutex
-	calls  int
-	dead   bool
-	before int // the function dies before this call is sent
-	after  int // and after the reply to this call
+// mortal is the network of a function: after the function's end, every call is
+// lost.
+type mortal struct {
+	idempotenttest.Faults
+	dead atomic.Bool
 }
 
-var errDead = errors.New("the process is dead")
-
-func (p *mortalWire) RoundTrip(r *http.Request) (*http.Response, error) {
-	p.mu.Lock()
-	p.calls++
-	n := p.calls
-	p.dead = p.dead || n == p.before
-	dead := p.dead
-	p.mu.Unlock()
-	if dead {
-		return nil, errDead
-	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	if n == p.after {
-		if err == nil {
-			resp.Body.Close()
+// diesAt returns a function that dies at its n-th call, which gets the fault.
+func diesAt(n int, fault idempotenttest.Fault) *mortal {
+	m := &mortal{}
+	m.Plan = func(c idempotenttest.Call) idempotenttest.Fault {
+		if c.N == n {
+			m.dead.Store(true)
+			return fault
 		}
-		p.kill()
-		return nil, errDead
+		if m.dead.Load() {
+			return idempotenttest.LostRequest
+		}
+		return idempotenttest.NoFault
 	}
-	return resp, err
+	return m
 }
 
-func (p *mortalWire) kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dead = true
-}
+// lives returns a function that dies at no call.
+func lives() *mortal { return diesAt(0, idempotenttest.NoFault) }
 
 // orderShop is the example with its tables, provider and clock.
 type orderShop struct {
@@ -139,9 +131,11 @@ func newOrderShop(t *testing.T, available int) *orderShop {
 
 // deliver sends messages to a function in a new process, and returns those that
 // are redelivered. A dead process sends no answer, so all its messages are.
-func (s *orderShop) deliver(p *mortalWire, messages ...events.SQSMessage) (again []events.SQSMessage) {
+func (s *orderShop) deliver(p *mortal, messages ...events.SQSMessage) (again []events.SQSMessage) {
 	s.t.Helper()
-	store, err := dynamostore.New(dynamostore.NewClient(s.cfg, func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: p} }), s.records)
+	store, err := dynamostore.New(dynamostore.NewClient(s.cfg, func(o *dynamodb.Options) {
+		o.HTTPClient, o.RetryMaxAttempts = &http.Client{Transport: p.Transport(nil)}, 1 // the dead try nothing again
+	}), s.records)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -151,7 +145,7 @@ func (s *orderShop) deliver(p *mortalWire, messages ...events.SQSMessage) (again
 	}
 	h := orders.New(guard, orders.Shop(s.table), &s.payments)
 	response, err := h(s.clock.Invocation(s.t.Context(), 30*time.Second), events.SQSEvent{Records: messages})
-	if p.dead {
+	if p.dead.Load() {
 		return messages
 	}
 	if err != nil {
@@ -232,12 +226,12 @@ func TestOrderQueue(t *testing.T) {
 		s.message("m1", "o-1", "c-1"), s.message("m2", "o-1", "c-1"), s.message("m3", "o-2", "c-broke"), s.message("m4", "o-3", ""),
 	}
 	for range 2 {
-		s.wantAgain(s.deliver(&mortalWire{}, batch...), "m4")
+		s.wantAgain(s.deliver(lives(), batch...), "m4")
 		s.want(3, 1, []string{"o-1"}, "o-2", "o-3")
 	}
-	s.wantAgain(s.deliver(&mortalWire{}, s.message("m5", "o-4", "c-1")))
+	s.wantAgain(s.deliver(lives(), s.message("m5", "o-4", "c-1")))
 	s.want(1, 2, []string{"o-1", "o-4"})
-	s.wantAgain(s.deliver(&mortalWire{}, s.message("m6", "o-5", "c-1"))) // sold out
+	s.wantAgain(s.deliver(lives(), s.message("m6", "o-5", "c-1"))) // sold out
 	s.want(1, 2, []string{"o-1", "o-4"}, "o-5")
 }
 
@@ -247,39 +241,33 @@ func TestOrderQueue(t *testing.T) {
 func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := newOrderShop(t, 100)
-	deaths := map[string]func(*mortalWire){
-		"before the charge": func(p *mortalWire) {
-			s.payments.during = func() error {
-				p.kill()
-				return errDead
-			}
-		},
-		"after the charge": func(p *mortalWire) { s.payments.after = p.kill },
+	deaths := map[string]func() *mortal{
+		"before the charge": func() *mortal { s.payments.before = lives(); return s.payments.before },
+		"after the charge":  func() *mortal { s.payments.after = lives(); return s.payments.after },
 	}
 	const calls = 4 // the claim, the goods, the charge's result, the order
 	for n := 1; n <= calls; n++ {
-		deaths[fmt.Sprintf("before call %d", n)] = func(p *mortalWire) { p.before = n }
-		deaths[fmt.Sprintf("after call %d", n)] = func(p *mortalWire) { p.after = n }
+		deaths[fmt.Sprintf("before call %d", n)] = func() *mortal { return diesAt(n, idempotenttest.LostRequest) }
+		deaths[fmt.Sprintf("after call %d", n)] = func() *mortal { return diesAt(n, idempotenttest.LostReply) }
 	}
 	var taken []string
 	asked := 0
 	for name, dies := range deaths {
 		order := fmt.Sprintf("o-%d", len(taken)+1)
 		m := s.message("m1", order, "c-1")
-		p := &mortalWire{}
-		dies(p)
+		p := dies()
 		s.deliver(p, m)
-		if !p.dead {
+		if !p.dead.Load() {
 			t.Fatalf("%s: the process is alive", name)
 		}
-		s.payments.during, s.payments.after = nil, nil
+		s.payments.before, s.payments.after = nil, nil
 		claimed := name != "before call 1"
-		if again := s.deliver(&mortalWire{}, m); claimed && name != "after call 4" {
+		if again := s.deliver(lives(), m); claimed && name != "after call 4" {
 			s.wantAgain(again, "m1") // the lease has not ended
 		}
 		s.clock.Advance(time.Minute)
-		s.wantAgain(s.deliver(&mortalWire{}, m))
-		s.wantAgain(s.deliver(&mortalWire{}, m))
+		s.wantAgain(s.deliver(lives(), m))
+		s.wantAgain(s.deliver(lives(), m))
 		taken = append(taken, order)
 		s.want(100-2*len(taken), len(taken), taken)
 		t.Logf("%s: the provider got %d requests", name, s.payments.asked-asked)
@@ -291,4 +279,60 @@ func TestOrderQueue_RedeliveryAfterACrash(t *testing.T) {
 	if asked <= len(taken) {
 		t.Errorf("the provider got %d requests for %d orders: no charge was repeated", asked, len(taken))
 	}
+}
+
+// demoLimit limits the duration of the demo.
+const demoLimit = time.Minute
+
+// make demo, on a running engine: every kill has its row, and the books agree on
+// every order. The demo itself fails if they do not.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "charge-demo")
+	build := exec.Command("go", "build", "-o", bin, "./examples/charge-lambda/cmd/demo")
+	build.Dir = engine.Root()
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the demo: %v\n%s", err, out)
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(t.Context(), "timeout", "120", bin)
+	cmd.Env = append(os.Environ(), "DYNAMODB_ENDPOINT="+endpoint)
+	out, err := cmd.CombinedOutput()
+	took := time.Since(began)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text := string(out)
+	for line := range strings.Lines(text) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	for moment, rows := range map[string]int{
+		"before the payment  in_progress": 2, "after the payment   in_progress": 2, "before the order    in_progress": 2,
+		"after the order     in_progress  2 of 3": 1, "after the order     completed    outcome": 1,
+		"before the receipt  in_progress  2 of 3": 1, "after the receipt   in_progress  2 of 3": 1, "before the answer   completed    outcome": 2,
+	} {
+		if n := strings.Count(text, moment); n != rows {
+			t.Errorf("%d rows of %q, want %d", n, moment, rows)
+		}
+	}
+	// Paid, written, receipts.
+	if n := len(regexp.MustCompile(`(?m)  1 +1 +1 +completed$`).FindAllString(text, -1)); n != 12 {
+		t.Errorf("%d rows of one of each, want 12", n)
+	}
+	if n := len(regexp.MustCompile(`(?m)^ord_\S+ +(ch_\S+)  ch_\S+  ch_\S+$`).FindAllString(text, -1)); n != 12 {
+		t.Errorf("%d orders, want 12", n)
+	}
+	if !strings.Contains(text, "12 kills, 12 orders: each is paid once, written once, and has one receipt.") {
+		t.Error("the last line is missing")
+	}
+	if took > demoLimit {
+		t.Errorf("it took %s, want %s at most", took.Round(time.Second), demoLimit)
+	}
+	t.Logf("%s\n%s", took.Round(time.Millisecond), text)
 }

@@ -21,8 +21,9 @@ func requestsDir() string {
 	return filepath.Join(engine.Root(), "examples", "charge-lambda", "requests")
 }
 
-// The curl script checks every answer itself. It runs twice over one store, and
-// fails for an API with another profile.
+// F50: the curl script checks every answer itself, also that of a second request
+// while the first one runs. It runs twice over one store, and fails for an API
+// with another profile.
 func TestCurlScript(t *testing.T) {
 	t.Parallel()
 	for _, profile := range profiles {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -81,24 +80,6 @@ func (a account) read(t *testing.T) (balance, withdrawals int) {
 		return i
 	}
 	return n("balance"), n("withdrawals")
-}
-
-func engines(t *testing.T, f func(*testing.T, *database)) {
-	for _, db := range []*database{&local, &cloud} {
-		t.Run(db.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, db)
-		})
-	}
-}
-
-func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
-	t.Helper()
-	g, err := idempotent.New(s, optFns...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
 }
 
 // F45, G05: a withdrawal and the outcome of its request are one transaction: if
@@ -291,37 +272,6 @@ func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
 	}
 }
 
-// A transaction that DynamoDB would refuse for its size is refused before it is
-// sent.
-func TestCommitLimits(t *testing.T) {
-	t.Parallel()
-	a := newAccount(t, &local, 1)
-	g := guardOver(t, local.store(t))
-	big := types.TransactWriteItem{Put: &types.Put{TableName: &local.table, Item: map[string]types.AttributeValue{
-		"pk": &types.AttributeValueMemberS{Value: "big-" + rand.Text()}, "x": &types.AttributeValueMemberB{Value: make([]byte, 390<<10)},
-	}}}
-	for says, items := range map[string][]types.TransactWriteItem{
-		"100 items besides the record": repeat(a.withdraw(0), 100),
-		"DynamoDB accepts 4194304":     repeat(big, 11),
-	} {
-		_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-			err := dynamostore.Commit(ctx, "ok", items...)
-			return "", idempotent.NotExecuted(err)
-		})
-		if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(fmt.Sprint(err), says) {
-			t.Errorf("got error %v, want one that says %q", err, says)
-		}
-	}
-}
-
-func repeat(item types.TransactWriteItem, n int) []types.TransactWriteItem {
-	items := make([]types.TransactWriteItem, n)
-	for i := range items {
-		items[i] = item
-	}
-	return items
-}
-
 // conflicts answers every n-th transaction with a conflict instead of sending it.
 type conflicts struct {
 	*dynamodb.Client
@@ -344,7 +294,7 @@ func (c *conflicts) TransactWriteItems(ctx context.Context, in *dynamodb.Transac
 // conflicts: the sum is right and no request is served twice.
 func TestCommitStorm(t *testing.T) {
 	t.Parallel()
-	const requests, workers, enough = 1000, 16, 700
+	const requests, workers, enough = 1000, 8, 700
 	a := newAccount(t, &local, enough)
 	client := &conflicts{Client: local.client(), every: 10}
 	store, err := dynamostore.New(client, local.table, func(o *dynamostore.Options) { o.ConflictAttempts = 200 })

@@ -1,17 +1,22 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -28,7 +33,7 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 // own table, so that the additional items of a cashier disturb no other test.
 type customer struct {
 	t        *testing.T
-	db       database
+	db       *database
 	recovery idempotent.Recovery
 	key      idempotent.Key
 	clock    *idempotenttest.Clock
@@ -210,7 +215,7 @@ var prices = []struct {
 	{"first request, `Commit` with one item", rerun, committing, ran},
 	{"first request, `Commit` with one item", reconcile, committing, ran},
 	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
-		c.db = ownTable(c.t)
+		c.db = local.created(c.t)
 		return c.reconciles(func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 			panic("nothing is due")
 		}, 0)
@@ -268,7 +273,7 @@ func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 // aRecord returns what the reconciler consumes for a record that leave creates,
 // beyond what it consumes for nothing.
 func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
-	c.db = ownTable(c.t)
+	c.db = local.created(c.t)
 	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return answer, nil }
 	nothing := c.reconciles(resolve, 0)
 	leave(c)
@@ -294,20 +299,10 @@ func replayOf(size int) func(*customer) cost {
 	}
 }
 
-func ownTable(t *testing.T) database {
-	t.Helper()
-	db := local
-	db.table = "once-" + strings.ToLower(rand.Text())
-	if err := db.create(); err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
 // The table of docs/cost.md contains what the engine reports.
 func TestCost(t *testing.T) {
 	t.Parallel()
-	db := ownTable(t)
+	db := local.created(t)
 	var table strings.Builder
 	table.WriteString("| request | declared | calls | write units | on the index | read units | $ per million |\n| --- | --- | --: | --: | --: | --: | --: |\n")
 	for _, p := range prices {
@@ -333,4 +328,281 @@ func declared(r []idempotent.Recovery) string {
 		return "either"
 	}
 	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume"}[r[0]])
+}
+
+// G09, FM58: in a storm of duplicates of a key with a result of 300 KB, each
+// costs one write unit: a refused write is billed by the size of the record,
+// and the result is stored beside it.
+func TestFM58_DuplicateStorm(t *testing.T) {
+	t.Parallel()
+	const duplicates, senders = 10_000, 8
+	db := local.created(t)
+	shelf := &shelf{Client: db.client()}
+	c := &customer{t: t, db: db, recovery: idempotent.Rerun, key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(shelf)}
+	if c.send(returns(large)); !ran(c) {
+		t.Fatalf("the first request ended with error %v", c.err)
+	}
+	if stored := c.cashier.spent["BatchWriteItem"]; stored.writes < large>>10 {
+		t.Fatalf("the result took %v write units: it does not have 300 KB", stored.writes)
+	}
+
+	c.cashier = newCashier(shelf)
+	guard, want := c.guard(c.cashier), noise(large)
+	began := time.Now()
+	var sent atomic.Int64
+	var storm sync.WaitGroup
+	for range senders {
+		storm.Go(func() {
+			for n := sent.Add(1); n <= duplicates; n = sent.Add(1) {
+				out, err := c.do(guard, fails(errBusy))
+				same := len(out.Value) == large
+				if n%readEvery == 1 {
+					same = bytes.Equal(out.Value, want)
+				}
+				if err != nil || !out.Replayed || !same {
+					t.Errorf("got %d bytes, replayed %v, error %v", len(out.Value), out.Replayed, err)
+					return
+				}
+			}
+		})
+	}
+	storm.Wait()
+
+	puts, gets := c.cashier.spent["PutItem"], c.cashier.spent["BatchGetItem"]
+	t.Logf("%d duplicates in %s: %d writes refused, %v write units; %d reads of chunks, %v read units, %d of them by the engine",
+		duplicates, time.Since(began).Round(time.Millisecond), puts.calls, puts.writes, gets.calls, gets.reads, shelf.forwarded.Load())
+	refused := 0
+	for _, r := range c.cashier.refused {
+		refused += r.times
+		if r.units > 1 {
+			t.Errorf("a refused write takes %v write units, want 1", r.units)
+		}
+	}
+	if total := c.cashier.total(); total.writes > duplicates || total.indexes != 0 || total.calls != 2*duplicates {
+		t.Errorf("the duplicates took %+v, want one write unit and two calls each, and nothing on the index", total)
+	}
+	if refused != duplicates || puts.calls != duplicates || gets.calls != duplicates || shelf.forwarded.Load() < duplicates/readEvery {
+		t.Errorf("%d refusals of %d writes, %d reads, %d of them by the engine: the storm tested nothing", refused, puts.calls, gets.calls, shelf.forwarded.Load())
+	}
+}
+
+// readEvery is the number of reads of chunks per read that a shelf forwards.
+const readEvery = 100
+
+// shelf forwards every write, and of the reads of chunks the first and every
+// hundredth. It answers the others with the last reply. 3 GB of chunks through
+// JSON would take minutes and add nothing about write units.
+type shelf struct {
+	dynamostore.Client
+	asked, forwarded atomic.Int64
+	answer           atomic.Pointer[dynamodb.BatchGetItemOutput]
+}
+
+func (s *shelf) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	if answer := s.answer.Load(); answer != nil && s.asked.Add(1)%readEvery != 0 {
+		return answer, nil
+	}
+	s.forwarded.Add(1)
+	out, err := s.Client.BatchGetItem(ctx, in, optFns...)
+	if err == nil {
+		s.answer.Store(out)
+	}
+	return out, err
+}
+
+// crashing lets the claim through, and no later call.
+type crashing struct {
+	dynamostore.Client
+	calls int
+}
+
+func (c *crashing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if c.calls++; c.calls > 1 {
+		return nil, idempotenttest.ErrInjected
+	}
+	return c.Client.PutItem(ctx, in, optFns...)
+}
+
+// The price of a million units: on demand, Standard table class, us-east-1,
+// 2026-11-21 (https://aws.amazon.com/dynamodb/pricing/on-demand/).
+const (
+	writePrice = 0.625
+	readPrice  = 0.125
+)
+
+// cost is what calls consumed.
+type cost struct {
+	calls   int
+	writes  float64 // write units of the table
+	indexes float64 // write units of the index
+	reads   float64 // read units
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{c.calls + d.calls, c.writes + d.writes, c.indexes + d.indexes, c.reads + d.reads}
+}
+
+func (c cost) minus(d cost) cost {
+	return cost{c.calls - d.calls, c.writes - d.writes, c.indexes - d.indexes, c.reads - d.reads}
+}
+
+// each returns the cost of one call. All calls must have the same cost.
+func (c cost) each() cost {
+	n := float64(c.calls)
+	return cost{1, c.writes / n, c.indexes / n, c.reads / n}
+}
+
+// dollars returns the price of a million of c.
+func (c cost) dollars() float64 { return (c.writes+c.indexes)*writePrice + c.reads*readPrice }
+
+// cashier is a client that records what each call consumed, as DynamoDB reports
+// it.
+type cashier struct {
+	dynamostore.Client
+	mu      sync.Mutex
+	spent   map[string]cost      // by operation
+	refused map[[16]byte]refusal // by the wid of the current item
+}
+
+// refusal counts the writes that one item refused, with the price of each.
+type refusal struct {
+	times int
+	units float64
+}
+
+func newCashier(c dynamostore.Client) *cashier {
+	return &cashier{Client: c, spent: map[string]cost{}, refused: map[[16]byte]refusal{}}
+}
+
+// total returns the cost of all calls so far.
+func (c *cashier) total() (sum cost) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spent {
+		sum = sum.plus(s)
+	}
+	return sum
+}
+
+func (c *cashier) add(operation string, spent cost) {
+	spent.calls = 1
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spent[operation] = c.spent[operation].plus(spent)
+}
+
+func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
+	out, err := c.Client.PutItem(ctx, in, optFns...)
+	if refused, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		units, priceErr := c.price(ctx, *in.TableName, refused.Item)
+		if priceErr != nil {
+			return nil, priceErr
+		}
+		c.add("PutItem", cost{writes: units})
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	used := cost{writes: *out.ConsumedCapacity.Table.CapacityUnits}
+	for _, index := range out.ConsumedCapacity.GlobalSecondaryIndexes {
+		used.indexes += *index.CapacityUnits
+	}
+	c.add("PutItem", used)
+	return out, nil
+}
+
+// price returns the write units of a refused write. The refusal does not report
+// them: it is billed as one write, by the size of the current item (developer
+// guide, "Capacity unit consumption for write operations"). So the same item is
+// written once more, under another key, and the engine reports the units of
+// that write.
+func (c *cashier) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
+	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
+	pk, _ := standing[dynamostore.PartitionKey].(*types.AttributeValueMemberS)
+	if wid == nil || pk == nil {
+		return 0, errors.New("the refusal returned no record")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.refused[[16]byte(wid.Value)]
+	if known.times == 0 {
+		aside := maps.Clone(standing)
+		aside[dynamostore.PartitionKey] = &types.AttributeValueMemberS{Value: "x" + pk.Value[1:]}
+		out, err := c.Client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: aside, ReturnConsumedCapacity: types.ReturnConsumedCapacityIndexes})
+		if err != nil {
+			return 0, err
+		}
+		known.units = *out.ConsumedCapacity.Table.CapacityUnits
+	}
+	known.times++
+	c.refused[[16]byte(wid.Value)] = known
+	return known.units, nil
+}
+
+func (c *cashier) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.GetItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("GetItem", cost{reads: *out.ConsumedCapacity.CapacityUnits})
+	}
+	return out, err
+}
+
+func (c *cashier) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.BatchWriteItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("BatchWriteItem", cost{writes: sum(out.ConsumedCapacity)})
+	}
+	return out, err
+}
+
+func (c *cashier) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.BatchGetItem(ctx, in, optFns...)
+	if err == nil {
+		c.add("BatchGetItem", cost{reads: sum(out.ConsumedCapacity)})
+	}
+	return out, err
+}
+
+// TransactWriteItems counts two write units for each item, because no item here
+// has more than 1 KB, and two for a record that leaves the index (developer
+// guide, "Capacity management for transactions"). The capacity that DynamoDB
+// Local reports for transactions does not depend on the number of their items,
+// so only whether the index was written is taken from it.
+func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityIndexes
+	out, err := c.Client.TransactWriteItems(ctx, in, optFns...)
+	if err != nil {
+		return nil, err
+	}
+	used := cost{writes: 2 * float64(len(in.TransactItems))}
+	for _, t := range out.ConsumedCapacity {
+		used.indexes += 2 * float64(len(t.GlobalSecondaryIndexes))
+	}
+	c.add("TransactWriteItems", used)
+	return out, nil
+}
+
+// emptyQuery is the minimum that a query reads, in units; DynamoDB Local
+// reports none.
+const emptyQuery = 0.5
+
+func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.Query(ctx, in, optFns...)
+	if err == nil {
+		c.add("Query", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
+	}
+	return out, err
+}
+
+func sum(used []types.ConsumedCapacity) (units float64) {
+	for _, u := range used {
+		units += *u.CapacityUnits
+	}
+	return units
 }

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -36,6 +37,11 @@ type database struct {
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
 func runAll(m *testing.M) int {
+	// Most tests wait for a process or an engine.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	endpoint, stop, err := engine.DynamoDBLocal()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -98,6 +104,40 @@ func (db *database) over(t testing.TB, faults *idempotenttest.Faults) *dynamosto
 	}))
 }
 
+// ownTable returns the database with a new table, which does not exist yet.
+func (db *database) ownTable(t *testing.T) *database {
+	own := *db
+	own.table = "once-" + strings.ToLower(rand.Text())
+	t.Cleanup(func() {
+		_, _ = db.client().DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: &own.table}) // it may not exist
+	})
+	return &own
+}
+
+// created is ownTable with the table of a store.
+func (db *database) created(t *testing.T) *database {
+	t.Helper()
+	own := db.ownTable(t)
+	if err := own.create(); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// createKeyed creates the table with another schema: its key are the
+// attributes.
+func (db *database) createKeyed(t *testing.T, hash string, more ...string) {
+	t.Helper()
+	in := &dynamodb.CreateTableInput{TableName: &db.table, BillingMode: types.BillingModePayPerRequest}
+	for i, name := range append([]string{hash}, more...) {
+		in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: &name, AttributeType: types.ScalarAttributeTypeS})
+		in.KeySchema = append(in.KeySchema, types.KeySchemaElement{AttributeName: &name, KeyType: []types.KeyType{types.KeyTypeHash, types.KeyTypeRange}[i]})
+	}
+	if _, err := db.client().CreateTable(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // remove deletes a record without the store, as the time to live does.
 func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 	_, err := db.client().DeleteItem(ctx, &dynamodb.DeleteItemInput{
@@ -136,4 +176,23 @@ func newKey() idempotent.Key {
 		ID:          rand.Text(),
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
 	}
+}
+
+// engines runs f on each engine.
+func engines(t *testing.T, f func(*testing.T, *database)) {
+	for _, db := range []*database{&local, &cloud} {
+		t.Run(db.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, db)
+		})
+	}
+}
+
+func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	t.Helper()
+	g, err := idempotent.New(s, optFns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -1,11 +1,3 @@
-// Package crash kills processes at every moment of a request and checks how
-// their clients, and a reconciler, recover.
-//
-// A test starts DynamoDB Local and a provider that counts its effects. For each
-// key it starts a separate process of its own binary, which sends one request
-// through the toolkit and stops at a barrier: before, during or after a write or
-// the effect. There it is killed. Everything after that happens in the test's
-// own process.
 package crash
 
 import (
@@ -13,14 +5,26 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/tests/engine"
 )
 
 // policy is a way to make the one effect of a charge safe.
@@ -159,4 +163,123 @@ func (p policy) count(ctx context.Context, key idempotent.Key) (calls, effects i
 
 func policyNamed(name string) policy {
 	return policies[slices.IndexFunc(policies, func(p policy) bool { return p.name == name })]
+}
+
+// bank is the provider. It runs in the test's process, so that it survives.
+var bank *provider
+
+// providerURL is the provider's address, for pay.
+var providerURL string
+
+// provider counts the requests and the effects, by downstream key.
+type provider struct {
+	url string
+
+	mu      sync.Mutex
+	calls   map[string]int
+	effects map[string]int
+}
+
+func newProvider() (*provider, func()) {
+	p := &provider{calls: map[string]int{}, effects: map[string]int{}}
+	server := httptest.NewServer(http.HandlerFunc(p.serve))
+	p.url = server.URL
+	return p, server.Close
+}
+
+// serve charges under a key. With dedupe, it charges a key only once.
+func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
+	key := r.FormValue("key")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls[key]++
+	if r.FormValue("dedupe") != "true" || p.effects[key] == 0 {
+		p.effects[key]++
+	}
+	fmt.Fprint(w, result(key))
+}
+
+// result is the result of a charge under that key.
+func result(key string) string { return "charged under " + key }
+
+// count returns how often a charge was requested, and how often it was made:
+// under the key of the handler, or of its step.
+func (p *provider) count(key idempotent.Key) (calls, effects int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := key.RecordID()
+	for _, k := range []string{id.DownstreamKey(), id.StepKey("charge")} {
+		calls += p.calls[k]
+		effects += p.effects[k]
+	}
+	return calls, effects
+}
+
+// resolve looks into the provider's books.
+func (p *provider) resolve(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range []string{r.ID.DownstreamKey(), r.ID.StepKey("charge")} {
+		if p.effects[k] > 0 {
+			return idempotent.Resolved(result(k)), nil
+		}
+	}
+	if r.Released {
+		return idempotent.Later(0), nil // its client will send it again
+	}
+	return idempotent.ProvenNotExecuted(r.Token), nil
+}
+
+// pay makes the effect happen.
+func pay(ctx context.Context, key string, dedupe bool) (string, error) {
+	form := url.Values{"key": {key}, "dedupe": {fmt.Sprint(dedupe)}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, providerURL+"?"+form.Encode(), nil)
+	if err != nil {
+		return "", idempotent.NotExecuted(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return string(body), err
+}
+
+// The ledger is for effects that are writes to the database: an item for each
+// key, in the store's table, that counts its entries.
+
+func ledgerKey(key idempotent.Key) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: "ledger-" + key.ID}}
+}
+
+// entry adds an entry for key to the ledger.
+func entry(key idempotent.Key) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName:                 aws.String(ledgerTable),
+		Key:                       ledgerKey(key),
+		UpdateExpression:          aws.String("ADD entries :one"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
+	}}
+}
+
+// ledgerTable is the table of the store.
+var ledgerTable string
+
+// entries returns how many entries the ledger has for key.
+func entries(ctx context.Context, key idempotent.Key) (int, error) {
+	out, err := dynamostore.NewClient(engine.Config(endpoint)).GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: aws.String(ledgerTable), Key: ledgerKey(key), ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return 0, err
+	}
+	n, ok := out.Item["entries"].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, nil
+	}
+	return strconv.Atoi(n.Value)
 }

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// SIGKILL after completion: the next process replays, a refusal too.
+func TestKillAfterCompletion(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, env []string) {
+		p := start(t, t.TempDir(), env...)
+		first := p.post(key, aCharge)
+		p.want(first, http.StatusCreated)
+		refused := p.post("order-2026-000002", declined)
+		p.want(refused, http.StatusPaymentRequired)
+		p = p.restart()
+		p.wantSame(p.post(key, aCharge), first)
+		p.wantSame(p.post("order-2026-000002", declined), refused)
+		p.wantCharges(1)
+	})
+}
+
+// F33, F36, F90, G02: SIGKILL while the provider works: the effect has happened,
+// but no answer was received. The client's retries get 409 and are never charged
+// again. An operator finds the charge by the client's key, looks it up at the
+// provider by the downstream key, and settles it. The client's retry gets the
+// replay.
+func TestOperatorSettlesAnUnknownCharge(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, env []string) {
+		dir := t.TempDir()
+		o := newOperator(t, env...)
+		if len(env) == 0 {
+			o.dir, o.env = dir, append(o.env, "ONCE_FILE=once.db") // a line with the whole path would not fit a terminal
+		}
+		p := start(t, dir, append(env, "TIMEOUT=6s")...)
+		broken := make(chan reply, 1)
+		go func() { broken <- p.post(key, slow) }()
+		eventually(t, 10*time.Second, "the provider has booked", func() bool { return p.charges() == 1 })
+		p.kill()
+		if r := <-broken; r.err == nil {
+			t.Fatalf("the first request was answered with %d before the kill", r.status)
+		}
+		byKey := []string{"POST /charges", "--global", "--key", key}
+		// Too early: the owner may still be running.
+		var running struct{ Token string }
+		if err := json.Unmarshal([]byte(o.wants(0, nil, append(append([]string{"show"}, byKey...), "--json")...)), &running); err != nil {
+			t.Fatal(err)
+		}
+		for _, more := range [][]string{{"--not-executed", "--token", running.Token}, {"--status", "201", "--completed", "{}"}} {
+			o.wants(4, []string{"in progress; retry after"}, append(append(append([]string{"resolve"}, byKey...), more...), "--yes", "--reason", "a guess")...)
+		}
+		eventually(t, 30*time.Second, "the lease has ended", func() bool {
+			return strings.Contains(o.wants(0, nil, "reconcile"), "its lease ended without an outcome: unknown")
+		})
+		p = start(t, dir, append(env, "TIMEOUT=6s")...)
+		refused := p.post(key, slow)
+		p.wantProblem(refused, http.StatusConflict, "outcome-unknown")
+		if s, err := strconv.Atoi(refused.header.Get("Retry-After")); err != nil || s < 1 {
+			t.Errorf("409 with Retry-After %q", refused.header.Get("Retry-After"))
+		}
+		p.wantProblem(p.post(key, otherSlow), http.StatusUnprocessableEntity, "key-reused")
+		p.wantCharges(1)
+		p.kill()
+
+		// Which record is it, and how old?
+		listed := o.types("list", "--state", "unknown")
+		id := regexp.MustCompile(`(?m)^(POST /charges#\S{12})  unknown  \d+s .* lease_ended `).FindStringSubmatch(listed)
+		if id == nil {
+			t.Fatalf("the list does not show the charge:\n%s", listed)
+		}
+		// By which key does the provider know it?
+		shown := o.types(append([]string{"show"}, byKey...)...)
+		if again := o.types("show", id[1]); !strings.Contains(again, id[1]) || !strings.Contains(shown, id[1]) {
+			t.Errorf("the client's key and the list show two records:\n%s\n%s", shown, again)
+		}
+		downstream := regexp.MustCompile(`(?m)^ +(once-\S+)$`).FindStringSubmatch(shown)
+		if downstream == nil {
+			t.Fatalf("no downstream key in\n%s", shown)
+		}
+		// The provider's ledger has it.
+		body := inLedger(t, filepath.Join(dir, "ledger.jsonl"), downstream[1])
+		var charge struct{ ID string }
+		if err := json.Unmarshal(body, &charge); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(o.dir, "charge.json"), body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		settled := o.types(append(append([]string{"resolve"}, byKey...),
+			"--status", "201", "--header", "Location: /charges/"+charge.ID, "--completed", "@charge.json",
+			"--reason", "the provider's ledger has "+charge.ID, "--audit", "audit.jsonl")...)
+		if !strings.Contains(settled, "Every retry gets this.") || !strings.Contains(settled, id[1]+" was unknown and is completed") {
+			t.Errorf("resolve shows\n%s", settled)
+		}
+		audit, err := os.ReadFile(filepath.Join(o.dir, "audit.jsonl"))
+		if err != nil || strings.Count(string(audit), "\n") != 1 || !strings.Contains(string(audit), charge.ID) || strings.Contains(string(audit), key) {
+			t.Errorf("%v, the audit is %s", err, audit)
+		}
+		o.wants(0, []string{"no such records"}, "list", "--state", "unknown")
+
+		// The client tries again.
+		p = start(t, dir, append(env, "TIMEOUT=6s")...)
+		r := p.post(key, slow)
+		p.want(r, http.StatusCreated)
+		if r.header.Get("Idempotent-Replayed") != "true" || r.header.Get("Location") != "/charges/"+charge.ID || r.body != string(body) ||
+			r.header.Get("Content-Type") != "application/json" {
+			t.Errorf("the retry got %v\n%s\nwant the replay of\n%s", r.header, r.body, body)
+		}
+		p.wantCharges(1)
+	})
+}
+
+// inLedger returns the provider's charge of a key.
+func inLedger(t *testing.T, file, key string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, `"idempotency_key":"`+key+`"`) {
+			return []byte(strings.TrimSpace(line))
+		}
+	}
+	t.Fatalf("the ledger has no charge of %s:\n%s", key, data)
+	return nil
+}

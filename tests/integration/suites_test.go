@@ -1,0 +1,127 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) { idempotenttest.RunStore(t, db.fixture()) })
+}
+
+// Without the index the lists come from a scan.
+func TestStoreWithoutIndex(t *testing.T) {
+	t.Parallel()
+	db := local.created(t)
+	f := db.fixture()
+	f.Open = func(t testing.TB) driver.Store { return db.store(t).WithoutIndex() }
+	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
+	idempotenttest.RunStore(t, f)
+}
+
+func TestFailureModes(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, db *database) { idempotenttest.RunFailureModes(t, db.fixture()) })
+}
+
+// INV-1, INV-2, INV-3, INV-4, INV-5, INV-6, INV-8, INV-10, INV-12: on DynamoDB
+// Local only. LocalStack runs the same engine behind another server.
+func TestFailureModesUnderFaults(t *testing.T) {
+	t.Parallel()
+	idempotenttest.RunFailureModesUnderFaults(t, local.fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 4 })
+}
+
+// wired sends requests of one key, the first of them over a faulty wire, with the
+// real SDK between the store and the faults.
+type wired struct {
+	runs int
+	out  idempotent.Outcome[string]
+	err  error
+}
+
+// end is how a request ended.
+type end func(*wired) bool
+
+func (w *wired) stored() bool { return w.err == nil && w.out.Stored && !w.out.Replayed && w.runs == 1 }
+func (w *wired) unstored() bool {
+	return w.err == nil && w.out.Value == "ch_1" && !w.out.Stored && w.runs == 1
+}
+func (w *wired) replayed() bool { return w.err == nil && w.out.Replayed && w.runs == 1 }
+func (w *wired) notRun() bool   { return errors.As(w.err, new(*idempotent.StoreError)) && w.runs == 0 }
+func (w *wired) running() bool {
+	return errors.As(w.err, new(*idempotent.InProgressError)) && w.runs == 1
+}
+func (w *wired) unknown() bool {
+	return errors.As(w.err, new(*idempotent.UnresolvedError)) && w.runs == 1
+}
+
+// The SDK sends a request again after a lost reply, and after a refusal for a
+// while. Then the store does, or the guard.
+func TestOnTheWire(t *testing.T) {
+	t.Parallel()
+	throttledInsert := idempotenttest.Injection{Op: "PutItem", Fault: idempotenttest.Throttled}
+	completionThrottled := func(c idempotenttest.Call) idempotenttest.Fault {
+		if c.N == 1 {
+			return idempotenttest.NoFault
+		}
+		return idempotenttest.ThroughputExceeded
+	}
+	for _, row := range []struct {
+		name        string
+		plan        idempotenttest.Plan
+		timeout     time.Duration
+		first       end
+		least, most int   // requests that the SDK sends
+		later       []end // on a good wire, a minute apart
+	}{
+		{"FM01_InsertReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 1), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
+		// The release is applied, although its reply is lost as well.
+		{"FM02_EveryReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply), 10 * time.Second, (*wired).notRun, 2, 100, []end{(*wired).stored}},
+		{"FM08_CompletionReplyLostOnTheWire", idempotenttest.On("", idempotenttest.LostReply, 2), 10 * time.Second, (*wired).stored, 3, 3, []end{(*wired).replayed}},
+		{"FM09_CompletionThrottled", completionThrottled, 10 * time.Second, (*wired).unstored, 3, 100, []end{(*wired).running, (*wired).unknown}},
+		// The SDK retries a conflict only once: the third try is the store's.
+		{"FM22_TransactionConflictOnTheWire", idempotenttest.On("", idempotenttest.TransactionConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
+		{"FM23_ReplicatedWriteConflictOnTheWire", idempotenttest.On("", idempotenttest.ReplicatedWriteConflict, 1, 2, 4), 10 * time.Second, (*wired).stored, 5, 5, []end{(*wired).replayed}},
+		{"FM24_ThrottledForLongerThanTheTime", idempotenttest.On("", idempotenttest.Throttled), 1500 * time.Millisecond, (*wired).notRun, 2, 100, []end{(*wired).stored}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			engines(t, func(t *testing.T, db *database) {
+				w, key, clock := &wired{}, newKey(), &idempotenttest.Clock{}
+				send := func(ctx context.Context, s driver.Store, want end, which string) {
+					g := guardOver(t, s, func(o *idempotent.Options) { o.Now = clock.Now })
+					w.out, w.err = idempotent.DoOutcome(ctx, g, key, func(context.Context) (string, error) {
+						w.runs++
+						return "ch_1", nil
+					})
+					if !want(w) {
+						t.Errorf("the %s request got %+v and error %v after %d runs", which, w.out, w.err, w.runs)
+					}
+				}
+				faults := &idempotenttest.Faults{Plan: row.plan}
+				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
+				defer cancel()
+				began := time.Now()
+				send(ctx, db.over(t, faults), row.first, "first")
+				// A request that was not run, and sent nothing that arrived, ends in time.
+				if took := time.Since(began); faults.Injected()[throttledInsert] > 0 && took > row.timeout+time.Second {
+					t.Errorf("it took %s of %s", took, row.timeout)
+				}
+				if n := faults.Calls(""); n < row.least || n > row.most {
+					t.Errorf("%d requests were sent, want %d to %d", n, row.least, row.most)
+				}
+				for _, want := range row.later {
+					send(t.Context(), db.store(t), want, "later")
+					clock.Advance(time.Minute)
+				}
+			})
+		})
+	}
+}
