@@ -15,11 +15,6 @@ run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: demo
-demo: ## Kill an order at every step, and see what is left (Java)
-	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
-	@exec $(BIN)/charge-demo localstack/dynamodb-local
-
 .PHONY: test beside-e2e
 test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
 	@$(MAKE) --no-print-directory lint test-unit cover

@@ -68,7 +68,22 @@ type mortalWire struct {
 
 var errDead = errors.New("the process is dead")
 
-func (p *mortalWire) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *mortalWire) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	if err := p.cross(func() error {
+		resp, err = http.DefaultTransport.RoundTrip(r)
+		return err
+	}); err != nil {
+		if resp != nil {
+			resp.Body.Close()
+		}
+		return nil, err
+	}
+	return resp, nil
+}
+
+// cross makes a call over the wire, if the process is alive, and returns its
+// error.
+func (p *mortalWire) cross(call func() error) error {
 	p.mu.Lock()
 	p.calls++
 	n := p.calls
@@ -76,17 +91,14 @@ func (p *mortalWire) RoundTrip(r *http.Request) (*http.Response, error) {
 	dead := p.dead
 	p.mu.Unlock()
 	if dead {
-		return nil, errDead
+		return errDead
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	err := call()
 	if n == p.after {
-		if err == nil {
-			resp.Body.Close()
-		}
 		p.kill()
-		return nil, errDead
+		return errDead
 	}
-	return resp, err
+	return err
 }
 
 func (p *mortalWire) kill() {
