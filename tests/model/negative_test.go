@@ -7,7 +7,73 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/model"
+	"github.com/once-lambda/once/tests/model/broken"
+	"github.com/once-lambda/once/tests/tally"
 )
+
+// brokenStores are stores that the histories of calls, or those of requests,
+// must reject. The guard never notices some of the faults, and the model of a
+// store has no owners.
+var brokenStores = []struct {
+	name            string
+	breaks          func(driver.Store) driver.Store
+	calls, requests bool
+}{
+	{"Blind", func(s driver.Store) driver.Store { return broken.Blind{Store: s} }, true, true},
+	{"Overwriting", func(s driver.Store) driver.Store { return broken.Overwriting{Store: s} }, true, true},
+	{"Hasty", func(s driver.Store) driver.Store { return broken.Hasty{Store: s} }, true, true},
+	{"Upserting", func(s driver.Store) driver.Store { return broken.Upserting{Store: s} }, true, false},
+	{"Familiar", func(s driver.Store) driver.Store { return broken.Familiar{Store: s} }, false, true},
+	{"Forgetful", func(s driver.Store) driver.Store { return broken.Forgetful{Store: s} }, true, true},
+	{"Racy", func(s driver.Store) driver.Store { return broken.Racy{Store: s} }, true, true},
+	{"Stale", func(s driver.Store) driver.Store { return &broken.Stale{Store: s} }, true, true},
+}
+
+// Their calls have no order that the model allows.
+func TestBrokenStoresAreNotLinearizable(t *testing.T) {
+	t.Parallel()
+	few := load{rounds: 50, goroutines: 8, each: 100, keys: 2}
+	for _, b := range brokenStores {
+		if !b.calls {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			few.wantsNoOrder(t, ofSlot, func(round int) []*history {
+				return newClients(b.breaks(newMemory()), few, &tally.Tally{}).run(round)
+			})
+		})
+	}
+}
+
+// The answers of a guard over such a store have no order either.
+func TestBrokenStoresMakeBrokenGuards(t *testing.T) {
+	t.Parallel()
+	few := load{rounds: 100, goroutines: 8, each: 40, keys: 2}
+	for _, b := range brokenStores {
+		if !b.requests {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			few.wantsNoOrder(t, ofKey, func(round int) []*history {
+				return newCrowd(t, b.breaks(newMemory()), few, 0, &tally.Tally{}).run(round)
+			})
+		})
+	}
+}
+
+// With a store that lets a claim overwrite another, two handlers run at once,
+// which is seen without any search.
+func TestBrokenStoreBreaksExclusion(t *testing.T) {
+	t.Parallel()
+	few := load{rounds: 1, goroutines: 64, each: 10, keys: 2}
+	c := newCrowd(t, broken.Overwriting{Store: newMemory()}, few, 0, &tally.Tally{})
+	c.run(0)
+	if len(c.wrong) == 0 {
+		t.Error("no handler was entered during the lease of another")
+	}
+}
 
 // entry is one operation of an invented history: its interval, the call, and
 // the answer.
