@@ -68,7 +68,7 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 .PHONY: test-integration
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
-	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart -e /model/explore)
+	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/bench -e /model/explore)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it
@@ -78,7 +78,6 @@ e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 test-cost: ## Limits of time, sizes and cold starts
 	go test -count=1 -run '^TestLimits$$' ./lambdahttp
 	go test -count=1 ./tests/bench
-	go test -count=1 ./tests/coldstart
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack

@@ -1,9 +1,6 @@
 //go:build !race
 
-// The race detector would slow down this side of the Runtime API, so these limits
-// apply without it.
-
-package coldstart
+package bench
 
 import (
 	"archive/zip"
@@ -17,12 +14,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/once-lambda/once/infra/bundle"
+	"github.com/once-lambda/once/internal/measure"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -33,9 +30,9 @@ const (
 )
 
 const (
-	bare   = "./tests/coldstart/bare"
-	once   = "./tests/coldstart/once"
-	charge = "./examples/charge-lambda/cmd/lambda" // which also has telemetry
+	bareFunction   = "./tests/bench/function/bare"         // without the toolkit
+	onceFunction   = "./tests/bench/function/once"         // the same with it
+	chargeFunction = "./examples/charge-lambda/cmd/lambda" // which also has telemetry
 )
 
 func archive(t *testing.T, pkg, arch string) []byte {
@@ -49,7 +46,7 @@ func archive(t *testing.T, pkg, arch string) []byte {
 
 func TestSize(t *testing.T) {
 	for _, arch := range bundle.Architectures {
-		without, with := len(archive(t, bare, arch)), len(archive(t, once, arch))
+		without, with := len(archive(t, bareFunction, arch)), len(archive(t, onceFunction, arch))
 		t.Logf("%s: %.2f MB against %.2f MB, %.2f MB more; the limit is %.2f", arch,
 			float64(with)/1e6, float64(without)/1e6, float64(with-without)/1e6, sizeLimit/1e6)
 		if with-without > sizeLimit {
@@ -61,53 +58,28 @@ func TestSize(t *testing.T) {
 	}
 }
 
-const (
-	starts   = 41 // of each
-	attempts = 3  // for medians below the limit
-)
-
 // The time from the start of the process until the function asks for its first
 // event: Lambda's log calls it init duration.
 func TestStart(t *testing.T) {
-	programs := []string{bare, once, charge}
-	bootstraps := make([]string, len(programs))
+	const starts = 41 // of each
+	programs := []string{bareFunction, onceFunction, chargeFunction}
+	ops := make([]func() time.Duration, len(programs))
 	for i, pkg := range programs {
-		bootstraps[i] = unpack(t, archive(t, pkg, runtime.GOARCH))
-		start(t, bootstraps[i]) // in the page cache after this
+		bootstrap := unpack(t, archive(t, pkg, runtime.GOARCH))
+		ops[i] = func() time.Duration { return start(t, bootstrap) }
+		ops[i]() // in the page cache after this
 	}
-	for i := range attempts {
-		medians := interleaved(t, bootstraps)
-		within := true
-		for j := 1; j < len(programs); j++ {
-			more := float64(medians[j])/float64(medians[0]) - 1
-			t.Logf("measurement %d of at most %d: %s is ready after %s, %s after %s: %.2f of it more; the limit is %.2f; medians of %d starts",
-				i+1, attempts, programs[j], medians[j], bare, medians[0], more, startLimit, starts)
+	measure.Within(t, func() (string, bool) {
+		took := measure.Turns(starts, ops...)
+		bare := measure.Median(took[0])
+		result, within := fmt.Sprintf("medians of %d starts; the limit is %.2f more; %s takes %s", starts, startLimit, programs[0], bare), true
+		for i, pkg := range programs[1:] {
+			more := float64(measure.Median(took[i+1]))/float64(bare) - 1
+			result += fmt.Sprintf(", %s %.2f more", pkg, more)
 			within = within && more <= startLimit
 		}
-		if within {
-			return
-		}
-	}
-	t.Errorf("above the limit in each of %d measurements", attempts)
-}
-
-// interleaved starts the programs in turn, each turn beginning with another one,
-// and returns their medians.
-func interleaved(t *testing.T, bootstraps []string) []time.Duration {
-	t.Helper()
-	took := make([][]time.Duration, len(bootstraps))
-	for turn := range starts {
-		for i := range bootstraps {
-			i = (i + turn) % len(bootstraps)
-			took[i] = append(took[i], start(t, bootstraps[i]))
-		}
-	}
-	medians := make([]time.Duration, len(bootstraps))
-	for i, durations := range took {
-		slices.Sort(durations)
-		medians[i] = durations[len(durations)/2].Round(10 * time.Microsecond)
-	}
-	return medians
+		return result, within
+	})
 }
 
 func unpack(t *testing.T, zipped []byte) string {

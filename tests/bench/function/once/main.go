@@ -15,7 +15,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdahttp"
-	"github.com/once-lambda/once/tests/coldstart/payment"
+	"github.com/once-lambda/once/tests/bench/function/payment"
 )
 
 type (

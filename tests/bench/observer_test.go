@@ -1,15 +1,17 @@
+//go:build !race
+
 package bench
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/measure"
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/telemetry/emf"
 )
@@ -85,19 +87,50 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// each returns the duration of one call of each op: the fastest of several
-// turns, because disturbances only add time. The ops take turns.
-func each(ops ...func()) []time.Duration {
-	const turns, n = 50, 1000
-	best := slices.Repeat([]time.Duration{1 << 62}, len(ops))
-	for range turns {
-		for i, op := range ops {
-			start := time.Now()
-			for range n {
-				op()
-			}
-			best[i] = min(best[i], time.Since(start)/n)
-		}
+// The limits of telemetry, relative to a replay on the store in memory, which is
+// the fastest possible guarded call.
+const (
+	tellLimit   = 0.20 // passing one event to an observer: a difference of two replays, which vary by some percent
+	countLimit  = 0.05 // counting an event
+	flushLimit  = 0.50 // the events of an invocation and their line
+	flushAllocs = 3
+)
+
+// An event costs a small part of a replay: for the guard to pass it to an
+// observer that does nothing, and for the metrics to count it.
+func TestObserverOverhead(t *testing.T) {
+	replay, observed := replayer(t, nil), replayer(t, event.ObserverFunc(nobody))
+	o := newMetrics(t)
+	within(t, "observing an event", tellLimit, func() float64 {
+		return part(observed, replay) - 1
+	})
+	within(t, "counting an event", countLimit, func() float64 { return part(func() { tell(o, usual[:1]) }, replay) })
+}
+
+// A flush costs less than a replay, and at most 3 allocations, including the
+// events before it.
+func TestFlush(t *testing.T) {
+	o, replay := newMetrics(t), replayer(t, nil)
+	kinds := all()
+	within(t, "flushing an invocation", flushLimit, func() float64 { return part(func() { flush(o, usual) }, replay) })
+	within(t, "flushing every kind of event", 2*flushLimit, func() float64 { return part(func() { flush(o, kinds) }, replay) })
+	if n := testing.AllocsPerRun(100, func() { flush(o, kinds) }); n > flushAllocs {
+		t.Errorf("a flush allocates %.0f times, want %d at most", n, flushAllocs)
+	} else {
+		t.Logf("a flush allocates %.0f times; the limit is %d", n, flushAllocs)
 	}
-	return best
+}
+
+// part returns the duration of op relative to that of whole.
+func part(op, whole side) float64 {
+	took := measure.Quickest(50, 1000, op, whole)
+	return float64(took[0]) / float64(took[1])
+}
+
+func within(t *testing.T, what string, limit float64, part func() float64) {
+	t.Helper()
+	measure.Within(t, func() (string, bool) {
+		took := part()
+		return fmt.Sprintf("%s takes %.3f of a replay; the limit is %.2f", what, took, limit), took <= limit
+	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/tests/coldstart/payment"
+	"github.com/once-lambda/once/tests/bench/function/payment"
 )
 
 type (
