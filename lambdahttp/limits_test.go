@@ -39,8 +39,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// sends returns a function that sends the request of c once, or does nothing if
-// there is none.
+// sends returns a function that sends the request of c once. It does nothing if c
+// is the zero call.
 func sends(t *testing.T, c call) func() {
 	i := 0
 	return func() {

@@ -17,8 +17,8 @@ func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 // Advance moves the clock by d. A negative d sets it back.
 func (c *Clock) Advance(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// AdvanceTo moves the clock forward to t. It does nothing if t has passed.
-func (c *Clock) AdvanceTo(t time.Time) {
+// advanceTo moves the clock forward to t. It does nothing if t has passed.
+func (c *Clock) advanceTo(t time.Time) {
 	if d := t.Sub(c.Now()); d > 0 {
 		c.Advance(d)
 	}
