@@ -293,9 +293,8 @@ func (l *lab) race(op Op) {
 
 var errNoAnswer = errors.New("the request was not answered")
 
-// Waiting for a running request with the same key. These rows run in real time,
-// because a store on a network has no other clock. Each waits for an event, not
-// for a fixed time.
+// Waiting for a running request with the same key. The guard pauses in real time
+// before it looks again, and the clock advances when it looks.
 var waitScenarios = []scenario{
 	// F52: a second request waits for the first,
 	{"FM37_TwinCompletes", func(l *lab) {
@@ -351,7 +350,7 @@ var waitScenarios = []scenario{
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(hasty)
 			b.tap.onGet = func(func() (*driver.Record, error)) (*driver.Record, error) {
-				b.tap.onGet = nil
+				b.looksSlowly()
 				return nil, idempotent.ErrNoRecord // deleted; the insert reads it again
 			}
 			_, err := b.do(l.never())
@@ -372,11 +371,12 @@ var waitScenarios = []scenario{
 	{"FM37_OwnDeadline", func(l *lab) {
 		_, err := l.worker().do(func(context.Context) (string, error) {
 			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			b.looksSlowly()
 			const own = 3 * time.Second
-			began := time.Now()
+			began := l.clock.Now()
 			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
 			l.mustBe(err, new(idempotent.InProgressError))
-			if took := time.Since(began); took > own {
+			if took := l.clock.Now().Sub(began); took > own {
 				l.Errorf("B waited for %s of its %s", took, own)
 			}
 			return "ch_a", nil
@@ -402,6 +402,14 @@ var waitScenarios = []scenario{
 		})
 		l.must(err)
 	}},
+}
+
+// looksSlowly lets each read of the worker take a quarter of a second.
+func (w *worker) looksSlowly() {
+	w.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+		w.clock.Advance(250 * time.Millisecond)
+		return read()
+	}
 }
 
 // patient waits longer than any operation here takes on a busy machine. hasty
