@@ -8,7 +8,7 @@ package lambdahttp_test
 import (
 	"testing"
 
-	"github.com/once-lambda/once/internal/measure"
+	"github.com/once-lambda/once/internal/measuretest"
 )
 
 // A request that does not call the store costs a fraction of the time that the
@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 				case c.name == "bare":
 					bare = c
 				case c.limit > 0:
-					took := measure.Quickest(100, 50, sends(t, runtime), sends(t, c), sends(t, bare))
+					took := measuretest.Quickest(100, 50, sends(t, runtime), sends(t, c), sends(t, bare))
 					part := float64(took[1]-took[2]) / float64(took[0])
 					t.Logf("%-24s %.2f of %s", c.name, part, took[0])
 					if part > c.limit {

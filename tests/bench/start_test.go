@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/infra/bundle"
-	"github.com/once-lambda/once/internal/measure"
+	"github.com/once-lambda/once/internal/measuretest"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -69,12 +69,12 @@ func TestStart(t *testing.T) {
 		ops[i] = func() time.Duration { return start(t, bootstrap) }
 		ops[i]() // in the page cache after this
 	}
-	measure.Within(t, func() (string, bool) {
-		took := measure.Turns(starts, ops...)
-		bare := measure.Median(took[0])
+	measuretest.Within(t, func() (string, bool) {
+		took := measuretest.Turns(starts, ops...)
+		bare := measuretest.Median(took[0])
 		result, within := fmt.Sprintf("medians of %d starts; the limit is %.2f more; %s takes %s", starts, startLimit, programs[0], bare), true
 		for i, pkg := range programs[1:] {
-			more := float64(measure.Median(took[i+1]))/float64(bare) - 1
+			more := float64(measuretest.Median(took[i+1]))/float64(bare) - 1
 			result += fmt.Sprintf(", %s %.2f more", pkg, more)
 			within = within && more <= startLimit
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/measure"
+	"github.com/once-lambda/once/internal/measuretest"
 )
 
 // stepNames are the steps of a request.
@@ -62,13 +62,13 @@ func TestStep(t *testing.T) {
 	with, without := stepping(t, len(stepNames)), stepping(t, 0)
 	turn(with, requests)
 	turn(without, requests)
-	measure.Within(t, func() (string, bool) {
-		took := measure.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
+	measuretest.Within(t, func() (string, bool) {
+		took := measuretest.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
 		var steps []float64
 		for i, without := range took[1] {
 			steps = append(steps, float64(took[0][i].cpu-without.cpu)/float64(without.cpu)/float64(len(stepNames)))
 		}
-		got := measure.Median(steps)
+		got := measuretest.Median(steps)
 		if got <= 0 {
 			t.Fatal("nothing was measured")
 		}

@@ -1,8 +1,8 @@
-// Package measure compares the cost of operations within one process, for tests
+// Package measuretest compares the cost of operations within one process, for tests
 // with limits. Machines are noisy, so nothing is compared with a number of another
 // day: the operations run in turns, under the same conditions. A disturbance only
 // adds time, so the quickest turn of each is compared, or the median of many.
-package measure
+package measuretest
 
 import (
 	"slices"
