@@ -15,11 +15,6 @@ run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: demo
-demo: ## Kill an order at every step, and see what is left (Java)
-	@go build -o $(BIN)/charge-demo ./examples/charge-lambda/cmd/demo
-	@exec $(BIN)/charge-demo localstack/dynamodb-local
-
 .PHONY: test beside-e2e
 test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
 	@$(MAKE) --no-print-directory lint test-unit cover
@@ -73,7 +68,7 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 .PHONY: test-integration
 # In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
 RACED := ./tests/batch ./tests/model
-ELSE  := -e /tests/batch -e /tests/bench -e /tests/coldstart -e /tests/deploy -e /tests/model
+ELSE  := -e /tests/batch -e /tests/bench -e /tests/deploy -e /tests/model
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -91,7 +86,6 @@ e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 test-cost: ## Limits of time, sizes and cold starts
 	go test -count=1 -run '^TestLimits$$' ./lambdahttp
 	go test -count=1 ./tests/bench
-	go test -count=1 ./tests/coldstart
 
 .PHONY: test-localstack
 test-localstack: ## Tests of the scripts that start LocalStack

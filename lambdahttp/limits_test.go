@@ -7,7 +7,8 @@ package lambdahttp_test
 
 import (
 	"testing"
-	"time"
+
+	"github.com/once-lambda/once/internal/measuretest"
 )
 
 // A request that does not call the store costs a fraction of the time that the
@@ -26,7 +27,7 @@ func TestLimits(t *testing.T) {
 				case c.name == "bare":
 					bare = c
 				case c.limit > 0:
-					took := fastest(t, runtime, c, bare)
+					took := measuretest.Quickest(100, 50, sends(t, runtime), sends(t, c), sends(t, bare))
 					part := float64(took[1]-took[2]) / float64(took[0])
 					t.Logf("%-24s %.2f of %s", c.name, part, took[0])
 					if part > c.limit {
@@ -38,27 +39,17 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// fastest returns the shortest time of each call, and 0 for a call that does
-// nothing. The calls take turns, so that all run under the same conditions.
-// Each turn is short, so that few are interrupted.
-func fastest(t *testing.T, calls ...call) []time.Duration {
-	const turns, each = 100, 50
-	least := make([]time.Duration, len(calls))
-	for turn := range turns {
-		for k, c := range calls {
-			if c.send == nil {
-				continue
-			}
-			begun := time.Now()
-			for i := range each {
-				if err := c.send(i); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if took := time.Since(begun) / each; turn == 0 || took < least[k] {
-				least[k] = took
-			}
+// sends returns a function that sends the request of c once. It does nothing if c
+// is the zero call.
+func sends(t *testing.T, c call) func() {
+	i := 0
+	return func() {
+		if c.send == nil {
+			return
+		}
+		i++
+		if err := c.send(i); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return least
 }

@@ -1,25 +1,11 @@
-// Package idempotenttest contains test suites for stores of package idempotent,
-// and fault injection for tests of guarded code.
-//
-// # Test your store
-//
-// A store has three methods, and each is one atomic step. A [Fixture] opens the
-// store for three suites, from the simplest to the strictest:
-//
-//	RunStore                     the contract of driver.Store (and ChunkStore), a subtest per rule
-//	RunFailureModes              a guard over the store, through the crashes, races, clock skews and
-//	                             lost replies of the design (FM01, FM02, …), a subtest per row
-//	RunFailureModesUnderFaults   every row again, under hundreds of seeded schedules of faults
-//
-// A failure of RunStore states which rule was broken. Each rule is itself tested
-// against dozens of stores that break exactly one rule. In the rows, the test
-// controls the clock, and A and B are the first and the second request with a
-// key. Every row also checks the invariants of the design (INV-1, INV-2, …): no
-// second handler runs while a lease is live; every result was returned by a
-// handler or a resolver; no request changes a completed or unknown record; only
-// its owner settles a record. Run the suites with the race detector.
+// Package idempotenttest contains what tests of guarded code use, and test suites
+// for stores of package idempotent.
 //
 // # Test your handler
+//
+// [Clock] is a clock that a test can advance, past a lease or a retention. It also
+// returns the context of an invocation with a deadline. [Recorder] is an observer
+// that stores all events.
 //
 // [Faults] make calls fail: calls to a store ([Faults.Store]), or HTTP requests
 // of the AWS SDK ([Faults.Transport]). A [Plan] selects the calls: the n-th of a
@@ -31,6 +17,39 @@
 //	refused       ──▶ Throttled, TransactionConflict, …, or any other name
 //	slow          ── · · ▶ store · · ▶ the call has its effect late, or its reply comes late
 //
-// [Clock] is a clock that a test can advance. [Recorder] is an observer that
-// stores all events.
+// # Test your store
+//
+// A store has three methods, and each is one atomic step. A [Fixture] opens the
+// store for three suites, from the simplest to the strictest:
+//
+//	RunStore                     the contract of driver.Store (and ChunkStore), a subtest per rule
+//	RunFailureModes              a guard over the store, through crashes, races, clock skews and
+//	                             lost replies (FM01, FM02, …), a subtest per row
+//	RunFailureModesUnderFaults   every row again, under hundreds of seeded schedules of faults
+//
+// A failure of RunStore states which rule was broken. Each rule is itself tested
+// against dozens of stores that break exactly one rule. In the rows, the test
+// controls the clock, and A and B are the first and the second request with a
+// key. Every row also checks the invariants of the design (INV-1, INV-2, …): no
+// second handler runs while a lease is live; every result was returned by a
+// handler or a resolver; no request changes a completed or unknown record; only
+// its owner settles a record. Run the suites with the race detector.
 package idempotenttest
+
+// Chapters, each of which refers only to those below it:
+//
+//	store.go                  RunStore: the contract of a store
+//	store_chunks.go           its rules for large results
+//	store_lists.go            its rules for lists of due records
+//	requirement.go            what a rule is
+//	underfaults.go            RunFailureModesUnderFaults: every row under faults
+//	failuremodes.go           RunFailureModes: all rows
+//	failuremodes_claim.go     claims, waiting, and time
+//	failuremodes_outcome.go   outcomes and results
+//	failuremodes_evidence.go  steps and evidence
+//	lab.go                    what a row works with: guards, handlers, crashes
+//	history.go                what happened, and the invariants
+//	fixture.go                Fixture: how the suites open a store
+//	faults.go                 Faults: lost, repeated, refused and slow calls
+//	recorder.go               Recorder: an observer
+//	clock.go                  Clock

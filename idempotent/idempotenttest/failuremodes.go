@@ -1,7 +1,6 @@
 package idempotenttest
 
 import (
-	"log/slog"
 	"slices"
 	"testing"
 )
@@ -26,12 +25,3 @@ func RunFailureModes(t *testing.T, f Fixture) {
 
 // scenarios are all rows.
 var scenarios = slices.Concat(claimScenarios, outcomeScenarios, timeScenarios, stepScenarios, evidenceScenarios, resultScenarios, waitScenarios)
-
-// scenario is one row of the failure modes, or one variant of a row.
-type scenario struct {
-	name string
-	run  func(l *lab)
-}
-
-// discard drops the guard's log lines.
-var discard = slog.New(slog.DiscardHandler)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // Claims: lost replies, races for a key, other requests under a key, and
@@ -115,9 +116,9 @@ var claimScenarios = []scenario{
 	// still has it.
 	{"FM19_ExpiredButStillThere", func(l *lab) {
 		l.worker().wantRuns("ch_1")
-		l.clock.AdvanceTo(l.record().Expires.Add(-time.Second))
+		l.clock.advanceTo(l.record().Expires.Add(-time.Second))
 		l.worker().wantReplay("ch_1")
-		l.clock.AdvanceTo(l.record().Expires)
+		l.clock.advanceTo(l.record().Expires)
 		b := l.worker()
 		b.wantRuns("ch_2")
 		if n := b.tap.calls.Load(); n != 2 {
@@ -131,7 +132,7 @@ var claimScenarios = []scenario{
 	}},
 	{"FM21_SimultaneousReplacersOfAnExpiredRecord", func(l *lab) {
 		l.worker().wantRuns("ch_old")
-		l.clock.AdvanceTo(l.record().Expires)
+		l.clock.advanceTo(l.record().Expires)
 		l.race(OpInsert)
 		l.wantEffects(2)
 	}},
@@ -146,11 +147,11 @@ var claimScenarios = []scenario{
 	{"FM66_ExpiryBetweenInsertAndJudgement", func(l *lab) {
 		l.worker().wantRuns("ch_1")
 		expires := l.record().Expires
-		l.clock.AdvanceTo(expires.Add(-time.Second))
+		l.clock.advanceTo(expires.Add(-time.Second))
 		b := l.worker()
 		b.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
 			met, err := write()
-			l.clock.AdvanceTo(expires.Add(time.Second))
+			l.clock.advanceTo(expires.Add(time.Second))
 			return met, err
 		}
 		b.wantReplay("ch_1")
@@ -162,7 +163,7 @@ var claimScenarios = []scenario{
 		b.tap.onReplace = func(_ driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 			b.tap.onReplace = nil
 			l.worker().wantRuns("ch_other")
-			l.clock.AdvanceTo(l.record().Expires)
+			l.clock.advanceTo(l.record().Expires)
 			return write()
 		}
 		// B's own deadline has passed with the clock, so it does not claim the
@@ -291,3 +292,297 @@ func (l *lab) race(op Op) {
 }
 
 var errNoAnswer = errors.New("the request was not answered")
+
+// Waiting for a running request with the same key. The guard pauses in real time
+// before it looks again, and the clock advances when it looks.
+var waitScenarios = []scenario{
+	// F52: a second request waits for the first,
+	{"FM37_TwinCompletes", func(l *lab) {
+		entered, finish := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(finish) })
+		var twin sync.WaitGroup
+		defer func() { release(); twin.Wait() }()
+		var failed error
+		done := make(chan struct{})
+		twin.Go(func() {
+			defer close(done)
+			_, failed = l.worker().do(func(ctx context.Context) (string, error) {
+				close(entered)
+				<-finish
+				return l.charge("ch_a")(ctx)
+			})
+		})
+		select {
+		case <-entered:
+		case <-done:
+			l.Fatalf("the running request was not admitted: %v", failed)
+		}
+		b := l.worker(patient)
+		looks := 0
+		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+			if looks++; looks == 2 {
+				release()
+				<-done
+				l.must(failed)
+			}
+			return read()
+		}
+		b.wantReplay("ch_a")
+		if looks < 2 {
+			l.Fatalf("B looked %d times", looks)
+		}
+		l.wantEffects(1)
+	}},
+	{"FM37_TwinCrashes", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		b := l.worker(patient)
+		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+			b.tap.onGet = nil
+			l.endLease()
+			return read()
+		}
+		// B's invocation lasts until after the end of A's lease.
+		_, err := b.doIn(l.clock.Invocation(context.Background(), time.Hour), l.key, l.never())
+		l.mustBe(err, new(idempotent.UnresolvedError))
+		l.wantEffects(1)
+	}},
+	{"FM37_TwinLeavesNothing", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(hasty)
+			b.tap.onGet = func(func() (*driver.Record, error)) (*driver.Record, error) {
+				b.looksSlowly()
+				return nil, idempotent.ErrNoRecord // deleted; the insert reads it again
+			}
+			_, err := b.do(l.never())
+			return "", err
+		}) // B gives up after WaitFor
+		l.mustBe(err, new(idempotent.InProgressError))
+	}},
+	{"FM37_StoreFailsWhileWaiting", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(patient)
+			b.inject(On(OpGet, LostRequest))
+			_, err := b.do(l.never())
+			return "", err
+		})
+		l.mustBe(err, new(idempotent.StoreError))
+	}},
+	// F52: and not beyond its own deadline.
+	{"FM37_OwnDeadline", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			b.looksSlowly()
+			const own = 3 * time.Second
+			began := l.clock.Now()
+			_, err := b.doIn(l.clock.Invocation(context.Background(), own), l.key, l.never())
+			l.mustBe(err, new(idempotent.InProgressError))
+			if took := l.clock.Now().Sub(began); took > own {
+				l.Errorf("B waited for %s of its %s", took, own)
+			}
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+	{"FM37_CallerGoesAway", func(l *lab) {
+		_, err := l.worker().do(func(context.Context) (string, error) {
+			b := l.worker(func(o *idempotent.Options) { o.WaitFor = time.Hour })
+			ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), time.Hour))
+			looks := 0
+			b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+				looks++
+				cancel()
+				return read()
+			}
+			_, err := b.doIn(ctx, l.key, l.never())
+			l.mustBe(err, new(idempotent.InProgressError))
+			if looks != 1 {
+				l.Errorf("B read the record %d times, but its caller was cancelled at the first", looks)
+			}
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+}
+
+// looksSlowly lets each read of the worker take a quarter of a second.
+func (w *worker) looksSlowly() {
+	w.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
+		w.clock.Advance(250 * time.Millisecond)
+		return read()
+	}
+}
+
+// patient waits longer than any operation here takes on a busy machine. hasty
+// waits for almost no time.
+func patient(o *idempotent.Options) { o.WaitFor = 30 * time.Second }
+func hasty(o *idempotent.Options)   { o.WaitFor = 500 * time.Millisecond }
+
+// Time: deadlines, leases, skewed clocks and retention.
+var timeScenarios = []scenario{
+	// F35: no other request runs before the lease ends. The test computes this
+	// from the deadline of the invocation: the record's own would hide a lease
+	// that is too short.
+	{"FM15_HandlerIgnoresItsDeadline", func(l *lab) {
+		invocation, deadline := l.invocation()
+		_, err := l.worker(rerun).doIn(invocation, l.key, func(context.Context) (string, error) {
+			l.clock.advanceTo(deadline)
+			l.worker(rerun).wantRefused(new(idempotent.InProgressError))
+			l.clock.advanceTo(deadline.Add(margin - 500*time.Millisecond))
+			l.worker(rerun).wantRefused(new(idempotent.InProgressError))
+			return "ch_1", nil
+		})
+		l.must(err)
+		l.worker().wantReplay("ch_1")
+	}},
+	{"FM16_NoTimeAtEntry", func(l *lab) {
+		a := l.worker()
+		for _, left := range []time.Duration{0, -time.Second, -time.Hour} {
+			ctx := l.clock.Invocation(context.Background(), left)
+			_, err := a.doIn(ctx, l.key, l.never())
+			l.mustBe(err, new(idempotent.NoTimeError))
+			l.mustBe(err, context.DeadlineExceeded)
+		}
+		ctx, cancel := context.WithCancel(l.clock.Invocation(context.Background(), timeout))
+		cancel()
+		_, err := a.doIn(ctx, l.key, l.never())
+		l.mustBe(err, new(idempotent.NoTimeError))
+		l.mustBe(err, context.Canceled)
+		if n := a.tap.calls.Load(); n != 0 {
+			l.Fatalf("%d calls to the store, want none", n)
+		}
+	}},
+	{"FM17_NoDeadline", func(l *lab) {
+		const long = time.Hour
+		a := l.worker(func(o *idempotent.Options) { o.DefaultLease = long })
+		_, err := a.doIn(context.Background(), l.key, func(ctx context.Context) (string, error) {
+			if _, ok := ctx.Deadline(); !ok {
+				l.Error("the handler's context has no deadline, though its lease ends")
+			}
+			left := l.record().LeaseEnd.Sub(l.clock.Now())
+			if left > long || left < long-time.Minute {
+				l.Errorf("the lease ends in %s, want DefaultLease", left)
+			}
+			l.clock.Advance(long - time.Minute)
+			l.worker().wantRefused(new(idempotent.InProgressError))
+			l.clock.Advance(2 * time.Minute)
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
+			return "ch_a", nil
+		})
+		l.must(err)
+		l.worker().wantReplay("ch_a")
+	}},
+	{"FM18_SkewAroundTheLeaseEnd", func(l *lab) {
+		const skew = 5 * time.Second
+		wide := func(o *idempotent.Options) { o.Recovery, o.LeaseMargin = idempotent.Rerun, skew }
+		invocation, deadline := l.invocation()
+		_, err := l.worker(wide).doIn(invocation, l.key, func(context.Context) (string, error) {
+			// A may work until its own clock reaches the deadline. B's clock is
+			// ahead.
+			for _, before := range []time.Duration{2 * time.Second, 500 * time.Millisecond} {
+				l.clock.advanceTo(deadline.Add(-before))
+				ahead := l.worker(wide, func(o *idempotent.Options) {
+					o.Now = func() time.Time { return l.clock.Now().Add(skew) }
+				})
+				ahead.wantRefused(new(idempotent.InProgressError))
+				behind := l.worker(wide, func(o *idempotent.Options) {
+					o.Now = func() time.Time { return l.clock.Now().Add(-skew) }
+				})
+				behind.wantRefused(new(idempotent.InProgressError))
+			}
+			return "ch_a", nil
+		})
+		l.must(err)
+		l.worker(wide).wantReplay("ch_a")
+	}},
+	{"FM18_SkewAroundTheExpiry", func(l *lab) {
+		const skew = 5 * time.Second
+		// A retention shorter than the lease, and a handler that commits and
+		// continues: the record must not expire while the handler runs.
+		short := func(o *idempotent.Options) {
+			o.Recovery, o.LeaseMargin, o.Retention = idempotent.Rerun, skew, time.Second
+		}
+		a := l.worker(short)
+		invocation, deadline := l.invocation()
+		_, err := a.doIn(invocation, l.key, func(ctx context.Context) (string, error) {
+			l.must(a.commit(ctx, "ch_a"))
+			l.clock.advanceTo(deadline.Add(-500 * time.Millisecond))
+			ahead := l.worker(short, func(o *idempotent.Options) {
+				o.Now = func() time.Time { return l.clock.Now().Add(skew) }
+			})
+			ahead.wantReplay("ch_a")
+			return "ch_a", nil
+		})
+		l.must(err)
+	}},
+	// Once the handler has returned, a short retention is honoured: the record
+	// acts as a short lock per key.
+	{"FM18_ShortRetentionIsHonoured", func(l *lab) {
+		short := func(o *idempotent.Options) { o.Recovery, o.Retention = idempotent.Rerun, lease/2 }
+		l.worker(short).wantRuns("ch_1")
+		l.clock.Advance(lease / 4)
+		l.worker(short).wantReplay("ch_1")
+		l.clock.Advance(lease / 4)
+		l.worker(short).wantRuns("ch_2")
+	}},
+	// F42: a request never changes an unknown record, however late it comes.
+	{"FM59_UnknownNeverExpires", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		l.endLease()
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
+		l.wantState(driver.StateUnknown)
+		l.wantEffects(1)
+	}},
+	{"FM59_CrashedNeverExpires", func(l *lab) {
+		l.crashAfterEffect("ch_a")
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker().wantRefused(new(idempotent.UnresolvedError))
+		l.wantEvents(event.MarkedUnknown)
+		l.wantState(driver.StateUnknown)
+		l.wantEffects(1)
+	}},
+	{"FM59_UnlessItWasAskedFor", func(l *lab) {
+		bounded := func(o *idempotent.Options) { o.UnresolvedRetention = 30 * 24 * time.Hour }
+		_, err := l.worker(bounded).do(func(context.Context) (string, error) { return "", errNoReply })
+		l.mustBe(err, errNoReply)
+		l.clock.Advance(30*24*time.Hour - time.Minute)
+		l.worker(bounded).wantRefused(new(idempotent.UnresolvedError))
+		l.clock.Advance(2 * time.Minute)
+		l.worker(bounded).wantRuns("ch_b")
+	}},
+	{"FM59_UnknownUnderRerunNeverExpires", func(l *lab) {
+		_, err := l.worker(rerun).do(func(context.Context) (string, error) {
+			return "", idempotent.Unknown(errNoReply)
+		})
+		l.mustBe(err, errNoReply)
+		l.clock.Advance(10 * 365 * 24 * time.Hour)
+		l.worker(rerun).wantRefused(new(idempotent.UnresolvedError))
+	}},
+	{"FM65_ClaimTookLongerThanTheLease", func(l *lab) { l.slowClaim(lease + time.Second) }},
+	{"FM65_ClaimLeftLessThanTheReserve", func(l *lab) { l.slowClaim(timeout - 100*time.Millisecond) }},
+}
+
+// invocation returns the context of an invocation with the usual time-out, and
+// its deadline.
+func (l *lab) invocation() (context.Context, time.Time) {
+	ctx := l.clock.Invocation(context.Background(), timeout)
+	deadline, _ := ctx.Deadline()
+	return ctx, deadline
+}
+
+// slowClaim makes the write of the claim take d.
+func (l *lab) slowClaim(d time.Duration) {
+	l.Helper()
+	a := l.worker()
+	a.tap.onInsert = func(write func() (*driver.Record, error)) (*driver.Record, error) {
+		met, err := write()
+		l.clock.Advance(d)
+		return met, err
+	}
+	_, err := a.do(l.never())
+	l.mustBe(err, new(idempotent.NoTimeError))
+	l.wantState(driver.StateRetryable)
+	l.worker().wantRuns("ch_b")
+	l.wantEffects(1)
+}

@@ -3,6 +3,9 @@ package idempotenttest
 import (
 	"context"
 	"errors"
+	"math/rand"
+	"slices"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -252,4 +255,259 @@ var outcomeScenarios = []scenario{
 		}
 		l.wantState(driver.StateUnknown)
 	}},
+}
+
+// Results: large ones, missing ones, other versions, caches.
+var resultScenarios = []scenario{
+	// A result of 4 KB is the largest that is stored in its record, and 400 KB
+	// is the limit of a DynamoDB item. Sizes are exact: raw results do not
+	// compress.
+	{"FM34_ResultOf4KB", func(l *lab) { l.largeResult(4 << 10) }},
+	{"FM34_ResultOf4KBAndOneByte", func(l *lab) { l.largeResult(4<<10 + 1) }},
+	{"FM34_ResultOf399KB", func(l *lab) { l.largeResult(399 << 10) }},
+	{"FM34_ResultOf400KB", func(l *lab) { l.largeResult(400 << 10) }},
+	{"FM34_ResultOf401KB", func(l *lab) { l.largeResult(401 << 10) }},
+	{"FM34_ResultOf1MB", func(l *lab) { l.largeResult(1 << 20) }}, // several pieces
+	// G09: the largest response that Lambda can return.
+	{"FM34_ResultOf6MB", func(l *lab) { l.largeResult(6 << 20) }},
+	{"FM34_NoTimeForAllOfIt", func(l *lab) {
+		a := l.worker()
+		if a.chunks == nil {
+			a.tap.onReplace = func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+				if len(r.Result) > 0 {
+					return nil, driver.ErrTooLarge
+				}
+				return write()
+			}
+		} else {
+			a.inject(On(OpPutChunks, LostRequest))
+		}
+		want := noise(400 << 10)
+		out, err := a.do(func(context.Context) (string, error) {
+			l.effects.Add(1)
+			return want, nil
+		})
+		l.must(err)
+		if out.Value != want || out.Stored {
+			l.Fatalf("A got %d bytes, stored %v; want its result, not stored", len(out.Value), out.Stored)
+		}
+		l.wantEvents(event.CompletionFailed)
+		l.wantState(driver.StateCompleted)
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
+		l.wantEffects(1)
+	}},
+	{"FM35_ChunksWrittenAndTheCompletionLost", func(l *lab) {
+		a := l.worker(raw)
+		a.inject(On(OpReplace, LostRequest))
+		_, err := a.do(func(context.Context) (string, error) { return noise(20 << 10), nil })
+		l.must(err)
+		l.worker().wantRefused(new(idempotent.InProgressError))
+		l.endLease()
+		b := l.worker()
+		b.wantRefused(new(idempotent.UnresolvedError))
+		l.must(b.notExecuted())
+		b.wantRuns("ch_b") // the old piece does not disturb the new one
+		b.wantReplay("ch_b")
+	}},
+	{"FM35_ChunkDeletedOrAltered", func(l *lab) {
+		want := noise(20 << 10)
+		_, err := l.worker(raw).do(func(context.Context) (string, error) { return want, nil })
+		l.must(err)
+		b := l.worker(raw)
+		if b.chunks == nil {
+			b.wantReplay(want)
+			return // the result is part of the record, so there is no piece to delete
+		}
+		b.chunks.onGet = func(func() ([]byte, error)) ([]byte, error) { return nil, idempotent.ErrNoRecord }
+		b.wantRefused(new(idempotent.ReplayUnavailableError))
+		for _, alter := range []func([]byte) []byte{
+			func(d []byte) []byte { d[0] ^= 1; return d },
+			func(d []byte) []byte { d[len(d)-1] ^= 1; return d },
+			func(d []byte) []byte { return d[:len(d)-1] },
+			func(d []byte) []byte { return append(d, 0) },
+		} {
+			b.chunks.onGet = func(read func() ([]byte, error)) ([]byte, error) {
+				d, err := read()
+				if err != nil {
+					return nil, err
+				}
+				return alter(d), nil
+			}
+			b.wantRefused(new(idempotent.ReplayUnavailableError))
+		}
+		b.chunks.onGet = nil
+		b.inject(On(OpGetChunks, LostReply))
+		b.wantRefused(new(idempotent.StoreError)) // a retry may succeed
+		b.inject()
+		b.wantReplay(want)
+	}},
+	// A piece beside a record is stored as long as the record, and an hour
+	// longer: the store adds the hour (see [driver.ChunkStore]).
+	{"FM35_PiecesOutliveTheRecord", func(l *lab) {
+		a := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		_, err := a.do(func(context.Context) (string, error) { return want, nil })
+		l.must(err)
+		a.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM35_CommittedPiecesOutliveTheRecord", func(l *lab) {
+		a := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		_, err := a.do(func(ctx context.Context) (string, error) { return want, a.commit(ctx, want) })
+		l.must(err)
+		a.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM35_ResolvedPiecesOutliveTheRecord", func(l *lab) {
+		_, err := l.worker(raw, shortClaims).do(func(context.Context) (string, error) { return "", errNoReply })
+		l.mustBe(err, errNoReply)
+		l.endLease()
+		b := l.worker(raw, shortClaims)
+		want := noise(20 << 10)
+		l.must(b.found(want))
+		b.piecesLive()
+		l.worker(raw).wantReplay(want)
+	}},
+	{"FM36_OtherCodec", func(l *lab) {
+		// The bytes are valid JSON, but another codec wrote them.
+		_, err := l.worker(raw).do(func(context.Context) (string, error) { return `"ch_1"`, nil })
+		l.must(err)
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
+		l.worker(raw).wantReplay(`"ch_1"`)
+	}},
+	// F62: a result records the version of its format.
+	{"FM36_OtherResultVersion", func(l *lab) {
+		v1 := func(o *idempotent.Options) { o.ResultVersion = "1" }
+		v2 := func(o *idempotent.Options) { o.ResultVersion = "2" }
+		l.worker(v1).wantRuns("ch_1")
+		l.worker(v2).wantRefused(new(idempotent.ReplayUnavailableError))
+		l.worker().wantRefused(new(idempotent.ReplayUnavailableError))
+		l.worker(v1).wantReplay("ch_1")
+	}},
+	{"FM36_FinalErrorsHaveNoVersion", func(l *lab) {
+		declined := idempotent.Final("declined", "no funds")
+		_, err := l.worker(func(o *idempotent.Options) { o.ResultVersion = "1" }).do(func(context.Context) (string, error) {
+			return "", declined
+		})
+		l.mustBe(err, declined)
+		_, err = l.worker(func(o *idempotent.Options) { o.ResultVersion = "2" }).do(l.never())
+		var final *idempotent.FinalError
+		if !errors.As(err, &final) || final.Code != "declined" {
+			l.Fatalf("a retry got %v, want the Final error", err)
+		}
+	}},
+	{"FM38_CacheKnowsTheExpiry", func(l *lab) {
+		a := l.worker(cached, func(o *idempotent.Options) { o.CacheAge, o.Retention = 48*time.Hour, time.Hour })
+		a.wantRuns("ch_1")
+		calls := a.tap.calls.Load()
+		a.wantReplay("ch_1")
+		if a.tap.calls.Load() != calls {
+			l.Fatal("a cached replay called the store")
+		}
+		l.clock.advanceTo(l.record().Expires)
+		a.wantRuns("ch_2")
+		a.wantReplay("ch_2")
+	}},
+	{"FM38_CacheBindsThePayload", func(l *lab) {
+		a := l.worker(cached)
+		a.wantRuns("ch_1")
+		other := l.key
+		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
+		_, err := a.doKey(other, l.never())
+		l.mustBe(err, new(idempotent.MismatchError))
+	}},
+	{"FM38_OnlyCompletedRecordsAreCached", func(l *lab) {
+		a := l.worker(cached)
+		_, err := a.do(func(context.Context) (string, error) { return "", errNoReply })
+		l.mustBe(err, errNoReply)
+		a.wantRefused(new(idempotent.UnresolvedError))
+		l.endLease()
+		l.must(l.worker().found("ch_resolved"))
+		a.wantReplay("ch_resolved")
+	}},
+	{"FM38_CacheAges", func(l *lab) {
+		a := l.worker(cached)
+		a.wantRuns("ch_1")
+		l.clock.Advance(time.Minute)
+		calls := a.tap.calls.Load()
+		a.wantReplay("ch_1")
+		if a.tap.calls.Load() == calls {
+			l.Fatal("a record older than CacheAge was served from the cache")
+		}
+	}},
+	{"FM63_LateChunksAgainstAResolution", func(l *lab) {
+		resolved, late := noise(30<<10), noise(32<<10)
+		a := l.worker(raw)
+		out, err := a.do(func(context.Context) (string, error) {
+			l.endLease()
+			l.worker().wantRefused(new(idempotent.UnresolvedError))
+			l.must(l.worker(raw).found(resolved))
+			return late, nil
+		})
+		l.must(err)
+		if a.chunks != nil && len(a.chunks.puts) != 1 {
+			l.Fatalf("A put %d results beside the record, want its late one", len(a.chunks.puts))
+		}
+		if out.Value != resolved || !out.Replayed {
+			l.Fatalf("A got %d bytes, want the resolver's", len(out.Value))
+		}
+		l.worker(raw).wantReplay(resolved)
+	}},
+}
+
+func cached(o *idempotent.Options) { o.CacheEntries = 16 }
+
+func raw(o *idempotent.Options) { o.Codec = rawCodec{} }
+
+// shortClaims lets a claim expire long before an outcome.
+func shortClaims(o *idempotent.Options) { o.UnresolvedRetention = time.Minute }
+
+// noise returns bytes that do not compress, the same ones every time.
+func noise(size int) string {
+	b := make([]byte, size)
+	rand.New(rand.NewSource(int64(size))).Read(b)
+	return string(b)
+}
+
+// largeResult stores a result that does not compress and checks that a retry
+// gets all of it from the store itself. Megabytes take real time, and more on a
+// busy machine.
+func (l *lab) largeResult(size int) {
+	l.Helper()
+	want := noise(size)
+	a := l.worker(raw)
+	out, err := a.doIn(l.clock.Invocation(context.Background(), 5*time.Minute), l.key, func(context.Context) (string, error) {
+		l.effects.Add(1)
+		return want, nil
+	})
+	l.must(err)
+	if !out.Stored || out.Value != want {
+		l.Fatalf("A got %d bytes, stored %v; want its stored result", len(out.Value), out.Stored)
+	}
+	if beside := l.record().Chunks.Count > 0; beside != (a.chunks != nil && size > 4<<10) {
+		l.Fatalf("a result of %d bytes stored beside its record: %t", size, beside)
+	}
+	l.worker(raw).wantReplay(want)
+	l.wantEffects(1)
+}
+
+// piecesLive checks until when the worker asked the store to hold the current
+// result: until its record expires, which is long after the claim would.
+func (w *worker) piecesLive() {
+	w.Helper()
+	r := w.record()
+	if left := r.Expires.Sub(w.clock.Now()); left < time.Hour {
+		w.Fatalf("the record expires in %s, like its claim", left)
+	}
+	if w.chunks == nil {
+		return // the result is part of the record
+	}
+	i := slices.IndexFunc(w.chunks.puts, func(p chunkPut) bool { return p.version == r.Version })
+	if i < 0 {
+		w.Fatal("the current result was not put beside its record")
+	}
+	if put := w.chunks.puts[i]; !put.expires.Equal(r.Expires) {
+		w.Fatalf("the result expires at %s, but its record at %s", put.expires, r.Expires)
+	}
 }

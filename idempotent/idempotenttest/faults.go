@@ -1,12 +1,22 @@
 package idempotenttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 )
 
 // ErrInjected is the error of a call that failed because of a [Fault]. Its text
@@ -155,3 +165,260 @@ func through[T any](ctx context.Context, f *Faults, op Op, l line[T]) (T, error)
 
 // refused returns the error of a call that a fault refused by its name.
 func refused(fault Fault) error { return fmt.Errorf("%s: %w", fault, ErrInjected) }
+
+// Store returns s with the planned faults in its calls, by the names OpInsert,
+// OpReplace, OpGet, OpPutChunks and OpGetChunks. The result is a
+// [driver.ChunkStore] if and only if s is one. Several stores can share one
+// Faults: it counts their calls together.
+//
+// A call that is lost or refused fails with [ErrInjected]. ErrNoRecord and
+// ErrTooLarge are replies and can be lost. A call that fails with any other
+// error has no reply to lose.
+func (f *Faults) Store(s driver.Store) driver.Store {
+	records := &faultyStore{f, s}
+	if chunks, ok := s.(driver.ChunkStore); ok {
+		return &faultyChunkStore{records, chunks}
+	}
+	return records
+}
+
+type faultyStore struct {
+	faults *Faults
+	store  driver.Store
+}
+
+type faultyChunkStore struct {
+	*faultyStore
+	chunks driver.ChunkStore
+}
+
+func (s *faultyStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return call(ctx, s.faults, OpInsert, func() (*driver.Record, error) { return s.store.Insert(ctx, r, now) })
+}
+
+func (s *faultyStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return call(ctx, s.faults, OpReplace, func() (*driver.Record, error) { return s.store.Replace(ctx, r, was) })
+}
+
+func (s *faultyStore) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return call(ctx, s.faults, OpGet, func() (*driver.Record, error) { return s.store.Get(ctx, id) })
+}
+
+func (s *faultyChunkStore) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	return call(ctx, s.faults, OpPutChunks, func() (int, error) { return s.chunks.PutChunks(ctx, id, v, data, expires) })
+}
+
+func (s *faultyChunkStore) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	return call(ctx, s.faults, OpGetChunks, func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) })
+}
+
+// call makes a call to a store.
+func call[T any](ctx context.Context, f *Faults, op Op, make func() (T, error)) (T, error) {
+	return through(ctx, f, op, line[T]{
+		make: make,
+		heard: func(err error) bool {
+			return errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
+		},
+		lose:   func(T) {},
+		refuse: func(fault Fault) (none T, err error) { return none, refused(fault) },
+	})
+}
+
+// Transport returns base with the planned faults in its requests, for the client of a real
+// AWS SDK, which serialises and retries as usual. The Op of a request is the operation in
+// its X-Amz-Target header, for example "PutItem", or else its HTTP method. A nil base is
+// [http.DefaultTransport].
+//
+// A lost request or reply is a reset connection ([ErrInjected]). A fault with the name of
+// an exception is answered with that exception in the AWS JSON protocol, without a call to
+// the service: InternalError with status 500, all others with 400.
+func (f *Faults) Transport(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &faultyTransport{f, base}
+}
+
+type faultyTransport struct {
+	faults *Faults
+	base   http.RoundTripper
+}
+
+func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := readBody(req)
+	if err != nil {
+		return nil, err
+	}
+	return through(req.Context(), t.faults, operation(req), line[*http.Response]{
+		make:   func() (*http.Response, error) { return t.base.RoundTrip(withBody(req, body)) },
+		heard:  func(error) bool { return false },
+		lose:   drop,
+		refuse: func(fault Fault) (*http.Response, error) { return exception(req, fault), nil },
+	})
+}
+
+// operation returns what comes after the dot in "DynamoDB_20120810.PutItem",
+// or the method of a request that names no operation.
+func operation(req *http.Request) Op {
+	target := req.Header.Get("X-Amz-Target")
+	if target == "" {
+		return Op(req.Method)
+	}
+	return Op(target[strings.LastIndexByte(target, '.')+1:])
+}
+
+// readBody reads and closes the body of a request. A RoundTripper must always close it.
+func readBody(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(req.Body)
+	if closeErr := req.Body.Close(); err == nil {
+		err = closeErr
+	}
+	return body, err
+}
+
+// withBody returns a request that can be sent once.
+func withBody(req *http.Request, body []byte) *http.Request {
+	again := req.Clone(req.Context())
+	if body != nil {
+		again.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return again
+}
+
+// drop reads a reply to its end, to be sure that it was sent.
+func drop(resp *http.Response) {
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+}
+
+// exception returns the reply with which DynamoDB refuses a request.
+func exception(req *http.Request, fault Fault) *http.Response {
+	status := http.StatusBadRequest
+	if fault == InternalError {
+		status = http.StatusInternalServerError
+	}
+	body := `{"__type":"com.amazonaws.dynamodb.v20120810#` + string(fault) + `","message":"injected"}`
+	return &http.Response{
+		Status:     strconv.Itoa(status) + " " + http.StatusText(status),
+		StatusCode: status,
+		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+		Body:          io.NopCloser(strings.NewReader(body)),
+		ContentLength: int64(len(body)),
+		Request:       req,
+	}
+}
+
+// Fault is one way in which a call fails. Any name besides the constants below
+// refuses the call with that name and without effect.
+type Fault string
+
+const (
+	// NoFault lets the call through.
+	NoFault Fault = ""
+	// LostRequest: the call fails and never reaches its destination.
+	LostRequest Fault = "lost request"
+	// LostReply: the call has its effect, but the caller gets an error.
+	LostReply Fault = "lost reply"
+	// Repeated: the call has its effect, its reply is lost, it is sent again,
+	// and the caller gets the second reply, as with the retry of an SDK.
+	Repeated Fault = "repeated"
+	// SlowRequest: the call arrives late. SlowReply: the call has its effect at
+	// once, and its reply comes late. [Faults.Slow] sets the delay.
+	SlowRequest Fault = "slow request"
+	SlowReply   Fault = "slow reply"
+
+	// Refusals of DynamoDB, with the names that DynamoDB uses.
+	ThroughputExceeded      Fault = "ProvisionedThroughputExceededException"
+	Throttled               Fault = "ThrottlingException"
+	InternalError           Fault = "InternalServerError"
+	TransactionConflict     Fault = "TransactionConflictException"
+	ReplicatedWriteConflict Fault = "ReplicatedWriteConflictException"
+)
+
+// Op is the name of a call: a method of a store, or an operation of a service,
+// for example "PutItem".
+type Op string
+
+// The methods of [driver.Store] and [driver.ChunkStore].
+const (
+	OpInsert    Op = "Insert"
+	OpReplace   Op = "Replace"
+	OpGet       Op = "Get"
+	OpPutChunks Op = "PutChunks"
+	OpGetChunks Op = "GetChunks"
+)
+
+// Call is one call that a [Plan] decides about.
+type Call struct {
+	Op  Op
+	N   int // the number of this call among all calls, counted from 1
+	Nth int // its number among the calls of its Op
+}
+
+// Plan decides which fault a call gets. It is called for one call at a time, in
+// the order in which the calls are made.
+type Plan func(Call) Fault
+
+// On returns a plan that gives fault to the numbered calls of op, counted from
+// 1, or to every call if no number is given. An empty op matches all operations
+// and counts their calls together.
+func On(op Op, fault Fault, calls ...int) Plan {
+	return func(c Call) Fault {
+		n := c.Nth
+		if op == "" {
+			n = c.N
+		}
+		if op != "" && op != c.Op || len(calls) > 0 && !slices.Contains(calls, n) {
+			return NoFault
+		}
+		return fault
+	}
+}
+
+// firstOf returns a plan that uses the first of plans that has a fault for the
+// call.
+func firstOf(plans ...Plan) Plan {
+	return func(c Call) Fault {
+		for _, p := range plans {
+			if fault := p(c); fault != NoFault {
+				return fault
+			}
+		}
+		return NoFault
+	}
+}
+
+// Odds is the probability of a fault.
+type Odds struct {
+	Op    Op // empty: any
+	Fault Fault
+	P     float64 // of all calls of Op, from 0 to 1
+}
+
+// Seeded returns a plan of random faults: each call gets at most one of the
+// odds that match its operation. Equal seeds give equal faults for equal
+// sequences of calls. The plan is safe for concurrent use, but then the
+// assignment of faults to calls depends on timing.
+func Seeded(seed uint64, odds ...Odds) Plan {
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(seed, 0))
+	return func(c Call) Fault {
+		mu.Lock()
+		p := r.Float64()
+		mu.Unlock()
+		for _, o := range odds {
+			if o.Op != "" && o.Op != c.Op {
+				continue
+			}
+			if p < o.P {
+				return o.Fault
+			}
+			p -= o.P
+		}
+		return NoFault
+	}
+}

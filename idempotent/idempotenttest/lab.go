@@ -3,7 +3,12 @@ package idempotenttest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,7 +43,7 @@ type lab struct {
 
 // newLab returns a lab without faults.
 func newLab(t testing.TB, f Fixture) *lab {
-	store, clock := f.Open(t), &Clock{}
+	store, clock := f.Open(t), &Clock{still: time.Now()}
 	return &lab{TB: t, fixture: f, store: store, line: store, weather: newWeather(nil, clock, 0),
 		clock: clock, key: newKey(), events: &Recorder{}, history: newHistory()}
 }
@@ -53,7 +58,7 @@ type worker struct {
 	tap    *tap      // between the guard and the faults
 	chunks *chunkTap // nil: the store stores large results in the record
 	guard  *idempotent.Guard
-	now    func() time.Time // the clock of the process
+	process
 }
 
 func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
@@ -76,7 +81,7 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 		optFns = append(optFns, mutation.options)
 	}
 	if mutation := l.fixture.mutation; mutation.store != nil {
-		store = mutation.store(w, store)
+		store = mutation.store(func() time.Time { return w.now() }, store)
 	}
 	guard, err := idempotent.New(store, optFns...)
 	if err != nil {
@@ -87,12 +92,9 @@ func (l *lab) worker(optFns ...func(*idempotent.Options)) *worker {
 }
 
 // inject sets the plans for faults between the worker and the store.
-func (w *worker) inject(plans ...Plan) { w.faults.Plan = FirstOf(plans...) }
+func (w *worker) inject(plans ...Plan) { w.faults.Plan = firstOf(plans...) }
 
 func rerun(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
-
-// handler is the guarded function of the scenarios.
-type handler = func(context.Context) (string, error)
 
 // charge returns a handler that has its effect and answers id.
 func (l *lab) charge(id string) handler {
@@ -121,7 +123,7 @@ func (w *worker) doKey(key idempotent.Key, h handler) (idempotent.Outcome[string
 }
 
 func (w *worker) doIn(ctx context.Context, key idempotent.Key, h handler) (idempotent.Outcome[string], error) {
-	a := w.history.asks(w, key)
+	a := w.history.asks(&w.process, key)
 	watched := w.history.watch(a, h)
 	if mutation := w.fixture.mutation; mutation.request != nil {
 		ctx, key, watched = mutation.request(ctx, key, watched)
@@ -205,7 +207,7 @@ func (l *lab) endLease() {
 	if r == nil {
 		l.Fatal("there is no record whose lease could end")
 	}
-	l.clock.AdvanceTo(r.LeaseEnd.Add(time.Millisecond))
+	l.clock.advanceTo(r.LeaseEnd.Add(time.Millisecond))
 }
 
 func (w *worker) resolve(r idempotent.Resolution) error {
@@ -259,4 +261,339 @@ func (l *lab) mustBe(err, want error) {
 // effect.
 func (w *worker) notExecuted() error {
 	return w.resolve(idempotent.ProvenNotExecuted(w.record().Token()))
+}
+
+// Crashes, panics and lost leases of scenarios.
+
+// crashAfterEffect leaves the record as a process does that was killed between
+// its effect and the write of the outcome.
+func (l *lab) crashAfterEffect(id string) {
+	l.Helper()
+	a := l.worker()
+	a.inject(On(OpReplace, LostRequest))
+	_, err := a.do(l.charge(id))
+	l.must(err)
+}
+
+// crash leaves the record as a process does that was killed while its handler
+// ran: without an outcome.
+func (l *lab) crash(during func(context.Context)) {
+	l.Helper()
+	a := l.worker()
+	a.inject(On(OpReplace, LostRequest))
+	l.exits(a, during)
+}
+
+// exits sends a request whose handler ends its goroutine, as testing's FailNow
+// does.
+func (l *lab) exits(w *worker, during func(context.Context)) {
+	l.Helper()
+	done, returned := make(chan struct{}), error(nil)
+	go func() {
+		defer close(done)
+		_, err := w.do(func(ctx context.Context) (string, error) {
+			during(ctx)
+			runtime.Goexit()
+			return "", nil
+		})
+		returned = fmt.Errorf("runtime.Goexit was swallowed: got error %w", orNil(err))
+	}()
+	<-done
+	l.must(returned)
+}
+
+// panics sends a request whose handler panics and returns the recovered value.
+func (l *lab) panics(h handler, optFns ...func(*idempotent.Options)) (raised any) {
+	l.Helper()
+	defer func() { raised = recover() }()
+	l.worker(optFns...).do(h)
+	l.Error("the panic was swallowed")
+	return nil
+}
+
+// twoOwners lets A outlive its lease under Rerun, B take over and work, and A
+// report while B is still working. A's report must not change B's record.
+func (l *lab) twoOwners(report func(handler) handler, own error) {
+	l.Helper()
+	a, b := l.worker(rerun), l.worker(rerun)
+	entered, finish, bDone := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	release := sync.OnceFunc(func() { close(finish) })
+	var second sync.WaitGroup
+	defer func() { release(); second.Wait() }()
+	_, err := a.do(func(ctx context.Context) (string, error) {
+		l.endLease()
+		second.Go(func() {
+			out, err := b.do(func(ctx context.Context) (string, error) {
+				close(entered)
+				<-finish
+				return l.charge("ch_b")(ctx)
+			})
+			if err == nil && (out.Value != "ch_b" || !out.Stored) {
+				err = errors.New("the second owner did not get its own stored result")
+			}
+			bDone <- err
+		})
+		select {
+		case <-entered:
+		case err := <-bDone:
+			bDone <- err
+			l.Errorf("the second owner was not admitted: %v", err)
+		}
+		return report(l.charge("ch_a"))(ctx)
+	})
+	before := l.record()
+	l.mustBe(err, new(idempotent.LeaseLostError))
+	if own != nil {
+		l.mustBe(err, own)
+	}
+	release()
+	l.must(<-bDone)
+	if before.State != driver.StateInProgress || before.Attempt != 2 {
+		l.Fatalf("A's report changed B's record to %s, attempt %d", before.State, before.Attempt)
+	}
+	l.wantEvents(event.LeaseLost)
+	l.worker(rerun).wantReplay("ch_b")
+}
+
+// tap is a store whose calls a scenario can change, for cases that [Faults]
+// does not cover. A nil hook passes the call through. It also records in the
+// history which claims were acknowledged to the guard.
+type tap struct {
+	driver.Store
+	by        *worker
+	onInsert  func(write func() (*driver.Record, error)) (*driver.Record, error)
+	onReplace func(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error)
+	onGet     func(read func() (*driver.Record, error)) (*driver.Record, error)
+	calls     atomic.Int32
+}
+
+func (s *tap) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	s.calls.Add(1)
+	write := func() (*driver.Record, error) { return s.Store.Insert(ctx, r, now) }
+	return s.noted(r, func() (*driver.Record, error) {
+		if s.onInsert != nil {
+			return s.onInsert(write)
+		}
+		return write()
+	})
+}
+
+func (s *tap) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	s.calls.Add(1)
+	write := func() (*driver.Record, error) { return s.Store.Replace(ctx, r, was) }
+	return s.noted(r, func() (*driver.Record, error) {
+		if s.onReplace != nil {
+			return s.onReplace(r, write)
+		}
+		return write()
+	})
+}
+
+// noted makes a write and, if it is a claim, records the reply that the guard
+// gets.
+func (s *tap) noted(r driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
+	if r.State != driver.StateInProgress {
+		return write()
+	}
+	held := s.by.history.claims(&s.by.process, r)
+	met, err := write()
+	if err == nil && (met == nil || met.Version == r.Version) {
+		held()
+	}
+	return met, err
+}
+
+func (s *tap) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	s.calls.Add(1)
+	read := func() (*driver.Record, error) { return s.Store.Get(ctx, id) }
+	if s.onGet != nil {
+		return s.onGet(read)
+	}
+	return read()
+}
+
+// chunkTap is a tap on a store that stores large results beside its records.
+type chunkTap struct {
+	*tap
+	chunks driver.ChunkStore
+	onGet  func(read func() ([]byte, error)) ([]byte, error)
+	puts   []chunkPut
+}
+
+// chunkPut is a result that was put beside a record.
+type chunkPut struct {
+	version driver.Version
+	expires time.Time
+}
+
+func (s *chunkTap) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	s.puts = append(s.puts, chunkPut{v, expires})
+	return s.chunks.PutChunks(ctx, id, v, data, expires)
+}
+
+func (s *chunkTap) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	read := func() ([]byte, error) { return s.chunks.GetChunks(ctx, id, v, count) }
+	if s.onGet != nil {
+		return s.onGet(read)
+	}
+	return read()
+}
+
+// weather holds the faults of a lab's calls, until they are over.
+type weather struct {
+	*Faults
+	wire bool // the faults are below a client of the store
+	over atomic.Bool
+
+	// felt reports whether a guard got an error, or lost time. A fault that the
+	// client recovers from is not felt.
+	felt atomic.Bool
+}
+
+// newWeather returns the weather of a plan. A slow call advances the clock.
+func newWeather(plan Plan, clock *Clock, seed uint64) *weather {
+	w := &weather{Faults: &Faults{}}
+	w.Plan = func(c Call) Fault {
+		if plan == nil || w.over.Load() {
+			return NoFault
+		}
+		return plan(c)
+	}
+	w.Slow = func(_ context.Context, c Call) {
+		w.felt.Store(true)
+		clock.Advance(delay(seed, c))
+	}
+	return w
+}
+
+// delay returns how long a slow call takes: a negligible time, or longer than
+// what is left to the handler, the deadline or the lease.
+func delay(seed uint64, c Call) time.Duration {
+	delays := []time.Duration{100 * time.Millisecond, timeout / 3, timeout - 100*time.Millisecond, timeout + time.Second, lease + time.Second}
+	return delays[rand.New(rand.NewPCG(seed, uint64(c.N))).IntN(len(delays))]
+}
+
+// feel returns err, the error of a call, and records whether a fault caused it.
+// If the faults are below a client, any error may be the client's own form of
+// the fault; otherwise only the injected error counts.
+func (w *weather) feel(err error) error {
+	reply := err == nil || errors.Is(err, idempotent.ErrNoRecord) || errors.Is(err, driver.ErrTooLarge)
+	if !reply && len(w.Injected()) > 0 && (w.wire || errors.Is(err, ErrInjected)) {
+		w.felt.Store(true)
+	}
+	return err
+}
+
+// getsOn checks that the key recovers after the faults: it has a stored outcome,
+// or gets one when the lease has ended and evidence was given.
+func (l *lab) getsOn() {
+	l.Helper()
+	w := l.worker()
+	for range 4 {
+		out, err := w.do(l.charge("ch_calm"))
+		_, final := errors.AsType[*idempotent.FinalError](err)
+		switch {
+		case err == nil, final, errors.As(err, new(*idempotent.ReplayUnavailableError)):
+			l.wantState(driver.StateCompleted)
+			again, errAgain := w.do(l.never())
+			if again.Value != out.Value || (err == nil) != (errAgain == nil) || err == nil && !again.Replayed {
+				l.Fatalf("a request got %+v and error %v, and the next one %+v and error %v", out, err, again, errAgain)
+			}
+			return
+		case errors.As(err, new(*idempotent.InProgressError)):
+			l.endLease()
+		case errors.As(err, new(*idempotent.UnresolvedError)):
+			l.endLease()
+			if l.history.mayHaveRun(l.record().Owner) {
+				l.must(w.found("ch_found"))
+			} else {
+				l.must(w.notExecuted())
+			}
+		default:
+			l.Fatalf("a request got error %v, although the faults are over", err)
+		}
+	}
+	l.Fatal("the key does not recover, although the faults are over")
+}
+
+// witness is a store that records a worker's writes in a history. It sits above
+// the unreliable part of the connection, and notices when a call fails.
+type witness struct {
+	driver.Store
+	by *worker
+}
+
+// chunkWitness is a witness of a store that stores large results beside its
+// records.
+type chunkWitness struct {
+	witness
+	chunks driver.ChunkStore
+}
+
+func (l *lab) witness(by *worker, s driver.Store) driver.Store {
+	w := witness{s, by}
+	if chunks, ok := s.(driver.ChunkStore); ok {
+		return &chunkWitness{w, chunks}
+	}
+	return &w
+}
+
+func (s *witness) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	w := write{by: &s.by.process, record: r, insert: true, at: now}
+	met, err := s.Store.Insert(ctx, r, now)
+	s.by.history.wrote(w, met, err)
+	return met, s.by.weather.feel(err)
+}
+
+func (s *witness) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	w := write{by: &s.by.process, record: r, was: was, at: s.by.now()}
+	met, err := s.Store.Replace(ctx, r, was)
+	s.by.history.wrote(w, met, err)
+	return met, s.by.weather.feel(err)
+}
+
+func (s *witness) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	r, err := s.Store.Get(ctx, id)
+	s.by.history.saw(r)
+	return r, s.by.weather.feel(err)
+}
+
+func (s *chunkWitness) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	s.by.history.putsChunks(expires)
+	n, err := s.chunks.PutChunks(ctx, id, v, data, expires)
+	return n, s.by.weather.feel(err)
+}
+
+func (s *chunkWitness) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	data, err := s.chunks.GetChunks(ctx, id, v, count)
+	return data, s.by.weather.feel(err)
+}
+
+// rawCodec stores text unchanged. Compression or JSON would detect damage before
+// the checksum does, and would change the size.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "raw" }
+
+func (rawCodec) Encode(v any) ([]byte, error) { return []byte(v.(string)), nil }
+
+func (rawCodec) Decode(data []byte, v any) error {
+	*v.(*string) = string(data)
+	return nil
+}
+
+// scenario is one row of the failure modes, or one variant of a row.
+type scenario struct {
+	name string
+	run  func(l *lab)
+}
+
+// discard drops the guard's log lines.
+var discard = slog.New(slog.DiscardHandler)
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,11 +1,17 @@
 package idempotenttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+	"unicode"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -31,52 +37,503 @@ func RunStore(t *testing.T, f Fixture) {
 	}
 }
 
-// requirement is one rule of the contract. Its check returns an error, so that
-// tests can run it against broken stores.
-type requirement struct {
-	name, rule string
-	needs      func(Fixture, driver.Store) bool // nil: no capability
-	check      func(ctx context.Context, s driver.Store, reopen func() driver.Store) error
-	checkWith  func(ctx context.Context, f Fixture, s driver.Store) error // in place of check
-}
-
-func (r *requirement) run(ctx context.Context, t testing.TB, f Fixture, s driver.Store) error {
-	if r.checkWith != nil {
-		return r.checkWith(ctx, f, s)
-	}
-	return r.check(ctx, s, func() driver.Store { return f.Reopen(t, s) })
-}
-
-// racers is the number of writers in a race.
-const racers = 64
-
 // requirements are all rules, in the order in which to read them.
 var requirements = slices.Concat(insertRequirements, replaceRequirements, keepRequirements, raceRequirements, chunkRequirements, listRequirements)
 
-func insertNew(ctx context.Context, s driver.Store, r driver.Record) error {
-	met, err := s.Insert(ctx, r, now())
-	if err != nil {
-		return fmt.Errorf("Insert of a new record: %w", err)
-	}
-	if met != nil {
-		return fmt.Errorf("Insert of a new record was refused for %s", describe(met))
-	}
-	return nil
+// Insert: what it writes, what it replaces, and what it returns otherwise.
+var insertRequirements = []requirement{
+	{
+		name: "InsertCreates",
+		rule: "Insert writes a record under an unused id, and returns neither a record nor an error.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			return insertNew(ctx, s, fullRecord())
+		},
+	},
+	{
+		name: "EveryFieldIsKept",
+		rule: "A store returns every field of a record exactly, times to the millisecond, and a missing field as missing.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			for _, r := range []driver.Record{fullRecord(), emptyRecord()} {
+				for state := driver.StateInProgress; state <= driver.StateUnknown; state++ {
+					r.ID, r.State, r.Version = newKey().RecordID(), state, newVersion()
+					if err := errors.Join(insertNew(ctx, s, r), stands(ctx, s, r)); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "InsertRefuses",
+		rule: "Insert writes nothing over a record that has not expired, and returns that record with all fields.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := emptyRecord()
+			r.ID = old.ID
+			met, err := s.Insert(ctx, r, now())
+			if err != nil {
+				return fmt.Errorf("Insert over a live record: %w", err)
+			}
+			return errors.Join(sameRecord("Insert returned", met, old), stands(ctx, s, old))
+		},
+	},
+	{
+		name: "InsertReplacesExpired",
+		rule: "Insert replaces a record exactly when Expires is not after now: at that millisecond, and not one earlier.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := emptyRecord()
+			r.ID = old.ID
+			met, err := s.Insert(ctx, r, old.Expires.Add(-time.Millisecond))
+			if err != nil {
+				return err
+			}
+			if err := sameRecord("one millisecond before its expiry, Insert returned", met, old); err != nil {
+				return err
+			}
+			if met, err = s.Insert(ctx, r, old.Expires); err != nil || met != nil {
+				return fmt.Errorf("at the millisecond of its expiry the record was not replaced: got %v, %w", describe(met), orNil(err))
+			}
+			return stands(ctx, s, r)
+		},
+	},
+	{
+		name: "NoExpiryNeverExpires",
+		rule: "A record without Expires never expires: money may depend on it.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			old.State, old.Expires = driver.StateUnknown, time.Time{}
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := emptyRecord()
+			r.ID = old.ID
+			met, err := s.Insert(ctx, r, now().AddDate(100, 0, 0))
+			if err != nil {
+				return err
+			}
+			return errors.Join(sameRecord("a hundred years later, Insert returned", met, old), stands(ctx, s, old))
+		},
+	},
+	{
+		name: "InsertAgain",
+		rule: "A repeated Insert (the first reply was lost) returns the current record, which is the one it wrote, and does not write twice.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			r := emptyRecord()
+			if err := insertNew(ctx, s, r); err != nil {
+				return err
+			}
+			met, err := s.Insert(ctx, r, now())
+			if err != nil {
+				return fmt.Errorf("the repeated Insert: %w", err)
+			}
+			if met != nil {
+				return sameRecord("the repeated Insert returned", met, r)
+			}
+			return stands(ctx, s, r)
+		},
+	},
 }
 
-// stands checks that the store holds exactly want.
-func stands(ctx context.Context, s driver.Store, want driver.Record) error {
-	got, err := s.Get(ctx, want.ID)
-	if err != nil {
-		return fmt.Errorf("Get: %w", err)
-	}
-	return sameRecord("Get returned", got, want)
+// Replace: only if the version is the one that was read.
+var replaceRequirements = []requirement{
+	{
+		name: "ReplaceWrites",
+		rule: "Replace writes the whole record if the version is the one that was read, and removes fields that the new record does not have.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := emptyRecord()
+			r.ID = old.ID
+			if met, err := s.Replace(ctx, r, old.Version); err != nil || met != nil {
+				return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
+			}
+			return stands(ctx, s, r)
+		},
+	},
+	{
+		name: "ReplaceRefuses",
+		rule: "Replace writes nothing if the version is another one, even if the owner is the same, and returns the current record.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := old
+			r.State, r.Version = driver.StateUnknown, newVersion()
+			met, err := s.Replace(ctx, r, newVersion())
+			if err != nil {
+				return fmt.Errorf("Replace of another version: %w", err)
+			}
+			return errors.Join(sameRecord("Replace returned", met, old), stands(ctx, s, old))
+		},
+	},
+	{
+		name: "ReplaceAgain",
+		rule: "A repeated Replace (the first reply was lost) returns the current record, which is the one it wrote.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := emptyRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := fullRecord()
+			r.ID = old.ID
+			for range 2 {
+				met, err := s.Replace(ctx, r, old.Version)
+				if err != nil {
+					return fmt.Errorf("Replace: %w", err)
+				}
+				if met != nil {
+					if err := sameRecord("the repeated Replace returned", met, r); err != nil {
+						return err
+					}
+				}
+			}
+			return stands(ctx, s, r)
+		},
+	},
+	{
+		name: "ReplaceNeverCreates",
+		rule: "Replace of a missing record returns ErrNoRecord and writes nothing.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			r := fullRecord()
+			if _, err := s.Replace(ctx, r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
+				return fmt.Errorf("Replace of a missing record: got error %v, want ErrNoRecord", err)
+			}
+			return absent(ctx, s, r.ID)
+		},
+	},
+	{
+		name: "ReplaceIgnoresExpiry",
+		rule: "Replace compares only the version: an owner may still settle an expired record.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			old.Expires = now().Add(-time.Minute)
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			r := fullRecord()
+			r.ID = old.ID
+			if met, err := s.Replace(ctx, r, old.Version); err != nil || met != nil {
+				return fmt.Errorf("Replace of an expired record: got %v, %w", describe(met), orNil(err))
+			}
+			return stands(ctx, s, r)
+		},
+	},
 }
 
-func absent(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
-	got, err := s.Get(ctx, id)
-	if !errors.Is(err, idempotent.ErrNoRecord) {
-		return fmt.Errorf("Get of a missing record: got %s and error %v, want ErrNoRecord", describe(got), err)
+// Records: how a store holds them, which ids it separates, and what it shares
+// with its callers.
+var keepRequirements = []requirement{
+	{
+		name: "GetNothing",
+		rule: "Get returns ErrNoRecord if there is no record.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			return absent(ctx, s, newKey().RecordID())
+		},
+	},
+	{
+		name: "GetExpired",
+		rule: "Get returns an expired record like any other: the guard checks the expiry.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			r := fullRecord()
+			r.Expires = now().Add(-time.Minute)
+			return errors.Join(insertNew(ctx, s, r), stands(ctx, s, r))
+		},
+	},
+	{
+		name: "KeysAreApart",
+		rule: "Records of different ids are separate, also if one id begins with the other, if they differ only in case, or if they have the maximum length.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			var all []driver.Record
+			for _, id := range similarIDs() {
+				r := fullRecord()
+				r.ID = id
+				if err := insertNew(ctx, s, r); err != nil {
+					return fmt.Errorf("id %q: %w", id, err)
+				}
+				all = append(all, r)
+			}
+			for _, r := range all {
+				if err := stands(ctx, s, r); err != nil {
+					return fmt.Errorf("id %q: %w", r.ID, err)
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "RecordsAreCopies",
+		rule: "The records that a store gets and returns share no memory with what it stores.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			want := fullRecord()
+			given := want.Clone()
+			if err := insertNew(ctx, s, *given); err != nil {
+				return err
+			}
+			scribble(given)
+			if err := stands(ctx, s, want); err != nil {
+				return fmt.Errorf("after a change to the record that was passed to Insert: %w", err)
+			}
+			other := emptyRecord()
+			other.ID = want.ID
+			for _, returned := range []struct {
+				by   string
+				call func() (*driver.Record, error)
+			}{
+				{"Get", func() (*driver.Record, error) { return s.Get(ctx, want.ID) }},
+				{"Insert", func() (*driver.Record, error) { return s.Insert(ctx, other, now()) }},
+				{"Replace", func() (*driver.Record, error) { return s.Replace(ctx, other, newVersion()) }},
+			} {
+				got, err := returned.call()
+				if err != nil {
+					return fmt.Errorf("%s: %w", returned.by, err)
+				}
+				if err := sameRecord(returned.by+" returned", got, want); err != nil {
+					return err
+				}
+				scribble(got)
+				if err := stands(ctx, s, want); err != nil {
+					return fmt.Errorf("after a change to the record that %s returned: %w", returned.by, err)
+				}
+			}
+			was := want.Version
+			want.Version = newVersion()
+			given = want.Clone()
+			if met, err := s.Replace(ctx, *given, was); err != nil || met != nil {
+				return fmt.Errorf("Replace of the current version: got %v, %w", describe(met), orNil(err))
+			}
+			scribble(given)
+			if err := stands(ctx, s, want); err != nil {
+				return fmt.Errorf("after a change to the record that was passed to Replace: %w", err)
+			}
+			return nil
+		},
+	},
+	{
+		name: "ContextEnds",
+		rule: "A call under a cancelled context fails and writes nothing.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			r := fullRecord()
+			if _, err := s.Insert(ended, r, now()); err == nil {
+				return errors.New("Insert succeeded under a cancelled context")
+			}
+			if err := errors.Join(absent(ctx, s, r.ID), insertNew(ctx, s, r)); err != nil {
+				return err
+			}
+			next := r
+			next.Version = newVersion()
+			if _, err := s.Replace(ended, next, r.Version); err == nil {
+				return errors.New("Replace succeeded under a cancelled context")
+			}
+			if _, err := s.Get(ended, r.ID); err == nil {
+				return errors.New("Get succeeded under a cancelled context")
+			}
+			return stands(ctx, s, r)
+		},
+	},
+	{
+		name: "ErrorsTellNothing",
+		rule: "The errors of a store contain no result, and no other text of a record that an application wrote.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			r := fullRecord()
+			r.Result = []byte("secret-result")
+			r.Ref = "secret-ref"
+			r.Steps[0].Result = []byte("secret-result of a step")
+			if err := insertNew(ctx, s, r); err != nil {
+				return err
+			}
+			next := r
+			next.Version = newVersion()
+			_, insertErr := s.Insert(ended, r, now())
+			_, replaceErr := s.Replace(ended, next, r.Version)
+			next.Result = bytes.Repeat(r.Result, 1<<16)
+			_, largeErr := s.Replace(ctx, next, r.Version)
+			for _, err := range []error{insertErr, replaceErr, largeErr} {
+				if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "115 101 99 114 101 116")) {
+					return errors.New("an error contains a part of the record")
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "WholeOrNotAtAll",
+		rule: "A store stores a large result completely, or returns ErrTooLarge and writes nothing.",
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := emptyRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			large := fullRecord()
+			large.ID = old.ID
+			large.Result = bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
+			_, err := s.Replace(ctx, large, old.Version)
+			if errors.Is(err, driver.ErrTooLarge) {
+				return stands(ctx, s, old)
+			}
+			if err != nil {
+				return fmt.Errorf("Replace by a record of 1 MiB: got %w, want success or ErrTooLarge", err)
+			}
+			return stands(ctx, s, large)
+		},
+	},
+	{
+		name:  "Reopen",
+		rule:  "The next process finds every acknowledged write.",
+		needs: func(f Fixture, _ driver.Store) bool { return f.Reopen != nil },
+		check: func(ctx context.Context, s driver.Store, reopen func() driver.Store) error {
+			inserted, replaced := fullRecord(), fullRecord()
+			first := emptyRecord()
+			first.ID = replaced.ID
+			if err := errors.Join(insertNew(ctx, s, inserted), insertNew(ctx, s, first)); err != nil {
+				return err
+			}
+			if met, err := s.Replace(ctx, replaced, first.Version); err != nil || met != nil {
+				return fmt.Errorf("Replace: got %v, %w", describe(met), orNil(err))
+			}
+			s = reopen()
+			return errors.Join(stands(ctx, s, inserted), stands(ctx, s, replaced))
+		},
+	},
+}
+
+// similarIDs returns valid record ids that a careless store could confuse.
+func similarIDs() []idempotent.RecordID {
+	key := newKey()
+	var ids []idempotent.RecordID
+	long := strings.Repeat("o", 255) // an operation has at most 256 bytes
+	for _, operation := range []string{"charge", "charges", "Charge", "charge#", "chärge", "charge/{id}", long, long + "a", long + "b"} {
+		key.Operation = operation
+		ids = append(ids, key.RecordID())
 	}
-	return nil
+	key = newKey()
+	key.Operation = "charge"
+	id := key.RecordID()
+	// The hash is case-sensitive. Its last character stays, because not every
+	// value is valid there.
+	hash := len(id) - 43
+	i := hash + strings.IndexFunc(string(id[hash:len(id)-1]), unicode.IsLetter)
+	return append(ids, id, id[:i]+idempotent.RecordID(swapCase(id[i]))+id[i+1:])
+}
+
+func swapCase(letter byte) string { return string(letter ^ ('a' ^ 'A')) }
+
+// Races: each write is one atomic step.
+var raceRequirements = []requirement{
+	{
+		name: "OneInserterWins",
+		rule: fmt.Sprintf("Of %d simultaneous Inserts one wins, and all others get the winner's record.", racers),
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			return oneInserterWins(ctx, s, newKey().RecordID())
+		},
+	},
+	{
+		name: "OneInserterReplacesExpired",
+		rule: fmt.Sprintf("Of %d simultaneous Inserts over an expired record one wins, and all others get the winner's record.", racers),
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := fullRecord()
+			old.Expires = now().Add(-time.Minute)
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			return oneInserterWins(ctx, s, old.ID)
+		},
+	},
+	{
+		name: "OneReplacerWins",
+		rule: fmt.Sprintf("Of %d simultaneous Replaces of one version one wins, and all others get the winner's record.", racers),
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := emptyRecord()
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			return oneWins(ctx, s, old.ID, func(r driver.Record) (*driver.Record, error) {
+				return s.Replace(ctx, r, old.Version)
+			})
+		},
+	},
+	{
+		name: "OneWriterWins",
+		rule: fmt.Sprintf("Of %d simultaneous writers of an expired record, half of them with Insert and half with Replace, one wins, and all others get the winner's record.", racers),
+		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
+			old := emptyRecord()
+			old.Expires = now().Add(-time.Minute)
+			if err := insertNew(ctx, s, old); err != nil {
+				return err
+			}
+			var turn atomic.Int32
+			return oneWins(ctx, s, old.ID, func(r driver.Record) (*driver.Record, error) {
+				if turn.Add(1)%2 == 0 {
+					return s.Insert(ctx, r, now())
+				}
+				return s.Replace(ctx, r, old.Version)
+			})
+		},
+	},
+}
+
+func oneInserterWins(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
+	at := now()
+	return oneWins(ctx, s, id, func(r driver.Record) (*driver.Record, error) {
+		return s.Insert(ctx, r, at)
+	})
+}
+
+// oneWins races writers of different records for one id.
+func oneWins(ctx context.Context, s driver.Store, id idempotent.RecordID, write func(driver.Record) (*driver.Record, error)) error {
+	var (
+		wg   sync.WaitGroup
+		met  [racers]*driver.Record
+		errs [racers]error
+		mine [racers]driver.Record
+	)
+	start := make(chan struct{})
+	for i := range racers {
+		mine[i] = emptyRecord()
+		mine[i].ID = id
+		wg.Go(func() {
+			<-start
+			met[i], errs[i] = write(mine[i])
+		})
+	}
+	close(start)
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	var winner *driver.Record
+	for i := range racers {
+		// A store with internal retries may return a writer's own record.
+		if met[i] == nil || met[i].Version == mine[i].Version {
+			if winner != nil {
+				return errors.New("two writers won")
+			}
+			winner = &mine[i]
+		}
+	}
+	if winner == nil {
+		return errors.New("no writer won")
+	}
+	for i := range racers {
+		if met[i] != nil {
+			if err := sameRecord("a refused writer got", met[i], *winner); err != nil {
+				return err
+			}
+		}
+	}
+	return stands(ctx, s, *winner)
 }

@@ -1,15 +1,22 @@
 package idempotenttest
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -124,7 +131,7 @@ func (k faultKind) schedule(row string, seed uint64, calls int) Plan {
 	for _, fault := range k.faults {
 		odds = append(odds, Odds{Fault: fault, P: chance / float64(len(k.faults))})
 	}
-	return FirstOf(certain, Seeded(r.Uint64(), odds...))
+	return firstOf(certain, Seeded(r.Uint64(), odds...))
 }
 
 // enough is the number of runs after which each fault must have happened, and a
@@ -199,4 +206,329 @@ func (s scenario) underFaults(t *testing.T, f Fixture, o FaultOptions, k faultKi
 // repeat returns the command line that runs one test under one seed.
 func repeat(name string, seed uint64) string {
 	return fmt.Sprintf("%s=%d go test -run '^%s$'", seedVariable, seed, strings.ReplaceAll(name, "/", "$/^"))
+}
+
+// promise is what a row guarantees under faults, besides the invariants, and
+// what a run of it costs.
+type promise struct {
+	// effects is the most that the provider may see, including a last request
+	// after the faults. Zero: one, which is what Reconcile guarantees.
+	effects int
+	// cost is the cost of a run, relative to the usual one. Zero: the same.
+	cost int
+	// calm rows run without faults only. Under faults they would take long and
+	// show nothing new.
+	calm bool
+}
+
+func promiseOf(row string) promise {
+	p := promises[row]
+	p.effects, p.cost = max(p.effects, 1), max(p.cost, 1)
+	return p
+}
+
+// promises lists the rows in which the provider may see more than one effect,
+// and the expensive rows.
+var promises = map[string]promise{
+	// One effect for each life of the record. After an expiry or a deletion,
+	// another life begins.
+	"FM18_ShortRetentionIsHonoured":               {effects: 2, calm: true}, // the clock decides
+	"FM19_ExpiredButStillThere":                   {effects: 2},
+	"FM20_RecordDeletedMeanwhile":                 {effects: 2},
+	"FM21_SimultaneousReplacersOfAnExpiredRecord": {effects: 2, cost: racing},
+	"FM38_CacheKnowsTheExpiry":                    {effects: 2},
+	"FM66_ExpiryBetweenInsertAndJudgement":        {effects: 2},
+	"FM66_ExpiryWhileTakingOver":                  {effects: 2},
+
+	// Rerun guarantees at least one effect: those of the row, and one of
+	// another run if the last outcome cannot be stored.
+	"FM13_TakenOverAndCompleted":              {effects: 3},
+	"FM13_TakenOverAndRunning":                {effects: 3},
+	"FM31_PanicUnderRerun":                    {effects: 2},
+	"FM60_OutcomeAgainstTakeover_Error":       {effects: 2},
+	"FM60_OutcomeAgainstTakeover_NotExecuted": {effects: 2},
+
+	// Resume guarantees one effect if the provider honours the downstream key.
+	// This provider does not, and the last request, which has no steps, adds
+	// its own effect.
+	"FM28_ResumeAfterACrash":   {effects: 2},
+	"FM60_StepAgainstTakeover": {effects: 2},
+
+	// The handler reports NotExecuted although it had an effect.
+	"FM32_LyingNotExecuted": {effects: 2},
+
+	// The resolver reports NotExecuted although there was an effect. If its
+	// better evidence, or the owner's report, does not reach the store, the key
+	// runs again: here the guarantee depends on the evidence.
+	"FM46_TheSameEvidenceTwice":             {effects: 2},
+	"FM46_TwoReconcilers_NothingThenResult": {effects: 2},
+	"FM61_NotExecutedButItWas":              {effects: 2},
+	"FM61_NotExecutedButNobodyKnows":        {effects: 2},
+
+	"FM05_SimultaneousRequests":              {cost: racing},
+	"FM33_SimultaneousTakeovers":             {cost: racing},
+	"FM51_ManyLoopsOneProcess":               {cost: racing},
+	"FM51_ManyLoopsOneProcessWithACache":     {cost: racing},
+	"FM34_ResultOf4KB":                       {cost: middling},
+	"FM34_ResultOf4KBAndOneByte":             {cost: middling},
+	"FM34_ResultOf399KB":                     {cost: large},
+	"FM34_ResultOf400KB":                     {cost: large},
+	"FM34_ResultOf401KB":                     {cost: large},
+	"FM34_ResultOf1MB":                       {cost: 2 * large},
+	"FM34_ResultOf6MB":                       {calm: true}, // as FM34_ResultOf1MB
+	"FM34_NoTimeForAllOfIt":                  {cost: large},
+	"FM35_ChunksWrittenAndTheCompletionLost": {cost: middling},
+	"FM35_ChunkDeletedOrAltered":             {cost: middling},
+	"FM35_PiecesOutliveTheRecord":            {cost: middling},
+	"FM35_CommittedPiecesOutliveTheRecord":   {cost: middling},
+	"FM35_ResolvedPiecesOutliveTheRecord":    {cost: middling},
+	"FM63_LateChunksAgainstAResolution":      {cost: middling},
+	"FM37_TwinCompletes":                     {cost: waiting},
+	"FM37_TwinCrashes":                       {cost: waiting},
+	"FM37_TwinLeavesNothing":                 {cost: waiting},
+	"FM37_StoreFailsWhileWaiting":            {cost: waiting},
+	"FM37_OwnDeadline":                       {cost: waiting},
+	"FM37_CallerGoesAway":                    {cost: waiting},
+}
+
+// Relative costs of a run.
+const (
+	middling = 3  // tens of kilobytes
+	racing   = 10 // dozens of requests
+	waiting  = 10 // real time
+	large    = 50 // hundreds of kilobytes
+)
+
+// trial is one run of a scenario under faults, and a [testing.TB] for it. The
+// scenario's expectations hold as long as the guard feels no fault. If an
+// expectation fails after a felt fault, the scenario ends there, and only the
+// invariants are checked.
+type trial struct {
+	testing.TB
+	*lab
+	strict   atomic.Bool // no deviation is excused
+	scripted bool        // everything was as the scenario expects
+	calls    int         // to the store, while the scenario ran
+
+	mu     sync.Mutex
+	strays []string // excused deviations from the scenario
+	broken []string // failures that are not excused
+}
+
+// trial runs a scenario once, ends the faults, and judges the history.
+func (s scenario) trial(t testing.TB, f Fixture, k faultKind, plan Plan, seed uint64) *trial {
+	tr := &trial{TB: t}
+	tr.strict.Store(true)
+	if !tr.do(func() {
+		tr.lab = newLab(tr, f)
+		tr.weather = newWeather(plan, tr.clock, seed)
+		tr.weather.wire = k.wire
+		tr.line = k.line(tr, f, tr.store, tr.weather.Faults)
+	}) {
+		return tr
+	}
+	tr.strict.Store(false)
+	tr.scripted = tr.do(func() { s.run(tr.lab) }) && len(tr.strays) == 0
+	tr.calls = tr.weather.Calls("")
+	tr.strict.Store(true)
+	tr.weather.over.Store(true)
+	tr.do(tr.getsOn)
+	if got, most := int(tr.effects.Load()), promiseOf(s.name).effects; got > most {
+		tr.breaks(fmt.Sprintf("the provider saw %d effects, and %d are allowed", got, most))
+	}
+	tr.do(func() {
+		for _, err := range tr.history.judge(tr.record()) {
+			tr.breaks(err.Error())
+		}
+	})
+	return tr
+}
+
+// alone runs a scenario as RunFailureModes does, and returns its failures.
+func (s scenario) alone(t testing.TB, f Fixture) []string {
+	tr := &trial{TB: t}
+	tr.strict.Store(true)
+	tr.do(func() {
+		tr.lab = newLab(tr, f)
+		s.run(tr.lab)
+	})
+	if tr.lab != nil {
+		tr.do(func() {
+			for _, err := range tr.history.judge(tr.record()) {
+				tr.breaks(err.Error())
+			}
+		})
+	}
+	return tr.broken
+}
+
+// do calls f, which may end its goroutine, and reports whether f returned. A
+// panic is reported like any other failure, with the seed that led to it.
+func (t *trial) do(f func()) (returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				t.breaks(fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
+			}
+		}()
+		f()
+		returned = true
+	}()
+	<-done
+	return returned
+}
+
+// report reports the failures that are not excused.
+func (t *trial) report(to testing.TB, when string) {
+	to.Helper()
+	for _, what := range t.broken {
+		to.Errorf("%s: %s", when, what)
+	}
+}
+
+// breaks records a failure that is never excused.
+func (t *trial) breaks(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.broken = append(t.broken, what)
+}
+
+// sees records a deviation from the scenario.
+func (t *trial) sees(what string) {
+	if t.strict.Load() || !t.weather.felt.Load() {
+		t.breaks(where() + what)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.strays = append(t.strays, what)
+}
+
+// where returns the current line of a scenario.
+func where() string {
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
+	for {
+		frame, more := frames.Next()
+		if file := frame.File[strings.LastIndexByte(frame.File, '/')+1:]; strings.HasPrefix(file, "failuremodes_") {
+			return fmt.Sprintf("%s:%d: ", file, frame.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// These methods of testing.TB report failures. All others are those of the
+// test.
+
+func (t *trial) Helper() {}
+
+func (t *trial) Error(args ...any) { t.sees(strings.TrimSpace(fmt.Sprintln(args...))) }
+
+func (t *trial) Errorf(format string, args ...any) { t.sees(fmt.Sprintf(format, args...)) }
+
+func (t *trial) Fatal(args ...any) {
+	t.Error(args...)
+	runtime.Goexit()
+}
+
+func (t *trial) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// tally counts what happened under faults, because a test without any fault
+// proves nothing.
+type tally struct {
+	mu       sync.Mutex
+	runs     int // of rows under a schedule of faults
+	struck   int // in which a fault happened
+	felt     int // in which the guard noticed a fault
+	scripted int // in which everything was as without faults
+	calls    int
+	faults   map[Fault]int
+	entered  int // requests whose handler was called
+	replayed int // requests that got a stored outcome
+	refused  int // requests that got neither
+	met      int // refused, because another request was running
+}
+
+func newTally() *tally { return &tally{faults: map[Fault]int{}} }
+
+// count adds a run.
+func (n *tally) count(t *trial) {
+	if t.lab == nil {
+		return // the store could not be opened
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runs++
+	n.calls += t.calls
+	injected := t.weather.Injected()
+	for i, times := range injected {
+		n.faults[i.Fault] += times
+	}
+	n.struck += one(len(injected) > 0)
+	n.felt += one(t.weather.felt.Load())
+	n.scripted += one(t.scripted)
+	for _, r := range t.history.runs {
+		n.entered += one(r.entered)
+	}
+	for _, a := range t.history.answers {
+		n.replayed += one(a.outcome.Replayed)
+		n.refused += one(a.run == nil && !a.outcome.Replayed)
+		n.met += one(errors.As(a.err, new(*idempotent.InProgressError)))
+	}
+}
+
+// add adds the runs of a row.
+func (n *tally) add(row *tally) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runs += row.runs
+	n.struck += row.struck
+	n.felt += row.felt
+	n.scripted += row.scripted
+	n.calls += row.calls
+	n.entered += row.entered
+	n.replayed += row.replayed
+	n.refused += row.refused
+	n.met += row.met
+	for fault, times := range row.faults {
+		n.faults[fault] += times
+	}
+}
+
+func (n *tally) String() string {
+	var faults []string
+	for _, fault := range slices.Sorted(maps.Keys(n.faults)) {
+		faults = append(faults, fmt.Sprintf("%d × %s", n.faults[fault], fault))
+	}
+	return fmt.Sprintf("%d runs, of which %d met a fault, %d felt one, %d went on as without; %d requests executed, %d replayed, %d refused, %d of them while another one ran; %d calls; %s",
+		n.runs, n.struck, n.felt, n.scripted, n.entered, n.replayed, n.refused, n.met, n.calls, strings.Join(faults, ", "))
+}
+
+// check fails the test if the runs did not cover enough cases.
+func (n *tally) check(t testing.TB, faults []Fault) {
+	t.Helper()
+	for _, fault := range faults {
+		if n.faults[fault] == 0 {
+			t.Errorf("%s never happened in %d runs", fault, n.runs)
+		}
+	}
+	if 10*n.struck < 9*n.runs {
+		t.Errorf("faults were planned in %d runs, and only %d met one", n.runs, n.struck)
+	}
+	for what, times := range map[string]int{
+		"felt a fault": n.felt, "did not feel theirs": n.struck - n.felt, "went on as without faults": n.scripted,
+		"went on otherwise": n.runs - n.scripted, "executed a request": n.entered, "replayed an outcome": n.replayed, "refused a request": n.refused,
+		"refused a request while another one ran": n.met,
+	} {
+		if times < n.runs/50 {
+			t.Errorf("of %d runs only %d %s", n.runs, times, what)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -174,5 +175,118 @@ func TestPromisesAreOfRows(t *testing.T) {
 	t.Parallel()
 	for name := range promises {
 		scenarioNamed(t, name)
+	}
+}
+
+// wired is the fixture of a store whose client sends a failed call again, up to
+// six times. Its service is a store in memory.
+func wired() Fixture {
+	s := newChunkShelf()
+	return Fixture{
+		Open: func(testing.TB) driver.Store { return s },
+		Wire: func(_ testing.TB, f *Faults) driver.Store { return persistent{f.Store(s).(chunkStore)} },
+	}
+}
+
+// persistent sends a call again that failed with a fault.
+type persistent struct{ chunkStore }
+
+func again[T any](call func() (T, error)) (v T, err error) {
+	for range 6 {
+		if v, err = call(); !errors.Is(err, ErrInjected) {
+			break
+		}
+	}
+	return v, err
+}
+
+func (p persistent) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Insert(ctx, r, now) })
+}
+
+func (p persistent) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Replace(ctx, r, was) })
+}
+
+func (p persistent) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
+	return again(func() (*driver.Record, error) { return p.chunkStore.Get(ctx, id) })
+}
+
+func (p persistent) PutChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, data []byte, expires time.Time) (int, error) {
+	return again(func() (int, error) { return p.chunkStore.PutChunks(ctx, id, v, data, expires) })
+}
+
+func (p persistent) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	return again(func() ([]byte, error) { return p.chunkStore.GetChunks(ctx, id, v, count) })
+}
+
+// A failure of the run itself is reported with the run, and ends nothing else.
+func TestTrialsTellEverything(t *testing.T) {
+	t.Parallel()
+	works := sound["memstore"]
+	for name, row := range map[string]struct {
+		fixture Fixture
+		run     func(*lab)
+		want    string
+	}{
+		"panic":   {works, func(*lab) { panic("boom") }, "panic: boom"},
+		"failure": {works, func(l *lab) { l.Fatal("not", "so") }, "not so"},
+		"Open":    {Fixture{Open: func(t testing.TB) driver.Store { t.Fatalf("no %s", "table"); return nil }}, func(*lab) {}, "no table"},
+		"effects": {works, func(l *lab) { l.effects.Add(2) }, "the provider saw 3 effects, and 1 are allowed"},
+		"a late wrong result": {works, func(l *lab) {
+			out, err := l.worker().do(l.charge("ch_a"))
+			l.must(err)
+			l.history.answered(l.history.asks(&l.worker().process, l.key), idempotent.Outcome[string]{Value: out.Value + "!", Replayed: true}, nil)
+		}, "INV-3"},
+	} {
+		trial := scenario{name, row.run}.trial(t, row.fixture, storeFaults, nil, 0)
+		c := &complaints{TB: t}
+		trial.report(c, "seed 17")
+		if got := strings.Join(c.of, "; "); !strings.HasPrefix(got, "seed 17: ") || !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
+		newTally().count(trial)
+	}
+}
+
+// complaints collects the failures that a test would report.
+type complaints struct {
+	testing.TB
+	of []string
+}
+
+func (c *complaints) Helper() {}
+func (c *complaints) Errorf(format string, args ...any) {
+	c.of = append(c.of, fmt.Sprintf(format, args...))
+}
+
+// INV-14: a run without any fault tests nothing, and fails.
+func TestVacuousRunsFail(t *testing.T) {
+	t.Parallel()
+	full := tally{runs: 1000, struck: 1000, felt: 700, scripted: 300, entered: 900, replayed: 900, refused: 900, met: 900,
+		faults: map[Fault]int{LostReply: 10}}
+	for name, row := range map[string]struct {
+		spoil func(*tally)
+		want  string
+	}{
+		"everything covered":              {func(*tally) {}, ""},
+		"a fault is missing":              {func(n *tally) { n.faults = nil }, "lost reply never happened"},
+		"few runs were hit":               {func(n *tally) { n.struck = 800 }, "only 800 met one"},
+		"no fault was felt":               {func(n *tally) { n.felt = 0 }, "only 0 felt"},
+		"every fault was felt":            {func(n *tally) { n.felt = 1000 }, "only 0 did not feel"},
+		"no run was as without faults":    {func(n *tally) { n.scripted = 0 }, "only 0 went on as without"},
+		"every run was as without faults": {func(n *tally) { n.scripted = 1000 }, "only 0 went on otherwise"},
+		"nothing executed":                {func(n *tally) { n.entered = 0 }, "only 0 executed"},
+		"nothing replayed":                {func(n *tally) { n.replayed = 0 }, "only 0 replayed"},
+		"nothing refused":                 {func(n *tally) { n.refused = 0 }, "only 0 refused"},
+		"no overlapping requests":         {func(n *tally) { n.met = 0 }, "only 0 refused a request while another one ran"},
+	} {
+		n, c := newTally(), &complaints{TB: t}
+		n.add(&full)
+		row.spoil(n)
+		n.check(c, []Fault{LostReply})
+		if got := strings.Join(c.of, "; "); row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
 	}
 }

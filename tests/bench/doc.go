@@ -1,14 +1,18 @@
-// Package bench compares the toolkit with hand-written code on the same SDK:
-// the calls, the processor time and the wall time of a first request and of a
-// replay, and fingerprints with the usual way to compute them. Each comparison
-// is a test with a limit, and a benchmark in the format that benchstat reads:
+// Package bench compares the toolkit with hand-written code on the same SDK. Each
+// comparison is a test with a limit, and most are also a benchmark in the format
+// that benchstat reads:
 //
 //	go test -v ./tests/bench                            # the comparisons
 //	go test -run '^$' -bench . -count 10 ./tests/bench  # for benchstat -col /side
 //
-// Machines are noisy, so nothing is compared with a number of another day. Both
-// sides run in turns within one process, on one engine and one client. The
-// result is the median over the ratios of all pairs of turns. A median above
-// its limit is measured again, at most twice: the load of a neighbour passes, a
-// slower program stays slow.
+//	request_test.go      a first request and a replay: calls, processor time, wall time
+//	fingerprint_test.go  fingerprints, with the usual way to compute them
+//	steps_test.go        the processor time of a step
+//	observer_test.go     events and metrics
+//	batch_test.go        messages: memory, and ten at once
+//	start_test.go        a function: its size, and the time until it is ready
+//	compare_test.go      the turns of both sides, on one engine and one client
+//
+// The race detector would change the measurements, so the tests are built without
+// it only.
 package bench

@@ -1,3 +1,5 @@
+//go:build !race
+
 package bench
 
 import (
@@ -45,6 +47,22 @@ func fingerprints(tb testing.TB, doc []byte) (ours, theirs side) {
 			}
 			sha256.Sum256(form)
 		}
+}
+
+// A fingerprint is faster than the usual way on every shape, with at most a
+// fifth of the allocations.
+func TestFingerprint(t *testing.T) {
+	for name, doc := range shapes(t) {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := fingerprints(t, doc)
+			a, b := testing.AllocsPerRun(20, ours), testing.AllocsPerRun(20, theirs)
+			t.Logf("%.0f allocations against %.0f", a, b)
+			if a*5 > b {
+				t.Errorf("%.0f allocations against %.0f, want a fifth at most", a, b)
+			}
+			wantWithin(t, ratios{wall: 1, cpu: 1}, ours, theirs, max(10, 100_000/len(doc)))
+		})
+	}
 }
 
 func BenchmarkFingerprint(b *testing.B) {

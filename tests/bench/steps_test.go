@@ -1,12 +1,16 @@
+//go:build !race
+
 package bench
 
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"testing"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/measuretest"
 )
 
 // stepNames are the steps of a request.
@@ -47,6 +51,30 @@ func stepping(tb testing.TB, steps int, optFns ...func(*idempotent.StepOptions))
 }
 
 func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
+
+// stepLimit is the limit for the processor time of a step, relative to a first
+// request without a step. Both write once or twice to the same store.
+const stepLimit = 1.25
+
+// The processor time of a step: a request with four of them against one without.
+func TestStep(t *testing.T) {
+	const requests = 500
+	with, without := stepping(t, len(stepNames)), stepping(t, 0)
+	turn(with, requests)
+	turn(without, requests)
+	measuretest.Within(t, func() (string, bool) {
+		took := measuretest.Turns(pairs/3, func() cost { return turn(with, requests) }, func() cost { return turn(without, requests) })
+		var steps []float64
+		for i, without := range took[1] {
+			steps = append(steps, float64(took[0][i].cpu-without.cpu)/float64(without.cpu)/float64(len(stepNames)))
+		}
+		got := measuretest.Median(steps)
+		if got <= 0 {
+			t.Fatal("nothing was measured")
+		}
+		return fmt.Sprintf("a step takes %.2f of a request; the limit is %.2f", got, stepLimit), got <= stepLimit
+	})
+}
 
 func BenchmarkSteps(b *testing.B) {
 	for name, op := range map[string]side{

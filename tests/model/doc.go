@@ -7,26 +7,19 @@
 //
 // Both are values: an operation returns the next one and the answer, so that a
 // checker can backtrack. Key has no cache: with or without one, a guard has to
-// give the same answers. The names of the test files say how they use the
-// machines.
+// give the same answers.
 //
-//	property_*  Random sequences of operations, with handlers that are
-//	            suspended while other requests come and go, crashes, lost
-//	            replies and deletions, on memory, bolt and DynamoDB Local.
-//	            Every answer, every event and every record is compared with
-//	            Key.
-//	linear_*    Histories of 64 goroutines on the same three. Each is searched
-//	            for an order in which Slot, or Key, gives exactly the same
-//	            answers.
-//	negative_*  The stores of the folder broken, and invented histories, which
-//	            the other tests must not accept.
-//	keys_*      Two keys never share a record, however similar they are.
+// The explorer in the folder explore runs every schedule of a few actors, and
+// compares each write with Key. The tests of this package, from top to bottom:
 //
-// The tests share three things: the network, on which replies get lost
-// (network_test.go), the translation between guard and model
-// (translate_test.go), and the tally of what was seen, without which a passing
-// test would prove little.
-//
-// The explorer in the folder explore needs no oracle: it runs through all
-// schedules of a few actors and asserts the invariants of the design.
+//	guard_test.go     histories of 64 goroutines that share one guard, on
+//	                  memory, bolt and DynamoDB Local: each has an order in
+//	                  which Key gives exactly the same answers and records
+//	stores_test.go    the same for calls to the stores, and Slot
+//	negative_test.go  the stores of the folder broken, and invented histories,
+//	                  which the tests above must not accept
+//	keys_test.go      two keys never share a record, however similar they are
+//	linear_test.go    the load, the histories, and the search for an order
+//	network_test.go   the connection to a store, on which replies get lost
+//	main_test.go      the stores and the time
 package model

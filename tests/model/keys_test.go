@@ -17,7 +17,7 @@ import (
 func TestINV7_DifferentKeysNeverMeet(t *testing.T) {
 	t.Parallel()
 	seen := &tally.Tally{}
-	for range 40 {
+	for range 20 {
 		rapid.Check(t, func(rt *rapid.T) { neverMeet(rt, seen) })
 	}
 	t.Log(seen)

@@ -28,8 +28,6 @@ func runAll(m *testing.M) int {
 	// The default flags of these tests.
 	for name, value := range map[string]string{
 		"test.parallel":    "4",    // most of them wait for an engine
-		"rapid.checks":     "50",   // sequences in a round of a property test
-		"rapid.shrinktime": "3s",   // to shorten a failed sequence
 		"rapid.nofailfile": "true", // the seed of a failure is printed, without a file
 	} {
 		if err := flag.Set(name, value); err != nil {
@@ -104,12 +102,7 @@ const (
 )
 
 // moment converts the models' time into a record's.
-func moment(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
-}
+func moment(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 func span(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 

@@ -2,7 +2,6 @@ package model_test
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 // caller is a request, or evidence, as the network and the observer see it. It
 // is in the context of every call that is made for it.
 type caller struct {
-	dead   bool              // its process died: nothing that it sends arrives
 	delays func() bool       // decides for each call whether others come first; nil: never
 	loses  func() bool       // decides for each write whether its reply is lost; nil: never
 	watch  func(event.Event) // gets the events of the observer
@@ -44,7 +42,7 @@ func sightOf(r *driver.Record) sight {
 	if r == nil {
 		return sight{}
 	}
-	return sight{r.Version, r.Owner, seen(r)}
+	return sight{r.Version, r.Owner, model.Of(r, "")}
 }
 
 type callerKey struct{}
@@ -86,8 +84,6 @@ func withChunksOf(s, over driver.Store) driver.Store {
 	return over
 }
 
-var errDead = errors.New("the process is dead")
-
 func (n network) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
 	return send(ctx, &r, func() (*driver.Record, error) { return n.Store.Insert(context.WithoutCancel(ctx), r, now) })
 }
@@ -98,9 +94,6 @@ func (n network) Replace(ctx context.Context, r driver.Record, was driver.Versio
 
 func (n network) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	c := callerOf(ctx)
-	if c.dead {
-		return nil, errDead
-	}
 	c.waits()
 	r, err := n.Store.Get(context.WithoutCancel(ctx), id)
 	c.hears(sightOf(r), false)
@@ -110,9 +103,6 @@ func (n network) Get(ctx context.Context, id idempotent.RecordID) (*driver.Recor
 // send makes the write of r until its reply arrives.
 func send(ctx context.Context, r *driver.Record, write func() (*driver.Record, error)) (*driver.Record, error) {
 	c := callerOf(ctx)
-	if c.dead {
-		return nil, errDead
-	}
 	c.waits()
 	before := false
 	if c.loses != nil && c.loses() {

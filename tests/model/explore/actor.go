@@ -8,6 +8,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/tests/model"
 )
 
 // role is what an actor does.
@@ -77,19 +78,24 @@ type actor struct {
 	told  []byte // the replies so far, as far as it may still depend on them
 
 	// For the invariants.
-	owner    driver.Owner // its token, once it has claimed
-	versions byte         // number of write ids it has drawn
-	deadline time.Time
-	leaseEnd time.Time // until then it may be running, if it is killed at its deadline
-	gen      int       // the generation of the record that it claimed
-	open     bool      // an earlier run of the record may have had an effect, when it claimed
-	entered  bool
-	left     bool // the handler has ended
-	finished bool // its step has returned a result
-	effect   effect
-	evidence evidence
-	met      bool   // the store has served it
-	promised string // the outcome that was acknowledged by then
+	owner     driver.Owner // its token, once it has claimed
+	versions  byte         // number of write ids it has drawn
+	deadline  time.Time
+	leaseEnd  time.Time // until then it may be running, if it is killed at its deadline
+	gen       int       // the generation of the record that it claimed
+	open      bool      // an earlier run of the record may have had an effect, when it claimed
+	openSince time.Time // of the record that it claimed
+	forgotten bool      // an event reported that the provider may have forgotten the key of its step
+	entered   bool
+	left      bool       // the handler has ended
+	failed    error      // its error
+	ends      bool       // it has sent how its handler ended
+	known     model.Step // what it knew of its step then
+	finished  bool       // its step has returned a result
+	effect    effect
+	evidence  evidence
+	met       bool   // the store has served it
+	promised  string // the outcome that was acknowledged by then
 
 	value    string // the value that the caller got
 	stored   bool
@@ -189,7 +195,7 @@ func (a *actor) guard() *idempotent.Guard {
 		if o.Recovery = a.recovery(); o.Recovery == idempotent.Resume {
 			o.Steps = []string{stepName}
 		}
-		o.LeaseMargin, o.Retention = margin, a.retention()
+		o.LeaseMargin, o.Retention, o.ReconcileAfter = margin, a.retention(), reconcileAfter
 		o.Observer, o.Logger = event.ObserverFunc(a.observe), discard
 		o.Now = func() time.Time { return a.w.now }
 	})
@@ -235,10 +241,10 @@ func (a *actor) handler(ctx context.Context) (value string, err error) {
 	if a.phase == dead {
 		return "", errCrashed
 	}
-	a.left = true
 	if err == nil && a.plan == stumble {
-		return "", errFailed
+		value, err = "", errFailed
 	}
+	a.left, a.failed = true, err
 	return value, err
 }
 
@@ -287,9 +293,11 @@ func (a *actor) reap() {
 }
 
 func (a *actor) observe(_ context.Context, e event.Event) {
-	if a.phase != dead {
-		a.w.observe(e)
+	if a.phase == dead {
+		return
 	}
+	a.forgotten = a.forgotten || e.Reason == driver.ReasonKeysForgotten
+	a.w.observe(e)
 }
 
 // source returns the write that the actor's answer is based on: its own, or the

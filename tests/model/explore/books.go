@@ -77,6 +77,9 @@ func (w *world) changed(c *change) {
 			break // evidence about a step
 		}
 		if claims(c) {
+			if c.by.openSince = (time.Time{}); !w.expired(c.before) {
+				c.by.openSince = c.before.OpenSince
+			}
 			c.by.open, g.open = g.open, g.open || r.Recovery == idempotent.Resume
 			g.recovery, g.retention = c.by.recovery(), c.by.retention()
 		}

@@ -18,5 +18,5 @@
 // because nothing happened would prove nothing.
 //
 // The invariants INV-1 to INV-12 of the design are asserted after every step.
-// INV-7 is about two keys, and the property tests assert it.
+// Every write is also compared with the model of a key in package model.
 package explore

@@ -34,6 +34,7 @@ var invariants = []invariant{
 	{"INV-12", "only a claim creates a record", factNoRecord, noResurrection},
 	{"FM48", "evidence about the whole operation is not accepted while the lease is live", factTooEarly, notExecutedOfTheDead},
 	{"declared", "a record expires, and runs again, as its last run declared, whichever guard writes it", factForeign, asDeclared},
+	{"model", "a write makes of the record what the model of a key makes of it", factTakenOver, asTheModel},
 	{"FM01", "no caller is refused because of its own record, or gets another result as its own", factClaimRecognised, trueAnswers},
 }
 

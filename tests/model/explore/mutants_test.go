@@ -79,6 +79,27 @@ var mutants = []struct {
 	{"leases end at once, under reconcile",
 		Scenario{Attempts: 1, Resolvers: 1, Faults: 1, Store: showing(func(r *driver.Record, _ driver.Record) { r.LeaseEnd = began })},
 		[]string{"INV-2", "FM48"}},
+	{"a completed record is stored for a second too long",
+		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
+			if r.State == driver.StateCompleted {
+				r.Expires = r.Expires.Add(time.Second)
+			}
+		})},
+		[]string{"model"}},
+	{"an unknown record is due at once",
+		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
+			if r.State == driver.StateUnknown {
+				r.Due = r.Settled
+			}
+		})},
+		[]string{"model"}},
+	{"a takeover forgets since when effects are open",
+		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Faults: 1, Clock: clock{WholeLease}, Store: keeping(func(r *driver.Record) {
+			if r.Attempt > 1 && r.State == driver.StateInProgress {
+				r.OpenSince = r.LeaseEnd
+			}
+		})},
+		[]string{"model"}},
 	{"attempts are not counted",
 		Scenario{Attempts: 2, Store: keeping(func(r *driver.Record) { r.Attempt = 1 })},
 		[]string{"INV-11"}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/tests/model"
 )
 
 // port is an actor's connection to the store: every call is a point where the
@@ -53,11 +54,18 @@ func (a *actor) ask(c call) (*driver.Record, error) {
 	if a.phase == dead {
 		return nil, errCrashed
 	}
-	c.sent = a.w.now
-	a.call, a.reply, a.phase = c, reply{}, calling
+	c.sent, c.judged = a.w.now, a.w.now
+	if a.call.kind == insert && !a.call.sent.IsZero() { // the record that it found is judged at the time of the insert
+		c.judged = a.call.sent
+	}
 	if c.write() {
 		a.w.nameVersion(a, c.record.Version)
+		if !a.ends {
+			a.ends, a.known = a.left, model.Of(&c.record, stepName).Step
+		}
+		c.known, c.entered, c.forgotten = a.known, a.entered, a.forgotten
 	}
+	a.call, a.reply, a.phase = c, reply{}, calling
 	if a.fiber.rest(); a.phase == dead {
 		return nil, errCrashed
 	}
@@ -71,6 +79,12 @@ type call struct {
 	was    driver.Version
 	now    time.Time // of an insert: what its condition compares
 	sent   time.Time
+
+	// What its sender knows.
+	judged    time.Time // of a claim: when it decided about the record
+	entered   bool      // its handler
+	forgotten bool      // the provider may have forgotten the key of its step
+	known     model.Step
 }
 
 type method byte

@@ -66,10 +66,11 @@ type Scenario struct {
 
 // The times of every scenario: an invocation has 10 s, its lease 12 s.
 const (
-	timeout   = 10 * time.Second
-	margin    = 2 * time.Second
-	retention = 24 * time.Hour
-	grace     = time.Hour // an expired record is deleted this much later
+	timeout        = 10 * time.Second
+	margin         = 2 * time.Second
+	retention      = 24 * time.Hour
+	reconcileAfter = time.Minute
+	grace          = time.Hour // an expired record is deleted this much later
 
 	longRetention = 3 * retention
 	// The provider recognises a downstream key for this long: the default of

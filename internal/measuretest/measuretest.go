@@ -1,0 +1,69 @@
+// Package measuretest compares the cost of operations within one process, for tests
+// with limits. Machines are noisy, so nothing is compared with a number of another
+// day: the operations run in turns, under the same conditions. A disturbance only
+// adds time, so the quickest turn of each is compared, or the median of many.
+package measuretest
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// Turns calls each of ops once in each of n turns, and returns what they returned,
+// by operation. Each turn begins with another operation, so that a drift of the
+// machine favours none.
+func Turns[T any](n int, ops ...func() T) [][]T {
+	got := make([][]T, len(ops))
+	for turn := range n {
+		for i := range ops {
+			i = (i + turn) % len(ops)
+			got[i] = append(got[i], ops[i]())
+		}
+	}
+	return got
+}
+
+// Quickest returns the duration of one call of each op: the quickest of n turns
+// with the given number of calls. Short turns are rarely interrupted.
+func Quickest(n, calls int, ops ...func()) []time.Duration {
+	timed := make([]func() time.Duration, len(ops))
+	for i, op := range ops {
+		timed[i] = func() time.Duration {
+			began := time.Now()
+			for range calls {
+				op()
+			}
+			return time.Since(began) / time.Duration(calls)
+		}
+	}
+	quickest := make([]time.Duration, len(ops))
+	for i, took := range Turns(n, timed...) {
+		quickest[i] = slices.Min(took)
+	}
+	return quickest
+}
+
+// Median returns the median of v.
+func Median[N time.Duration | float64](v []N) N {
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// attempts is how often a measurement is repeated. The load of a neighbour
+// passes; a slower program stays slow.
+const attempts = 5
+
+// Within measures until the result is within the limit, and fails t if it never
+// is. It logs each result.
+func Within(t testing.TB, measure func() (result string, within bool)) {
+	t.Helper()
+	for i := range attempts {
+		result, within := measure()
+		t.Logf("measurement %d of at most %d: %s", i+1, attempts, result)
+		if within {
+			return
+		}
+	}
+	t.Errorf("above the limit in each of %d measurements", attempts)
+}

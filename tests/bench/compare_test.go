@@ -1,0 +1,67 @@
+//go:build !race
+
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/internal/measuretest"
+)
+
+// side is one operation of one of the two sides that are compared.
+type side = func()
+
+// pairs is the number of turns of each side.
+const pairs = 61
+
+// ratios are medians over pairs of turns: the cost of the toolkit relative to
+// the other side.
+type ratios struct{ wall, cpu float64 }
+
+func (r ratios) String() string { return fmt.Sprintf("wall %.3f, processor %.3f", r.wall, r.cpu) }
+
+// wantWithin compares both sides in turns of n operations.
+func wantWithin(t *testing.T, limit ratios, ours, theirs side, n int) {
+	t.Helper()
+	turn(ours, n) // connections and caches are warm after this
+	turn(theirs, n)
+	measuretest.Within(t, func() (string, bool) {
+		took := measuretest.Turns(pairs, func() cost { return turn(ours, n) }, func() cost { return turn(theirs, n) })
+		var wall, cpu []float64
+		for i, a := range took[0] {
+			b := took[1][i]
+			wall = append(wall, float64(a.wall)/float64(b.wall))
+			cpu = append(cpu, float64(a.cpu)/float64(b.cpu))
+		}
+		got := ratios{measuretest.Median(wall), measuretest.Median(cpu)}
+		return fmt.Sprintf("%s; the limits are %s; medians of %d pairs of %d operations", got, limit, pairs, n),
+			got.wall <= limit.wall && got.cpu <= limit.cpu
+	})
+}
+
+// cost is the cost of several operations: wall time, and the processor time of
+// this process, user and system, including the runtime.
+type cost struct{ wall, cpu time.Duration }
+
+// turn runs n operations from a clean heap, so that one side does not collect
+// the other's garbage.
+func turn(op side, n int) cost {
+	runtime.GC()
+	cpu, start := processorTime(), time.Now()
+	for range n {
+		op()
+	}
+	return cost{time.Since(start), processorTime() - cpu}
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
