@@ -25,7 +25,7 @@ import (
 // each file refers only to files below it.
 func TestFilesReferDownward(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"idempotent", "lambdahttp", "lambdabatch", "dynamostore", "boltstore"} {
+	for _, dir := range []string{"idempotent", "lambdahttp", "lambdabatch", "dynamostore", "boltstore", "infra"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			p := loadPackage(t, dir)
