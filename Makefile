@@ -41,7 +41,7 @@ build: ## Compile every package (GOARCH: for which processor)
 .PHONY: test-unit
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false
-test-unit: ## Race tests; the CDK and the explorer without the detector
+test-unit: ## Race tests; CDK code and the explorer without the detector
 	go test -race $(PACKAGES)
 	go test $(CDK) ./tests/model/explore
 	cd tools && GOWORK=off go test ./...

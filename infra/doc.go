@@ -10,11 +10,12 @@
 //
 // A table and GrantHandler are enough for a handler. A handler whose outcome can
 // become unknown also needs a [Reconciler], which uses the table and grants its
-// function the permissions. A [QueueSource] needs no table: it compares the
-// settings of the queue and of the function. Call [CheckRetention] for sources of
-// other kinds. [IdempotencyAlarms] and [IdempotencyDashboard] read the metrics that
-// package telemetry/emf prints, and the alarms also watch the table and the
-// queues of the reconciler.
+// function the permissions. A [QueueSource] needs no table: it connects a queue and
+// a function, and refuses settings with which a message is lost or runs twice. For
+// sources of other kinds, [CheckRetention] compares the retention.
+// [IdempotencyAlarms] and [IdempotencyDashboard] read the metrics that package
+// telemetry/emf prints. The alarms also watch the table, and the reconciler's
+// queues.
 //
 // The defaults are those for production: encrypted, backed up, protected from
 // deletion. A configuration that cannot work is an error at synthesis, attached to
