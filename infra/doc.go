@@ -1,19 +1,35 @@
-// Package infra provisions the resources of package idempotent with the AWS CDK:
+// Package infra provides constructs of the AWS CDK for the resources that guarded
+// handlers need:
 //
-//	IdempotencyTable      the DynamoDB table, and permissions to use it
-//	QueueSource           a queue that feeds a handler of lambdabatch
-//	Reconciler            the schedule that settles unknown outcomes
-//	IdempotencyDashboard  graphs of the metrics of package telemetry
-//	IdempotencyAlarms     alarms on the same metrics
+//	records := infra.NewIdempotencyTable(stack, …)   the DynamoDB table
+//	records.GrantHandler(charge)                     least privilege, and ONCE_TABLE
+//	infra.NewQueueSource(stack, …)                   a queue that feeds a handler of lambdabatch
+//	infra.NewReconciler(stack, …)                    a schedule that settles unknown outcomes
+//	infra.NewIdempotencyAlarms(stack, …)             conditions that need an operator
+//	infra.NewIdempotencyDashboard(stack, …)          graphs of the metrics, below the alarms
 //
-// [CheckRetention] checks the retention for event sources of other kinds.
+// A table and GrantHandler are enough for a handler. A handler whose outcome can
+// become unknown also needs a [Reconciler], which uses the table and grants its
+// function the permissions. A [QueueSource] needs no table: it connects a queue and
+// a function, and refuses settings with which a message is lost or runs twice. For
+// sources of other kinds, [CheckRetention] compares the retention.
+// [IdempotencyAlarms] and [IdempotencyDashboard] read the metrics that package
+// telemetry/emf prints. The alarms also watch the table, and the reconciler's
+// queues.
 //
 // The defaults are those for production: encrypted, backed up, protected from
-// deletion, least privilege. A configuration that cannot work is an error at
-// synthesis, attached to the construct, which says what to change; then nothing
-// is deployed.
+// deletion. A configuration that cannot work is an error at synthesis, attached to
+// the construct. The error says what to change, and nothing is deployed.
 //
-// The package follows the conventions of awscdk: a construct has a function
-// New… that takes a scope, an id and a struct of properties, whose nil fields
-// have the documented default.
+// The package follows the conventions of awscdk: a function New… takes a scope, an
+// id and a struct of properties. A property that is nil has the documented
+// default.
+//
+// Chapters, from top to bottom; each refers only to those below it:
+//
+//	watch.go       the dashboard, the alarms, and their metrics
+//	reconciler.go  the schedule
+//	sources.go     queues and retention
+//	table.go       the table and its permissions
+//	props.go       properties, and how bad ones are refused
 package infra

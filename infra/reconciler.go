@@ -13,14 +13,11 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// ExhaustedVariable is the environment variable that contains the URL of the
-// queue for the records that a reconciler gives up.
-const ExhaustedVariable = "ONCE_EXHAUSTED_QUEUE_URL"
-
 // ReconcilerProps are the properties of [NewReconciler].
 type ReconcilerProps struct {
 	// Function runs idempotent.Reconciler. Required. Its OnExhausted must send the
-	// records that it gives up to the queue in ONCE_EXHAUSTED_QUEUE_URL.
+	// records that it gives up to the queue whose URL is in
+	// ONCE_EXHAUSTED_QUEUE_URL; the construct sets that variable.
 	Function awslambda.Function
 
 	// Table is the table to reconcile. Required.
@@ -35,7 +32,6 @@ type ReconcilerProps struct {
 // passes the records that it cannot settle to a queue.
 type Reconciler struct {
 	constructs.Construct
-	Function awslambda.Function
 	// Exhausted holds a message for each record that reconciliation has given up.
 	Exhausted awssqs.Queue
 	// Undelivered holds the scheduled events that did not reach the function.
@@ -48,7 +44,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props == nil {
 		props = &ReconcilerProps{}
 	}
-	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function}
+	r := &Reconciler{Construct: constructs.NewConstruct(scope, id)}
 	r.Exhausted = deadLetters(r.Construct, "Exhausted")
 	r.Undelivered = deadLetters(r.Construct, "Undelivered")
 	if props.Function == nil {
@@ -66,7 +62,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	}
 	props.Table.GrantReconciler(props.Function)
 	r.Exhausted.GrantSendMessages(props.Function)
-	props.Function.AddEnvironment(jsii.String(ExhaustedVariable), r.Exhausted.QueueUrl(), nil)
+	props.Function.AddEnvironment(jsii.String("ONCE_EXHAUSTED_QUEUE_URL"), r.Exhausted.QueueUrl(), nil)
 	every := props.Every
 	if every == nil {
 		every = awscdk.Duration_Minutes(jsii.Number(1))

@@ -97,30 +97,3 @@ func CheckRetention(scope constructs.IConstruct, retention, redelivery awscdk.Du
 			" function's code and here, or let the source give up earlier", inWords(kept), inWords(needed)))
 	}
 }
-
-// duration returns d, or otherwise if d is nil.
-func duration(d awscdk.Duration, otherwise time.Duration) time.Duration {
-	if d == nil {
-		return otherwise
-	}
-	return time.Duration(*d.ToMilliseconds(nil)) * time.Millisecond
-}
-
-// seconds is duration for a property of CloudFormation.
-func seconds(n *float64, otherwise time.Duration) time.Duration {
-	if n == nil {
-		return otherwise
-	}
-	return time.Duration(*n * float64(time.Second))
-}
-
-// inWords formats a duration with days.
-func inWords(d time.Duration) string {
-	if days := d / (24 * time.Hour); days > 0 {
-		if rest := d % (24 * time.Hour); rest > 0 {
-			return fmt.Sprintf("%d days and %v", days, rest)
-		}
-		return fmt.Sprintf("%d days", days)
-	}
-	return d.String()
-}

@@ -47,7 +47,7 @@ func TestQueueSource(t *testing.T) {
 			want: []string{"must be at least 6m0s", "outcomes are stored for 1h0m0s", "no dead-letter queue"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			stack := newStack(t)
+			stack := newStack()
 			if !row.noDead {
 				dead := awssqs.NewQueue(stack, jsii.String("Dead"), nil)
 				row.queue.DeadLetterQueue = &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(5)}
@@ -72,7 +72,7 @@ func TestQueueSource(t *testing.T) {
 }
 
 func TestCheckRetention(t *testing.T) {
-	stack := newStack(t)
+	stack := newStack()
 	infra.CheckRetention(stack, seconds(30*time.Hour), seconds(30*time.Hour))
 	wantRefusals(t, stack)
 	infra.CheckRetention(stack, seconds(29*time.Hour), seconds(30*time.Hour))

@@ -3,7 +3,9 @@ package infra
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -32,13 +34,10 @@ type IdempotencyTableProps struct {
 
 	// Replicas are copies in other regions. Each region evaluates conditions on
 	// its own copy, so a key is protected from running twice only while all its
-	// requests reach one region: see docs/deploy.md. Default: none.
+	// requests reach one region: see docs/deploy.md. A table with strong
+	// consistency (MRSC) has neither time to live nor transactions, so there is no
+	// property for it. Default: none.
 	Replicas *[]*awsdynamodb.ReplicaTableProps
-
-	// MultiRegionConsistency is the consistency of the replicas. STRONG is
-	// refused: such a table has neither time to live nor transactions. Default:
-	// EVENTUAL.
-	MultiRegionConsistency awsdynamodb.MultiRegionConsistency
 }
 
 // IdempotencyTable is the table of package dynamostore: billed per request, with
@@ -65,24 +64,17 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 	if removal == "" {
 		removal = awscdk.RemovalPolicy_RETAIN
 	}
-	consistency := props.MultiRegionConsistency
-	if consistency == awsdynamodb.MultiRegionConsistency_STRONG {
-		refuse(t.Construct, "a global table with strong consistency has neither time to live nor transactions, so records would never expire"+
-			" and Commit would fail: remove MultiRegionConsistency, and send the requests of a key to one region")
-		consistency = "" // so that this is the only error
-	}
 	t.Table = awsdynamodb.NewTableV2(t.Construct, jsii.String("Table"), &awsdynamodb.TablePropsV2{
-		TableName:              props.TableName,
-		PartitionKey:           attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute:    jsii.String(dynamostore.TTLAttribute),
-		Billing:                awsdynamodb.Billing_OnDemand(nil),
-		Encryption:             encryption,
-		DeletionProtection:     orTrue(props.DeletionProtection),
-		RemovalPolicy:          removal,
-		Replicas:               replicas,
-		MultiRegionConsistency: consistency,
+		TableName:           props.TableName,
+		PartitionKey:        attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(dynamostore.TTLAttribute),
+		Billing:             awsdynamodb.Billing_OnDemand(nil),
+		Encryption:          encryption,
+		DeletionProtection:  jsii.Bool(or(props.DeletionProtection, true)),
+		RemovalPolicy:       removal,
+		Replicas:            replicas,
 		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
-			PointInTimeRecoveryEnabled: orTrue(props.PointInTimeRecovery),
+			PointInTimeRecoveryEnabled: jsii.Bool(or(props.PointInTimeRecovery, true)),
 		},
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
 			IndexName:      jsii.String(dynamostore.IndexName),
@@ -132,14 +124,32 @@ func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribu
 	return &awsdynamodb.Attribute{Name: jsii.String(name), Type: kind}
 }
 
-func orTrue(b *bool) *bool {
-	if b == nil {
-		return jsii.Bool(true)
-	}
-	return b
+// GrantHandler allows fn to store its records in the table, and sets ONCE_TABLE
+// of fn to the table's name. It allows nothing else: fn cannot list, delete or
+// describe. Transactions need no further permission: DynamoDB authorises them by
+// the writes in them (developer guide, "Managing complex workflows with DynamoDB
+// transactions").
+func (t *IdempotencyTable) GrantHandler(fn awslambda.Function) {
+	fn.AddEnvironment(jsii.String("ONCE_TABLE"), t.Table.TableName(), nil)
+	t.grant(fn, *t.Table.TableArn(), "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem")
 }
 
-// refuse makes synthesis fail with a message that says what to change.
-func refuse(c constructs.IConstruct, message string) {
-	awscdk.Annotations_Of(c).AddError(jsii.String(message))
+// GrantReconciler allows fn to list and settle due records, and sets ONCE_TABLE
+// of fn to the table's name. [NewReconciler] calls it for its function.
+func (t *IdempotencyTable) GrantReconciler(fn awslambda.Function) {
+	t.GrantHandler(fn)
+	t.grant(fn, *t.Table.TableArn()+"/index/"+dynamostore.IndexName, "dynamodb:Query")
+}
+
+// grant allows the actions on one resource. The Grant method of the CDK's table
+// would add every index.
+func (t *IdempotencyTable) grant(to awsiam.IGrantable, resource string, actions ...string) {
+	awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+		Grantee:      to,
+		Actions:      jsii.Strings(actions...),
+		ResourceArns: jsii.Strings(resource),
+	})
+	if t.key != nil {
+		t.key.GrantEncryptDecrypt(to)
+	}
 }

@@ -16,7 +16,7 @@ import (
 
 // G12: the table as declared, with its index, protected and retained.
 func TestTable(t *testing.T) {
-	stack := newStack(t)
+	stack := newStack()
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
 	if len(tables) != 1 {
@@ -47,7 +47,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestTableProps(t *testing.T) {
-	stack := newStackIn(t, "eu-central-1")
+	stack := newStackIn("eu-central-1")
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
 		TableName:           jsii.String("records"),
 		EncryptionKey:       awskms.NewKey(stack, jsii.String("Key"), nil),
@@ -67,7 +67,7 @@ func TestTableProps(t *testing.T) {
 }
 
 func TestTableInOtherRegions(t *testing.T) {
-	stack := newStackIn(t, "eu-central-1")
+	stack := newStackIn("eu-central-1")
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
 	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{Replicas: replicas})
 	if got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any); len(got) != 2 {
@@ -90,12 +90,6 @@ func TestTablesThatAreRefused(t *testing.T) {
 		props        func(awscdk.Stack) *infra.IdempotencyTableProps
 		want         string
 	}{
-		{"strong consistency", "eu-central-1", func(awscdk.Stack) *infra.IdempotencyTableProps {
-			return &infra.IdempotencyTableProps{Replicas: replicas, MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
-		}, "neither time to live nor transactions"},
-		{"strong consistency, in one region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
-			return &infra.IdempotencyTableProps{MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG}
-		}, "neither time to live nor transactions"},
 		{"replicas without a region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
 			return &infra.IdempotencyTableProps{Replicas: replicas}
 		}, "Replicas are set and the stack names no region"},
@@ -107,9 +101,9 @@ func TestTablesThatAreRefused(t *testing.T) {
 		}, "EncryptionKey and Replicas are set"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			stack := newStack(t)
+			stack := newStack()
 			if row.region != "" {
-				stack = newStackIn(t, row.region)
+				stack = newStackIn(row.region)
 			}
 			infra.NewIdempotencyTable(stack, jsii.String("Records"), row.props(stack))
 			wantRefusals(t, stack, row.want)
@@ -133,7 +127,7 @@ func TestGrants(t *testing.T) {
 			"Resource": {"Fn::Join": ["", [{"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}, "/index/recovery"]]}}], "Version": "2012-10-17"}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			stack := newStack(t)
+			stack := newStack()
 			row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
 			policies := resources(t, stack, "AWS::IAM::Policy")
 			if len(policies) != 1 {
@@ -148,7 +142,7 @@ func TestGrants(t *testing.T) {
 
 // With a customer managed key the roles may use that key.
 func TestGrantsOfAKey(t *testing.T) {
-	stack := newStackIn(t, "eu-central-1")
+	stack := newStackIn("eu-central-1")
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
 		EncryptionKey: awskms.NewKey(stack, jsii.String("Key"), nil),
 	})

@@ -2,6 +2,7 @@ package infra_test
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -12,21 +13,29 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
+// TestMain ends the CDK's Node process. The jsii runtime then prints a false error
+// ("waitid: no child processes"), so standard error is closed before.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.Stderr.Close()
+	jsii.Close()
+	os.Exit(code)
+}
+
 // The tests of this package do not run in parallel: all their constructs live
 // in one CDK process, which does one thing at a time.
 
-func newStack(t *testing.T) awscdk.Stack { return newStackOf(t, nil) }
+func newStack() awscdk.Stack { return newStackOf(nil) }
 
 // newStackIn returns a stack with a region and an account.
-func newStackIn(t *testing.T, region string) awscdk.Stack {
-	return newStackOf(t, &awscdk.StackProps{
+func newStackIn(region string) awscdk.Stack {
+	return newStackOf(&awscdk.StackProps{
 		Env: &awscdk.Environment{Region: jsii.String(region), Account: jsii.String("123456789012")},
 	})
 }
 
-func newStackOf(t *testing.T, props *awscdk.StackProps) awscdk.Stack {
-	app := awscdk.NewApp(&awscdk.AppProps{Outdir: jsii.String(t.TempDir())})
-	return awscdk.NewStack(app, jsii.String("Test"), props)
+func newStackOf(props *awscdk.StackProps) awscdk.Stack {
+	return awscdk.NewStack(awscdk.NewApp(nil), jsii.String("Test"), props)
 }
 
 // newFunction returns a function with a time-out in seconds.
@@ -49,14 +58,8 @@ type resource struct {
 // resources returns the synthesised resources of a type.
 func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) {
 	t.Helper()
-	raw, err := json.Marshal(assertions.Template_FromStack(stack, nil).FindResources(jsii.String(kind), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found map[string]resource
-	if err := json.Unmarshal(raw, &found); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, asJSON(t, assertions.Template_FromStack(stack, nil).FindResources(jsii.String(kind), nil)), &found)
 	for id, r := range found {
 		r.id = id
 		list = append(list, r)
@@ -68,13 +71,18 @@ func resources(t *testing.T, stack awscdk.Stack, kind string) (list []resource) 
 func wantProperties(t *testing.T, r resource, want string) {
 	t.Helper()
 	var properties map[string]any
-	if err := json.Unmarshal([]byte(want), &properties); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, want, &properties)
 	for name, value := range properties {
 		if got, want := asJSON(t, r.Properties[name]), asJSON(t, value); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
+	}
+}
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -14,23 +14,30 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/once-lambda/once/infra/bundle"
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// What the tests deploy besides the stack: the function of these tests, and
-// another build of the stack's own.
+// stackDir is the folder of the stack, in the repository.
+const stackDir = "examples/charge-lambda/stack"
+
+// What the tests deploy besides the stack: the function of these tests, and one
+// of the stack's own.
 var stubbornArchive, chargeArchive []byte
 
 // build builds the functions for this machine's processor.
-func build(ctx context.Context) (err error) {
-	if err := command(ctx, "infra", os.Environ(), "go", "run", "./cmd/bundle", "-arch", runtime.GOARCH); err != nil {
+func build(ctx context.Context, scratch string) (err error) {
+	bundle := []string{"run", "./bundle", "-arch", runtime.GOARCH}
+	if err := command(ctx, stackDir, os.Environ(), "go", bundle...); err != nil {
 		return err
 	}
-	if stubbornArchive, err = bundle.Build(ctx, filepath.Join(engine.Root(), "tests"), "./deploy/functions/stubborn", runtime.GOARCH); err != nil {
+	bundle = append(bundle, "-o", scratch, "stubborn=github.com/once-lambda/once/tests/deploy/functions/stubborn")
+	if err := command(ctx, stackDir, os.Environ(), "go", bundle...); err != nil {
 		return err
 	}
-	chargeArchive, err = bundle.Build(ctx, engine.Root(), "./examples/charge-lambda/cmd/lambda", runtime.GOARCH)
+	if stubbornArchive, err = os.ReadFile(filepath.Join(scratch, "stubborn-"+runtime.GOARCH+".zip")); err != nil {
+		return err
+	}
+	chargeArchive, err = os.ReadFile(filepath.Join(engine.Root(), ".cache/bundles/charge-"+runtime.GOARCH+".zip"))
 	return err
 }
 
@@ -52,9 +59,9 @@ type cdk struct {
 	env                        []string
 }
 
-// newCDK installs the version in infra's lock file, once.
+// newCDK installs the version in the stack's lock file, once.
 func newCDK(ctx context.Context, scratch, endpoint string) (*cdk, error) {
-	said, err := output(ctx, "infra", os.Environ(), "./install-cdk")
+	said, err := output(ctx, stackDir, os.Environ(), "./cdk", "install")
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +97,7 @@ func (c *cdk) template() string {
 // returns its outputs.
 func (c *cdk) deploy(ctx context.Context, providerURL string) (outputs map[string]string, err error) {
 	file := filepath.Join(c.scratch, "outputs.json")
-	err = command(ctx, "infra", c.env, c.program, "deploy", "--no-notices", "--require-approval", "never",
+	err = command(ctx, stackDir, c.env, c.program, "deploy", "--no-notices", "--require-approval", "never",
 		"--output", filepath.Join(c.scratch, "cdk.out"), "--outputs-file", file,
 		"-c", "stack="+stackName, "-c", "arch="+runtime.GOARCH, "-c", "providerUrl="+providerURL,
 		"-c", fmt.Sprintf("orderTimeout=%d", orderTimeout))

@@ -153,8 +153,8 @@ func (d *deployment) create(t *testing.T, name string, archive []byte, timeout i
 	})
 }
 
-// redeploy gives a function another build of its code and another address of the
-// provider, one after the other as the CDK does: Lambda refuses a change while
+// redeploy gives a charge function another address of the provider and its code
+// again, one after the other as the CDK does: Lambda refuses a change while
 // another one is in progress.
 func (d *deployment) redeploy(t *testing.T, function, providerURL string) {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package deploy deploys the charge stack of infra with the CDK to LocalStack and
+// Package deploy deploys the example's stack with the CDK to LocalStack and
 // tests it as its clients would, on real Lambda processes: they are killed at
 // their time-outs, crash, and are replaced while requests run. The effects are
 // counted in the payment provider's ledger, which is in this process.
@@ -64,7 +64,7 @@ func runAll(m *testing.M) (code int, err error) {
 	prepared := make(chan error, 1)
 	began := time.Now()
 	note := func(what string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), what) }
-	go func() { prepared <- build(ctx); note("functions built") }()
+	go func() { prepared <- build(ctx, scratch); note("functions built") }()
 	endpoint, stop, err := engine.LocalStack()
 	if err != nil {
 		return 0, err

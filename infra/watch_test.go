@@ -2,6 +2,7 @@ package infra_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -14,32 +15,28 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// watched returns a stack with the alarms and the dashboard.
-func watched(t *testing.T) awscdk.Stack {
-	stack := newStack(t)
-	watch(stack, "charge", "order")
-	return stack
-}
-
-func watch(stack awscdk.Stack, operations ...string) *infra.IdempotencyAlarms {
+// watched is a stack with the alarms and the dashboard of two operations. The
+// tests share it, and do not change it.
+var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
+	stack := newStack()
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	r := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", 60), Table: table,
 	})
 	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings(operations...), Table: table,
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Table: table,
 		DeadLetterQueues: &[]awssqs.IQueue{r.Exhausted, r.Undelivered},
 		Action:           awscloudwatchactions.NewSnsAction(awssns.NewTopic(stack, jsii.String("Topic"), nil)),
 	})
 	infra.NewIdempotencyDashboard(stack, jsii.String("Dashboard"), &infra.IdempotencyDashboardProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings(operations...), Alarms: alarms,
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Alarms: alarms,
 	})
-	return alarms
-}
+	return stack, alarms
+})
 
 // G12: every condition that needs an operator has an alarm with a description.
 func TestAlarms(t *testing.T) {
-	stack := watched(t)
+	stack, _ := watched()
 	wantRefusals(t, stack)
 	about := map[string]int{}
 	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
@@ -70,7 +67,7 @@ func TestAlarms(t *testing.T) {
 
 // Without a reconciler there are no alarms on its metrics.
 func TestAlarmsWithoutReconciler(t *testing.T) {
-	stack := newStack(t)
+	stack := newStack()
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Reconciled: jsii.Bool(false),
 		Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
@@ -88,7 +85,7 @@ func TestAlarmsWithoutReconciler(t *testing.T) {
 // G12: every metric of the alarms and the dashboard is one that the functions
 // print.
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
-	stack := watched(t)
+	stack, _ := watched()
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
 	known := map[string]bool{telemetry.OldestUnresolved: true, telemetry.OldestReleased: true}
 	for _, m := range telemetry.Metrics() {
@@ -139,7 +136,7 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 			[]string{"Function is not set", "Queue is not set"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			stack := newStack(t)
+			stack := newStack()
 			row.make(stack, jsii.String("Subject"))
 			wantRefusals(t, stack, row.want...)
 		})
@@ -149,7 +146,7 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 // F41: the reconciler runs once a minute, and the records it gives up go to a
 // queue.
 func TestReconciler(t *testing.T) {
-	stack := watched(t)
+	stack, _ := watched()
 	rule := resources(t, stack, "AWS::Events::Rule")[0]
 	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
 	target := rule.Properties["Targets"].([]any)[0].(map[string]any)
@@ -160,7 +157,7 @@ func TestReconciler(t *testing.T) {
 		wantProperties(t, queue, `{"MessageRetentionPeriod": 1209600, "SqsManagedSseEnabled": true}`)
 	}
 	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
-	if !strings.Contains(variables, infra.ExhaustedVariable) || !strings.Contains(variables, infra.TableVariable) {
+	if !strings.Contains(variables, "ONCE_EXHAUSTED_QUEUE_URL") || !strings.Contains(variables, "ONCE_TABLE") {
 		t.Errorf("the function's environment is %s", variables)
 	}
 	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")); !strings.Contains(policy, "sqs:SendMessage") || strings.Contains(policy, `"*"`) {

@@ -1,12 +1,4 @@
-// Package chargestack is the example as a CDK stack: a service with an HTTP API
-// and a queue, built with the constructs of package infra.
-//
-//	REST API, with API keys ─┐
-//	function URL ────────────┴► charge ──┐
-//	queue ─► orders ─────────────────────┼► table of records ◄─ reconciler ◄─ every minute
-//	         └► table of the shop        │
-//	dashboard, alarms ◄──────────────────┘
-package chargestack
+package main
 
 import (
 	"path/filepath"
@@ -23,29 +15,17 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+	"github.com/cdklabs/cdk-nag-go/cdknag/v2"
 
 	"github.com/once-lambda/once/infra"
-	"github.com/once-lambda/once/infra/bundle"
 )
 
-// Props are the properties of [New]. The zero value of each field is its
-// documented default.
-type Props struct {
-	awscdk.StackProps
-
-	// Root is the folder of the repository, which contains the bundles. Required.
-	Root string
-
-	// Arch is the processor, arm64 or amd64. Default: arm64.
-	Arch string
-
-	// ProviderURL is the payment provider's address. Required.
-	ProviderURL string
-
-	// OrderTimeout is the time-out of the function that reads the queue, in
-	// seconds. The queue's visibility time-out is six times as long. Default:
-	// 30.
-	OrderTimeout float64
+// props are the properties of [newStack]. All are required.
+type props struct {
+	bundles      string  // the folder that bundle writes
+	arch         string  // arm64 or amd64
+	providerURL  string  // the payment provider's address
+	orderTimeout float64 // of the function that reads the queue, in seconds
 }
 
 // The namespaces of the functions' metrics, and their operations, as in their
@@ -60,61 +40,21 @@ const (
 // stack holds what the parts of the stack share.
 type stack struct {
 	awscdk.Stack
-	props   Props
+	props
 	records *infra.IdempotencyTable
 }
 
-// New creates the stack.
-func New(scope constructs.Construct, id string, props Props) awscdk.Stack {
-	if props.Arch == "" {
-		props.Arch = "arm64"
-	}
-	if props.OrderTimeout == 0 {
-		props.OrderTimeout = 30
-	}
-	s := &stack{Stack: awscdk.NewStack(scope, jsii.String(id), &props.StackProps), props: props}
+// newStack creates the stack. Synthesis checks it with the rules of cdk-nag.
+func newStack(scope constructs.Construct, id string, p props) awscdk.Stack {
+	s := &stack{Stack: awscdk.NewStack(scope, jsii.String(id), nil), props: p}
 	s.records = infra.NewIdempotencyTable(s.Stack, jsii.String("Records"), nil)
 	s.output("RecordsTable", s.records.Table.TableName())
 	s.charges()
 	dead := s.orders()
 	reconciler := s.reconciler()
 	s.watch(reconciler, dead)
+	awscdk.Aspects_Of(s.Stack).Add(cdknag.NewAwsSolutionsChecks(nil), nil)
 	return s.Stack
-}
-
-// function creates a function from its bundle, with its own log group.
-func (s *stack) function(id, program string, timeout float64, env map[string]string) awslambda.Function {
-	architecture := awslambda.Architecture_ARM_64()
-	if s.props.Arch == "amd64" {
-		architecture = awslambda.Architecture_X86_64()
-	}
-	variables := map[string]*string{"PROVIDER_URL": jsii.String(s.props.ProviderURL)}
-	for name, value := range env {
-		variables[name] = jsii.String(value)
-	}
-	logs := awslogs.NewLogGroup(s.Stack, jsii.String(id+"Logs"), &awslogs.LogGroupProps{
-		Retention: awslogs.RetentionDays_ONE_MONTH, RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-	})
-	// The role that the CDK would create allows a function to write to every
-	// log of the account.
-	role := awsiam.NewRole(s.Stack, jsii.String(id+"Role"), &awsiam.RoleProps{
-		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
-	})
-	awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
-		Grantee: role, Actions: jsii.Strings("logs:CreateLogStream", "logs:PutLogEvents"),
-		ResourceArns: &[]*string{logs.LogGroupArn()},
-	})
-	return awslambda.NewFunction(s.Stack, jsii.String(id), &awslambda.FunctionProps{
-		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
-		Architecture: architecture,
-		Handler:      jsii.String("bootstrap"),
-		Code:         awslambda.Code_FromAsset(jsii.String(filepath.Join(s.props.Root, bundle.Path(program, s.props.Arch))), nil),
-		Timeout:      awscdk.Duration_Seconds(jsii.Number(timeout)),
-		MemorySize:   jsii.Number(256),
-		Environment:  &variables,
-		Role:         role,
-		LogGroup:     logs,
-	})
 }
 
 // charges creates the functions that take charges: from a REST API, whose API
@@ -156,7 +96,7 @@ func (s *stack) charges() {
 // orders creates the function that takes orders from a queue, and returns the
 // dead-letter queue.
 func (s *stack) orders() awssqs.Queue {
-	fn := s.function("Orders", "orders", s.props.OrderTimeout, nil)
+	fn := s.function("Orders", "orders", s.orderTimeout, nil)
 	s.records.GrantHandler(fn)
 	shop := awsdynamodb.NewTableV2(s.Stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
 		PartitionKey:       &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
@@ -171,7 +111,7 @@ func (s *stack) orders() awssqs.Queue {
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)), EnforceSSL: jsii.Bool(true),
 	})
 	queue := awssqs.NewQueue(s.Stack, jsii.String("OrderQueue"), &awssqs.QueueProps{
-		VisibilityTimeout: awscdk.Duration_Seconds(jsii.Number(6 * s.props.OrderTimeout)),
+		VisibilityTimeout: awscdk.Duration_Seconds(jsii.Number(6 * s.orderTimeout)),
 		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(3)},
 		EnforceSSL:        jsii.Bool(true),
 	})
@@ -218,6 +158,65 @@ func (s *stack) watch(r *infra.Reconciler, dead awssqs.Queue) {
 	}
 }
 
+// function creates a function from its bundle, with its own log group.
+func (s *stack) function(id, program string, timeout float64, env map[string]string) awslambda.Function {
+	architecture := awslambda.Architecture_ARM_64()
+	if s.arch == "amd64" {
+		architecture = awslambda.Architecture_X86_64()
+	}
+	variables := map[string]*string{"PROVIDER_URL": jsii.String(s.providerURL)}
+	for name, value := range env {
+		variables[name] = jsii.String(value)
+	}
+	logs := awslogs.NewLogGroup(s.Stack, jsii.String(id+"Logs"), &awslogs.LogGroupProps{
+		Retention: awslogs.RetentionDays_ONE_MONTH, RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
+	})
+	// The role that the CDK would create allows a function to write to every
+	// log of the account.
+	role := awsiam.NewRole(s.Stack, jsii.String(id+"Role"), &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+	})
+	awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+		Grantee: role, Actions: jsii.Strings("logs:CreateLogStream", "logs:PutLogEvents"),
+		ResourceArns: &[]*string{logs.LogGroupArn()},
+	})
+	return awslambda.NewFunction(s.Stack, jsii.String(id), &awslambda.FunctionProps{
+		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
+		Architecture: architecture,
+		Handler:      jsii.String("bootstrap"),
+		Code:         awslambda.Code_FromAsset(jsii.String(filepath.Join(s.bundles, program+"-"+s.arch+".zip")), nil),
+		Timeout:      awscdk.Duration_Seconds(jsii.Number(timeout)),
+		MemorySize:   jsii.Number(256),
+		Environment:  &variables,
+		Role:         role,
+		LogGroup:     logs,
+	})
+}
+
 func (s *stack) output(name string, value *string) {
 	awscdk.NewCfnOutput(s.Stack, jsii.String(name), &awscdk.CfnOutputProps{Value: value})
 }
+
+// suppress records why rules of cdk-nag do not apply to a construct and its
+// children.
+func suppress(c constructs.IConstruct, reasons map[string]string) {
+	for rule, reason := range reasons {
+		cdknag.NagSuppressions_AddResourceSuppressions(c, &[]*cdknag.NagPackSuppression{
+			{Id: jsii.String(rule), Reason: jsii.String(reason)},
+		}, jsii.Bool(true))
+	}
+}
+
+// The accepted findings of cdk-nag's AwsSolutions rules, with the reasons.
+var (
+	apiReasons = map[string]string{
+		"AwsSolutions-APIG2": "The function validates requests itself and describes errors in problem documents.",
+		"AwsSolutions-APIG3": "The web ACL of an API depends on its account; the example has none.",
+		"AwsSolutions-APIG4": "The callers are services that hold an API key, which is also the scope of their idempotency keys.",
+		"AwsSolutions-APIG6": "Access logs are on. Execution logs would contain payloads.",
+		"AwsSolutions-COG4":  "The callers are services, not users of a pool.",
+	}
+	handedOverReasons = map[string]string{
+		"AwsSolutions-SQS3": "Messages wait here for an operator, as in a dead-letter queue; an alarm reports each.",
+	}
+)

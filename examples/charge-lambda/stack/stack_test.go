@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/cloudformationinclude"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+func TestMain(m *testing.M) { os.Exit(withCDK(m.Run)) }
+
+const providerURL = "https://provider.test/v1"
+
+// example is the stack, with empty bundles. The tests share it.
+var example = sync.OnceValue(func() awscdk.Stack {
+	dir, err := os.MkdirTemp("", "bundles")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir) // the CDK has copied them by then
+	for _, program := range []string{"charge", "orders", "reconciler"} {
+		if err := os.WriteFile(filepath.Join(dir, program+"-arm64.zip"), nil, 0o644); err != nil {
+			panic(err)
+		}
+	}
+	return newStack(awscdk.NewApp(nil), "Charge", props{bundles: dir, arch: "arm64", providerURL: providerURL, orderTimeout: 30})
+})
+
+// Neither the constructs nor cdk-nag report errors or warnings on the stack.
+func TestNothingIsRefused(t *testing.T) {
+	for _, m := range *assertions.Annotations_FromStack(example()).FindError(jsii.String("*"), assertions.Match_AnyValue()) {
+		t.Errorf("%s: %v", *m.Id, m.Entry.Data) //lint:ignore SA1019 there is no other way to it in Go yet
+	}
+	for _, m := range *assertions.Annotations_FromStack(example()).FindWarning(jsii.String("*"), assertions.Match_AnyValue()) {
+		t.Errorf("%s: %v", *m.Id, m.Entry.Data) //lint:ignore SA1019 there is no other way to it in Go yet
+	}
+}
+
+// Invalid context values are errors that name the value.
+func TestInvalidContext(t *testing.T) {
+	for want, context := range map[string]map[string]any{
+		"provider's address is missing":  {},
+		`invalid arch "x86_64"`:          {"providerUrl": providerURL, "arch": "x86_64"},
+		`invalid orderTimeout "0"`:       {"providerUrl": providerURL, "orderTimeout": "0"},
+		`invalid orderTimeout "901"`:     {"providerUrl": providerURL, "orderTimeout": "901"},
+		`invalid orderTimeout "a while"`: {"providerUrl": providerURL, "orderTimeout": "a while"},
+	} {
+		if err := build(awscdk.NewApp(&awscdk.AppProps{Context: &context})); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// sam.yaml is the same service without the REST API. The CDK reads it, and
+// refuses unknown properties and unresolved references.
+var sam = sync.OnceValue(func() template {
+	stack := awscdk.NewStack(awscdk.NewApp(nil), jsii.String("SAM"), nil)
+	cloudformationinclude.NewCfnInclude(stack, jsii.String("Include"), &cloudformationinclude.CfnIncludeProps{TemplateFile: jsii.String("sam.yaml")})
+	return parse(asJSON(assertions.Template_FromStack(stack, nil).ToJSON()))
+})
+
+// synthesised is the template of the stack with the names of sam.yaml.
+var synthesised = sync.OnceValue(func() template {
+	text := asJSON(assertions.Template_FromStack(example(), nil).ToJSON())
+	text = strings.ReplaceAll(text, `"`+providerURL+`"`, `{"Ref":"ProviderURL"}`)
+	for cdk, name := range map[string]string{
+		"RecordsTable": "Records", "ReconcilerExhausted": "Exhausted",
+		"ChargesURL": "Charges", "ReconcilerFunction": "Reconciler", "Orders": "Orders", "Shop": "Shop",
+	} {
+		text = regexp.MustCompile(`\b`+cdk+`[0-9A-F]{8}\b`).ReplaceAllString(text, name)
+	}
+	return parse(text)
+})
+
+// template contains the parts of a CloudFormation template that the tests check.
+type template struct {
+	Resources map[string]struct {
+		Type, DeletionPolicy, UpdateReplacePolicy string
+		Properties                                map[string]any
+	}
+}
+
+func parse(text string) (t template) {
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func asJSON(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+func TestSAMTables(t *testing.T) {
+	if got, want := asJSON(sam().Resources["Records"]), asJSON(synthesised().Resources["Records"]); got != want {
+		t.Errorf("the table of records is\n%s\nwant\n%s", got, want)
+	}
+	if got, want := sam().Resources["Shop"].DeletionPolicy, synthesised().Resources["Shop"].DeletionPolicy; got != want || want != "Retain" {
+		t.Errorf("the deletion policy of the shop's table is %q, and the stack's %q", got, want)
+	}
+}
+
+// The functions have the settings of the stack's functions. They may do the same
+// with the tables and the queue of exhausted records; SAM itself adds the
+// permissions for logs and event sources.
+func TestSAMFunctions(t *testing.T) {
+	for name, program := range map[string]string{"Charges": "charge", "Orders": "orders", "Reconciler": "reconciler"} {
+		got, want := sam().Resources[name].Properties, synthesised().Resources[name].Properties
+		for _, setting := range []string{"Handler", "Runtime", "Architectures", "MemorySize", "Timeout", "Environment"} {
+			if got, want := asJSON(got[setting]), asJSON(want[setting]); got != want || want == "null" {
+				t.Errorf("%s: %s is %s, want %s", name, setting, got, want)
+			}
+		}
+		if code := got["CodeUri"]; code != "../../../.cache/bundles/"+program+"-arm64.zip" {
+			t.Errorf("%s runs %v", name, code)
+		}
+		var allowed, needed []string
+		for _, policy := range got["Policies"].([]any) {
+			allowed = append(allowed, permissions(policy)...)
+		}
+		for _, r := range synthesised().Resources {
+			if r.Type == "AWS::IAM::Policy" && slices.Contains(words(r.Properties["Roles"]), words(want["Role"])[0]) {
+				needed = append(needed, permissions(r.Properties["PolicyDocument"])...)
+			}
+		}
+		for _, p := range allowed {
+			if !slices.Contains(needed, p) {
+				t.Errorf("%s may do more than the stack's: %s", name, p)
+			}
+		}
+		for _, p := range needed {
+			if (strings.Contains(p, "dynamodb:") || strings.Contains(p, "sqs:SendMessage")) && !slices.Contains(allowed, p) {
+				t.Errorf("%s may do less than the stack's: %s", name, p)
+			}
+		}
+		if len(needed) < 4 {
+			t.Errorf("%s: the stack's function may do only %q", name, needed)
+		}
+	}
+}
+
+// permissions returns what a policy document allows or denies, a line for each
+// action and resource.
+func permissions(document any) (list []string) {
+	for _, s := range document.(map[string]any)["Statement"].([]any) {
+		s := s.(map[string]any)
+		actions, several := s["Action"].([]any)
+		if !several {
+			actions = []any{s["Action"]}
+		}
+		for _, action := range actions {
+			list = append(list, s["Effect"].(string)+" "+action.(string)+" "+strings.Join(words(s["Resource"]), " "))
+		}
+	}
+	return list
+}
+
+// words returns the words of a value without the names of functions, so that
+// Fn::Sub, Fn::Join and both forms of Fn::GetAtt compare as equal.
+func words(v any) []string {
+	all := regexp.MustCompile(`[\w-]+`).FindAllString(asJSON(v), -1)
+	return slices.DeleteFunc(all, func(w string) bool { return slices.Contains([]string{"Fn", "Sub", "Join", "GetAtt", "Ref"}, w) })
+}
+
+// QueueSource would accept the queue, and the reconciler has the schedule of
+// Reconciler.
+func TestSAMEvents(t *testing.T) {
+	orders, reconciler := sam().Resources["Orders"].Properties, sam().Resources["Reconciler"].Properties
+	if got := asJSON(orders["Events"]); got != `{"Queue":{"Properties":{"BatchSize":10,"FunctionResponseTypes":["ReportBatchItemFailures"],"Queue":{"Fn::GetAtt":"OrderQueue.Arn"}},"Type":"SQS"}}` {
+		t.Errorf("the events of Orders are %s", got)
+	}
+	queue := sam().Resources["OrderQueue"].Properties
+	visibility, retention := queue["VisibilityTimeout"].(float64), queue["MessageRetentionPeriod"].(float64)
+	if visibility < 6*orders["Timeout"].(float64) {
+		t.Errorf("the visibility time-out is %v s, and the function's %v", visibility, orders["Timeout"])
+	}
+	if kept := lambdabatch.SQSRedelivery.Seconds(); kept < visibility+retention {
+		t.Errorf("messages are delivered again for %v s, and outcomes are stored for %v s", visibility+retention, kept)
+	}
+	if !strings.Contains(asJSON(queue["RedrivePolicy"]), `"DeadOrders.Arn"`) {
+		t.Errorf("the dead-letter queue is %v", queue["RedrivePolicy"])
+	}
+	if got := asJSON(reconciler["Events"]); got != `{"EveryMinute":{"Properties":{"DeadLetterConfig":{"Type":"SQS"},"RetryPolicy":{"MaximumRetryAttempts":0},"Schedule":"rate(1 minute)"},"Type":"Schedule"}}` {
+		t.Errorf("the events of Reconciler are %s", got)
+	}
+	for _, name := range []string{"DeadOrders", "Exhausted"} {
+		if got := sam().Resources[name].Properties["MessageRetentionPeriod"].(float64); got != (14 * 24 * time.Hour).Seconds() {
+			t.Errorf("%s retains messages for %v s", name, got)
+		}
+	}
+}
