@@ -71,9 +71,16 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration
+# In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
+RACED := ./tests/batch ./tests/model
+ELSE  := -e /tests/batch -e /tests/bench -e /tests/coldstart -e /tests/deploy -e /tests/model
+test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
-	@endpoint=$$(localstack/up) && trap localstack/down EXIT && \
-	LOCALSTACK_ENDPOINT=$$endpoint go test -race -count=1 -timeout 15m $$(go list ./tests/... | grep -v -e /tests/deploy -e /tests/coldstart -e /model/explore)
+	@LOCALSTACK_ENDPOINT=$$(localstack/up) && trap localstack/down EXIT && \
+	coproc localstack/dynamodb-local && read -r DYNAMODB_ENDPOINT <&"$${COPROC[0]}" && \
+	export LOCALSTACK_ENDPOINT DYNAMODB_ENDPOINT && \
+	go test -count=1 -timeout 15m -p 4 $$(go list ./tests/... | grep -v $(ELSE)) && \
+	go test -race -count=1 -timeout 15m $(RACED)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/tests/engine"
@@ -207,6 +211,13 @@ func TestOperatorsGuide(t *testing.T) {
 	env := dynamoEnv(t, table)
 	p := start(t, t.TempDir(), append(env, "ONCE_CREATE_TABLE=1", "TIMEOUT=3s")...)
 	store := openTable(t, table)
+	t.Cleanup(func() { // another run may use the same engine
+		endpoint, _ := database()
+		name := table
+		if _, err := dynamostore.NewClient(engine.Config(endpoint)).DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: &name}); err != nil {
+			t.Error(err)
+		}
+	})
 	o := newOperator(t, env...)
 	next := func(mark string, want ...string) string {
 		t.Helper()
