@@ -1,3 +1,4 @@
+// Package telemetry checks that CloudWatch can read what is printed for it.
 package telemetry
 
 import (

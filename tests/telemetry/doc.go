@@ -1,2 +1,0 @@
-// Package telemetry checks that CloudWatch can read what is printed for it.
-package telemetry
