@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -271,37 +270,6 @@ func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A transaction that DynamoDB would refuse for its size is refused before it is
-// sent.
-func TestCommitLimits(t *testing.T) {
-	t.Parallel()
-	a := newAccount(t, &local, 1)
-	g := guardOver(t, local.store(t))
-	big := types.TransactWriteItem{Put: &types.Put{TableName: &local.table, Item: map[string]types.AttributeValue{
-		"pk": &types.AttributeValueMemberS{Value: "big-" + rand.Text()}, "x": &types.AttributeValueMemberB{Value: make([]byte, 390<<10)},
-	}}}
-	for says, items := range map[string][]types.TransactWriteItem{
-		"100 items besides the record": repeat(a.withdraw(0), 100),
-		"DynamoDB accepts 4194304":     repeat(big, 11),
-	} {
-		_, err := idempotent.Do(t.Context(), g, newKey(), func(ctx context.Context) (string, error) {
-			err := dynamostore.Commit(ctx, "ok", items...)
-			return "", idempotent.NotExecuted(err)
-		})
-		if !errors.Is(err, idempotent.ErrNotApplied) || !strings.Contains(fmt.Sprint(err), says) {
-			t.Errorf("got error %v, want one that says %q", err, says)
-		}
-	}
-}
-
-func repeat(item types.TransactWriteItem, n int) []types.TransactWriteItem {
-	items := make([]types.TransactWriteItem, n)
-	for i := range items {
-		items[i] = item
-	}
-	return items
 }
 
 // conflicts answers every n-th transaction with a conflict instead of sending it.

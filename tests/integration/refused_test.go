@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -117,7 +118,7 @@ func TestRefusedTransactions(t *testing.T) {
 		"a missing operand":       {items: []types.TransactWriteItem{good, update("SET x = nothing + :v", attributes{":v": numeral("424242")})}, says: []string{"item 1", orders, "ValidationE"}},
 		"no operation":            {items: []types.TransactWriteItem{{}}, says: []string{"item 0", "ValidationException"}},
 		"an item without a table": {items: []types.TransactWriteItem{{Delete: &types.Delete{Key: large}}}, says: []string{"TransactItems[1]", "TableName"}},
-		"too many items":          {items: repeat(good, 100), says: []string{"100 items", "DynamoDB accepts 99"}},
+		"too many items":          {items: slices.Repeat([]types.TransactWriteItem{good}, 100), says: []string{"100 items", "DynamoDB accepts 99"}},
 		"an error of the engine":  {items: []types.TransactWriteItem{{Put: &types.Put{TableName: &orders, Item: large, ReturnValuesOnConditionCheckFailure: "SOME"}}}, says: []string{"not known whether", "InternalFailure"}, doubt: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,16 @@ func TestStore(t *testing.T) {
 	engines(t, func(t *testing.T, db *database) { idempotenttest.RunStore(t, db.fixture()) })
 }
 
+// Without the index the lists come from a scan.
+func TestStoreWithoutIndex(t *testing.T) {
+	t.Parallel()
+	db := local.created(t)
+	f := db.fixture()
+	f.Open = func(t testing.TB) driver.Store { return db.store(t).WithoutIndex() }
+	f.Reopen = func(t testing.TB, _ driver.Store) driver.Store { return f.Open(t) }
+	idempotenttest.RunStore(t, f)
+}
+
 func TestFailureModes(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) { idempotenttest.RunFailureModes(t, db.fixture()) })

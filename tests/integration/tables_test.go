@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -207,6 +205,15 @@ func TestDue(t *testing.T) {
 	if n != due || last.Items != records || last.ReadUnits == 0 || pages < 4 {
 		t.Errorf("the scan found %d records, read %d items for %v units in %d pages", n, last.Items, last.ReadUnits, pages)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, list := range map[string]driver.DueLister{"index": s, "scan": scanning} {
+		for _, err := range list.Due(ended, at) {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: a cancelled list yields %v", name, err)
+			}
+		}
+	}
 	n = 0
 	for _, err := range scanning.Exhausted(t.Context()) {
 		if err != nil {
@@ -217,54 +224,6 @@ func TestDue(t *testing.T) {
 	if n != exhausted {
 		t.Errorf("the scan found %d exhausted records, want %d", n, exhausted)
 	}
-}
-
-// A record that cannot be read does not hide the others, and the list ends with
-// its context.
-func TestDueDamaged(t *testing.T) {
-	t.Parallel()
-	engines(t, func(t *testing.T, db *database) {
-		s := db.created(t).store(t)
-		at := time.Now().UTC().Truncate(time.Millisecond)
-		fill(t, s, 5, 3, 0, at)
-		_, err := db.client().PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(s.Table()), Item: map[string]types.AttributeValue{
-			"pk": &types.AttributeValueMemberS{Value: "charge#damaged"}, "v": number(9), "st": &types.AttributeValueMemberS{Value: "U"},
-			"rk": &types.AttributeValueMemberS{Value: "u#07"}, "rat": number(1),
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, list := range map[string]driver.DueLister{"index": s, "scan": s.WithoutIndex()} {
-			good, bad := 0, 0
-			for r, err := range list.Due(t.Context(), at) {
-				switch {
-				case err == nil:
-					good++
-				case r.ID == "charge#damaged":
-					bad++
-				default:
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-			if good != 3 || bad != 1 {
-				t.Errorf("%s: %d records and %d errors were listed, want 3 and 1", name, good, bad)
-			}
-			g := guardOver(t, list.(driver.Store))
-			report, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-				return idempotent.Later(0), nil
-			}, func(o *idempotent.ReconcileOptions) { o.DryRun = true })
-			if err != nil || report.Postponed != 3 || report.Failed != 1 {
-				t.Errorf("%s: the report: %s, %v", name, report, err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for _, err := range list.Due(ctx, at) {
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: a cancelled list yields %v", name, err)
-				}
-			}
-		}
-	})
 }
 
 // Without the index, the error says what to do.
