@@ -76,11 +76,11 @@ RACED := ./tests/batch ./tests/model
 ELSE  := -e /tests/batch -e /tests/bench -e /tests/coldstart -e /tests/deploy -e /tests/model
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
-	@LOCALSTACK_ENDPOINT=$$(localstack/up) && trap localstack/down EXIT && \
-	coproc localstack/dynamodb-local && read -r DYNAMODB_ENDPOINT <&"$${COPROC[0]}" && \
-	export LOCALSTACK_ENDPOINT DYNAMODB_ENDPOINT && \
-	go test -count=1 -timeout 15m -p 4 $$(go list ./tests/... | grep -v $(ELSE)) && \
-	go test -race -count=1 -timeout 15m $(RACED)
+	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
+	coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}" && \
+	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m" && \
+	$$test $$(go list ./tests/... | grep -v $(ELSE)) && \
+	$$test -race $(RACED)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it

@@ -105,18 +105,25 @@ func TestFM57_KillAtEveryBarrier(t *testing.T) {
 	}
 }
 
-// survive kills a separate process at a barrier, and then does what a client and
-// a schedule do. It returns the state of the record after the kill, and in the
-// end.
+// survive kills a process for a new key, and for another one while the machine is
+// too busy: the time is up before the barrier, or before a large result is stored.
 func survive(ctx context.Context, p policy, barrier string) (after, final string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	key := newKey(p)
-	for err := killAt(ctx, p, key, barrier); err != nil; err = killAt(ctx, p, key, barrier) {
-		if !errors.Is(err, errBusy) || ctx.Err() != nil {
-			return "", "", err
+	for {
+		after, final, err = killed(ctx, p, newKey(p), barrier)
+		busy := errors.Is(err, errBusy) || p.large && errors.As(err, new(*idempotent.ReplayUnavailableError))
+		if !busy || ctx.Err() != nil {
+			return after, final, err
 		}
-		key = newKey(p)
+	}
+}
+
+// killed kills a separate process at a barrier, and then does what a client and a
+// schedule do. It returns the state of the record after the kill, and in the end.
+func killed(ctx context.Context, p policy, key idempotent.Key, barrier string) (after, final string, err error) {
+	if err := killAt(ctx, p, key, barrier); err != nil {
+		return "", "", err
 	}
 	after = p.state(ctx, key)
 	guard, err := p.guard(store)
@@ -135,6 +142,9 @@ func survive(ctx context.Context, p policy, barrier string) (after, final string
 		return after, "", fmt.Errorf("there are %d effects after %d calls", effects, calls)
 	}
 	again, err := p.request(ctx, guard, key, nil)
+	for errors.As(err, new(*idempotent.StoreError)) && ctx.Err() == nil { // a busy engine
+		again, err = p.request(ctx, guard, key, nil)
+	}
 	if err != nil || again != value {
 		return after, "", fmt.Errorf("a last retry gets %.80q (%d bytes), %v after %.80q (%d bytes)", again, len(again), err, value, len(value))
 	}

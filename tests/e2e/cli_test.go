@@ -433,7 +433,8 @@ func insert(t *testing.T, s driver.Store, k idempotent.Key, change func(*driver.
 		r.Codec = lambdahttp.Encoding
 	}
 	change(&r)
-	if met, err := s.Insert(t.Context(), r, time.Now()); met != nil || err != nil {
+	met, err := s.Insert(t.Context(), r, time.Now())
+	if own := met != nil && met.Version == r.Version; err != nil || met != nil && !own { // own: sent twice, by a busy engine's client
 		t.Fatal(met, err)
 	}
 }

@@ -133,7 +133,8 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 			}
 			rand.Read(r.Version[:])
 			change(&r)
-			if met, err := s.Insert(t.Context(), r, at); met != nil || err != nil {
+			met, err := s.Insert(t.Context(), r, at)
+			if own := met != nil && met.Version == r.Version; err != nil || met != nil && !own { // own: sent twice, by a busy engine's client
 				t.Error(met, err)
 			}
 		})
