@@ -77,7 +77,8 @@ ELSE  := -e /tests/batch -e /tests/bench -e /tests/coldstart -e /tests/deploy -e
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
-	coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}" && \
+	engine=$${DYNAMODB_ENDPOINT:-} && \
+	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m" && \
 	$$test $$(go list ./tests/... | grep -v $(ELSE)) && \
 	$$test -race $(RACED)
