@@ -90,19 +90,22 @@ test-localstack: ## Tests of the scripts that start LocalStack
 	localstack/test
 
 .PHONY: lint
-lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
-	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && \
+SOURCES = git ls-files --cached --others --exclude-standard
+lint: $(BIN)/lint $(BIN)/misspell ## gofmt, go vet, staticcheck, exhaustive, errorlint and more
+	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
-	go vet $(PACKAGES) ./infra/... ./tests/...
-	$(BIN)/staticcheck $(PACKAGES) ./infra/... ./tests/...
-	cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(BIN)/staticcheck ./...
+	@$(BIN)/misspell -error $$($(SOURCES))
+	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) ./infra/... ./tests/...
+	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...
 
-$(BIN)/staticcheck: tools/go.mod tools/go.sum
-	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+$(BIN)/lint: $(wildcard tools/lint/*.go) tools/go.mod tools/go.sum
+	cd tools && GOWORK=off go build -o ../$@ ./lint
+$(BIN)/misspell: tools/go.mod tools/go.sum
+	cd tools && GOWORK=off go build -o ../$@ github.com/golangci/misspell/cmd/misspell
 
 .PHONY: fmt
 fmt: ## Format the Go code
-	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+	gofmt -w $$($(SOURCES) '*.go')
 
 .PHONY: cover
 cover: ## Statement coverage of the core; fails below 95 %

@@ -50,6 +50,8 @@ func (j *journal) note(record, what string, err error) {
 }
 
 // The texts of the events that are printed.
+//
+//lint:ignore exhaustive only what an operator has to know while records are settled
 var told = map[event.Kind]string{
 	event.MarkedUnknown:      "its lease ended without an outcome: unknown",
 	event.Retryable:          "its lease ended without an outcome: retryable",

@@ -117,7 +117,7 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 	d := json.NewDecoder(bytes.NewReader(said))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {
-		return nil, 0, fmt.Errorf("invalid answer of the program: %v", err)
+		return nil, 0, fmt.Errorf("invalid answer of the program: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, 0, errors.New("the program wrote more than one answer")

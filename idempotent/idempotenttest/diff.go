@@ -61,7 +61,8 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 
 func sameStep(a, b driver.StepRecord) bool {
 	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
-		a.By == b.By && a.Shape == b.Shape && a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
+		a.By == b.By && a.Shape == b.Shape && a.At.Equal(b.At) && a.At.Location() == b.At.Location() &&
+		a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
 }
 
 func brief(b []byte) string {

@@ -107,7 +107,8 @@ func fullRecord() driver.Record {
 		Ref:       fmt.Sprintf("orders/%d ü", n),
 		RequestID: fmt.Sprintf("request-%d", n),
 		Steps: []driver.StepRecord{
-			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute), By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
+			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute),
+				By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
 			{Name: "inform ü", Mode: driver.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
 		},
 		OpenSince:         at.Add(-2 * time.Minute),

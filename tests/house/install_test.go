@@ -92,7 +92,7 @@ func main() {
 	}
 	// infra resolves with the CDK. Unpacking and compiling it takes minutes, and
 	// go.work compiles the same sources anyway.
-	if got := command("go", "list", "-m", awsCDK+"/awscdk/v2"); !strings.Contains(read(t, "infra/go.mod"), strings.TrimSpace(got)) {
+	if got := command("go", "list", "-m", "github.com/aws/aws-cdk-go/awscdk/v2"); !strings.Contains(read(t, "infra/go.mod"), strings.TrimSpace(got)) {
 		t.Errorf("infra resolves with %s, which is not in its go.mod", got)
 	}
 	// The other packages of the root module resolve too.

@@ -124,7 +124,9 @@ type haltingClient struct {
 }
 
 // TransactWriteItems writes the order with the other items of its transaction.
-func (c *haltingClient) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+func (c *haltingClient) TransactWriteItems(
+	ctx context.Context, in *dynamodb.TransactWriteItemsInput, optFns ...func(*dynamodb.Options),
+) (*dynamodb.TransactWriteItemsOutput, error) {
 	return around(c.killer, beforeOrder, afterOrder, func() (*dynamodb.TransactWriteItemsOutput, error) {
 		return c.Client.TransactWriteItems(ctx, in, optFns...)
 	})
