@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"infra/internal/node": {jsii},
 }
 
-// free are the trees whose packages nobody imports: they may import what they
+// free are the trees that no package for users imports: they may import what they
 // need, except the CDK.
 var free = []string{"examples", "tests", "tools"}
 
