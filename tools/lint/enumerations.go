@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"go/ast"
 	"go/token"
+	"go/types"
+	"regexp"
 	"strings"
 
 	"github.com/nishanths/exhaustive/passes/exhaustive"
@@ -53,6 +57,53 @@ var enumerations = &analysis.Analyzer{
 		}
 		set(exhaustive.Analyzer, "d", "false")
 		set(exhaustive.Analyzer, "typeonly", watched)
+		arrays(pass, report)
 		return nil, run(func(_ analysis.Diagnostic, test bool) bool { return !test })
 	},
+}
+
+var isWatched = regexp.MustCompile(watched)
+
+// arrays reports literals of arrays and slices that are indexed by the values of
+// a watched enumeration, and miss one. exhaustive knows only maps.
+func arrays(pass *analysis.Pass, report func(analysis.Diagnostic)) {
+	for _, file := range pass.Files {
+		if strings.HasSuffix(pass.Fset.File(file.FileStart).Name(), "_test.go") {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			literal, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			if _, isMap := pass.TypesInfo.TypeOf(literal).Underlying().(*types.Map); isMap {
+				return true
+			}
+			listed := map[string]bool{}
+			var enum *types.Named
+			for _, e := range literal.Elts {
+				if entry, ok := e.(*ast.KeyValueExpr); ok {
+					index := pass.TypesInfo.Types[entry.Key]
+					if named, ok := index.Type.(*types.Named); ok && index.Value != nil && isWatched.MatchString(named.String()) {
+						enum, listed[index.Value.ExactString()] = named, true
+					}
+				}
+			}
+			if enum == nil {
+				return true
+			}
+			var missing []string
+			scope := enum.Obj().Pkg().Scope()
+			for _, name := range scope.Names() {
+				c, ok := scope.Lookup(name).(*types.Const)
+				if ok && types.Identical(c.Type(), enum) && !listed[c.Val().ExactString()] {
+					missing = append(missing, name)
+				}
+			}
+			if len(missing) > 0 {
+				report(analysis.Diagnostic{Pos: literal.Pos(), Message: fmt.Sprintf("missing indexes in array literal: %s", strings.Join(missing, ", "))})
+			}
+			return true
+		})
+	}
 }
