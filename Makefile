@@ -17,29 +17,49 @@ run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: test beside-e2e
+.PHONY: test timed timed-e2e timed-beside
+STEP := @tools/step
 test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
-	@$(MAKE) --no-print-directory lint test-unit cover
-	@$(MAKE) --no-print-directory -j2 --output-sync e2e beside-e2e
-	@$(MAKE) --no-print-directory test-integration test-cost
+	@tools/needs
+	@$(MAKE) --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
+	@$(MAKE) --no-print-directory timed; code=$$?; tools/step; exit $$code
+timed:
+	$(STEP) lint $(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j2 --output-sync timed-e2e timed-beside
+	$(STEP) integration $(MAKE) --no-print-directory test-integration
+	$(STEP) cost $(MAKE) --no-print-directory test-cost
 # End to end there is more to wait for than to compute: for time-outs, leases and the schedule.
-beside-e2e:
-	@nice $(MAKE) --no-print-directory test-fuzz
-	@$(MAKE) --no-print-directory test-localstack
+timed-e2e:
+	$(STEP) e2e $(MAKE) --no-print-directory e2e
+timed-beside:
+	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
+	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
+	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
 
 .PHONY: check build
+# Limits of time are tested by test-cost, when nothing else runs.
+UNIT := go test -skip '^TestLimits$$'
 check: lint ## Before a commit: lint and unit tests, without the race detector
-	go test $(PACKAGES)
+	$(UNIT) $(PACKAGES)
+	cd tools && GOWORK=off go test ./...
 build: ## Compile every package (GOARCH: for which processor)
 	go build $(PACKAGES) $(CDK)
 
-.PHONY: test-unit
+.PHONY: test-unit cover
+# The packages whose code runs on several goroutines. A race build compiles all dependencies again.
+RACED := ./idempotent/... ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./telemetry/otel
+COVER := .cache/cover.out
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false
-test-unit: ## Race tests; CDK code and the explorer without the detector
-	go test -race $(PACKAGES)
-	go test $(CDK) ./tests/model/explore
+test-unit: ## Unit tests, with the race detector where goroutines meet
+	@mkdir -p .cache
+	$(UNIT) -race $$(go list $(RACED) | grep -v '/once/idempotent$$')
+	@$(MAKE) --no-print-directory cover
+	$(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore
 	cd tools && GOWORK=off go test ./...
+cover: ## Race tests of the core, with statement coverage; fails below 95 %
+	go test -race -coverprofile=$(COVER) ./idempotent
+	@go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 95) exit 1 }'
 
 .PHONY: fuzz test-fuzz
 FUZZED := $(PACKAGES) ./tests/syntax
@@ -54,8 +74,13 @@ test-fuzz: ## Every fuzz target for 5 s
 mutate: $(BIN)/mutate ## Break the protocol by clauses; tests must notice (ARGS)
 	@$(BIN)/mutate -root . $(ARGS)
 
-$(BIN)/fuzz $(BIN)/mutate: $(BIN)/%: $(wildcard tools/fuzz/*.go tools/mutate/*.go) tools/go.mod
-	@cd tools && GOWORK=off go build -o ../$@ ./$*
+# The tools of this repository, and of others at the versions of tools/go.mod.
+$(BIN)/misspell: TOOL := github.com/golangci/misspell/cmd/misspell
+$(BIN)/apidiff: TOOL := golang.org/x/exp/cmd/apidiff
+$(BIN)/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
+$(BIN)/fuzz $(BIN)/mutate $(BIN)/lint $(BIN)/licences $(BIN)/misspell $(BIN)/apidiff $(BIN)/govulncheck: \
+  $(BIN)/%: $(wildcard tools/*/*.go) tools/go.mod tools/go.sum
+	@cd tools && GOWORK=off go build -o ../$@ $(or $(TOOL),./$*)
 
 .PHONY: chaos
 CHAOS_TIME ?= 60s
@@ -71,8 +96,8 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 
 .PHONY: test-integration
 # In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
-RACED := ./tests/batch ./tests/model
-ELSE  := -e /tests/batch -e /tests/bench -e /tests/deploy -e /tests/model
+RACED_TESTS := ./tests/batch ./tests/model
+ELSE := -e /tests/batch -e /tests/bench -e /tests/deploy -e /tests/model
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -80,7 +105,7 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m" && \
 	$$test $$(go list ./tests/... | grep -v $(ELSE)) && \
-	$$test -race $(RACED)
+	$$test -race $(RACED_TESTS)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it
@@ -96,24 +121,22 @@ test-localstack: ## Tests of the scripts that start LocalStack
 	localstack/test
 
 .PHONY: lint
-lint: $(BIN)/staticcheck ## gofmt, go vet, staticcheck
-	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && \
+SOURCES = git ls-files --cached --others --exclude-standard
+lint: $(BIN)/lint $(BIN)/misspell ## gofmt, go vet, staticcheck, exhaustive, errorlint and more
+	@unformatted=$$(gofmt -l $$($(SOURCES) '*.go')) && \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
-	go vet $(PACKAGES) $(CDK) ./tests/...
-	$(BIN)/staticcheck $(PACKAGES) $(CDK) ./tests/...
-	cd tools && GOWORK=off go vet ./... && GOWORK=off ../$(BIN)/staticcheck ./...
-
-$(BIN)/staticcheck: tools/go.mod tools/go.sum
-	cd tools && GOWORK=off go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+	@$(BIN)/misspell -error $$($(SOURCES))
+	go vet -vettool=$(CURDIR)/$(BIN)/lint $(PACKAGES) $(CDK) ./tests/...
+	@cd tools && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./...
 
 .PHONY: fmt
 fmt: ## Format the Go code
-	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+	gofmt -w $$($(SOURCES) '*.go')
 
-.PHONY: cover
-cover: ## Statement coverage of the core; fails below 95 %
-	@mkdir -p .cache && go test -coverprofile=.cache/cover.out ./idempotent >/dev/null
-	@go tool cover -func=.cache/cover.out | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 95) exit 1 }'
+.PHONY: headers
+headers: ## Put the licence at the head of every Go file
+	@for f in $$($(SOURCES) '*.go'); do \
+	  grep -q '^// SPDX-License-Identifier: ' "$$f" || sed -i '1i // SPDX-License-Identifier: Apache-2.0\n' "$$f"; done
 
 .PHONY: bench
 BENCH_COUNT ?= 6
@@ -128,6 +151,10 @@ deploy: ## Deploy the stack to your AWS account (PROVIDER_URL, ARGS)
 	@$(STACK)/cdk deploy $(ARGS)
 destroy: ## Destroy it; its tables stay (ARGS)
 	@$(STACK)/cdk destroy $(ARGS)
+
+.PHONY: release-check
+release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ## What a release needs besides the tests
+	@tools/release-check
 
 .PHONY: fetch up down
 fetch: ## Download LocalStack, DynamoDB Local and the CDK, as locked

@@ -271,8 +271,8 @@ func TestLaterVersionsMembersInOnePlace(t *testing.T) {
 	}
 }
 
-// setAll sets every field that v points to to a distinct value, nested ones
-// included.
+// setAll sets every field of what v points to, nested ones included, to a distinct
+// value.
 func setAll(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {

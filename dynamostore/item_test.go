@@ -129,8 +129,8 @@ func TestItem_ShortestRetention(t *testing.T) {
 	}
 }
 
-// setAll sets every field that v points to to a distinct value, nested ones
-// included.
+// setAll sets every field of what v points to, nested ones included, to a distinct
+// value.
 func setAll(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {

@@ -195,7 +195,9 @@ func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Record, 
 
 // scan yields the records that pass the filter, which DynamoDB applies, and match,
 // which is applied here.
-func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
+func (s *Store) scan(
+	ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*driver.Record) bool,
+) iter.Seq2[driver.Record, error] {
 	o := ScanOptions{}
 	for _, f := range optFns {
 		f(&o)

@@ -543,12 +543,14 @@ func following(r *driver.Record) (states []driver.State) {
 		states = append(states, driver.StateInProgress)
 	case verdictMarkUnknown:
 		states = append(states, driver.StateUnknown)
+	default: // nothing is written
 	}
 	switch decideSweep(r, at) {
 	case sweepRelease:
 		states = append(states, driver.StateRetryable)
 	case sweepMarkUnknown:
 		states = append(states, driver.StateUnknown)
+	default: // nothing is written
 	}
 	for _, outcome := range allStates[1:] {
 		late := decideLate(r, ownerA, mine, &driver.Record{State: outcome}, at)

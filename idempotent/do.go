@@ -46,7 +46,9 @@ import (
 //
 // A nil and an empty slice or map are the same value under omitempty. Under
 // omitzero, so are all values for which IsZero returns true.
-func Wrap[Req, Resp any](g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options)) func(context.Context, Req) (Resp, error) {
+func Wrap[Req, Resp any](
+	g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options),
+) func(context.Context, Req) (Resp, error) {
 	if g == nil || key == nil || h == nil {
 		panic("idempotent: Wrap: the guard, the KeyFunc and the handler must not be nil")
 	}

@@ -56,7 +56,9 @@ func NotExecuted(err error) error { return &NotExecutedError{Err: err} }
 // Final returns the error for a business outcome, which is stored and replayed
 // like a result. Invalid UTF-8 is replaced by U+FFFD. An error that wraps it with
 // a single %w preserves it; an error that joins several errors does not.
-func Final(code, message string) error {
+func Final(code, message string) error { return newFinal(code, message) }
+
+func newFinal(code, message string) *FinalError {
 	return &FinalError{Code: strings.ToValidUTF8(code, "\uFFFD"), Message: strings.ToValidUTF8(message, "\uFFFD")}
 }
 
@@ -76,14 +78,14 @@ func (e *innerError) Unwrap() error { return e.err }
 // IsNotExecuted reports whether err, as returned by a handler, declares that no
 // effect happened. See [NotExecuted].
 func IsNotExecuted(err error) bool {
-	_, ok := err.(*NotExecutedError)
+	_, ok := err.(*NotExecutedError) //lint:ignore errorlint only the outermost error declares it
 	return ok && !IsUnknown(err)
 }
 
 // IsUnknown reports whether err, as returned by a handler, declares that the
 // outcome is unknown. See [Unknown].
 func IsUnknown(err error) bool {
-	switch e := err.(type) {
+	switch e := err.(type) { //lint:ignore errorlint it walks the tree itself
 	case *UnknownError:
 		return true
 	case *innerError:
@@ -107,7 +109,7 @@ func AsFinal(err error) (*FinalError, bool) {
 
 // finalIn returns the FinalError that err wraps, each time with a single %w.
 func finalIn(err error) (*FinalError, bool) {
-	switch e := err.(type) {
+	switch e := err.(type) { //lint:ignore errorlint it walks the tree itself
 	case *FinalError:
 		return e, e != nil
 	case *innerError:
@@ -125,7 +127,7 @@ func isFinal(err error) bool {
 
 // bare returns err without the wrapper that an inner call or a step added.
 func bare(err error) error {
-	if inner, ok := err.(*innerError); ok {
+	if inner, ok := err.(*innerError); ok { //lint:ignore errorlint only the outermost wrapper is removed
 		return inner.err
 	}
 	return err

@@ -174,6 +174,7 @@ func (tr *trial) call(writes bool, refusal error, do func() (*driver.Record, err
 		tr.cancel()
 	case cancelledAfter:
 		defer tr.cancel()
+	case answered, requestLost, appliedLater:
 	}
 	return do()
 }
@@ -226,6 +227,7 @@ func (tr *trial) transact(ctx context.Context, r driver.Record, was driver.Versi
 	case replyLost:
 		_, _ = apply()
 		return nil, errLost
+	case answered, cancelledBefore, cancelledAfter, appliedLater:
 	}
 	return tr.call(false, errRefused, apply)
 }

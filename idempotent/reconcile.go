@@ -446,6 +446,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 		done = func(p *Report) { p.NotExecuted++ }
 	case claimsStep, claimsCorrection:
 		done = func(p *Report) { p.Steps++ }
+	case claimsOutcome:
 	}
 	if r.opts.DryRun {
 		if _, err := r.guard.encodeEvidence(record, answer); err != nil {

@@ -39,7 +39,7 @@ func ResolvedWith(codec Codec, value any) Resolution {
 // ResolvedFinal states that the work ended with a business outcome, which replays
 // return as a [*FinalError].
 func ResolvedFinal(code, message string) Resolution {
-	return Resolution{what: claimsOutcome, final: Final(code, message).(*FinalError)}
+	return Resolution{what: claimsOutcome, final: newFinal(code, message)}
 }
 
 // ResolvedWithoutResult states that the work was done, with an unknown result.
@@ -232,6 +232,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 		fallthrough
 	case resolveSettled:
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State}}
+	case resolveWrite, resolveContradict:
 	}
 	if e.what == claimsStep || e.what == claimsCorrection {
 		return e.judgeStep(current, now)
@@ -264,6 +265,7 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 		return judgement{end: endStanding, err: &SettledError{RecordID: current.ID, State: current.State, Step: done.Name}}
 	case stepUndeclared:
 		return judgement{end: endRefused, err: &StepError{Step: done.Name, Problem: "not declared by the record's operation (Options.Steps)"}}
+	case stepWrite:
 	}
 	if err := checkKept(current.Steps, &done); err != nil {
 		return judgement{end: endRefused, err: err}

@@ -43,6 +43,7 @@ func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
 			a.observe(ctx, event.LeaseLost, r.record, out.err)
 			return settlement{lost: true}
 		}
+	case endRefused, endFailed, endContended:
 	}
 	a.observe(ctx, event.CompletionFailed, r.record, r.err)
 	return settlement{}
@@ -149,9 +150,9 @@ func settledEvent(s driver.State) event.Kind {
 		return event.Completed
 	case driver.StateRetryable:
 		return event.Retryable
-	default:
-		return event.MarkedUnknown
+	case driver.StateUnknown, driver.StateInProgress:
 	}
+	return event.MarkedUnknown
 }
 
 // remember stores a completed record with its result in the cache.

@@ -93,7 +93,9 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 // beginStep prepares a step. It returns either the recorded step, or the step to
 // run. The latter counts as begun from then on and, if it may run only once, is
 // marked as begun in the store.
-func (e *Execution) beginStep(ctx context.Context, name string, o StepOptions, foreign bool, result reflect.Type) (s *stepRun, recorded *driver.StepRecord, err error) {
+func (e *Execution) beginStep(
+	ctx context.Context, name string, o StepOptions, foreign bool, result reflect.Type,
+) (s *stepRun, recorded *driver.StepRecord, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}

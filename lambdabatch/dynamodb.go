@@ -14,7 +14,9 @@ import (
 // each record runs once. It behaves like [Kinesis], with the keys of the item
 // as partition key. A handler takes an events.DynamoDBEventRecord, or a
 // [Change].
-func DynamoDB[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+func DynamoDB[T any](
+	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
+) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	b := newBatch(g, source{name: "DynamoDB", redelivery: StreamRedelivery, streams: true}, h, dynamoDBRecord, optFns)
 	return func(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)

@@ -17,7 +17,9 @@ import (
 // See [SQS] for how to start it. Configure a retry limit and a failure
 // destination in the event source mapping: a record that always fails blocks
 // its shard.
-func Kinesis[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
+func Kinesis[T any](
+	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
+) func(context.Context, events.KinesisEvent) (events.KinesisEventResponse, error) {
 	b := newBatch(g, source{name: "Kinesis", redelivery: StreamRedelivery, streams: true}, h, kinesisRecord, optFns)
 	return func(ctx context.Context, event events.KinesisEvent) (events.KinesisEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)

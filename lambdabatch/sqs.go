@@ -16,7 +16,9 @@ import (
 // A standard queue has no order. Two messages of a batch that stand for the
 // same work are processed one after the other. Like all constructors of this
 // package SQS panics if an argument is nil or an option is invalid.
-func SQS[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+func SQS[T any](
+	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
+) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return sqs(g, source{name: "SQS", redelivery: SQSRedelivery}, h, optFns)
 }
 
@@ -27,11 +29,15 @@ func SQS[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ..
 //
 // Do not use a content-based deduplication id as [Options.ID]: it means "the
 // same body within five minutes", and not "the same order".
-func SQSFIFO[T any](g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+func SQSFIFO[T any](
+	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
+) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	return sqs(g, source{name: "SQSFIFO", redelivery: SQSRedelivery, fifo: true}, h, optFns)
 }
 
-func sqs[T any](g *idempotent.Guard, s source, h func(context.Context, T) error, optFns []func(*Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+func sqs[T any](
+	g *idempotent.Guard, s source, h func(context.Context, T) error, optFns []func(*Options),
+) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
 	b := newBatch(g, s, h, sqsRecord, optFns)
 	return func(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 		ids, err := b.run(ctx, event.Records)

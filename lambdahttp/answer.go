@@ -247,6 +247,8 @@ func statusOf(s Situation) string {
 		return statusMismatch
 	case OutcomeUnknown:
 		return statusUnknown
+	case MissingKey, InvalidKey, KeyNotAllowed, UnknownCaller, InvalidBody, BodyTooLarge, InvalidDigest, StoreUnavailable,
+		NoTimeLeft, FinalOutcome:
 	}
 	return ""
 }

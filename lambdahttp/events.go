@@ -142,7 +142,9 @@ type fields struct {
 }
 
 // adapt returns h guarded by an engine.
-func adapt[Ev, Ans any](t eventType[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options)) func(context.Context, Ev) (Ans, error) {
+func adapt[Ev, Ans any](
+	t eventType[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options),
+) func(context.Context, Ev) (Ans, error) {
 	if g == nil || h == nil {
 		panic("lambdahttp: " + t.name + ": the guard or the handler is nil")
 	}

@@ -66,7 +66,10 @@ type stripeError struct {
 }
 
 // stripeCodes are the codes of the situations. Stripe itself defines
-// idempotency_key_in_use; the others follow its style.
+// idempotency_key_in_use; the others follow its style. A
+// final outcome has the handler's code.
+//
+//lint:ignore exhaustive FinalOutcome has the code of its error
 var stripeCodes = [len(situations)]string{
 	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
 	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
@@ -114,6 +117,8 @@ var situations = [...]string{
 }
 
 // waits are the situations whose responses have a Retry-After header.
+//
+//lint:ignore exhaustive the others are false
 var waits = [len(situations)]bool{InProgress: true, Accepted: true, OutcomeUnknown: true, StoreUnavailable: true, NoTimeLeft: true}
 
 // Answers has one Answer for each [Situation].

@@ -150,7 +150,7 @@ var Stripe = Profile{
 	ServerErrors: StoreServerErrors,
 	MinRetention: 24 * time.Hour,
 	Render:       StripeError,
-	Answers: Answers{
+	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
 		MissingKey: {Status: 400, Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID."},
 		KeyReused: {Status: 400,
 			Detail: "Keys for idempotent requests can only be used for the same endpoint and with the same parameters they were first used for. Send a new key, or repeat the first request unchanged."},
@@ -176,7 +176,7 @@ var UUID = Profile{
 	MinRetention:     leastRetention,
 	StatusHeader:     true,
 	Render:           ProblemJSON,
-	Answers: Answers{
+	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
 		MissingKey: {Detail: "This operation requires an Idempotency-Key header. Send a new UUID of version 4 or 7."},
 	},
 }

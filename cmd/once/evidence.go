@@ -189,7 +189,7 @@ func stepDone(kind, name string, result []byte) (*evidence, error) {
 func compact(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, data); err != nil {
-		return nil, fmt.Errorf("the result is not valid JSON: %v", err)
+		return nil, fmt.Errorf("the result is not valid JSON: %w", err)
 	}
 	return b.Bytes(), nil
 }

@@ -120,7 +120,7 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 	d := json.NewDecoder(bytes.NewReader(said))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&a); err != nil {
-		return nil, 0, fmt.Errorf("invalid answer of the program: %v", err)
+		return nil, 0, fmt.Errorf("invalid answer of the program: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, 0, errors.New("the program wrote more than one answer")
@@ -235,6 +235,8 @@ func (j *journal) note(record, what string, err error) {
 }
 
 // eventTexts has the events that are printed.
+//
+//lint:ignore exhaustive only what an operator has to know while records are settled
 var eventTexts = map[event.Kind]string{
 	event.MarkedUnknown:      "its lease ended without an outcome: unknown",
 	event.Retryable:          "its lease ended without an outcome: retryable",

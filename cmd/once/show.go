@@ -192,6 +192,7 @@ func meaning(r *driver.Record, now time.Time) string {
 			return "The next request continues it, or evidence settles it."
 		}
 		return "The next request with this key runs."
+	case driver.StateUnknown:
 	}
 	return "It may have happened or not; nothing runs until it is resolved."
 }

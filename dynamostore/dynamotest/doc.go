@@ -31,7 +31,8 @@
 //
 //	type lossy struct{ *dynamotest.DB }
 //
-//	func (l lossy) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+//	func (l lossy) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput,
+//		o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 //		l.DB.TransactWriteItems(ctx, in, o...)
 //		return nil, errors.New("connection reset")
 //	}

@@ -149,7 +149,8 @@ func (db *DB) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput
 }
 
 // UpdateTimeToLive switches the time to live on or off. No item is deleted by it.
-func (db *DB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
+func (db *DB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiveInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error) {
 	return call(ctx, &db.mu, "UpdateTimeToLive", in, "TableName TimeToLiveSpecification", func(in *dynamodb.UpdateTimeToLiveInput) *dynamodb.UpdateTimeToLiveOutput {
 		t, to := db.table(in.TableName), in.TimeToLiveSpecification
 		if to == nil || aws.ToString(to.AttributeName) == "" {
@@ -170,7 +171,8 @@ func (db *DB) UpdateTimeToLive(ctx context.Context, in *dynamodb.UpdateTimeToLiv
 }
 
 // DescribeTimeToLive describes the time to live of a table.
-func (db *DB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, _ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+func (db *DB) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
 	return call(ctx, &db.mu, "DescribeTimeToLive", in, "TableName", func(in *dynamodb.DescribeTimeToLiveInput) *dynamodb.DescribeTimeToLiveOutput {
 		d := &types.TimeToLiveDescription{TimeToLiveStatus: types.TimeToLiveStatusDisabled}
 		if t := db.table(in.TableName); t.ttl != nil {

@@ -23,7 +23,8 @@ const (
 
 // TransactWriteItems writes all items or none. A request with the token of an
 // earlier one is not applied again for ten minutes.
-func (db *DB) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, _ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+func (db *DB) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
 	return call(ctx, &db.mu, "TransactWriteItems", in, "TransactItems ClientRequestToken", func(in *dynamodb.TransactWriteItemsInput) *dynamodb.TransactWriteItemsOutput {
 		token := aws.ToString(in.ClientRequestToken)
 		if n := len(in.TransactItems); n < 1 || n > maxTransactItems || len(token) > 36 {

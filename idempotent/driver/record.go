@@ -35,7 +35,7 @@ var stateNames = [...]struct{ code, name string }{
 
 // String returns the state's name, for example "in_progress".
 func (s State) String() string {
-	if s < StateInProgress || s > StateUnknown {
+	if s < StateInProgress || int(s) >= len(stateNames) {
 		return fmt.Sprintf("State(%d)", uint8(s))
 	}
 	return stateNames[s].name
@@ -43,7 +43,7 @@ func (s State) String() string {
 
 // Code returns the letter that stores use for the state: I, C, R or U.
 func (s State) Code() string {
-	if s < StateInProgress || s > StateUnknown {
+	if s < StateInProgress || int(s) >= len(stateNames) {
 		return "?"
 	}
 	return stateNames[s].code
@@ -52,9 +52,9 @@ func (s State) Code() string {
 // ParseState is the inverse of [State.Code]. A store must fail closed on its
 // error.
 func ParseState(code string) (State, error) {
-	for s := StateInProgress; s <= StateUnknown; s++ {
-		if stateNames[s].code == code {
-			return s, nil
+	for s, state := range stateNames {
+		if state.code == code && s > 0 {
+			return State(s), nil
 		}
 	}
 	return 0, fmt.Errorf("idempotent: unknown state %q in a record", code)

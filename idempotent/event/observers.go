@@ -62,7 +62,8 @@ func levelOf(kind Kind) slog.Level {
 	case Mismatch, MarkedUnknown, Unresolved, LateCompletion, LeaseLost,
 		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
-	default:
-		return slog.LevelDebug
+	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,
+		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp:
 	}
+	return slog.LevelDebug
 }

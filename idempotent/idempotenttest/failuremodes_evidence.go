@@ -308,7 +308,8 @@ func atMostOnce(o *idempotent.StepOptions) { o.AtMostOnce = true }
 
 // step runs a step without an effect at the provider.
 func (l *lab) step(ctx context.Context, name, result string) {
-	if _, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return result, nil }); err != nil && !errors.As(err, new(*idempotent.StoreError)) {
+	_, err := idempotent.Step(ctx, name, func(context.Context) (string, error) { return result, nil })
+	if err != nil && !errors.As(err, new(*idempotent.StoreError)) {
 		l.Errorf("the step %s: %v", name, err)
 	}
 }

@@ -94,7 +94,7 @@ var outcomeScenarios = []scenario{
 	{"FM31_PanicProvesNothing", func(l *lab) {
 		want := idempotent.NotExecuted(errors.New("busy"))
 		got := l.panics(func(context.Context) (string, error) { panic(want) })
-		if got != want {
+		if got != want { //lint:ignore errorlint the value itself is raised again
 			l.Fatalf("the panic was raised again as %v, want %v itself", got, want)
 		}
 		l.wantState(driver.StateUnknown)
@@ -250,7 +250,7 @@ var outcomeScenarios = []scenario{
 			return write()
 		}
 		_, err := a.do(func(context.Context) (string, error) { return "", own })
-		if err != own {
+		if err != own { //lint:ignore errorlint the error is returned unchanged
 			l.Fatalf("A got %v, want its own error unchanged", err)
 		}
 		l.wantState(driver.StateUnknown)

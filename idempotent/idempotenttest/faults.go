@@ -89,7 +89,7 @@ func (f *Faults) plan(op Op) (Call, Fault) {
 	defer f.planning.Unlock()
 	f.mu.Lock()
 	if f.calls == nil {
-		f.calls = map[Op]int{}
+		f.calls = make(map[Op]int)
 	}
 	f.calls[op]++
 	f.calls[""]++

@@ -111,7 +111,8 @@ func fullRecord() driver.Record {
 		Ref:       fmt.Sprintf("orders/%d ü", n),
 		RequestID: fmt.Sprintf("request-%d", n),
 		Steps: []driver.StepRecord{
-			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute), By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
+			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute),
+				By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
 			{Name: "inform ü", Mode: driver.AtMostOnce, Attempt: 2 + n, At: at.Add(-time.Millisecond)},
 		},
 		OpenSince:         at.Add(-2 * time.Minute),
@@ -187,7 +188,8 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 
 func sameStep(a, b driver.StepRecord) bool {
 	return a.Name == b.Name && a.Finished == b.Finished && a.Mode == b.Mode && a.Attempt == b.Attempt &&
-		a.By == b.By && a.Shape == b.Shape && a.At.Equal(b.At) && a.At.Location() == b.At.Location() && a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
+		a.By == b.By && a.Shape == b.Shape && a.At.Equal(b.At) && a.At.Location() == b.At.Location() &&
+		a.Encoding == b.Encoding && bytes.Equal(a.Result, b.Result)
 }
 
 func brief(b []byte) string {

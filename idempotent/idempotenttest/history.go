@@ -549,6 +549,7 @@ func (h *history) move(old *driver.Record, next *write) error {
 			return illegal("INV-9", "the lease has not ended")
 		}
 		return nil
+	default: // the owner reports
 	}
 	owner := h.ownerOf(old.Owner)
 	if owner == nil || owner.by != next.by {
@@ -582,9 +583,11 @@ func (r *run) reports(as *driver.Record) bool {
 		return r.end.err == nil || final
 	case driver.StateRetryable:
 		return notExecuted || r.end.err != nil && !unknown && !final && runsAgain(as)
-	default:
+	case driver.StateUnknown:
 		return r.end.err != nil && (!notExecuted || len(as.Steps) > 0) && !final
+	case driver.StateInProgress: // no ending
 	}
+	return false
 }
 
 // runsAgain reports whether a request may take r over once its lease has ended.

@@ -49,7 +49,7 @@ func stands(ctx context.Context, s driver.Store, want driver.Record) error {
 func absent(ctx context.Context, s driver.Store, id idempotent.RecordID) error {
 	got, err := s.Get(ctx, id)
 	if !errors.Is(err, idempotent.ErrNoRecord) {
-		return fmt.Errorf("Get of a missing record: got %s and error %v, want ErrNoRecord", describe(got), err)
+		return fmt.Errorf("Get of a missing record: got %s and error %v, want ErrNoRecord", describe(got), err) //lint:ignore errorlint err can be nil
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ var replaceRequirements = []requirement{
 		check: func(ctx context.Context, s driver.Store, _ func() driver.Store) error {
 			r := fullRecord()
 			if _, err := s.Replace(ctx, r, r.Version); !errors.Is(err, idempotent.ErrNoRecord) {
-				return fmt.Errorf("Replace of a missing record: got error %v, want ErrNoRecord", err)
+				return fmt.Errorf("Replace of a missing record: got error %v, want ErrNoRecord", err) //lint:ignore errorlint err can be nil
 			}
 			return absent(ctx, s, r.ID)
 		},

@@ -79,7 +79,7 @@ var chunkRequirements = []requirement{
 			}{{c.version, c.count + 1}, {newVersion(), c.count}, {newVersion(), 1}} {
 				data, err := s.GetChunks(ctx, c.id, missing.version, missing.count)
 				if !errors.Is(err, idempotent.ErrNoRecord) {
-					return fmt.Errorf("GetChunks of missing data: got %d bytes and error %v, want ErrNoRecord", len(data), err)
+					return fmt.Errorf("GetChunks of missing data: got %d bytes and error %v, want ErrNoRecord", len(data), err) //lint:ignore errorlint err can be nil
 				}
 			}
 			return nil

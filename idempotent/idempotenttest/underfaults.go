@@ -456,7 +456,7 @@ type tally struct {
 	met      int // refused, because another request was running
 }
 
-func newTally() *tally { return &tally{faults: map[Fault]int{}} }
+func newTally() *tally { return &tally{faults: make(map[Fault]int)} }
 
 // count adds a run.
 func (n *tally) count(t *trial) {

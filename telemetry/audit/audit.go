@@ -32,17 +32,29 @@ type Line struct {
 	RequestID string    `json:"request_id,omitempty"`
 }
 
-// outcomes are the facts that settle an operation, or contradict its settled
-// outcome.
-var outcomes = map[event.Kind]string{
-	event.Completed:          "completed",
-	event.LateCompletion:     "completed",
-	event.Retryable:          "retryable",
-	event.MarkedUnknown:      "unknown",
-	event.Resolved:           "resolved",
-	event.Contradicted:       "contradicted",
-	event.LeaseLost:          "lease_lost",
-	event.ReconcileExhausted: "exhausted",
+// outcomeOf returns the outcome of a fact that settles an operation, or that
+// contradicts its settled outcome.
+func outcomeOf(kind event.Kind) string {
+	switch kind {
+	case event.Completed, event.LateCompletion:
+		return "completed"
+	case event.Retryable:
+		return "retryable"
+	case event.MarkedUnknown:
+		return "unknown"
+	case event.Resolved:
+		return "resolved"
+	case event.Contradicted:
+		return "contradicted"
+	case event.LeaseLost:
+		return "lease_lost"
+	case event.ReconcileExhausted:
+		return "exhausted"
+	case event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed, event.InProgress,
+		event.Mismatch, event.Unresolved, event.CompletionFailed, event.KeyMissing, event.StoreError, event.StepDone,
+		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp:
+	}
+	return ""
 }
 
 // Observer writes lines. Make one with [New]; it is safe for concurrent use.
@@ -76,8 +88,8 @@ func New(w io.Writer, optFns ...func(*Options)) *Observer {
 
 // Observe writes a line if e settles an operation, or a step by evidence.
 func (o *Observer) Observe(_ context.Context, e event.Event) {
-	outcome, settles := outcomes[e.Kind]
-	if !settles {
+	outcome := outcomeOf(e.Kind)
+	if outcome == "" {
 		return
 	}
 	if e.Kind == event.Resolved && e.Step != "" {

@@ -86,7 +86,8 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 	if w == nil {
 		return nil, errors.New("emf: New: missing writer: usually os.Stdout")
 	}
-	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
+	if namespace == "" || len(namespace) > 255 || strings.ContainsFunc(namespace, unprintable) ||
+		strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
 		return nil, errors.New("emf: invalid namespace: want 1 to 255 printable ASCII characters that begin neither with ':' nor with AWS/")
 	}
 	o := Options{Now: time.Now}

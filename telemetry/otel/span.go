@@ -15,7 +15,9 @@ import (
 // Handler returns h wrapped so that each call is a span with that name. Its events
 // are the facts of the request. Use it if nothing else creates a span. Wrap the
 // guarded handler, so that the span includes the claim and the outcome.
-func Handler[Req, Resp any](o *Observer, name string, h func(context.Context, Req) (Resp, error), attrs ...attribute.KeyValue) func(context.Context, Req) (Resp, error) {
+func Handler[Req, Resp any](
+	o *Observer, name string, h func(context.Context, Req) (Resp, error), attrs ...attribute.KeyValue,
+) func(context.Context, Req) (Resp, error) {
 	return func(ctx context.Context, req Req) (resp Resp, err error) {
 		err = o.span(ctx, name, trace.SpanKindInternal, attrs, func(ctx context.Context) error {
 			resp, err = h(ctx, req)

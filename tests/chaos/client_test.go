@@ -131,7 +131,7 @@ func start(name string, s settings, died func(string)) (*sandbox, error) {
 		return nil, err
 	}
 	go func() {
-		lines := bufio.NewScanner(out)
+		lines := bufio.NewScanner(out) //lint:ignore scannererr a killed process ends the lines
 		for lines.Scan() {
 			var a answer
 			if err := json.Unmarshal(lines.Bytes(), &a); err != nil {

@@ -96,6 +96,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}()
 	case idempotenttest.Repeated:
 		p.forward(r, body)
+	default: // it strikes the reply
 	}
 	reply := p.forward(r, body)
 	if reply == nil {
@@ -112,6 +113,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case idempotenttest.SlowReply:
 		_ = pause(context.Background(), p.hold())
+	default: // it struck the request
 	}
 	for name, values := range reply.header {
 		w.Header()[name] = values

@@ -96,13 +96,10 @@ func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 func TestModelHasTheStatesOfTheCode(t *testing.T) {
 	t.Parallel()
 	spec := read(t, "docs/model/Once.tla")
-	for s := driver.StateInProgress; s <= driver.StateUnknown; s++ {
+	for s := driver.StateInProgress; !strings.HasPrefix(s.String(), "State("); s++ {
 		if !strings.Contains(spec, s.Code()+" "+s.String()) {
 			t.Errorf("the model does not map %s to %s", s.Code(), s)
 		}
-	}
-	if next := driver.StateUnknown + 1; !strings.HasPrefix(next.String(), "State(") {
-		t.Errorf("the code has the state %s, which is not in the model", next)
 	}
 	for r := idempotent.Recovery(0); !strings.HasPrefix(r.String(), "Recovery("); r++ {
 		if name := strings.ToUpper(r.String()[:1]) + r.String()[1:]; !strings.Contains(spec, `"`+name+`"`) {

@@ -348,6 +348,7 @@ func (m *member) watch(e event.Event) {
 		m.marked = true
 	case event.CompletionFailed:
 		m.gaveUp = true
+	default: // they change nothing that the model sees
 	}
 }
 

@@ -126,7 +126,8 @@ func (s *source) conditionsOf(d *ast.GenDecl, f *sourceFile, base string, folded
 			return fmt.Errorf("%s: %w", s.fset.Position(value.Pos()), err)
 		}
 		for i := range texts {
-			m := mutant{condition: true, where: value.Names[0].Name, what: what[i], line: s.fset.Position(value.Pos()).Line, edit: edit{text: strconv.Quote(texts[i])}}
+			m := mutant{condition: true, where: value.Names[0].Name, what: what[i],
+				line: s.fset.Position(value.Pos()).Line, edit: edit{text: strconv.Quote(texts[i])}}
 			f.constants[value] = append(f.constants[value], s.note(m, base))
 		}
 	}

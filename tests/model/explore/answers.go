@@ -27,7 +27,8 @@ func durableReplay(w *world) string {
 	// that it found at last.
 	if a.requests() && !errors.As(a.err, new(*idempotent.StoreError)) && !errors.As(a.err, new(*idempotent.NoTimeError)) {
 		stands := a.promised
-		if met := a.reply.record; met != nil && met.State == driver.StateCompleted && met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
+		if met := a.reply.record; met != nil && met.State == driver.StateCompleted &&
+			met.Fingerprint == a.fingerprint() && !w.expired(met) && !a.reply.own(&a.call) {
 			stands = outcome(met)
 		}
 		if stands != "" && (!a.replayed || a.value != stands) {

@@ -95,6 +95,7 @@ func (w *world) changed(c *change) {
 		}
 	case driver.StateCompleted:
 		written.value = outcome(r)
+	case driver.StateUnknown:
 	}
 	if w.scenario.Foreign && !c.by.requests() {
 		w.facts |= factForeign

@@ -238,7 +238,8 @@ func failClosed(w *world) string {
 
 // monotone: there is one recovery point, which is the step of the handler.
 func monotone(w *world) string {
-	if a := w.answered; a != nil && a.finished && a.reply.err == nil && w.record != nil && w.record.Owner == a.owner && w.record.State != driver.StateCompleted {
+	if a := w.answered; a != nil && a.finished && a.reply.err == nil && w.record != nil &&
+		w.record.Owner == a.owner && w.record.State != driver.StateCompleted {
 		if s, _ := w.record.Step(stepName); !s.Finished {
 			return fmt.Sprintf("%s has reported its outcome, but the record does not have its finished step", a.name)
 		}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+)
+
+const (
+	awsSDK    = "github.com/aws/aws-sdk-go-v2"
+	awsLambda = "github.com/aws/aws-lambda-go"
+	awsCDK    = "github.com/aws/aws-cdk-go"
+	smithy    = "github.com/aws/smithy-go"
+	jsii      = "github.com/aws/jsii-runtime-go"
+	jsontext  = "github.com/go-json-experiment/json/jsontext"
+	otel      = "go.opentelemetry.io/otel"
+)
+
+// allowed lists what a package may import besides the standard library.
+// Dependencies point inward: stores and adapters know the core, the core knows no
+// store. A name without a dot is a package of this repository.
+var allowed = map[string][]string{
+	"internal/canonical":        {jsontext},
+	"internal/doctest":          {},
+	"internal/errtype":          {},
+	"internal/jsonpointer":      {},
+	"internal/measuretest":      {},
+	"internal/sfv":              {},
+	"idempotent/driver":         {},
+	"idempotent/event":          {"idempotent/driver"},
+	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical"},
+	"idempotent/memstore":       {"idempotent/driver"},
+	"idempotent/idempotenttest": {"idempotent", "idempotent/driver", "idempotent/event", "internal/errtype"},
+	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/sfv", awsLambda},
+	"lambdahttp/policy":         {"lambdahttp"},
+	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", awsLambda},
+	"telemetry":                 {"idempotent/event"},
+	"telemetry/audit":           {"idempotent", "idempotent/event", "telemetry"},
+	"telemetry/emf":             {"idempotent", "idempotent/event", "telemetry"},
+	// The program chooses the SDK of OpenTelemetry, if any.
+	"telemetry/otel":         {"idempotent", "idempotent/event", "telemetry", otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/semconv", otel + "/trace"},
+	"dynamostore":            {"idempotent", "idempotent/driver", awsSDK, smithy},
+	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
+	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
+	"cmd/once": {
+		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "lambdahttp",
+		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
+	},
+	"infra": {"dynamostore", "idempotent/event", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
+}
+
+// free are the trees that no package for users imports: they may import what they
+// need, except the CDK.
+var free = []string{"examples", "tests", "tools"}
+
+// The CDK is heavy and runs on Node. Only these trees may import it, or a package
+// that does, in tests too.
+var cdkTrees = []string{"infra", "examples/charge-lambda/stack"}
+
+// imports holds the rules above.
+var imports = &analysis.Analyzer{
+	Name: "imports",
+	Doc:  "report imports that point outward",
+	Run: func(pass *analysis.Pass) (any, error) {
+		pkg, _, _ := strings.Cut(pass.Pkg.Path(), " ") // a test variant: path [path.test]
+		pkg = strings.TrimPrefix(strings.TrimSuffix(pkg, "_test"), root+"/")
+		rule, listed := allowed[pkg]
+		for _, file := range pass.Files {
+			test := strings.HasSuffix(pass.Fset.File(file.FileStart).Name(), "_test.go")
+			if !test && !listed && !anyTree(pkg, free) && !anyTree(pkg, cdkTrees) {
+				pass.Reportf(file.Package, "%s has no rule in tools/lint/imports.go", pkg)
+				return nil, nil
+			}
+			for _, spec := range file.Imports {
+				path, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					return nil, err
+				}
+				own, inside := strings.CutPrefix(path, root+"/")
+				first, _, _ := strings.Cut(path, "/")
+				switch {
+				case carriesCDK(path, own) && !anyTree(pkg, cdkTrees):
+					pass.Reportf(spec.Pos(), "%s depends on the CDK by %s", pkg, path)
+				case test || !listed:
+				case path == "testing" && !strings.HasSuffix(pkg, "test"):
+					pass.Reportf(spec.Pos(), "%s is not a package for tests", pkg)
+				case !inside && !strings.Contains(first, "."): // the standard library
+				case inside && !slices.Contains(rule, own), !inside && !anyTree(path, rule):
+					pass.Reportf(spec.Pos(), "%s must not import %s, see tools/lint/imports.go", pkg, path)
+				}
+			}
+		}
+		return nil, nil
+	},
+}
+
+func anyTree(pkg string, trees []string) bool {
+	return slices.ContainsFunc(trees, func(tree string) bool { return within(pkg, tree) })
+}
+
+func carriesCDK(path, own string) bool {
+	return within(path, awsCDK) || anyTree(own, cdkTrees)
+}
