@@ -178,7 +178,7 @@ func fields(r *driver.Record, rest *extra) []field {
 		millis("lease", &r.LeaseEnd),
 		millis("exp", &r.Expires),
 		millis("ct", &r.Created),
-		millis("dt", &r.Settled),
+		millis("dt", &r.Since),
 		text("enc", &r.Encoding),
 		result("res", &r.Result),
 		text("rv", &r.ResultVersion),

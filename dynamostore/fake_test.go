@@ -382,7 +382,7 @@ func fullRecord() driver.Record {
 	r.Recovery = idempotent.Rerun
 	r.Attempt = 3
 	r.Expires = at(1_700_086_400_001)
-	r.Settled = at(1_700_000_001_500)
+	r.Since = at(1_700_000_001_500)
 	r.Encoding = "json"
 	r.Result = []byte("{\"id\":\"ch_1\"}\x00\xff")
 	r.Ref = "orders/1 ü"

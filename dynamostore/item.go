@@ -153,7 +153,7 @@ func encode(r *driver.Record) (item, error) {
 	putTime(it, attrLeaseEnd, r.LeaseEnd)
 	putTime(it, attrExpires, r.Expires)
 	putTime(it, attrCreated, r.Created)
-	putTime(it, attrSettled, r.Settled)
+	putTime(it, attrSettled, r.Since)
 	putTime(it, attrOpenSince, r.OpenSince)
 	if !r.Expires.IsZero() {
 		it[TTLAttribute] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
@@ -280,7 +280,7 @@ func decode(it item) (*driver.Record, error) {
 		LeaseEnd:          d.time(attrLeaseEnd, optional),
 		Expires:           d.time(attrExpires, optional),
 		Created:           d.time(attrCreated, optional),
-		Settled:           d.time(attrSettled, optional),
+		Since:           d.time(attrSettled, optional),
 		Encoding:          d.text(attrEncoding, optional),
 		Result:            d.bytes(attrResult, optional),
 		Chunks:            d.chunks(),

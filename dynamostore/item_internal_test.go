@@ -91,7 +91,7 @@ func fuzzSeeds(f *testing.F) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 	claim := driver.Record{ID: "charge#key", State: driver.StateInProgress, Attempt: 1, LeaseEnd: at(1_700_000_002_345), Due: at(1_700_000_002_345), Created: at(1)}
 	done := claim
-	done.State, done.Expires, done.Settled, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
+	done.State, done.Expires, done.Since, done.Due = driver.StateCompleted, at(1_700_086_400_001), at(2), time.Time{}
 	done.Encoding, done.Result, done.ResultVersion, done.Ref, done.RequestID, done.Reason = "json", []byte(`"ch_1"`), "2", "orders/1", "request-1", driver.ReasonResult
 	large := done
 	large.Result, large.Chunks = nil, driver.Chunks{Count: 2, Length: 500_000, Sum: [32]byte{1}}

@@ -230,13 +230,13 @@ func TestRecordTellsByWhomAndWhen(t *testing.T) {
 		o.RequestID = func(context.Context) string { return "request-1" }
 	})
 	_, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) {
-		if r := s.record(t, key); !r.Created.Equal(at) || !r.Settled.IsZero() || r.RequestID != "request-1" {
-			t.Errorf("the claim is created %v, settled %v, by %q", r.Created, r.Settled, r.RequestID)
+		if r := s.record(t, key); !r.Created.Equal(at) || !r.Since.IsZero() || r.RequestID != "request-1" {
+			t.Errorf("the claim is created %v, settled %v, by %q", r.Created, r.Since, r.RequestID)
 		}
 		return "", nil
 	})
-	if r := s.record(t, key); err != nil || !r.Settled.Equal(at) || r.RequestID != "request-1" {
-		t.Errorf("the outcome is settled %v, by %q (%v)", r.Settled, r.RequestID, err)
+	if r := s.record(t, key); err != nil || !r.Since.Equal(at) || r.RequestID != "request-1" {
+		t.Errorf("the outcome is settled %v, by %q (%v)", r.Since, r.RequestID, err)
 	}
 }
 

@@ -810,7 +810,7 @@ func TestTakeoverStartsClean(t *testing.T) {
 	old := driver.Record{
 		ID: key.RecordID(), State: driver.StateRetryable, Reason: driver.ReasonResolved, Recovery: idempotent.Rerun,
 		Owner: driver.Owner{1}, Version: driver.Version{1}, Attempt: 4, Fingerprint: key.Fingerprint,
-		Created: created, Settled: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
+		Created: created, Since: created, Encoding: "json", Result: []byte("1"), Ref: "orders/7", ReconcileAttempts: 3,
 		Expires: created.Add(24 * time.Hour), Due: created,
 	}
 	s := holding(t, old)
@@ -822,7 +822,7 @@ func TestTakeoverStartsClean(t *testing.T) {
 		}
 		if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
 			r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
-			r.Attempt != 5 || !r.Settled.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
+			r.Attempt != 5 || !r.Since.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
 			t.Errorf("the record while the handler runs is %+v", r)
 		}
 		if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {

@@ -318,7 +318,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	r.Attempt++
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd
-	r.Settled = time.Time{}
+	r.Since = time.Time{}
 	setOutcome(&r, outcome{})
 	r.ReconcileAttempts, r.Exhausted = 0, false
 	if a.opts.RequestID != nil {

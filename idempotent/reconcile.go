@@ -74,7 +74,7 @@ func (*Guard) Pending(r driver.Record) PendingRecord {
 	stored := &r
 	return PendingRecord{
 		ID: r.ID, Token: r.Token(), Attempt: r.Attempt, Recovery: r.Recovery, Released: r.State == driver.StateRetryable,
-		Ref: r.Ref, Created: r.Created, Since: r.Settled, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
+		Ref: r.Ref, Created: r.Created, Since: r.Since, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
 		record: stored.Clone(),
 	}
 }

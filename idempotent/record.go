@@ -105,7 +105,7 @@ func keepUntilLeaseEnd(r *driver.Record) {
 func (o *Options) transition(r *driver.Record, state driver.State, reason driver.Reason, now time.Time) driver.Record {
 	next := *r
 	next.State, next.Reason = state, reason
-	next.Settled = now
+	next.Since = now
 	next.ReconcileAttempts, next.Exhausted = 0, false
 	if state == driver.StateCompleted {
 		next.Steps, next.OpenSince = nil, time.Time{}

@@ -61,7 +61,7 @@ func TestEventsHaveTheRecordsRecovery(t *testing.T) {
 	}
 }
 
-// Settled is when the state last changed to one that ends a run. Each such change
+// Since is when the state last changed to one that ends a run. Each such change
 // sets it again, and a new run clears it.
 func TestSettledIsTheLastChange(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestSettledIsTheLastChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.Settled
+		return r.Since
 	}
 	request := func(h func(context.Context) (string, error)) {
 		clock.Advance(time.Hour)
@@ -83,7 +83,7 @@ func TestSettledIsTheLastChange(t *testing.T) {
 	times = append(times, settled())
 	request(func(context.Context) (string, error) {
 		if at := settled(); !at.IsZero() {
-			t.Errorf("Settled is %s while the handler runs, want none", at)
+			t.Errorf("Since is %s while the handler runs, want none", at)
 		}
 		return "", errors.New("no reply")
 	})
@@ -192,8 +192,8 @@ func TestRecordKeepsTheDeclaration(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("swept,")
-	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.Equal(r.Settled.Add(90*24*time.Hour)) {
-		t.Errorf("after the sweep, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Settled))
+	if r := w.record(t); r.State != driver.StateRetryable || !r.Expires.Equal(r.Since.Add(90*24*time.Hour)) {
+		t.Errorf("after the sweep, the record is %s and expires %s after it was settled", r.State, r.Expires.Sub(r.Since))
 	}
 	// A request of the operation's code declares its options again, because the new
 	// run is that code's work.
@@ -215,8 +215,8 @@ func TestDefaultsAreNotStored(t *testing.T) {
 	if r := w.record(t); r.Retention != 0 || r.UnresolvedRetention != 0 || r.Codec != "" || r.StepNames != nil {
 		t.Errorf("the record declares %+v", r)
 	}
-	if r := w.record(t); !r.Expires.Equal(r.Settled.Add(24 * time.Hour)) {
-		t.Errorf("it expires %s after it was settled", r.Expires.Sub(r.Settled))
+	if r := w.record(t); !r.Expires.Equal(r.Since.Add(24 * time.Hour)) {
+		t.Errorf("it expires %s after it was settled", r.Expires.Sub(r.Since))
 	}
 }
 

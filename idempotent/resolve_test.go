@@ -372,11 +372,11 @@ func TestStepEvidenceIsRecorded(t *testing.T) {
 	}
 	r := w.record(t)
 	s, _ := r.Step("charge")
-	if !s.Finished || s.Mode != driver.AtMostOnce || s.By != driver.StepByEvidence || s.At.Before(before.Settled) {
+	if !s.Finished || s.Mode != driver.AtMostOnce || s.By != driver.StepByEvidence || s.At.Before(before.Since) {
 		t.Errorf("the step: %+v", s)
 	}
-	if r.State != driver.StateUnknown || r.ReconcileAttempts != 1 || !r.Settled.Equal(before.Settled) {
-		t.Errorf("the record is %s after %d attempts of reconciliation, since %s; want unknown, 1, %s", r.State, r.ReconcileAttempts, r.Settled, before.Settled)
+	if r.State != driver.StateUnknown || r.ReconcileAttempts != 1 || !r.Since.Equal(before.Since) {
+		t.Errorf("the record is %s after %d attempts of reconciliation, since %s; want unknown, 1, %s", r.State, r.ReconcileAttempts, r.Since, before.Since)
 	}
 	var steps []string
 	for _, e := range events.Events() {

@@ -86,8 +86,8 @@ func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 		if r.State != driver.StateCompleted || r.Ref != want || r.ReconcileAttempts != 0 || r.Extra != "later" {
 			t.Errorf("the record is %+v, want it completed for %q, with what a later version wrote and nothing left to reconcile", r, want)
 		}
-		if r.Settled.Before(late.Truncate(time.Millisecond)) {
-			t.Errorf("settled at %v, want the time of the write that succeeded, %v", r.Settled, late)
+		if r.Since.Before(late.Truncate(time.Millisecond)) {
+			t.Errorf("settled at %v, want the time of the write that succeeded, %v", r.Since, late)
 		}
 	}
 }
@@ -181,12 +181,12 @@ func TestShortRetentionIsHonoured(t *testing.T) {
 		g := w.guard(t, func(o *idempotent.Options) { o.Retention = short })
 		_, _ = idempotent.Do(w.clock.Invocation(t.Context(), 15*time.Minute), g, w.key, row.handler)
 		r := w.record(t)
-		want := r.Settled.Add(short)
+		want := r.Since.Add(short)
 		if !row.done {
 			want = r.LeaseEnd // the handler may still be running until then
 		}
 		if !r.Expires.Equal(want) {
-			t.Errorf("%s: it expires %s after it was settled, want %s", name, r.Expires.Sub(r.Settled), want.Sub(r.Settled))
+			t.Errorf("%s: it expires %s after it was settled, want %s", name, r.Expires.Sub(r.Since), want.Sub(r.Since))
 		}
 	}
 }

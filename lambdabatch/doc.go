@@ -36,4 +36,4 @@ package lambdabatch
 //	engine.go    one message through the core, and what its outcome means
 //	lanes.go     which messages may run at the same time
 //	options.go   Options
-//	record.go    a message, and the ids of work
+//	message.go   a message, and the ids of work

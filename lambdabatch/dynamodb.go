@@ -38,8 +38,8 @@ type Change[Item any] struct {
 	NewImage  *Item  `json:"newImage,omitempty"`
 }
 
-func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Record) error {
-	*view = Record{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
+func dynamoDBRecord(r *events.DynamoDBEventRecord, view *Message) error {
+	*view = Message{ItemID: r.Change.SequenceNumber, Source: r.EventSourceArn, Event: r}
 	change := Change[map[string]any]{EventName: r.EventName}
 	for _, image := range []struct {
 		from map[string]events.DynamoDBAttributeValue

@@ -153,7 +153,7 @@ func (e *engine) outOfTime(ctx context.Context, l *lanes) {
 
 // message is one message of a batch.
 type message struct {
-	record Record
+	record Message
 	// open decodes the message and returns the call of the handler.
 	open   func() (func(context.Context) error, error)
 	key    idempotent.Key

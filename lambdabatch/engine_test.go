@@ -121,12 +121,12 @@ func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
 // A panic or runtime.Goexit in any function fails only its own message.
 func TestPanicsAreOneMessages(t *testing.T) {
 	t.Parallel()
-	isTwo := func(r *lambdabatch.Record) bool { return strings.Contains(string(r.Body), "o-2") }
+	isTwo := func(r *lambdabatch.Message) bool { return strings.Contains(string(r.Body), "o-2") }
 	for name, option := range map[string]func(*world) func(*lambdabatch.Options){
 		"ID": func(*world) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
 				field := o.ID
-				o.ID = func(ctx context.Context, r *lambdabatch.Record) (string, error) {
+				o.ID = func(ctx context.Context, r *lambdabatch.Message) (string, error) {
 					if isTwo(r) {
 						panic("ID")
 					}
@@ -136,7 +136,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 		},
 		"Scope": func(*world) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
-				o.Scope = func(_ context.Context, r *lambdabatch.Record) (string, error) {
+				o.Scope = func(_ context.Context, r *lambdabatch.Message) (string, error) {
 					if isTwo(r) {
 						panic("Scope")
 					}
@@ -146,7 +146,7 @@ func TestPanicsAreOneMessages(t *testing.T) {
 		},
 		"Fingerprint": func(*world) func(*lambdabatch.Options) {
 			return func(o *lambdabatch.Options) {
-				o.Fingerprint = func(r *lambdabatch.Record) (idempotent.Fingerprint, error) {
+				o.Fingerprint = func(r *lambdabatch.Message) (idempotent.Fingerprint, error) {
 					if isTwo(r) {
 						panic("Fingerprint")
 					}
@@ -195,16 +195,16 @@ func TestErrorsBeforeTheClaim(t *testing.T) {
 	for name, option := range map[string]func(*lambdabatch.Options){
 		"no id": func(o *lambdabatch.Options) { o.ID = lambdabatch.Attribute("order") },
 		"ID": func(o *lambdabatch.Options) {
-			o.ID = func(context.Context, *lambdabatch.Record) (string, error) { return "x", errBroken }
+			o.ID = func(context.Context, *lambdabatch.Message) (string, error) { return "x", errBroken }
 		},
 		"Scope": func(o *lambdabatch.Options) {
-			o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "x", errBroken }
+			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "x", errBroken }
 		},
 		"no scope": func(o *lambdabatch.Options) {
-			o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "", nil }
+			o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", nil }
 		},
 		"Fingerprint": func(o *lambdabatch.Options) {
-			o.Fingerprint = func(*lambdabatch.Record) (idempotent.Fingerprint, error) {
+			o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
 				return idempotent.FingerprintBytes(nil), errBroken
 			}
 		},
@@ -325,7 +325,7 @@ func TestPanicIsNoMissingKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-		o.ID = func(context.Context, *lambdabatch.Record) (string, error) { panic("ID") }
+		o.ID = func(context.Context, *lambdabatch.Message) (string, error) { panic("ID") }
 		o.Guard = func(g *idempotent.Options) { g.AllowMissingKey = true }
 	}))
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
@@ -348,7 +348,7 @@ func TestLog(t *testing.T) {
 	w.on("o-2", returns(errBroken))
 	hash := idempotent.Key{Operation: "fulfil", Scope: queue, ID: "o-2"}.RecordID().KeyHash()
 	noScope := w.options(func(o *lambdabatch.Options) {
-		o.Scope = func(context.Context, *lambdabatch.Record) (string, error) { return "", errBroken }
+		o.Scope = func(context.Context, *lambdabatch.Message) (string, error) { return "", errBroken }
 	})
 	for _, c := range []struct {
 		option func(*lambdabatch.Options)
@@ -477,12 +477,12 @@ func TestFields(t *testing.T) {
 		{"/n", `"n"`, ""},
 		{"/n", ``, ""},
 	} {
-		got, err := lambdabatch.Field(row.pointer)(t.Context(), &lambdabatch.Record{Body: []byte(row.body)})
+		got, err := lambdabatch.Field(row.pointer)(t.Context(), &lambdabatch.Message{Body: []byte(row.body)})
 		if got != row.want || (err == nil) != (row.want != "") {
 			t.Errorf("%s of %s is %q, %v; want %q", row.pointer, row.body, got, err, row.want)
 		}
 	}
-	r := &lambdabatch.Record{ItemID: "m1", Attributes: map[string]string{"order": "o-1"}}
+	r := &lambdabatch.Message{ItemID: "m1", Attributes: map[string]string{"order": "o-1"}}
 	if id, err := lambdabatch.ItemID(t.Context(), r); id != "m1" || err != nil {
 		t.Errorf("the item's id is %q, %v", id, err)
 	}

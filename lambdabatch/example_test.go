@@ -91,8 +91,8 @@ func ExampleOptions_handOver() {
 	ship := func(context.Context, order) error { return errors.New("no reply from the warehouse") }
 	handler := lambdabatch.SQS(guard, ship, func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "ship", lambdabatch.Field("/order_id")
-		o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
-			return desk.Send(ctx, string(r.Body), string(unresolved.RecordID))
+		o.HandOver = func(ctx context.Context, m *lambdabatch.Message, unresolved *idempotent.UnresolvedError) error {
+			return desk.Send(ctx, string(m.Body), string(unresolved.RecordID))
 		}
 	})
 	for range 2 {

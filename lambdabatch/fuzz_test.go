@@ -190,7 +190,7 @@ func FuzzField(f *testing.F) {
 			pointer = "/" + pointer
 		}
 		pointer = strings.ReplaceAll(pointer, "~", "~0") // an invalid pointer is a programming error
-		id, err := lambdabatch.Field(pointer)(t.Context(), &lambdabatch.Record{Body: []byte(body)})
+		id, err := lambdabatch.Field(pointer)(t.Context(), &lambdabatch.Message{Body: []byte(body)})
 		if (err == nil) != (id != "") {
 			t.Errorf("%q of %q is %q, %v", pointer, body, id, err)
 		}

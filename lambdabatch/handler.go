@@ -11,12 +11,12 @@ import (
 type batchOf[R, T any] struct {
 	engine  *engine
 	handler func(context.Context, T) error
-	view    func(*R, *Record) error
+	view    func(*R, *Message) error
 }
 
 // newBatch panics if an argument is invalid, so that a programming error
 // surfaces at start-up.
-func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R, *Record) error, optFns []func(*Options)) *batchOf[R, T] {
+func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R, *Message) error, optFns []func(*Options)) *batchOf[R, T] {
 	if h == nil {
 		panic(fmt.Errorf("lambdabatch: %s: the handler is nil", s.name))
 	}
@@ -47,7 +47,7 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 
 // look returns the view of r that the rules get. The content of records comes
 // from outside: a panic on one record must not fail the others.
-func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Record, err error) {
+func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errPanicked

@@ -31,8 +31,8 @@ func Kinesis[T any](
 	}
 }
 
-func kinesisRecord(r *events.KinesisEventRecord, view *Record) error {
-	*view = Record{
+func kinesisRecord(r *events.KinesisEventRecord, view *Message) error {
+	*view = Message{
 		ItemID: r.Kinesis.SequenceNumber, Source: r.EventSourceArn, Body: r.Kinesis.Data,
 		Lane: r.Kinesis.PartitionKey, Event: r,
 	}

@@ -23,12 +23,12 @@ type Options struct {
 	// Scope is the scope of the idempotency key. Default: the source's ARN. Two
 	// sources that deliver the same work, such as a queue and its dead-letter
 	// queue, need the same scope.
-	Scope func(ctx context.Context, r *Record) (string, error)
+	Scope func(ctx context.Context, m *Message) (string, error)
 
 	// Fingerprint binds a message's content to its key. If the sender adds a
 	// time to every retry, set a function that ignores it. Default: the whole
 	// body, JSON by meaning and anything else by its bytes.
-	Fingerprint func(r *Record) (idempotent.Fingerprint, error)
+	Fingerprint func(m *Message) (idempotent.Fingerprint, error)
 
 	// Redelivery is how long the source may deliver a message again: its
 	// retention plus, for a queue, the visibility timeout. Outcomes and
@@ -58,7 +58,7 @@ type Options struct {
 	// remains due for reconciliation. It is called when the message is
 	// redelivered, not by the attempt that failed. Default: the message is
 	// redelivered.
-	HandOver func(ctx context.Context, r *Record, unresolved *idempotent.UnresolvedError) error
+	HandOver func(ctx context.Context, m *Message, unresolved *idempotent.UnresolvedError) error
 
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
@@ -112,7 +112,7 @@ func (o *Options) setDefaults(s *source) {
 		o.ID = ItemID
 	}
 	if o.Scope == nil {
-		o.Scope = func(_ context.Context, r *Record) (string, error) { return r.Source, nil }
+		o.Scope = func(_ context.Context, m *Message) (string, error) { return m.Source, nil }
 	}
 	if o.Fingerprint == nil {
 		o.Fingerprint = wholeBody
@@ -146,9 +146,9 @@ func (o *Options) validate(s *source) error {
 }
 
 // wholeBody is the default of [Options.Fingerprint].
-func wholeBody(r *Record) (idempotent.Fingerprint, error) {
-	if f, err := idempotent.FingerprintOf(json.RawMessage(r.Body)); err == nil {
+func wholeBody(m *Message) (idempotent.Fingerprint, error) {
+	if f, err := idempotent.FingerprintOf(json.RawMessage(m.Body)); err == nil {
 		return f, nil
 	}
-	return idempotent.FingerprintBytes(r.Body), nil
+	return idempotent.FingerprintBytes(m.Body), nil
 }

@@ -49,8 +49,8 @@ func sqs[T any](
 	}
 }
 
-func sqsRecord(m *events.SQSMessage, r *Record) error {
-	*r = Record{
+func sqsRecord(m *events.SQSMessage, r *Message) error {
+	*r = Message{
 		ItemID: m.MessageId, Source: m.EventSourceARN, Body: []byte(m.Body),
 		Lane: m.Attributes["MessageGroupId"], Event: m,
 	}

@@ -305,7 +305,7 @@ func TestBatchInsideAnOperation(t *testing.T) {
 	w := newWorld(t)
 	handed := 0
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
-		o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+		o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
 			handed++
 			return nil
 		}
@@ -346,7 +346,7 @@ func TestFM67_HandOver(t *testing.T) {
 			w := newWorld(t)
 			var handed []string
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile), func(o *lambdabatch.Options) {
-				o.HandOver = func(ctx context.Context, r *lambdabatch.Record, unresolved *idempotent.UnresolvedError) error {
+				o.HandOver = func(ctx context.Context, r *lambdabatch.Message, unresolved *idempotent.UnresolvedError) error {
 					handed = append(handed, r.ItemID+" "+unresolved.RecordID.Operation()+" "+r.Event.(*events.SQSMessage).Body)
 					return c.handOver(ctx)
 				}
@@ -377,7 +377,7 @@ func TestAnotherRecordsErrorsSayNothing(t *testing.T) {
 	} {
 		w := newWorld(t)
 		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+			o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
 				t.Errorf("%s: the message was handed over", name)
 				return nil
 			}
@@ -396,7 +396,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 	steps := func(name string) func(*lambdabatch.Options) {
 		return func(o *lambdabatch.Options) {
 			guarded(func(g *idempotent.Options) { g.Recovery, g.Steps = idempotent.Resume, []string{name} })(o)
-			o.HandOver = func(context.Context, *lambdabatch.Record, *idempotent.UnresolvedError) error {
+			o.HandOver = func(context.Context, *lambdabatch.Message, *idempotent.UnresolvedError) error {
 				t.Error("the message was handed over")
 				return nil
 			}

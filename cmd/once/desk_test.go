@@ -224,7 +224,7 @@ func record(k idempotent.Key, age time.Duration, change func(*driver.Record)) dr
 
 // settled puts r into a state, that long before the night.
 func settled(r *driver.Record, s driver.State, why driver.Reason, age time.Duration) {
-	r.State, r.Reason, r.Settled = s, why, before(age)
+	r.State, r.Reason, r.Since = s, why, before(age)
 	if s != driver.StateUnknown {
 		r.Expires = before(age).Add(24 * time.Hour)
 	} else {

@@ -138,8 +138,8 @@ func (c *showCmd) facts(r *driver.Record, v *view) [][2]string {
 		{"created", when(r.Created, now)},
 	}
 	add := func(label, text string) { facts = append(facts, [2]string{label, text}) }
-	if !r.Settled.IsZero() {
-		add("since", when(r.Settled, now))
+	if !r.Since.IsZero() {
+		add("since", when(r.Since, now))
 	}
 	add("attempt", fmt.Sprintf("%d\ntoken %s", r.Attempt, v.Token))
 	if !r.LeaseEnd.IsZero() {

@@ -238,7 +238,7 @@ func (c *purgeCmd) run(ctx context.Context, _ []string) error {
 	}
 	m := c.meter("reading the table", o.items(ctx))
 	err = p.walk(ctx, o.all(ctx, m.read), func(r *driver.Record) bool {
-		return purgeable(r, c.now()) && (before.IsZero() || r.Settled.Before(before)) &&
+		return purgeable(r, c.now()) && (before.IsZero() || r.Since.Before(before)) &&
 			(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
 	})
 	m.end()

@@ -46,7 +46,7 @@ func expired(t *testing.T) []driver.Record {
 		list = append(list, record(key(operation, "acme", id), age, func(r *driver.Record) {
 			settled(r, s, driver.ReasonResult, age)
 			r.Encoding, r.Result = "json", []byte(`"a result"`)
-			r.Expires = r.Settled.Add(24 * time.Hour)
+			r.Expires = r.Since.Add(24 * time.Hour)
 		}))
 	}
 	for _, operation := range []string{"charge", "refund"} {

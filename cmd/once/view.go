@@ -40,7 +40,7 @@ type view struct {
 	DeclaredSteps       []string `json:"declared_steps,omitempty"`       // missing: any step
 
 	Created  stamp `json:"created,omitzero"`
-	Settled  stamp `json:"settled,omitzero"`
+	Since    stamp `json:"since,omitzero"`
 	LeaseEnd stamp `json:"lease_end,omitzero"`
 	Expires  stamp `json:"expires,omitzero"` // missing: never
 	Due      stamp `json:"due,omitzero"`
@@ -129,7 +129,7 @@ func viewOf(r *driver.Record, further ...string) *view {
 		State: r.State.String(), Reason: r.Reason, Resumable: resumable(r), Attempt: r.Attempt, Token: r.Token(),
 		Recovery: r.Recovery.String(), Codec: codecOf(r), ResultVersion: r.ResultVersion, Retention: period(cmp.Or(r.Retention, defaultRetention)),
 		UnresolvedRetention: period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
-		Created: stamp{r.Created}, Settled: stamp{r.Settled}, LeaseEnd: stamp{r.LeaseEnd},
+		Created: stamp{r.Created}, Since: stamp{r.Since}, LeaseEnd: stamp{r.LeaseEnd},
 		Expires: stamp{r.Expires}, Due: stamp{r.Due}, OpenSince: stamp{r.OpenSince},
 		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID,

@@ -211,7 +211,7 @@ func kept(spoil func(*driver.Record)) func(*shelf) {
 // everyTime changes each time of a record.
 func everyTime(spoil func(time.Time) time.Time) func(*shelf) {
 	return kept(func(r *driver.Record) {
-		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Settled, &r.OpenSince, &r.Due} {
+		for _, t := range []*time.Time{&r.LeaseEnd, &r.Expires, &r.Created, &r.Since, &r.OpenSince, &r.Due} {
 			*t = spoil(*t)
 		}
 	})

@@ -104,7 +104,7 @@ func fullRecord() driver.Record {
 		LeaseEnd:  at.Add(10*time.Second + time.Millisecond),
 		Expires:   at.Add(24*time.Hour + 2*time.Millisecond),
 		Created:   at.Add(-time.Second),
-		Settled:   at,
+		Since:   at,
 		Encoding:  fmt.Sprintf("codec%d", n),
 		Result:    fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
 		Chunks:    driver.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
@@ -168,7 +168,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	moment("LeaseEnd", got.LeaseEnd, want.LeaseEnd)
 	moment("Expires", got.Expires, want.Expires)
 	moment("Created", got.Created, want.Created)
-	moment("Settled", got.Settled, want.Settled)
+	moment("Since", got.Since, want.Since)
 	field("Encoding", got.Encoding == want.Encoding, got.Encoding, want.Encoding)
 	field("Result", bytes.Equal(got.Result, want.Result) && (got.Result == nil) == (want.Result == nil), brief(got.Result), brief(want.Result))
 	field("Chunks", got.Chunks == want.Chunks, got.Chunks, want.Chunks)

@@ -132,11 +132,11 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 		o.Operation = "fulfil"
 		o.Guard = func(g *idempotent.Options) { g.Recovery, g.Steps = w.declared, []string{"effect"} }
 		o.Concurrency = rapid.IntRange(1, 4).Draw(t, "concurrency")
-		o.Fingerprint = func(*lambdabatch.Record) (idempotent.Fingerprint, error) {
+		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
 			return idempotent.FingerprintBytes(nil), nil
 		}
 		if w.handsOver {
-			o.HandOver = func(_ context.Context, _ *lambdabatch.Record, u *idempotent.UnresolvedError) error {
+			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, u *idempotent.UnresolvedError) error {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.handedOver[string(u.RecordID)] = true

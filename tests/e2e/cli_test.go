@@ -188,7 +188,7 @@ func TestCommandLinePurges(t *testing.T) {
 		t.Fatalf("%d chunks, %v", r.Chunks.Count, err)
 	}
 	aged := *r // with the Version that its chunks have
-	aged.Settled, aged.Expires = r.Settled.AddDate(0, 0, -2), r.Expires.AddDate(0, 0, -2)
+	aged.Since, aged.Expires = r.Since.AddDate(0, 0, -2), r.Expires.AddDate(0, 0, -2)
 	if met, err := s.Replace(t.Context(), aged, r.Version); met != nil || err != nil {
 		t.Fatal(met, err)
 	}
@@ -452,7 +452,7 @@ func strand(t *testing.T, s driver.Store, keys ...idempotent.Key) {
 	t.Helper()
 	for _, k := range keys {
 		insert(t, s, k, func(r *driver.Record) {
-			r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonLeaseEnded, r.LeaseEnd
+			r.State, r.Reason, r.Since = driver.StateUnknown, driver.ReasonLeaseEnded, r.LeaseEnd
 			r.Exhausted = k.Operation == "refund"
 		})
 	}
@@ -463,8 +463,8 @@ func expire(t *testing.T, s driver.Store) {
 	t.Helper()
 	insert(t, s, idempotent.Key{Operation: "charge", Scope: "acme", ID: "old"}, func(r *driver.Record) {
 		r.State, r.Reason, r.Due = driver.StateCompleted, driver.ReasonResult, time.Time{}
-		r.Settled = time.Now().UTC().AddDate(0, 0, -60).Truncate(time.Millisecond)
-		r.Expires = r.Settled.AddDate(0, 0, 1)
+		r.Since = time.Now().UTC().AddDate(0, 0, -60).Truncate(time.Millisecond)
+		r.Expires = r.Since.AddDate(0, 0, 1)
 		r.Encoding, r.Result = "json", []byte("1")
 	})
 }

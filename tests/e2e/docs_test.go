@@ -240,7 +240,7 @@ func TestOperatorsGuide(t *testing.T) {
 	// The records in the guide: unknown ones, one of which was given up.
 	strand(t, store, guideCharge, guideNoCharge, guideTransfer, guideRefund, guideReport)
 	insert(t, store, guideOrder, func(r *driver.Record) {
-		r.State, r.Reason, r.Settled = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
+		r.State, r.Reason, r.Since = driver.StateUnknown, driver.ReasonInterrupted, r.LeaseEnd
 		r.Recovery, r.StepNames = idempotent.Resume, []string{"charge", "ship"}
 		r.Steps = []driver.StepRecord{{Name: "charge", Mode: driver.AtMostOnce, Attempt: 1, At: r.Created}}
 	})

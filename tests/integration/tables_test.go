@@ -128,7 +128,7 @@ func fill(t *testing.T, s *dynamostore.Store, n, due, exhausted int, at time.Tim
 			key := newKey()
 			r := driver.Record{
 				ID: key.RecordID(), State: driver.StateCompleted, Reason: driver.ReasonResult, Attempt: 1,
-				Fingerprint: key.Fingerprint, LeaseEnd: at, Created: at, Settled: at, Encoding: "json", Result: bytes.Repeat([]byte("1"), 2_000), // a page of a scan has 1 MB
+				Fingerprint: key.Fingerprint, LeaseEnd: at, Created: at, Since: at, Encoding: "json", Result: bytes.Repeat([]byte("1"), 2_000), // a page of a scan has 1 MB
 				Expires: at.Add(24 * time.Hour),
 			}
 			rand.Read(r.Version[:])

@@ -227,7 +227,7 @@ func storeTime(ms int64) time.Time {
 func record(id idempotent.RecordID, s model.Slot) driver.Record {
 	r := driver.Record{
 		ID: id, State: driver.StateCompleted, Reason: driver.ReasonResult,
-		Version: version(s.Version), Attempt: 1, Expires: storeTime(s.Expires), Created: began, Settled: began, LeaseEnd: began,
+		Version: version(s.Version), Attempt: 1, Expires: storeTime(s.Expires), Created: began, Since: began, LeaseEnd: began,
 		Fingerprint: idempotent.FingerprintBytes([]byte("request")),
 		Encoding:    "json", Result: fmt.Appendf(nil, "%d", s.Version),
 	}

@@ -311,7 +311,7 @@ func asDeclared(w *world) string {
 		return fmt.Sprintf("the write of %s made the recovery %s, but the last run declared %s", c.by.name, c.after.Recovery, g.recovery)
 	}
 	settled := c.after.State == driver.StateCompleted || c.after.State == driver.StateRetryable
-	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Settled.Add(g.retention)) {
+	if until := c.after.Expires; settled && !until.IsZero() && until.Before(c.after.Since.Add(g.retention)) {
 		return fmt.Sprintf("the write of %s stores the record until %v, but the last run declared %s", c.by.name, until, g.retention)
 	}
 	return ""

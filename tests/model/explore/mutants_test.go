@@ -63,7 +63,7 @@ var mutants = []struct {
 	{"an unknown record expires",
 		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
 			if r.State == driver.StateUnknown {
-				r.Expires = r.Settled.Add(retention)
+				r.Expires = r.Since.Add(retention)
 			}
 		})},
 		[]string{"INV-8", "INV-9"}},
@@ -89,7 +89,7 @@ var mutants = []struct {
 	{"an unknown record is due at once",
 		Scenario{Attempts: 1, Store: keeping(func(r *driver.Record) {
 			if r.State == driver.StateUnknown {
-				r.Due = r.Settled
+				r.Due = r.Since
 			}
 		})},
 		[]string{"model"}},
@@ -140,7 +140,7 @@ var mutants = []struct {
 	{"a record that was released under resume is not due",
 		Scenario{Recovery: idempotent.Resume, Step: &leastOnce, Attempts: 1, Reapers: 1, Clock: clock{WholeLease}, Faults: 1, Store: keeping(func(r *driver.Record) {
 			if r.State == driver.StateRetryable && len(r.Steps) == 0 && !r.OpenSince.IsZero() {
-				r.Due, r.Expires = time.Time{}, r.Settled.Add(retention)
+				r.Due, r.Expires = time.Time{}, r.Since.Add(retention)
 			}
 		})},
 		[]string{"INV-9"}},

@@ -10,9 +10,9 @@ import (
 	"github.com/once-lambda/once/internal/jsonpointer"
 )
 
-// Record is the view of a message that the rules get, the same for every
+// Message is the view of a message that the rules get, the same for every
 // source. It must not be changed, and is safe for concurrent use.
-type Record struct {
+type Message struct {
 	// ItemID names the message in the response: SQS's message id, a stream's
 	// sequence number.
 	ItemID string
@@ -33,7 +33,7 @@ type Record struct {
 
 // IDFunc returns the id of the unit of work that a message stands for. An empty
 // id fails the message with [idempotent.NoKeyError]; an error fails it too.
-type IDFunc func(ctx context.Context, r *Record) (string, error)
+type IDFunc func(ctx context.Context, m *Message) (string, error)
 
 // Field returns the [IDFunc] that reads a field of a JSON body, named by a JSON
 // Pointer (RFC 6901) such as "/order/id". The value must be a string or a
@@ -45,7 +45,7 @@ func Field(pointer string) IDFunc {
 	if err != nil {
 		panic(fmt.Sprintf("lambdabatch: Field: invalid JSON Pointer %q: %v; use one such as %q", pointer, err, "/order_id"))
 	}
-	return func(_ context.Context, r *Record) (string, error) { return field(r.Body, path) }
+	return func(_ context.Context, m *Message) (string, error) { return field(m.Body, path) }
 }
 
 var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
@@ -75,11 +75,11 @@ func Attribute(name string) IDFunc {
 	if name == "" {
 		panic("lambdabatch: Attribute: the name of the message attribute is empty")
 	}
-	return func(_ context.Context, r *Record) (string, error) { return r.Attributes[name], nil }
+	return func(_ context.Context, m *Message) (string, error) { return m.Attributes[name], nil }
 }
 
 // ItemID is the [IDFunc] for the source's own id of the message. It is the
 // default for streams, whose sequence numbers are permanent. For a queue prefer
 // a business field: if a sender retries, or a message is redriven from a
 // dead-letter queue, the same order gets a new message id.
-func ItemID(_ context.Context, r *Record) (string, error) { return r.ItemID, nil }
+func ItemID(_ context.Context, m *Message) (string, error) { return m.ItemID, nil }
