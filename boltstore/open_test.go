@@ -89,7 +89,7 @@ func record(n int, expires time.Time) driver.Record {
 		LeaseEnd:    at,
 		Expires:     expires,
 		Created:     at,
-		Since:     at,
+		Since:       at,
 		Encoding:    "json",
 		Result:      []byte(`"the result"`),
 	}

@@ -280,7 +280,7 @@ func decode(it item) (*driver.Record, error) {
 		LeaseEnd:          d.time(attrLeaseEnd, optional),
 		Expires:           d.time(attrExpires, optional),
 		Created:           d.time(attrCreated, optional),
-		Since:           d.time(attrSettled, optional),
+		Since:             d.time(attrSettled, optional),
 		Encoding:          d.text(attrEncoding, optional),
 		Result:            d.bytes(attrResult, optional),
 		Chunks:            d.chunks(),

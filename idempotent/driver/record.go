@@ -122,7 +122,7 @@ type Record struct {
 	LeaseEnd time.Time // until then the owner may be executing
 	Expires  time.Time // from then on the record counts as absent; zero: never
 	Created  time.Time
-	Since  time.Time // when the state last became completed, retryable or unknown
+	Since    time.Time // when the state last became completed, retryable or unknown
 
 	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks

@@ -104,7 +104,7 @@ func fullRecord() driver.Record {
 		LeaseEnd:  at.Add(10*time.Second + time.Millisecond),
 		Expires:   at.Add(24*time.Hour + 2*time.Millisecond),
 		Created:   at.Add(-time.Second),
-		Since:   at,
+		Since:     at,
 		Encoding:  fmt.Sprintf("codec%d", n),
 		Result:    fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
 		Chunks:    driver.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},

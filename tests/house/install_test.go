@@ -28,12 +28,12 @@ func TestModulesInstall(t *testing.T) {
 	publish(t, proxy, "github.com/once-lambda/once", ".")
 	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
 	publish(t, proxy, "github.com/once-lambda/once/cmd/once", "cmd/once")
-	publish(t, proxy, "github.com/once-lambda/once/telemetry/otel", "telemetry/otel")
+	publish(t, proxy, "github.com/once-lambda/once/telemetry/otelonce", "telemetry/otelonce")
 	publish(t, proxy, "github.com/once-lambda/once/infra", "infra")
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
-		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otel "+release+
+		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otelonce "+release+
 		"\n\tgithub.com/once-lambda/once/infra "+release+"\n)\n")
 	write(t, dir, "main.go", `package main
 
@@ -42,7 +42,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/telemetry/otel"
+	"github.com/once-lambda/once/telemetry/otelonce"
 )
 
 func main() {

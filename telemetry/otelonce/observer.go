@@ -1,4 +1,4 @@
-package otel
+package otelonce
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	api "go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -18,7 +18,7 @@ import (
 )
 
 // scope is the name of the instrumentation.
-const scope = "github.com/once-lambda/once/telemetry/otel"
+const scope = "github.com/once-lambda/once/telemetry/otelonce"
 
 // Attributes without a name in OpenTelemetry.
 const (
@@ -67,10 +67,10 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 		f(&opts)
 	}
 	if opts.MeterProvider == nil {
-		opts.MeterProvider = api.GetMeterProvider()
+		opts.MeterProvider = otel.GetMeterProvider()
 	}
 	if opts.TracerProvider == nil {
-		opts.TracerProvider = api.GetTracerProvider()
+		opts.TracerProvider = otel.GetTracerProvider()
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -1,4 +1,4 @@
-module github.com/once-lambda/once/telemetry/otel
+module github.com/once-lambda/once/telemetry/otelonce
 
 go 1.26.0
 

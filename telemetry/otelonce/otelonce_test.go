@@ -1,4 +1,4 @@
-package otel_test
+package otelonce_test
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry"
-	"github.com/once-lambda/once/telemetry/otel"
+	"github.com/once-lambda/once/telemetry/otelonce"
 )
 
 // lab is an observer with the SDK as its provider.
@@ -32,7 +32,7 @@ type lab struct {
 	t        *testing.T
 	reader   *metric.ManualReader
 	spans    *tracetest.SpanRecorder
-	observer *otel.Observer
+	observer *otelonce.Observer
 	guard    *idempotent.Guard
 }
 
@@ -40,7 +40,7 @@ func newLab(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{t: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	var err error
-	l.observer, err = otel.New(func(o *otel.Options) {
+	l.observer, err = otelonce.New(func(o *otelonce.Options) {
 		o.MeterProvider = metric.NewMeterProvider(metric.WithReader(l.reader))
 		o.TracerProvider = trace.NewTracerProvider(trace.WithSpanProcessor(l.spans))
 		o.Now = func() time.Time { return time.UnixMilli(100_000) }
@@ -60,7 +60,7 @@ func newLab(t *testing.T) *lab {
 
 // charge returns a guarded handler in a span.
 func (l *lab) charge(h func(context.Context, string) (string, error)) func(context.Context, string) (string, error) {
-	return otel.Handler(l.observer, "charge", idempotent.Wrap(l.guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), h))
+	return otelonce.Handler(l.observer, "charge", idempotent.Wrap(l.guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), h))
 }
 
 // counts returns the counters by name and operation.
@@ -83,7 +83,7 @@ func (l *lab) counts() (counts map[string]map[string]int64, gauge []float64) {
 					if p.Attributes.Len() != 1 {
 						l.t.Errorf("%s has the attributes %v", m.Name, p.Attributes)
 					}
-					operation, _ := p.Attributes.Value(otel.OperationKey)
+					operation, _ := p.Attributes.Value(otelonce.OperationKey)
 					counts[m.Name][operation.AsString()] += p.Value
 				}
 			case metricdata.Gauge[float64]:
@@ -192,7 +192,7 @@ func TestMessage(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	key := idempotent.Key{Operation: "fulfil", Scope: "queue", ID: "o-1", Fingerprint: idempotent.FingerprintBytes(nil)}
-	work := otel.Message(l.observer, "orders", func(context.Context, string) error { return idempotent.NotExecuted(errors.New("closed")) }, semconv.MessagingSystemAWSSQS)
+	work := otelonce.Message(l.observer, "orders", func(context.Context, string) error { return idempotent.NotExecuted(errors.New("closed")) }, semconv.MessagingSystemAWSSQS)
 	for range 2 {
 		_, err := idempotent.Do(t.Context(), l.guard, key, func(ctx context.Context) (int, error) { return 0, work(ctx, "o-1") })
 		if err == nil {
@@ -210,7 +210,7 @@ func TestMessage(t *testing.T) {
 	if got := texts(ended[1].Attributes()); !slices.Equal(got, want) {
 		t.Errorf("the attributes:\n%q\nwant\n%q", got, want)
 	}
-	if err := otel.Message(l.observer, "orders", func(context.Context, int) error { return nil })(t.Context(), 1); err != nil {
+	if err := otelonce.Message(l.observer, "orders", func(context.Context, int) error { return nil })(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
 	if s := l.spans.Ended()[2]; s.Status().Code != codes.Unset || len(s.Attributes()) != 2 {
@@ -274,12 +274,12 @@ func TestReconciled(t *testing.T) {
 // Without a provider everything works and nothing is recorded.
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
-	o, err := otel.New()
+	o, err := otelonce.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Reconciled(t.Context(), idempotent.Report{})
-	h := otel.Handler(o, "charge", func(ctx context.Context, id int) (int, error) {
+	h := otelonce.Handler(o, "charge", func(ctx context.Context, id int) (int, error) {
 		o.Observe(ctx, event.Event{Kind: event.Reserved})
 		return id, nil
 	})

@@ -1,4 +1,4 @@
-package otel_test
+package otelonce_test
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/telemetry/otel"
+	"github.com/once-lambda/once/telemetry/otelonce"
 )
 
 func ExampleHandler() {
 	charge := func(_ context.Context, order string) (string, error) { return "ch_1", nil }
-	facts, err := otel.New() // with the global providers
+	facts, err := otelonce.New() // with the global providers
 	if err != nil {
 		panic(err)
 	}
@@ -22,7 +22,7 @@ func ExampleHandler() {
 		panic(err)
 	}
 	byOrder := idempotent.KeyFrom("charge", func(order string) (scope, id string) { return idempotent.Global, order })
-	handler := otel.Handler(facts, "charge", idempotent.Wrap(guard, byOrder, charge)) // for lambda.Start
+	handler := otelonce.Handler(facts, "charge", idempotent.Wrap(guard, byOrder, charge)) // for lambda.Start
 	fmt.Println(handler(context.Background(), "o-1"))
 	// Output: ch_1 <nil>
 }
@@ -32,11 +32,11 @@ func ExampleMessage() {
 		fmt.Println("shipping", order)
 		return nil
 	}
-	facts, err := otel.New()
+	facts, err := otelonce.New()
 	if err != nil {
 		panic(err)
 	}
-	work := otel.Message(facts, "orders", ship, semconv.MessagingSystemAWSSQS) // for lambdabatch.SQS
+	work := otelonce.Message(facts, "orders", ship, semconv.MessagingSystemAWSSQS) // for lambdabatch.SQS
 	fmt.Println(work(context.Background(), "o-1"))
 	// Output:
 	// shipping o-1
