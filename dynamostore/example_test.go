@@ -82,7 +82,7 @@ func ExampleCommit() {
 			TableName: aws.String("orders"), Item: order,
 			ConditionExpression: aws.String("attribute_not_exists(pk)"),
 		}})
-		if errors.Is(err, dynamostore.ErrCondition) {
+		if errors.As(err, new(*dynamostore.ConditionError)) {
 			return Receipt{}, idempotent.Final("order_exists", "This order exists already.")
 		}
 		return receipt, err

@@ -15,9 +15,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// ErrCondition is matched by a [*ConditionError].
-var ErrCondition = errors.New("dynamostore: a condition of the transaction failed")
-
 // ConditionError reports that the condition of one of the caller's items failed.
 // Nothing was written; it also matches [idempotent.ErrNotApplied]. DynamoDB's
 // other refusals have other types.
@@ -34,10 +31,8 @@ func (e *ConditionError) Error() string {
 	return fmt.Sprintf("dynamostore: the condition of item %d of the transaction (table %q) failed; nothing was written", e.Index, e.Table)
 }
 
-// Is reports whether target is ErrCondition or idempotent.ErrNotApplied.
-func (e *ConditionError) Is(target error) bool {
-	return target == ErrCondition || target == driver.ErrNotApplied
-}
+// Is reports whether target is idempotent.ErrNotApplied.
+func (e *ConditionError) Is(target error) bool { return target == driver.ErrNotApplied }
 
 // Unwrap returns the SDK's error.
 func (e *ConditionError) Unwrap() error { return e.Err }

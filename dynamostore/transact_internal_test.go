@@ -179,7 +179,7 @@ func TestTransact_RefusalAfterALostReply(t *testing.T) {
 					if standing != nil || err == nil || w.sent < 2 || ctx.Err() != nil {
 						t.Fatalf("got %v, %v after %d requests", standing, err, w.sent)
 					}
-					for _, claim := range []error{driver.ErrNotApplied, driver.ErrNoRecord, driver.ErrTooLarge, ErrCondition} {
+					for _, claim := range []error{driver.ErrNotApplied, driver.ErrNoRecord, driver.ErrTooLarge} {
 						if errors.Is(err, claim) {
 							t.Errorf("%v matches %v", err, claim)
 						}
@@ -223,7 +223,7 @@ func TestTransact_DefiniteRefusals(t *testing.T) {
 							t.Errorf("got %v", err)
 						}
 					case !errors.Is(err, driver.ErrNotApplied),
-						errors.Is(err, ErrCondition) != strings.Contains(name, "condition"),
+						errors.As(err, new(*ConditionError)) != strings.Contains(name, "condition"),
 						errors.Is(err, driver.ErrTooLarge) != strings.Contains(name, "large"):
 						t.Errorf("got %v", err)
 					}

@@ -116,14 +116,14 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 			_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
 				err := dynamostore.Commit(ctx, "ok", a.withdraw(30), b.withdraw(30))
 				var refused *dynamostore.ConditionError
-				if !errors.As(err, &refused) || refused.Index != 1 || !errors.Is(err, idempotent.ErrNotApplied) || !errors.Is(err, dynamostore.ErrCondition) {
+				if !errors.As(err, &refused) || refused.Index != 1 || !errors.Is(err, idempotent.ErrNotApplied) {
 					t.Errorf("got error %v, want one about item 1", err)
 				} else if v, ok := refused.Item["balance"].(*types.AttributeValueMemberN); !ok || v.Value != "10" {
 					t.Errorf("the error shows the item %v", refused.Item)
 				}
 				return "", idempotent.NotExecuted(err)
 			})
-			if !errors.Is(err, dynamostore.ErrCondition) {
+			if !errors.As(err, new(*dynamostore.ConditionError)) {
 				t.Errorf("the caller gets %v", err)
 			}
 			if balance, _ := a.read(t); balance != 100 {
@@ -149,7 +149,7 @@ func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
 				// The domain's condition would fail as well: the lost lease is
 				// reported.
 				err := dynamostore.Commit(ctx, "first", a.withdraw(1000))
-				if !errors.As(err, new(*idempotent.SettledError)) || errors.Is(err, dynamostore.ErrCondition) {
+				if !errors.As(err, new(*idempotent.SettledError)) || errors.As(err, new(*dynamostore.ConditionError)) {
 					t.Errorf("the late Commit returned %v", err)
 				}
 				return "", err
@@ -312,7 +312,7 @@ func TestCommitStorm(t *testing.T) {
 				for range 1 + i%2 {
 					out, err := idempotent.DoOutcome(t.Context(), g, key, func(ctx context.Context) (string, error) {
 						err := dynamostore.Commit(ctx, "served", a.withdraw(1))
-						if errors.Is(err, dynamostore.ErrCondition) {
+						if errors.As(err, new(*dynamostore.ConditionError)) {
 							return "", idempotent.Final("empty", "nothing is left")
 						}
 						return "served", err

@@ -133,10 +133,13 @@ func TestRefusedTransactions(t *testing.T) {
 			if err == nil || got == nil {
 				t.Fatalf("Do returned %v, Commit %v", err, got)
 			}
-			for claim, want := range map[error]bool{idempotent.ErrNotApplied: !c.doubt, dynamostore.ErrCondition: c.condition, driver.ErrTooLarge: false} {
+			for claim, want := range map[error]bool{idempotent.ErrNotApplied: !c.doubt, driver.ErrTooLarge: false} {
 				if errors.Is(got, claim) != want {
 					t.Errorf("%v matches %v: %v, want %v", got, claim, !want, want)
 				}
+			}
+			if is := errors.As(got, new(*dynamostore.ConditionError)); is != c.condition {
+				t.Errorf("%v is a *ConditionError: %t, want %t", got, is, c.condition)
 			}
 			for _, part := range c.says {
 				if !strings.Contains(got.Error(), part) {
@@ -287,7 +290,7 @@ func TestRefusalAfterAnAppliedTry(t *testing.T) {
 				if name != "cancelled for the record" && err == nil { // there the record is read, and it is of this write
 					t.Error("Commit succeeded")
 				}
-				for _, claim := range []error{idempotent.ErrNotApplied, dynamostore.ErrCondition, driver.ErrTooLarge} {
+				for _, claim := range []error{idempotent.ErrNotApplied, driver.ErrTooLarge} {
 					if errors.Is(err, claim) {
 						t.Errorf("%v matches %v", err, claim)
 					}

@@ -42,7 +42,7 @@ func (s *Shop) inSteps(ctx context.Context, r Request) (Confirmation, error) {
 	}
 	order, err := dynamostore.CommitStep(ctx, stepOrder, ID(record), s.order(ID(record), paid))
 	switch {
-	case errors.Is(err, dynamostore.ErrCondition): // the payment was made, but another order has this id
+	case errors.As(err, new(*dynamostore.ConditionError)): // the payment was made, but another order has this id
 		return Confirmation{}, idempotent.Unknown(err)
 	case err != nil:
 		return Confirmation{}, err

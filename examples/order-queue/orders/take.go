@@ -22,7 +22,7 @@ func (t *taker) take(ctx context.Context, o Order) error {
 		return idempotent.NotExecuted(err)
 	}
 	_, err := dynamostore.CommitStep(ctx, "reserve", o.Quantity, t.shop.takeFromStock(o))
-	if errors.Is(err, dynamostore.ErrCondition) {
+	if errors.As(err, new(*dynamostore.ConditionError)) {
 		return idempotent.Final("sold_out", "There are not enough left.")
 	}
 	if err != nil {

@@ -73,7 +73,7 @@ func take(ctx context.Context, o order) error {
 		},
 		ConditionExpression: aws.String("attribute_not_exists(pk)"),
 	}})
-	if errors.Is(err, dynamostore.ErrCondition) {
+	if errors.As(err, new(*dynamostore.ConditionError)) {
 		return idempotent.Unknown(err) // paid, and the order has another origin: a person decides
 	}
 	return err
