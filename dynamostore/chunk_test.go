@@ -173,7 +173,7 @@ func TestChunks_BelongToOneWrite(t *testing.T) {
 }
 
 // FM35: a missing chunk makes the result missing, never shorter.
-func TestFM35_ChunkMissing(t *testing.T) {
+func TestChunkMissing(t *testing.T) {
 	t.Parallel()
 	data := noise(45 * chunkSize)
 	for _, missing := range []int{0, 7, 15, 39, 40, 44} {
@@ -367,7 +367,7 @@ func (f foreignReply) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetIte
 
 // FM58: a storm of duplicates is billed by the size of the record, which stays
 // below 1 KB for every size of the result.
-func TestFM58_RecordOfALargeResultIsSmall(t *testing.T) {
+func TestRecordOfALargeResultIsSmall(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4<<10 + 1, 300 << 10, 1 << 20} {
 		fake := newFake()

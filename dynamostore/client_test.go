@@ -119,9 +119,9 @@ func TestNewClient_OneLostReplyIsCheap(t *testing.T) {
 	})
 }
 
-// Throttling for longer than the retry budget: the call fails before the deadline,
+// FM24: throttling for longer than the retry budget: the call fails before the deadline,
 // and the handler does not run.
-func TestFM24_ThrottledForLongerThanTheBudget(t *testing.T) {
+func TestThrottledForLongerThanTheBudget(t *testing.T) {
 	t.Parallel()
 
 	t.Run("the context ends first", func(t *testing.T) {

@@ -82,7 +82,7 @@ func TestDue_AsksEveryShard(t *testing.T) {
 }
 
 // FM45: an index entry may be outdated. The record decides.
-func TestFM45_StaleIndex(t *testing.T) {
+func TestStaleIndex(t *testing.T) {
 	t.Parallel()
 	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Record, error]{
 		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Record, error] { return s.Due(t.Context(), noon) },

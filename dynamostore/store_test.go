@@ -366,12 +366,14 @@ var (
 
 func always(err error) func(string, int) error { return func(string, int) error { return err } }
 
-func TestFM22_TransactionConflict(t *testing.T) {
+// FM22.
+func TestTransactionConflict(t *testing.T) {
 	t.Parallel()
 	testConflict(t, transactionConflict)
 }
 
-func TestFM23_ReplicatedWriteConflict(t *testing.T) {
+// FM23.
+func TestReplicatedWriteConflict(t *testing.T) {
 	t.Parallel()
 	testConflict(t, replicatedConflict)
 }

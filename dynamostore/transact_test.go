@@ -77,7 +77,7 @@ func TestCommit_Request(t *testing.T) {
 
 // FM27: the error of a refused item contains its index and the current item. A
 // record with another version is not reported as a refused item.
-func TestFM27_WhoRefused(t *testing.T) {
+func TestWhoRefused(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	fake.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("orders"), Item: order("o-2").Put.Item})

@@ -18,7 +18,7 @@ func cacheOf(entries, bytes int) *cache {
 
 // FM38: a record that expired is dropped, to the millisecond, and frees its
 // space.
-func TestFM38_CacheDropsWhatHasExpired(t *testing.T) {
+func TestCacheDropsWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	c := cacheOf(8, 1<<20)
 	c.put(completedRecord("a", 1, 1), at)

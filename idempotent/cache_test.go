@@ -146,7 +146,7 @@ func (l *looked) Get(ctx context.Context, id idempotent.RecordID) (*driver.Recor
 // FM51: many goroutines, one guard, one key, with a cache. A handler returns only
 // after another goroutine has read its record, which that goroutine does while it
 // waits.
-func TestFM51_ManyGoroutinesOneGuard(t *testing.T) {
+func TestManyGoroutinesOneGuard(t *testing.T) {
 	t.Parallel()
 	for _, entries := range []int{0, 8} {
 		t.Run(fmt.Sprintf("cache of %d", entries), func(t *testing.T) {

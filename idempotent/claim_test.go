@@ -75,7 +75,7 @@ func TestTakeoverInTheLastMillisecond(t *testing.T) {
 
 // FM66: a store whose clock is behind returns a record that has expired by the
 // guard's clock. It counts as absent, and the insert is tried again.
-func TestFM66_ExpiredBetweenInsertAndJudgement(t *testing.T) {
+func TestExpiredBetweenInsertAndJudgement(t *testing.T) {
 	t.Parallel()
 	s, key := watch(), newKey()
 	expired := driver.Record{ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: key.Fingerprint, Expires: now()}

@@ -224,7 +224,7 @@ func TestCommit(t *testing.T) {
 
 // FM60, FM14: a worker that outlived its lease commits, with the domain write, on
 // the current record while it still owns it; never after a takeover.
-func TestFM60_LateCommit(t *testing.T) {
+func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string

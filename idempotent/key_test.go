@@ -47,7 +47,7 @@ func TestRecordID(t *testing.T) {
 
 // F23, FM52: no two combinations of operation, scope and id have the same record
 // id, and nothing is normalized silently.
-func TestFM52_KeysNeverCollide(t *testing.T) {
+func TestKeysNeverCollide(t *testing.T) {
 	t.Parallel()
 	seen := map[idempotent.RecordID]idempotent.Key{}
 	for _, k := range []idempotent.Key{
@@ -188,7 +188,7 @@ func TestFingerprintGolden(t *testing.T) {
 
 // F21, G06, FM53: fingerprints are equal if the meaning is equal, and never
 // silently equal if it is not.
-func TestFM53_Fingerprints(t *testing.T) {
+func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	of := func(doc string) idempotent.Fingerprint {
 		t.Helper()

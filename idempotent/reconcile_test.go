@@ -74,7 +74,7 @@ func atOnce(context.Context, func()) {}
 
 // FM10, FM11, FM12: the process died before, at or after the effect. The record
 // becomes unknown, and the resolver's answer decides.
-func TestFM11_CrashBeforeTheEffect(t *testing.T) {
+func TestCrashBeforeTheEffect(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
@@ -91,7 +91,8 @@ func TestFM11_CrashBeforeTheEffect(t *testing.T) {
 	}
 }
 
-func TestFM12_CrashAfterTheEffect(t *testing.T) {
+// FM12.
+func TestCrashAfterTheEffect(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	provider := map[string]string{} // by downstream key
@@ -117,7 +118,7 @@ func TestFM12_CrashAfterTheEffect(t *testing.T) {
 
 // FM28: under Resume, the end of the lease makes the record retryable. A finished
 // step is preserved, and a provider that honors the key books once.
-func TestFM28_ResumeAfterACrash(t *testing.T) {
+func TestResumeAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("pay", "ship"))
 	booked := map[string]int{}
@@ -155,7 +156,7 @@ func TestFM28_ResumeAfterACrash(t *testing.T) {
 
 // FM44, FM45: the list is a hint. A record that has changed meanwhile is not
 // touched.
-func TestFM45_StaleList(t *testing.T) {
+func TestStaleList(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
@@ -195,7 +196,7 @@ func (l listing) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] 
 }
 
 // FM46: of two reconcilers that disagree, the first wins.
-func TestFM46_TwoReconcilers(t *testing.T) {
+func TestTwoReconcilers(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)

@@ -41,7 +41,7 @@ func TestReplayUnavailableSaysWhy(t *testing.T) {
 
 // FM63: a result whose chunks were changed after completion is not replayed, even
 // if only its last byte differs and it would decode.
-func TestFM63_AlteredChunksAreNotReplayed(t *testing.T) {
+func TestAlteredChunksAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	s := newChunked()
 	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Codec = raw{} })
@@ -76,7 +76,7 @@ func (c *counted) GetChunks(ctx context.Context, id idempotent.RecordID, v drive
 
 // FM38: a large result is cached with its content, both by the request that
 // stored it and by one that read it.
-func TestFM38_LargeResultsAreCachedWhole(t *testing.T) {
+func TestLargeResultsAreCachedWhole(t *testing.T) {
 	t.Parallel()
 	options := func(o *idempotent.Options) { o.Codec, o.CacheEntries = raw{}, 8 }
 	s, key, large := &counted{chunked: newChunked()}, newKey(), noise(9000)

@@ -55,7 +55,7 @@ func TestReferenceOutlivesTheRun(t *testing.T) {
 
 // FM62: an owner whose record was marked meanwhile writes its outcome over the
 // current record. Other parties' changes stay, except for what this run must set.
-func TestFM62_LateOutcomeKeepsWhatOthersWrote(t *testing.T) {
+func TestLateOutcomeKeepsWhatOthersWrote(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{"", "orders/1"} {
 		s, key, clock := watch(), newKey(), &idempotenttest.Clock{}

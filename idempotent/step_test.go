@@ -162,7 +162,7 @@ func TestStepOutcomes(t *testing.T) {
 
 // FM29: an AtMostOnce step that was interrupted is not run again, whatever the
 // operation's recovery, and the record is unknown.
-func TestFM29_InterruptedAtMostOnce(t *testing.T) {
+func TestInterruptedAtMostOnce(t *testing.T) {
 	t.Parallel()
 	for name, recovery := range map[string]func(*idempotent.Options){
 		"Resume": resume("s"), "Rerun": func(o *idempotent.Options) { o.Recovery = idempotent.Rerun },
@@ -218,7 +218,7 @@ func TestFM29_InterruptedAtMostOnce(t *testing.T) {
 }
 
 // FM30: a record with a step that the code does not declare is not continued.
-func TestFM30_UnknownRecoveryPoint(t *testing.T) {
+func TestUnknownRecoveryPoint(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	g, _ := newGuardOver(t, store, resume("pay", "ship"))
@@ -260,7 +260,7 @@ func TestFM30_UnknownRecoveryPoint(t *testing.T) {
 }
 
 // FM64: a goroutine that the handler left behind changes nothing.
-func TestFM64_LeakedGoroutine(t *testing.T) {
+func TestLeakedGoroutine(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	g, _ := newGuardOver(t, store, resume("a", "b"))

@@ -32,7 +32,7 @@ func perGroup(o *lambdabatch.Options) { o.PerGroup = true }
 
 // G10, FM41: m1 succeeds, m2 fails, m3 is of the same group and m4 of another
 // group.
-func TestFM41_FIFO(t *testing.T) {
+func TestFIFO(t *testing.T) {
 	t.Parallel()
 	batch := grouped("a", "a", "a", "b")
 	for name, c := range map[string]struct {
@@ -71,7 +71,7 @@ func TestFM41_FIFO(t *testing.T) {
 
 // FM41: no message overtakes one that fails before the handler because it is
 // invalid or has no key.
-func TestFM41_UnreadableMessagesHoldTheirGroup(t *testing.T) {
+func TestUnreadableMessagesHoldTheirGroup(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"no key":      `{"amount":1}`,

@@ -108,7 +108,7 @@ func TestOutcomes(t *testing.T) {
 
 // FM39: the same message twice in one batch, and two messages of one order,
 // also if the second one could start while the first one runs.
-func TestFM39_TwoCopiesInABatch(t *testing.T) {
+func TestTwoCopiesInABatch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestFM39_TwoCopiesInABatch(t *testing.T) {
 
 // FM39: the first of two copies fails. Its id is named once, and the second one
 // is a retry.
-func TestFM39_TheFirstCopyFails(t *testing.T) {
+func TestTheFirstCopyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
@@ -146,7 +146,7 @@ func TestFM39_TheFirstCopyFails(t *testing.T) {
 
 // FM40: a message is redelivered while the first invocation is still processing
 // it.
-func TestFM40_RedeliveryWhileRunning(t *testing.T) {
+func TestRedeliveryWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
@@ -164,7 +164,7 @@ func TestFM40_RedeliveryWhileRunning(t *testing.T) {
 
 // FM42: the function is killed in the middle of a batch. Finished messages
 // remain finished, and the rest runs when the batch is redelivered.
-func TestFM42_KilledInTheMiddle(t *testing.T) {
+func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options())
@@ -186,7 +186,7 @@ func TestFM42_KilledInTheMiddle(t *testing.T) {
 
 // G10, FM42: the time runs out in the middle of a batch. Messages that were not
 // started are redelivered and have no record.
-func TestFM42_OutOfTime(t *testing.T) {
+func TestOutOfTime(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world, context.CancelFunc){
 		"below the reserve": func(w *world, _ context.CancelFunc) { w.clock.Advance(timeout - lambdabatch.DefaultReserve + 1) },
@@ -215,8 +215,8 @@ func TestFM42_OutOfTime(t *testing.T) {
 	}
 }
 
-// The end of the time is logged once, and only if messages remain.
-func TestFM42_OutOfTimeIsSaidOnce(t *testing.T) {
+// FM42: the end of the time is logged once, and only if messages remain.
+func TestOutOfTimeIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	for orders, want := range map[int]int{2: 0, 5: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestReserve(t *testing.T) {
 // FM67: a message whose record is unknown is redriven from the dead-letter
 // queue with another id. The business key is the same, so it still does not
 // run.
-func TestFM67_RedriveFromTheDeadLetterQueue(t *testing.T) {
+func TestRedriveFromTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, w.options(recovery(idempotent.Reconcile)))
@@ -330,7 +330,7 @@ func TestBatchInsideAnOperation(t *testing.T) {
 
 // FM67: a message that is handed over is acknowledged, and its record remains
 // due.
-func TestFM67_HandOver(t *testing.T) {
+func TestHandOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		handOver func(context.Context) error
@@ -415,7 +415,7 @@ func TestUndeclaredStepIsNotHandedOver(t *testing.T) {
 
 // INV-13: a message whose success could not be recorded is redelivered; a
 // message whose record is completed is not, even if its result is lost.
-func TestINV13_AcknowledgedByTheRecord(t *testing.T) {
+func TestAcknowledgedByTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]error{"success": nil, "Final": idempotent.Final("sold_out", "Sold out.")} {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func onEachStream(t *testing.T, f func(*testing.T, stream)) {
 // FM43: record 3 of 8 fails and the others succeed. The checkpoint is 3; when
 // the shard is redelivered from there, later records that had succeeded are
 // replayed.
-func TestFM43_Checkpoint(t *testing.T) {
+func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	onEachStream(t, func(t *testing.T, s stream) {
 		w := newWorld(t)
@@ -104,7 +104,7 @@ func TestFM43_Checkpoint(t *testing.T) {
 }
 
 // FM43: a record behind a failed one of its own partition does not run.
-func TestFM43_PartitionsKeepTheirOrder(t *testing.T) {
+func TestPartitionsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 4} {
 		onEachStream(t, func(t *testing.T, s stream) {

@@ -253,6 +253,7 @@ func TestObserverSeesTheStatus(t *testing.T) {
 
 // The failure modes to which HTTP adds rules, by their ids.
 
+// FM05.
 func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -295,6 +296,7 @@ func TestFM05ConcurrentRequestsRunOnce(t *testing.T) {
 	})
 }
 
+// FM06.
 func TestFM06OtherFingerprintInProgress(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -305,6 +307,7 @@ func TestFM06OtherFingerprintInProgress(t *testing.T) {
 	})
 }
 
+// FM07.
 func TestFM07OtherFingerprintCompleted(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -327,7 +330,7 @@ func TestFM07OtherFingerprintCompleted(t *testing.T) {
 	})
 }
 
-// F10: two resources of one route share an operation, but have different paths.
+// FM07, F10: two resources of one route share an operation, but have different paths.
 func TestFM07OtherPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])
@@ -343,6 +346,7 @@ func TestFM07OtherPath(t *testing.T) {
 	}
 }
 
+// FM52.
 func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -372,6 +376,7 @@ func TestFM52KeysAndScopesDoNotCollide(t *testing.T) {
 	})
 }
 
+// FM31.
 func TestFM31PanicGoesOn(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {

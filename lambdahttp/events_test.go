@@ -132,7 +132,7 @@ func counted[Ev, Ans any](runs *int, a Ans) func(context.Context, Ev) (Ans, erro
 
 func single(o *lambdahttp.Options) { o.Scope = lambdahttp.SingleTenant }
 
-// F04: two header lines are two values if the event has both, even if they are
+// HTTP-06, F04: two header lines are two values if the event has both, even if they are
 // equal, and a list otherwise. The event of an Application Load Balancer
 // without multi-value headers has only one of them, so the request is accepted.
 func TestHTTP06TwoHeaderLines(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// F20, F21, F23: the fingerprint covers method, path, query and body, with
+// FM53, F20, F21, F23: the fingerprint covers method, path, query and body, with
 // clear boundaries between them.
 func TestFM53Fingerprints(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestFM53Fingerprints(t *testing.T) {
 	}
 }
 
-// F21, F22: the rule decides which requests are the same; the endpoint is
+// FM53, F21, F22: the rule decides which requests are the same; the endpoint is
 // always compared.
 func TestFM53FingerprintRules(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A panic is handled by the server, which closes the connection and sends
+// FM31: a panic is handled by the server, which closes the connection and sends
 // nothing of the response.
 func TestFM31PanicCutsTheConnection(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestMiddlewareGivesTheBodyBack(t *testing.T) {
 	}
 }
 
-// A body that is too long is refused before any call of the store or the
+// HTTP-21: a body that is too long is refused before any call of the store or the
 // handler.
 func TestHTTP21BodyTooLarge(t *testing.T) {
 	t.Parallel()
@@ -312,7 +312,7 @@ func TestBodyThatAScopeRead(t *testing.T) {
 	}
 }
 
-// A body that ends early is refused, because its rest is unknown.
+// HTTP-21: a body that ends early is refused, because its rest is unknown.
 func TestHTTP21BodyEndsEarly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil)

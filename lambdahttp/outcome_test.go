@@ -19,7 +19,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A secret that is shown once is not stored, and a retry does not run the
+// FM55: a secret that is shown once is not stored, and a retry does not run the
 // handler again.
 func TestFM55OneTimeSecret(t *testing.T) {
 	t.Parallel()

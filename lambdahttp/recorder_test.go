@@ -293,7 +293,7 @@ func (f *firstWrite) WriteHeader(status int) {
 	f.plainWriter.WriteHeader(status)
 }
 
-// A response that the handler flushes is sent at once, and its record has no
+// HTTP-18: a response that the handler flushes is sent at once, and its record has no
 // result to replay.
 func TestHTTP18Flushed(t *testing.T) {
 	t.Parallel()
@@ -343,7 +343,7 @@ func TestHTTP18Flushed(t *testing.T) {
 	}
 }
 
-// The limit is in bytes of the body: a response with one byte more is not
+// HTTP-18: the limit is in bytes of the body: a response with one byte more is not
 // stored.
 func TestHTTP18LongResponses(t *testing.T) {
 	t.Parallel()
@@ -393,7 +393,7 @@ func TestHTTP18LongResponses(t *testing.T) {
 	}
 }
 
-// A streamed response of 5xx follows the rules for 5xx. It is marked as not
+// HTTP-24: a streamed response of 5xx follows the rules for 5xx. It is marked as not
 // stored only if it would have been stored otherwise.
 func TestHTTP24StreamedServerErrors(t *testing.T) {
 	t.Parallel()
@@ -417,7 +417,7 @@ func TestHTTP24StreamedServerErrors(t *testing.T) {
 	}
 }
 
-// A handler that hijacks the connection writes its response itself.
+// HTTP-18: a handler that hijacks the connection writes its response itself.
 func TestHTTP18Hijacked(t *testing.T) {
 	t.Parallel()
 	for name, hijack := range map[string]func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
@@ -505,7 +505,7 @@ func TestStreamedAndFinal(t *testing.T) {
 	}
 }
 
-// The headers of this package are set before a response is sent, and are
+// HTTP-29: the headers of this package are set before a response is sent, and are
 // appended to the exposed headers that were set around the handler.
 func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	t.Parallel()
@@ -559,7 +559,7 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 	}
 }
 
-// A secret that is streamed is not stored either, but the hint is.
+// FM55: a secret that is streamed is not stored either, but the hint is.
 func TestFM55StreamedSecret(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {

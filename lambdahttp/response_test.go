@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// F61: headers that describe the result are replayed, and headers of one
+// FM54, F61: headers that describe the result are replayed, and headers of one
 // exchange are not.
 func TestFM54ReplayedHeaders(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 	})
 }
 
-// An HTTP API ignores MultiValueHeaders, so a replay has the values in one
+// FM54: an HTTP API ignores MultiValueHeaders, so a replay has the values in one
 // line.
 func TestFM54MultiValueHeaders(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestFM54MultiValueHeaders(t *testing.T) {
 	}
 }
 
-// A stored header that was removed from the list is no longer replayed.
+// FM54: a stored header that was removed from the list is no longer replayed.
 func TestFM54ListShrinks(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -86,7 +86,7 @@ func TestFM54ListShrinks(t *testing.T) {
 	})
 }
 
-// Headers of one exchange cannot be configured to be replayed, and are never
+// HTTP-32: headers of one exchange cannot be configured to be replayed, and are never
 // stored.
 func TestHTTP32NeverReplayed(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// A claim that looks like the shared scope does not identify a caller.
+// FM52: a claim that looks like the shared scope does not identify a caller.
 func TestFM52GlobalIsNoCaller(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wires[0])

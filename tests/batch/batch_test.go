@@ -25,7 +25,7 @@ import (
 // message of a group overtakes an earlier one. The number of effects is within
 // the promise. rapid prints the seed of a failure and the shortest story that
 // fails in the same way; -rapid.checks sets the number of stories.
-func TestINV13_BatchAccounting(t *testing.T) {
+func TestBatchAccounting(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources {
 		t.Run(s.name, func(t *testing.T) {

@@ -83,7 +83,7 @@ const (
 // F90, FM57: a process is killed at every barrier of a request, with real
 // SIGKILL. Whatever state it leaves, the client's retries and the reconciler
 // lead every key to exactly one effect at the provider, and to a stored result.
-func TestFM57_KillAtEveryBarrier(t *testing.T) {
+func TestKillAtEveryBarrier(t *testing.T) {
 	t.Parallel()
 	for _, p := range policies {
 		for _, barrier := range p.barriers() {

@@ -62,9 +62,9 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// While the first request runs, the same request gets a conflict, and another
+// FM05: while the first request runs, the same request gets a conflict, and another
 // request gets the answer that its key is used.
-func TestFM05_RequestsAtTheSameTime(t *testing.T) {
+func TestRequestsAtTheSameTime(t *testing.T) {
 	onDoors(t, func(t *testing.T, d door) {
 		customer, key := newCustomer(), rand.Text()
 		release := pay.hold(t, customer)
@@ -90,9 +90,9 @@ func TestFM05_RequestsAtTheSameTime(t *testing.T) {
 	})
 }
 
-// Two tenants with the same key and the same request: two charges, and each gets
+// INV-7: two tenants with the same key and the same request: two charges, and each gets
 // its own. A request without an API key gets no charge.
-func TestINV07_TenantsApart(t *testing.T) {
+func TestTenantsApart(t *testing.T) {
 	t.Parallel()
 	customer, key := newCustomer(), rand.Text()
 	first := map[int]reply{}

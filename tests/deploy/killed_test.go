@@ -99,9 +99,9 @@ func (s stubborn) afterLease(t *testing.T, key, body string) (r reply, killed bo
 	return r, killed
 }
 
-// The worker is killed at the time-out, or dies, after its effect and before the
+// FM10: the worker is killed at the time-out, or dies, after its effect and before the
 // record of it. Under Reconcile the charge is not made again.
-func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
+func TestKilledAfterTheEffectReconcile(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		s := newStubborn(t, ending, map[string]string{"RECOVERY": "reconcile", "OPERATION": "stubborn-reconcile", "KEYLESS": "yes"})
 		customer, key := newCustomer(), rand.Text()
@@ -118,9 +118,9 @@ func TestFM10_KilledAfterTheEffectReconcile(t *testing.T) {
 	})
 }
 
-// The same under Rerun, which declares that a repetition is harmless: the charge
+// FM10: the same under Rerun, which declares that a repetition is harmless: the charge
 // is made again, after the lease.
-func TestFM10_KilledAfterTheEffectRerun(t *testing.T) {
+func TestKilledAfterTheEffectRerun(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		s := newStubborn(t, ending, map[string]string{"RECOVERY": "rerun", "OPERATION": "stubborn-rerun", "KEYLESS": "yes"})
 		customer, key := newCustomer(), rand.Text()
@@ -153,9 +153,9 @@ func aKilledCharge(t *testing.T, ending, customer string) (key string) {
 	return key
 }
 
-// The same with a provider that honours keys, and the stack's reconciler, which
+// FM10: the same with a provider that honours keys, and the stack's reconciler, which
 // queries it on its schedule: the client that retries gets its charge.
-func TestFM10_TheReconcilerFindsTheEffect(t *testing.T) {
+func TestTheReconcilerFindsTheEffect(t *testing.T) {
 	onEndings(t, func(t *testing.T, ending string) {
 		customer := newCustomer()
 		key := aKilledCharge(t, ending, customer)
@@ -188,9 +188,9 @@ func TestFM10_TheReconcilerFindsTheEffect(t *testing.T) {
 	})
 }
 
-// The worker dies before the effect. The reconciler finds no charge, and the
+// FM11: the worker dies before the effect. The reconciler finds no charge, and the
 // client's retry makes the first one.
-func TestFM11_KilledBeforeTheEffect(t *testing.T) {
+func TestKilledBeforeTheEffect(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
 	key := aKilledCharge(t, before, customer)
@@ -209,9 +209,9 @@ func TestFM11_KilledBeforeTheEffect(t *testing.T) {
 	wantCharges(t, customer, 1)
 }
 
-// F41: if the provider never answers about a record, the record is handed over to
+// INV-9, F41: if the provider never answers about a record, the record is handed over to
 // operators, and stays as it is.
-func TestINV09_TheReconcilerGivesUp(t *testing.T) {
+func TestTheReconcilerGivesUp(t *testing.T) {
 	t.Parallel()
 	customer := newCustomer()
 	key := aKilledCharge(t, kill, customer)

@@ -49,11 +49,11 @@ type shift struct {
 
 const stock = 10_000
 
-// 100 messages, some of them twice, some poisoned, while processes crash, stall
+// FM42: 100 messages, some of them twice, some poisoned, while processes crash, stall
 // and lose answers: every order is taken once, and the poison ends in the
 // dead-letter queue. A redrive of that queue duplicates nothing and loses
 // nothing.
-func TestFM42_Orders(t *testing.T) {
+func TestOrders(t *testing.T) {
 	t.Parallel()
 	s := &shift{sku: "sku-" + rand.Text()}
 	for _, queue := range []string{stack.orders, stack.deadOrders} { // from an earlier run

@@ -2,7 +2,6 @@ package house
 
 import (
 	"cmp"
-	"fmt"
 	"go/ast"
 	"go/doc"
 	"go/parser"
@@ -22,25 +21,12 @@ import (
 type shown struct{ dir, file, name string }
 
 var (
-	inName    = regexp.MustCompile(`^(?:Test|Fuzz)(FM|INV|HTTP|F|G)(\d+)`)
-	inRow     = regexp.MustCompile(`^(?:(FM)(\d\d)_\w+|(HTTP)-(\d\d))$`)
+	inRow     = regexp.MustCompile(`^(?:(FM\d\d)_\w+|(HTTP-\d\d))$`)
 	inComment = regexp.MustCompile(`\b(?:(?:FM|F|G)\d\d|INV-\d+|HTTP-\d\d)\b`)
 )
 
-// requirementID spells an id as tests/requirements.md does.
-func requirementID(family, number string) string {
-	n, _ := strconv.Atoi(number)
-	switch family {
-	case "INV":
-		return fmt.Sprintf("INV-%d", n)
-	case "HTTP":
-		return fmt.Sprintf("HTTP-%02d", n)
-	}
-	return fmt.Sprintf("%s%02d", family, n)
-}
-
-// shownBy returns, by requirement, the tests that name it: in their own name, in
-// the name of a row of their table, or in the comment directly above either. A
+// shownBy returns, by requirement, the tests that name it: in the comment directly
+// above them, or in the name of a row of their table and the comment above it. A
 // test that cannot fail does not count. Each row of the suites in
 // idempotent/idempotenttest fails on a broken store or guard: see
 // TestBrokenStoresAndGuardsAreCaught there.
@@ -80,9 +66,6 @@ func inFunctions(file *ast.File, add func(test, id string)) {
 		}
 		if !canFail(f) {
 			continue
-		}
-		if m := inName.FindStringSubmatch(f.Name.Name); m != nil {
-			add(f.Name.Name, requirementID(m[1], m[2]))
 		}
 		for _, id := range inComment.FindAllString(f.Doc.Text(), -1) {
 			add(f.Name.Name, id)
@@ -158,7 +141,7 @@ func inTables(files *token.FileSet, file *ast.File, add func(test, id string)) {
 		if err != nil || m == nil {
 			return true
 		}
-		add(name, requirementID(m[1]+m[3], m[2]+m[4]))
+		add(name, m[1]+m[2])
 		for _, id := range inComment.FindAllString(above[files.Position(row.Pos()).Line], -1) {
 			add(name, id)
 		}

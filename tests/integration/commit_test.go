@@ -106,7 +106,7 @@ func TestCommit(t *testing.T) {
 
 // FM27: a lost lease and a failed condition of the domain have different errors,
 // and neither writes anything.
-func TestFM27_LostLeaseOrDomainRule(t *testing.T) {
+func TestLostLeaseOrDomainRule(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
 		t.Run("domain rule", func(t *testing.T) {
@@ -190,7 +190,7 @@ func (l *loses) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWri
 
 // FM25, FM26: the reply to a transaction is lost, the handler sends it again, and
 // later it makes another one: the domain write happens once.
-func TestFM25_LostReplyOfATransaction(t *testing.T) {
+func TestLostReplyOfATransaction(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
 		for _, again := range []bool{true, false} {
@@ -225,7 +225,7 @@ func TestFM25_LostReplyOfATransaction(t *testing.T) {
 // run sends it again, with another token: DynamoDB, which forgets a token after
 // ten minutes, does not know it, and the condition fails on the recorded step. A
 // later run finds the step before it sends anything.
-func TestFM26_RetryAfterTheRequestToken(t *testing.T) {
+func TestRetryAfterTheRequestToken(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ tries, sent int }{
 		"the same run": {tries: 2, sent: 2},

@@ -333,7 +333,7 @@ func declared(r []idempotent.Recovery) string {
 // G09, FM58: in a storm of duplicates of a key with a result of 300 KB, each
 // costs one write unit: a refused write is billed by the size of the record,
 // and the result is stored beside it.
-func TestFM58_DuplicateStorm(t *testing.T) {
+func TestDuplicateStorm(t *testing.T) {
 	t.Parallel()
 	const duplicates, senders = 10_000, 8
 	db := local.created(t)

@@ -313,9 +313,9 @@ func (w *worldwide) replicate(from, to int) {
 	}
 }
 
-// If two regions get the same key before replication, both run it, and one of the
+// FM49: if two regions get the same key before replication, both run it, and one of the
 // two outcomes is lost.
-func TestFM49_TwoRegionsWinOneKey(t *testing.T) {
+func TestTwoRegionsWinOneKey(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
 		w, k := newWorldwide(t, db), newKey()
@@ -332,9 +332,9 @@ func TestFM49_TwoRegionsWinOneKey(t *testing.T) {
 	})
 }
 
-// After the record was replicated, the other region replays its outcome, and
+// FM49: after the record was replicated, the other region replays its outcome, and
 // refuses while it is in progress.
-func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
+func TestTheOtherRegionKnowsLater(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
 		w, k := newWorldwide(t, db), newKey()
@@ -356,9 +356,9 @@ func TestFM49_TheOtherRegionKnowsLater(t *testing.T) {
 	})
 }
 
-// After a failover, the other region has no copy of the record yet and runs the
+// FM49: after a failover, the other region has no copy of the record yet and runs the
 // request again. The provider gets the same downstream key.
-func TestFM49_FailoverKeepsTheDownstreamKey(t *testing.T) {
+func TestFailoverKeepsTheDownstreamKey(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) {
 		w, k := newWorldwide(t, db), newKey()

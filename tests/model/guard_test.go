@@ -123,7 +123,7 @@ func (c guardCall) told(p model.Policy, k model.Key, now int64, out guardReply) 
 // answers there is one order of their claims, outcomes and evidence in which a
 // sequential guard gives the same answers. And no handler is entered during the
 // lease of another one: INV-1.
-func TestFM51_GuardIsLinearizable(t *testing.T) {
+func TestGuardIsLinearizable(t *testing.T) {
 	t.Parallel()
 	usual := []string{
 		"claim entered", "claim replayed", "claim mismatch", "claim in progress", "claim unresolved", "claim no time",

@@ -14,7 +14,7 @@ import (
 
 // Keys that are cut from one text in different places, or that differ by a
 // single letter, never share a record: INV-7, and the collisions of FM52.
-func TestINV7_DifferentKeysNeverMeet(t *testing.T) {
+func TestDifferentKeysNeverMeet(t *testing.T) {
 	t.Parallel()
 	seen := &tally.Tally{}
 	for range 20 {
