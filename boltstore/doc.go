@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package boltstore is a store in one file on the local disk: for a laptop, for a
 // test that restarts its process, or for a service on one machine. For functions
 // on many machines use dynamostore.

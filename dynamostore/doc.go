@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dynamostore is a store of package idempotent in one DynamoDB table.
 //
 //	Guard ─► Insert   PutItem  if attribute_not_exists(pk) OR exp <= :now

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package idempotent runs a side effect once per idempotency key.
 //
 // A guard claims a key with one conditional write. The handler then runs under a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !race
 
 // Nothing here runs concurrently, and the race detector makes it ten times as

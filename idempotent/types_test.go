@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package idempotent_test
 
 //lint:file-ignore U1000 the fields are there for the type check to find

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package infra provides constructs of the AWS CDK for the resources that guarded
 // handlers need:
 //

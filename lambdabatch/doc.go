@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lambdabatch makes handlers of queues and streams idempotent. Each
 // message is its own unit of work, and the response to Lambda names exactly the
 // messages that must be delivered again.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lambdahttp makes HTTP handlers idempotent: it implements the
 // Idempotency-Key header for API Gateway HTTP APIs ([APIGatewayV2]) and REST
 // APIs ([APIGatewayV1]), Application Load Balancers ([ALB]), Lambda function

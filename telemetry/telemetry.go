@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package telemetry has the names of the metrics of package idempotent. Its
 // observers are emf (CloudWatch's embedded metric format), otel (OpenTelemetry, a
 // separate module) and audit (one line per settled operation).

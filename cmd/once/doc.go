@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command once is the operator's command line: it lists the records of a store,
 // shows one record, settles an unknown outcome by evidence, and checks the table.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dynamotest is DynamoDB in memory, for tests of handlers that write with
 // [dynamostore.Commit] or [dynamostore.CommitStep].
 //

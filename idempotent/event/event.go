@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package event defines the events that a guard reports and the observers that
 // receive them. Set idempotent.Options.Observer to receive events; package
 // telemetry and its subpackages have observers for metrics, traces and audit

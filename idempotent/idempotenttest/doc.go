@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package idempotenttest contains what tests of guarded code use, and test suites
 // for stores of package idempotent.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package memstore implements a store in memory, for tests and local runs. Its
 // records are lost when the process ends.
 package memstore

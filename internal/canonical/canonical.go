@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package canonical returns the canonical form of JSON documents: two spellings of
 // the same request have the same bytes, and different requests have different
 // bytes.

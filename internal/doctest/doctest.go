@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package doctest compares generated parts of Markdown files with the text that a
 // test generates. Only tests use it.
 package doctest

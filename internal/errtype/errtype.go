@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package errtype compares errors by their types. It is for tests.
 package errtype
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package jsonpointer finds a value in a JSON document by its JSON Pointer (RFC
 // 6901).
 package jsonpointer

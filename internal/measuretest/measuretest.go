@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package measuretest compares the cost of operations within one process, for tests
 // with limits. Machines are noisy, so nothing is compared with a number of another
 // day: the operations run in turns, under the same conditions. A disturbance only

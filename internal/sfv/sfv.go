@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sfv reads the structured fields of RFC 9651 (which obsoletes RFC 8941)
 // that an idempotent request has: an Item that is a String, and a Dictionary of
 // Byte Sequences.

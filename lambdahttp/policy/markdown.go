@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policy renders the policy of a handler for its clients: Markdown for
 // people, OpenAPI for programs. The policy is data of package lambdahttp, see
 // [lambdahttp.NewPolicy]. A function that serves requests does not need this

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package audit writes one JSON line for every settled operation, and for every
 // step that evidence settled: the operation, its time and its outcome. The table
 // of idempotency keys is not an audit log, because its records expire.

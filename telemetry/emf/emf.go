@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package emf counts the facts of package idempotent in CloudWatch's embedded
 // metric format: log lines that CloudWatch turns into metrics, without a call and
 // without an agent (CloudWatch user guide, "Specification: Embedded metric

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package otelonce reports the facts of package idempotent to OpenTelemetry: as
 // counters with the names of package telemetry, as events on the span of the
 // request, and in spans of its own if there is no such span.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package batch tests the batch accounting of package lambdabatch: a source that
 // redelivers, a process that dies, a store that loses replies, and a book of the
 // real effects.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench compares the toolkit with hand-written code on the same SDK. Each
 // comparison is a test with a limit, and most are also a benchmark in the format
 // that benchstat reads:

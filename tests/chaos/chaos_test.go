@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package chaos tests that each promise holds while everything fails at once.
 //
 // A storm runs many client processes against DynamoDB Local through a proxy. The

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package crash kills processes at every moment of a request and checks how
 // their clients, and a reconciler, recover.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deploy deploys the example's stack with the CDK to LocalStack and
 // tests it as its clients would, on real Lambda processes: they are killed at
 // their time-outs, crash, and are replaced while requests run. The effects are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e starts the built charge example as a process, calls it over HTTP,
 // kills it, starts it again, and counts the effects in the provider's ledger.
 package e2e

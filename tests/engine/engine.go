@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engine starts the real engines that tests need, and stops them.
 // Nothing has to be installed or started by hand.
 package engine

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package integration runs the toolkit on real engines: DynamoDB Local
 // directly, and DynamoDB through LocalStack.
 package integration

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package model is the oracle of the tests: the design of one key, as two small
 // sequential machines that share no code with the guard and the stores.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package model
 
 // Slot is what a store holds under one id. It has the only parts of a record

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package published checks requests and answers against the OpenAPI document of
 // a policy, with a third-party validator.
 package published

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tally counts what a test has covered: a test that covered nothing
 // would prove nothing.
 package tally

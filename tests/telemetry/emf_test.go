@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package telemetry checks that CloudWatch can read what is printed for it.
 package telemetry
 

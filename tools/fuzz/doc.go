@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command fuzz runs every fuzz target of the given packages, one after the
 // other and for the same time:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Licences lists the licence of every module that the packages of the module in
 // the current folder are built from, and fails if one is not allowed.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Lint checks one package for [go vet -vettool]. The go command runs it, and
 // caches the result.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // Declarations about mutants, by name. A declaration that matches no mutant is

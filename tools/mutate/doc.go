@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mutate breaks the protocol's code on purpose, one small change at a
 // time, and runs the tests that have to notice. If a clause of a condition can
 // be removed and no test fails, that clause is untested.

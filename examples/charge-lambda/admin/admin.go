@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admin serves the operator's endpoint of the example: it resolves a
 // key with an unknown outcome by asking the payment provider. Serve it on the
 // loopback interface only.

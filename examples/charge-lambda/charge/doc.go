@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package charge is the Lambda function of the example: it charges a customer
 // once per Idempotency-Key.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gateway serves a Lambda handler over HTTP on a laptop, as an API
 // Gateway HTTP API does with payload format 2.0:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package order takes an order in three steps: it authorises the payment at the
 // provider, writes the order, and has a receipt mailed. Each of them happens once,
 // wherever the process dies.

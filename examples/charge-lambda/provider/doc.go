@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package provider simulates a payment provider: a small HTTP service with its
 // own ledger, so that anyone can count the real charges.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package receipt simulates a service that mails receipts. As with the
 // provider, anyone can count the real effects.
 //

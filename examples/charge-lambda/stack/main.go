@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command stack is the CDK app of the example: a service with an HTTP API and a
 // queue, built with the constructs of package infra.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package orders takes orders from a queue: it reserves the goods, charges the
 // customer, and writes the order, once for each order, even if the process dies
 // in between.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package broken has stores that break one point of their contract each. The
 // tests of the models and of the explorer have to find every one of them: a
 // check that accepts these would prove nothing about other stores.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package explore runs through every schedule of a few actors on one key: the
 // real guard over the real store in memory. Only the order of events, the
 // faults and the time are simulated.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command lambda is the charge example as a Lambda function: the bootstrap of the
 // runtime provided.al2023 behind an API Gateway or a function URL.
 //

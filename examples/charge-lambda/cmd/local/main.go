@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command local serves the charge example on 127.0.0.1, together with a
 // simulated payment provider. See the example's README for what to try.
 //

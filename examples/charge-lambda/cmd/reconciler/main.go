@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command reconciler is a Lambda function on a schedule. It settles charges with
 // an unknown outcome by asking the payment provider.
 //

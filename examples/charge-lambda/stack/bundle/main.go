@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bundle builds Go programs into the zip archives that Lambda's runtime
 // provided.al2023 starts, and prints their sizes. An archive NAME-ARCH.zip
 // contains one static file, bootstrap. The same Go version and the same source

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command lambda is the order queue as a Lambda function: the bootstrap of the
 // runtime provided.al2023 behind an SQS queue. Its event source mapping must
 // have ReportBatchItemFailures switched on.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bare is a Lambda function that charges once for each key, written
 // without the toolkit: a conditional write before the charge, and a second one
 // with the response.

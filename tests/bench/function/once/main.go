@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command once is the Lambda function of command bare, written with the
 // toolkit.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package payment is the common part of two handlers, one with and one without
 // the toolkit.
 package payment

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command stubborn is the charge example as a Lambda function, but its client for
 // the payment provider ignores contexts: it runs past the time-out, or kills the
 // process.
