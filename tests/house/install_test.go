@@ -53,7 +53,7 @@ func main() {
 		panic(err)
 	}
 	defer store.Close()
-	facts, err := otel.New()
+	facts, err := otelonce.New()
 	if err != nil {
 		panic(err)
 	}
