@@ -18,7 +18,8 @@ type batchOf[R, T any] struct {
 
 // newBatch panics if an argument is invalid, so that a programming error
 // surfaces at start-up.
-func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error, view func(*R, *Message) error, optFns []func(*Options)) *batchOf[R, T] {
+func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T) error,
+	view func(*R, *Message) error, optFns []func(*Options)) *batchOf[R, T] {
 	if h == nil {
 		panic(fmt.Errorf("lambdabatch: %s: the handler is nil", s.name))
 	}
