@@ -103,7 +103,7 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
-	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m" && \
+	test="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine go test -count=1 -timeout 15m -skip ^TestChaos" && \
 	$$test $$(go list ./tests/... | grep -v $(ELSE)) && \
 	$$test -race $(RACED_TESTS)
 

@@ -112,8 +112,8 @@ func TestREADME(t *testing.T) {
 		}
 		p.wantCharges(1)
 	}
-	if targets != 3 || curls != 1 {
-		t.Errorf("found %d targets and %d blocks of curl lines, want three commands and one block", targets, curls)
+	if targets != 2 || curls != 1 {
+		t.Errorf("found %d targets and %d blocks of curl lines, want two and one", targets, curls)
 	}
 }
 
