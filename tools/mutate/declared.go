@@ -102,7 +102,6 @@ var endless = map[string]string{
 	"idempotent.reconciler.walk: workers.Go(func() { defer func() { <-slots }() r.one(ctx, &record) }) is not called": "a slot that was taken is never released",
 	"idempotent.reconciler.walk: defer func() { <-slots }() is gone":                                                  "a slot that was taken is never released",
 
-	"idempotent/driver.ParseState: s++ is gone":      "only the first state is compared, for ever",
 	"idempotent/driver.ParseStepSource: s++ is gone": "only the first source is compared, for ever",
 
 	"dynamostore.Store.persist: attempt++ is gone":                                                                                                   "a permanent conflict is retried for ever",
