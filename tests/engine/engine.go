@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,13 +21,31 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Root returns the folder of the repository.
+// Root returns the folder of the repository. It panics if the program did not
+// start inside it; go test starts a test in the folder of its package.
 func Root() string {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		panic("engine: no caller information")
+	if root == "" {
+		panic("engine: no go.work above the folder in which the program started")
 	}
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	return root
+}
+
+var root = findRoot()
+
+func findRoot() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // startTimeout limits a start with an empty cache, which downloads the engines.

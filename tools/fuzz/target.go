@@ -3,42 +3,82 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// target is one fuzz test.
-type target struct{ pkg, name string }
-
-// find returns the targets in the packages that match the patterns.
-func find(patterns []string) ([]target, error) {
-	out, err := exec.Command("go", append([]string{"test", "-list", "^Fuzz"}, patterns...)...).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("go test -list: %w\n%s", err, out)
-	}
-	return targetsIn(string(out)), nil
+// suite is a package with fuzz targets.
+type suite struct {
+	pkg, dir string
+	targets  []string
 }
 
-// targetsIn parses the output of go test -list: the names in a package, then
-// the package.
-func targetsIn(output string) (targets []target) {
-	var names []string
-	for line := range strings.Lines(output) {
-		switch fields := strings.Fields(line); {
-		case len(fields) == 1:
-			names = append(names, fields[0])
-		case len(fields) > 1 && fields[0] == "ok":
-			for _, name := range names {
-				targets = append(targets, target{fields[1], name})
+// find returns the packages that match the patterns and have fuzz targets. It
+// reads their test files, because go test -list would link all of their tests.
+func find(patterns []string) ([]suite, error) {
+	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var suites []suite
+	for packages := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Dir           string
+			TestGoFiles, XTestGoFiles []string
+		}
+		if err := packages.Decode(&p); errors.Is(err, io.EOF) {
+			return suites, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		s := suite{pkg: p.ImportPath, dir: p.Dir}
+		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			code, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				return nil, err
 			}
-			names = nil
+			for _, name := range declared.FindAllSubmatch(code, -1) {
+				s.targets = append(s.targets, string(name[1]))
+			}
+		}
+		if len(s.targets) > 0 {
+			suites = append(suites, s)
 		}
 	}
-	return targets
+}
+
+// declared matches the declaration of a target.
+var declared = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
+
+// build links the tests of the package for fuzzing, once for all of its targets.
+func (s suite) build(binary string) error {
+	build := exec.Command("go", "test", "-c", "-fuzz", "^"+s.targets[0]+"$", "-o", binary, s.pkg)
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", s.pkg, err, out)
+	}
+	return nil
+}
+
+// run fuzzes a target for d. New inputs go to a folder below cache, failing ones
+// to the package's testdata/fuzz.
+func (s suite) run(binary, target, cache string, d time.Duration) result {
+	cmd := exec.Command(binary, "-test.run", "^$", "-test.fuzz", "^"+target+"$", "-test.fuzztime", d.String(),
+		"-test.fuzzminimizetime", minimize, "-test.fuzzcachedir", filepath.Join(cache, s.pkg))
+	cmd.Dir = s.dir
+	out, err := cmd.CombinedOutput()
+	return resultOf(string(out), err)
 }
 
 // result is the result of fuzzing a target.
@@ -60,18 +100,12 @@ func (r result) String() string {
 // the time for that.
 const minimize = "100x"
 
-// run fuzzes the target for d.
-func (t target) run(d time.Duration) result {
-	out, err := exec.Command("go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", d.String(), "-fuzzminimizetime", minimize, t.pkg).CombinedOutput()
-	return resultOf(string(out), err)
-}
-
 var (
 	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) .*\(total: (\d+)\)`)
 	// late matches the output of a target that was in the middle of an input
 	// when its time was up. go test reports that as a failure
 	// (go.dev/issue/75804, until Go 1.27).
-	late = regexp.MustCompile(`^--- FAIL: \S+ \(\S+\)\n +context deadline exceeded\nFAIL\nexit status 1\nFAIL\t\S+\t\S+\n(FAIL\n)?$`)
+	late = regexp.MustCompile(`^--- FAIL: \S+ \(\S+\)\n +context deadline exceeded\nFAIL\n$`)
 )
 
 // resultOf parses the output of go test -fuzz and the error of its process.
