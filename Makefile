@@ -24,10 +24,11 @@ run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
 
 .PHONY: test timed timed-e2e timed-beside
 STEP := @tools/step
+# These two lines do not use the variable MAKE, with which make --dry-run would run them.
 test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
 	@tools/needs
-	@$(MAKE) --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
-	@$(MAKE) --no-print-directory timed; code=$$?; tools/step; exit $$code
+	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
+	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
 	$(STEP) lint $(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 --output-sync timed-e2e timed-beside
