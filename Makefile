@@ -62,7 +62,7 @@ test-unit: ## Unit tests, with the race detector where goroutines meet
 	@$(MAKE) --no-print-directory cover
 	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore
 	cd tools && GOWORK=off go test ./...
-cover: ## Tests of the core without the race detector, which some exclude, and their coverage; fails below 98 %
+cover: ## Coverage of the core, without the race detector; fails below 98 %
 	@mkdir -p $(dir $(COVER))
 	go test -coverprofile=$(COVER) ./idempotent
 	@go tool cover -func=$(COVER) | awk '/^total:/ { print "idempotent: " $$3; if ($$3 + 0 < 98) exit 1 }'
