@@ -80,3 +80,25 @@ func TestOperators(t *testing.T) {
 		t.Errorf("%q was not expected", what)
 	}
 }
+
+// A clause without statements is a mutant only if a default clause would run in
+// its place.
+func TestEmptyClauses(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		clauses string
+		want    bool
+	}{
+		"no default":            {"case 1: b++\n case 2, 3:\n", false},
+		"an empty default":      {"case 1: b++\n case 2, 3:\n default:\n", false},
+		"a default that writes": {"case 1: b++\n case 2, 3:\n default: b--\n", true},
+	} {
+		got := broken(t, "package p\n\nfunc f(a, b int) {\n switch a {\n "+row.clauses+" }\n}\n")
+		if _, mutant := got["case 2 is gone"]; mutant != row.want {
+			t.Errorf("%s: case 2 is a mutant: %t, want %t", name, mutant, row.want)
+		}
+		if _, mutant := got["case 1 is gone"]; !mutant {
+			t.Errorf("%s: case 1 is no mutant", name)
+		}
+	}
+}
