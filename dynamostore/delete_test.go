@@ -191,6 +191,12 @@ func TestPurgeChunks(t *testing.T) {
 	if _, err := s.GetChunks(t.Context(), damaged.ID, damaged.Version, 3); err != nil {
 		t.Errorf("the result of a record that cannot be read: %v", err)
 	}
+
+	other := newFake() // with one item, which looks like a chunk and is none
+	other.store(foreign)
+	if n, err := newStore(t, other).PurgeChunks(t.Context(), now); n != 0 || err != nil || len(other.all()) != 1 {
+		t.Errorf("a table without chunks: %d chunks, %v, %d items are left", n, err, len(other.all()))
+	}
 }
 
 func TestPurgeChunks_Errors(t *testing.T) {

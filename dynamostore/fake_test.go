@@ -229,7 +229,7 @@ func (f *fakeDynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetIt
 		undone := f.undone("BatchGetItem", len(request.Keys))
 		left := request.Keys[:undone]
 		out := &dynamodb.BatchGetItemOutput{}
-		if undone < len(request.Keys) {
+		if undone < len(request.Keys) || undone == 0 { // the DB refuses a request without keys
 			done := request
 			done.Keys = request.Keys[undone:]
 			var err error

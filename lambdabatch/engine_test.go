@@ -185,6 +185,9 @@ func TestPanicsAreOneMessages(t *testing.T) {
 				if told := strings.Contains(w.log(), "panic_type=string stack="); told != (name != "Goexit") || strings.Contains(w.log(), "panic_type=<nil>") {
 					t.Errorf("the log reports a panic: %t\n%s", told, w.log())
 				}
+				if strings.Contains(w.log(), "InvalidKeyError") { // the key may be valid; it was not read
+					t.Errorf("the log reports an invalid key:\n%s", w.log())
+				}
 			})
 		}
 	}

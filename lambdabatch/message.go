@@ -53,14 +53,9 @@ func Field(pointer string) IDFunc {
 var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
 
 func field(body []byte, path jsonpointer.Pointer) (string, error) {
-	value, ok := path.Lookup(body)
-	if !ok {
-		return "", errNoField
-	}
-	form, err := canonical.JSON(value)
-	if err != nil {
-		return "", errNoField
-	}
+	// A missing or invalid value has an empty form, which is neither text nor number.
+	value, _ := path.Lookup(body)
+	form, _ := canonical.JSON(value)
 	var text string
 	if json.Unmarshal(form, &text) == nil && text != "" {
 		return text, nil
