@@ -192,7 +192,7 @@ func TestPurgeChunks(t *testing.T) {
 		t.Errorf("the result of a record that cannot be read: %v", err)
 	}
 
-	other := newFake() // with one item, which looks like a chunk and is none
+	other := newFake() // with one item, which only looks like a chunk
 	other.store(foreign)
 	if n, err := newStore(t, other).PurgeChunks(t.Context(), now); n != 0 || err != nil || len(other.all()) != 1 {
 		t.Errorf("a table without chunks: %d chunks, %v, %d items are left", n, err, len(other.all()))
