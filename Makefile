@@ -109,9 +109,9 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
-	export LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine && \
-	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE)) && \
-	$(RACE) -count=1 -timeout 15m $(RACED_TESTS)
+	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
+	$$with go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE)) && \
+	$$with $(RACE) -count=1 -timeout 15m $(RACED_TESTS)
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it
