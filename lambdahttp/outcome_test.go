@@ -62,26 +62,23 @@ func TestFM55OneTimeSecret(t *testing.T) {
 // response stays withheld, and a 5xx remains a 5xx.
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
-	declared := func(status int, err error, says ...func(context.Context)) handler {
+	withheld := func(status int, err error) handler {
 		return func(ctx context.Context, r request) (reply, error) {
-			for _, f := range says {
-				f(ctx)
-			}
+			lambdahttp.NoStore(ctx, "")
 			return answers(status, err)(ctx, r)
 		}
 	}
-	noStore := func(ctx context.Context) { lambdahttp.NoStore(ctx, "") }
 	onEachWire(t, func(t *testing.T, on wire) {
 		for name, c := range map[string]struct {
 			h     handler
 			state driver.State
 			next  int
 		}{
-			"NoStore":                  {declared(201, nil, noStore), driver.StateCompleted, 409},
-			"NoStore with a 5xx":       {declared(502, nil, noStore), driver.StateUnknown, 409},
-			"NoStore with NotExecuted": {declared(422, idempotent.NotExecuted(errDown), noStore), driver.StateRetryable, 201},
-			"NoStore with Unknown":     {declared(504, idempotent.Unknown(errDown), noStore), driver.StateUnknown, 409},
-			"NoStore, undeliverable":   {declared(600, nil, noStore), driver.StateUnknown, 409},
+			"NoStore":                  {withheld(201, nil), driver.StateCompleted, 409},
+			"NoStore with a 5xx":       {withheld(502, nil), driver.StateUnknown, 409},
+			"NoStore with NotExecuted": {withheld(422, idempotent.NotExecuted(errDown)), driver.StateRetryable, 201},
+			"NoStore with Unknown":     {withheld(504, idempotent.Unknown(errDown)), driver.StateUnknown, 409},
+			"NoStore, undeliverable":   {withheld(600, nil), driver.StateUnknown, 409},
 		} {
 			w := newWorld(t, on)
 			w.becomes(c.h)

@@ -117,16 +117,12 @@ func (p *mortalWire) cross(call func() error) error {
 	}
 	err := call()
 	if n == p.after {
-		p.kill()
+		p.mu.Lock()
+		p.dead = true
+		p.mu.Unlock()
 		return errDead
 	}
 	return err
-}
-
-func (p *mortalWire) kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dead = true
 }
 
 // process returns the shop of a new process, whose calls go through wire.
