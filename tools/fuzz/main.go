@@ -15,8 +15,9 @@ import (
 
 func main() {
 	each := flag.Duration("time", time.Minute, "how long each target is fuzzed")
+	guided := flag.Bool("guided", true, "prefer inputs that reach new code; every package and its dependencies are compiled again for that")
 	flag.Parse()
-	failed, err := fuzz(*each, flag.Args())
+	failed, err := fuzz(*each, *guided, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
 		os.Exit(2)
@@ -27,7 +28,7 @@ func main() {
 }
 
 // fuzz runs every target of the packages for d, and reports whether one failed.
-func fuzz(d time.Duration, patterns []string) (failed bool, err error) {
+func fuzz(d time.Duration, guided bool, patterns []string) (failed bool, err error) {
 	suites, err := find(patterns)
 	if err != nil {
 		return false, err
@@ -45,7 +46,7 @@ func fuzz(d time.Duration, patterns []string) (failed bool, err error) {
 	targets, inputs, failures := 0, 0, 0
 	for i, s := range suites {
 		binary := filepath.Join(dir, fmt.Sprintf("%d.test", i))
-		if err := s.build(binary); err != nil {
+		if err := s.build(binary, guided); err != nil {
 			return false, err
 		}
 		for _, name := range s.targets {

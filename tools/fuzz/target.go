@@ -62,9 +62,14 @@ func find(patterns []string) ([]suite, error) {
 // declared matches the declaration of a target.
 var declared = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
 
-// build links the tests of the package for fuzzing, once for all of its targets.
-func (s suite) build(binary string) error {
-	build := exec.Command("go", "test", "-c", "-fuzz", "^"+s.targets[0]+"$", "-o", binary, s.pkg)
+// build links the tests of the package, once for all of its targets. Guided
+// fuzzing requires instrumented code.
+func (s suite) build(binary string, guided bool) error {
+	args := []string{"test", "-c", "-o", binary}
+	if guided {
+		args = append(args, "-fuzz", "^"+s.targets[0]+"$")
+	}
+	build := exec.Command("go", append(args, s.pkg)...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", s.pkg, err, out)
 	}
@@ -84,13 +89,16 @@ func (s suite) run(binary, target, cache string, d time.Duration) result {
 // result is the result of fuzzing a target.
 type result struct {
 	inputs  int // inputs tried
-	corpus  int // inputs in the corpus, including those of earlier runs
+	corpus  int // inputs in the corpus, including those of earlier runs; 0 if unguided
 	failure string
 }
 
 func (r result) String() string {
 	if r.failure != "" {
 		return "FAILED\n" + r.failure
+	}
+	if r.corpus == 0 {
+		return fmt.Sprintf("%d inputs", r.inputs)
 	}
 	return fmt.Sprintf("%d inputs, a corpus of %d", r.inputs, r.corpus)
 }
@@ -101,7 +109,7 @@ func (r result) String() string {
 const minimize = "100x"
 
 var (
-	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) .*\(total: (\d+)\)`)
+	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) \(\d+/sec\)(?:, .*\(total: (\d+)\))?$`)
 	// late matches the output of a target that was in the middle of an input
 	// when its time was up. go test reports that as a failure
 	// (go.dev/issue/75804, until Go 1.27).
@@ -113,7 +121,9 @@ func resultOf(output string, err error) (r result) {
 	rest := output
 	for _, m := range progress.FindAllStringSubmatchIndex(output, -1) {
 		r.inputs, _ = strconv.Atoi(output[m[2]:m[3]])
-		r.corpus, _ = strconv.Atoi(output[m[4]:m[5]])
+		if m[4] >= 0 {
+			r.corpus, _ = strconv.Atoi(output[m[4]:m[5]])
+		}
 		rest = strings.TrimPrefix(output[m[1]:], "\n")
 	}
 	switch {
