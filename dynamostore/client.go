@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
@@ -44,6 +46,26 @@ const (
 	// first connection may need that long.
 	shortestTry = 250 * time.Millisecond
 )
+
+// tableVariable is the environment variable with the name or ARN of the table.
+const tableVariable = "ONCE_TABLE"
+
+// Open returns a store in the table that the environment names: its name or ARN
+// is in ONCE_TABLE, and region, credentials and endpoint are those of the SDK's
+// default configuration. The client is that of [NewClient]. It returns an error if
+// ONCE_TABLE is not set or invalid, or if the SDK cannot read its configuration.
+// It does not call AWS.
+func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
+	table, ok := os.LookupEnv(tableVariable)
+	if !ok {
+		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", tableVariable)
+	}
+	cfg, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
+	}
+	return New(NewClient(cfg), table, optFns...)
+}
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:
 // up to six attempts with about half a second of pauses. The SDK's default pauses

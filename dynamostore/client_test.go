@@ -4,10 +4,13 @@ package dynamostore_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -310,5 +313,54 @@ func TestNewClient_ServerNeverAnswersTheFirstTry(t *testing.T) {
 	met, err := newStore(t, dynamostore.NewClient(cfg)).Insert(ctx, someRecord(), at(0))
 	if met != nil || err != nil || requests.Load() != 2 || ctx.Err() != nil {
 		t.Errorf("got %+v, %v after %d requests (%v)", met, err, requests.Load(), ctx.Err())
+	}
+}
+
+// Open finds the table, the region and the endpoint in the environment.
+func TestOpen(t *testing.T) {
+	var got struct{ TableName string }
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if target := r.Header.Get("X-Amz-Target"); target != "DynamoDB_20120810.GetItem" {
+			t.Errorf("got a call of %s", target)
+		}
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	defer server.Close()
+	for name, value := range map[string]string{
+		"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+		"AWS_ENDPOINT_URL_DYNAMODB": server.URL, "ONCE_TABLE": "payments-once",
+	} {
+		t.Setenv(name, value)
+	}
+	store, err := dynamostore.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: "k"}.RecordID()
+	if _, err := store.Get(t.Context(), id); !errors.Is(err, idempotent.ErrNoRecord) || got.TableName != "payments-once" {
+		t.Errorf("read from table %q: error %v", got.TableName, err)
+	}
+}
+
+// The error of Open names what to set.
+func TestOpenRefuses(t *testing.T) {
+	for _, row := range []struct{ variable, value, want string }{
+		{"ONCE_TABLE", "", "ONCE_TABLE"},
+		{"ONCE_TABLE", "no table", `"no table"`},
+		{"AWS_MAX_ATTEMPTS", "many", "AWS_MAX_ATTEMPTS"},
+	} {
+		t.Run(row.variable+"="+row.value, func(t *testing.T) {
+			t.Setenv("ONCE_TABLE", "payments-once")
+			t.Setenv(row.variable, row.value)
+			if row.value == "" {
+				os.Unsetenv(row.variable) // t.Setenv restores it
+			}
+			if store, err := dynamostore.Open(t.Context()); err == nil || store != nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, %v; want an error with %q", store, err, row.want)
+			}
+		})
 	}
 }

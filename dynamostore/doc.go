@@ -47,7 +47,7 @@ package dynamostore
 //	list.go      due records, by index or by scan
 //	chunk.go     large results
 //	table.go     CreateTable and Check
-//	client.go    NewClient
+//	client.go    Open and NewClient
 //	store.go     New, Get, Insert, Replace; retries and advice
 //	size.go      the size of an item
 //	item.go      a record as an item, and back

@@ -3,8 +3,10 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -160,6 +162,28 @@ func (e *responder) invalidBody(err error) (answer, error) {
 	}
 	p.Detail = because(p.Detail, refused.Detail)
 	return e.render(p), nil
+}
+
+// unprepared answers a request that was refused before its key was claimed.
+func (e *responder) unprepared(err error) (answer, error) {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		return e.invalidBody(err)
+	}
+	response, err := e.ownProblem(p)
+	return answer{response: &response}, err
+}
+
+// ownProblem returns the response for a problem of the API itself.
+func (e *responder) ownProblem(p *Problem) (Response, error) {
+	if p.Status < 400 || p.Status > 599 {
+		return Response{}, fmt.Errorf("lambdahttp: the handler returned a Problem whose Status is %d; it must be 400 to 599", p.Status)
+	}
+	full := *p
+	full.Type = cmp.Or(p.Type, "about:blank")
+	full.Title = cmp.Or(p.Title, http.StatusText(p.Status))
+	full.Code = cmp.Or(p.Code, strings.ReplaceAll(strings.ToLower(http.StatusText(p.Status)), " ", "_"), "error")
+	return e.opts.Profile.Render(full), nil
 }
 
 // because appends a reason to a sentence.

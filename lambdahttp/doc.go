@@ -53,6 +53,7 @@ package lambdahttp
 
 // Chapters, each of which refers only to those below it:
 //
+//	json.go         handlers whose bodies are JSON, for all of the following
 //	events.go       the event types: events in, responses out
 //	middleware.go   the same for an http.Handler
 //	recorder.go     the http.ResponseWriter that buffers what a handler writes

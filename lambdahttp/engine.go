@@ -29,6 +29,9 @@ type engine struct {
 	guard     *idempotent.Guard
 	disabled  bool       // idempotent.Options.Disabled
 	translate translator // nil if handlers return no response
+	// prepare reads and checks a request before its key is claimed, and returns the
+	// context for the handler; nil: handlers read their requests.
+	prepare func(context.Context, *Request) (context.Context, error)
 }
 
 // work is one call of the handler.
@@ -39,6 +42,15 @@ type work interface {
 	status() int
 	// response translates it. The error means that no gateway can deliver it.
 	response() (Response, error)
+}
+
+// mustEngine is newEngine for a constructor, which panics if an option is invalid.
+func mustEngine(g *idempotent.Guard, translate translator, optFns []func(*Options)) *engine {
+	e, err := newEngine(g, translate, optFns)
+	if err != nil {
+		panic(err)
+	}
+	return e
 }
 
 // newEngine returns the engine of a handler that is built with these arguments.
@@ -109,7 +121,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
 	ctx = withRequestID(ctx, r)
 	if !found {
-		return e.serveWithoutKey(ctx, key, w)
+		return e.serveWithoutKey(ctx, r, key, w)
 	}
 	if key.Scope, err = e.opts.Scope.Of(ctx, r); err != nil {
 		return answer{}, err
@@ -120,11 +132,26 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if key.Fingerprint, err = r.fingerprint(e.opts.Fingerprint); err != nil {
 		return e.invalidBody(err)
 	}
+	if ctx, err = e.prepared(ctx, r); err != nil {
+		return e.unprepared(err)
+	}
 	return e.serveOnce(ctx, r, key, w)
+}
+
+// prepared returns the context for the handler of r.
+func (e *engine) prepared(ctx context.Context, r *Request) (context.Context, error) {
+	if e.prepare == nil {
+		return ctx, nil
+	}
+	return e.prepare(ctx, r)
 }
 
 // passThrough runs the handler unguarded and ignores a key in the header.
 func (e *engine) passThrough(ctx context.Context, r *Request, w work) (answer, error) {
+	ctx, err := e.prepared(ctx, r)
+	if err != nil {
+		return e.unprepared(err)
+	}
 	failure := w.enter(ctx)
 	a, err := e.own(w, failure, failure)
 	if err == nil {
@@ -143,18 +170,26 @@ func (e *engine) ignored(a answer, r *Request) answer {
 
 // serveWithoutKey lets the guard run or refuse a request without a key, so that
 // its observer sees both. The scope in key does not name a record.
-func (e *engine) serveWithoutKey(ctx context.Context, key idempotent.Key, w work) (answer, error) {
+func (e *engine) serveWithoutKey(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
-		entered bool
-		failure error // the error it returned
+		entered    bool
+		failure    error // the error it returned
+		unprepared error // why it was not called
 	}
 	_, err := idempotent.DoOutcome(ctx, e.guard, key, func(ctx context.Context) (struct{}, error) {
 		handler.entered = true
+		ctx, handler.unprepared = e.prepared(ctx, r)
+		if handler.unprepared != nil {
+			return struct{}{}, handler.unprepared
+		}
 		handler.failure = w.enter(ctx)
 		return struct{}{}, handler.failure
 	})
-	if !handler.entered {
+	switch {
+	case !handler.entered:
 		return e.refused(nil, err)
+	case handler.unprepared != nil:
+		return e.unprepared(handler.unprepared)
 	}
 	return e.own(w, handler.failure, err)
 }

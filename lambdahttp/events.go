@@ -35,13 +35,7 @@ func APIGatewayV2(
 	h func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error),
 	optFns ...func(*Options),
 ) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	return adapt(eventType[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
-		name:    "APIGatewayV2",
-		request: requestV2,
-		fields: func(a *events.APIGatewayV2HTTPResponse) fields {
-			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
-		},
-	}, g, h, optFns)
+	return adapt(&eventV2, g, h, optFns)
 }
 
 // APIGatewayV1 is [APIGatewayV2] for the events of an API Gateway REST API, and
@@ -58,15 +52,7 @@ func APIGatewayV1(
 	h func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error),
 	optFns ...func(*Options),
 ) func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-	return adapt(eventType[events.APIGatewayProxyRequest, events.APIGatewayProxyResponse]{
-		name:    "APIGatewayV1",
-		request: requestV1,
-		fields: func(a *events.APIGatewayProxyResponse) fields {
-			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
-		},
-		lists:  func(*events.APIGatewayProxyRequest) bool { return true },
-		merges: true,
-	}, g, h, optFns)
+	return adapt(&eventV1, g, h, optFns)
 }
 
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
@@ -88,17 +74,7 @@ func ALB(
 	h func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error),
 	optFns ...func(*Options),
 ) func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
-	return adapt(eventType[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
-		name:    "ALB",
-		request: requestALB,
-		fields: func(a *events.ALBTargetGroupResponse) fields {
-			return fields{
-				status: &a.StatusCode, description: &a.StatusDescription,
-				header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded,
-			}
-		},
-		lists: multiValue,
-	}, g, h, optFns)
+	return adapt(&eventALB, g, h, optFns)
 }
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
@@ -113,14 +89,46 @@ func FunctionURL(
 	h func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error),
 	optFns ...func(*Options),
 ) func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
-	return adapt(eventType[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
+	return adapt(&eventURL, g, h, optFns)
+}
+
+// The event types.
+var (
+	eventV2 = eventType[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
+		name:    "APIGatewayV2",
+		request: requestV2,
+		fields: func(a *events.APIGatewayV2HTTPResponse) fields {
+			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
+		},
+	}
+	eventV1 = eventType[events.APIGatewayProxyRequest, events.APIGatewayProxyResponse]{
+		name:    "APIGatewayV1",
+		request: requestV1,
+		fields: func(a *events.APIGatewayProxyResponse) fields {
+			return fields{status: &a.StatusCode, header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded}
+		},
+		lists:  func(*events.APIGatewayProxyRequest) bool { return true },
+		merges: true,
+	}
+	eventALB = eventType[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
+		name:    "ALB",
+		request: requestALB,
+		fields: func(a *events.ALBTargetGroupResponse) fields {
+			return fields{
+				status: &a.StatusCode, description: &a.StatusDescription,
+				header: &a.Headers, headers: &a.MultiValueHeaders, body: &a.Body, base64: &a.IsBase64Encoded,
+			}
+		},
+		lists: multiValue,
+	}
+	eventURL = eventType[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 		name:    "FunctionURL",
 		request: requestURL,
 		fields: func(a *events.LambdaFunctionURLResponse) fields {
 			return fields{status: &a.StatusCode, header: &a.Headers, body: &a.Body, base64: &a.IsBase64Encoded}
 		},
-	}, g, h, optFns)
-}
+	}
+)
 
 // eventType describes one event type: its events Ev and its responses Ans.
 type eventType[Ev, Ans any] struct {
@@ -145,17 +153,17 @@ type fields struct {
 
 // adapt returns h guarded by an engine.
 func adapt[Ev, Ans any](
-	t eventType[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options),
+	t *eventType[Ev, Ans], g *idempotent.Guard, h func(context.Context, Ev) (Ans, error), optFns []func(*Options),
 ) func(context.Context, Ev) (Ans, error) {
 	if g == nil || h == nil {
 		panic("lambdahttp: " + t.name + ": the guard or the handler is nil")
 	}
-	e, err := newEngine(g, t.read, optFns)
-	if err != nil {
-		panic(err)
-	}
+	return serveEvents(t, mustEngine(g, t.read, optFns), h)
+}
+
+func serveEvents[Ev, Ans any](t *eventType[Ev, Ans], e *engine, h func(context.Context, Ev) (Ans, error)) func(context.Context, Ev) (Ans, error) {
 	return func(ctx context.Context, event Ev) (Ans, error) {
-		x := &exchange[Ev, Ans]{t: &t, handler: h, event: event}
+		x := &exchange[Ev, Ans]{t: t, handler: h, event: event}
 		r := t.request(&x.event)
 		a, err := e.serve(ctx, &r, x)
 		if a.response != nil {

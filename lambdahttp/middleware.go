@@ -52,10 +52,7 @@ func Middleware(g *idempotent.Guard, optFns ...func(*Options)) func(http.Handler
 	if g == nil {
 		panic("lambdahttp: Middleware: the guard is nil")
 	}
-	e, err := newEngine(g, nil, optFns)
-	if err != nil {
-		panic(err)
-	}
+	e := mustEngine(g, nil, optFns)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("lambdahttp: Middleware: the handler is nil")

@@ -6,23 +6,33 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Problem describes to a client why it gets this response instead of the
 // handler's. Its JSON form is a problem document of RFC 9457. It never contains
 // the key.
+//
+// A [JSON] handler returns a *Problem as an error. Only Status is required then,
+// from 400 to 599. Type is "about:blank" by default, and Title and Code are the
+// text of the status, "Not Found" and "not_found".
 type Problem struct {
-	// Situation is the reason.
+	// Situation is the reason. It is not used in a Problem that a handler returns.
 	Situation Situation `json:"-"`
 	Type      string    `json:"type"` // URI: Options.ProblemBase and the situation
 	Title     string    `json:"title"`
 	Status    int       `json:"status"`
 	Detail    string    `json:"detail,omitempty"`
-	// Code is the code of an idempotent.FinalError.
+	// Code is for programs: the code of an idempotent.FinalError or of the handler.
 	Code string `json:"code,omitempty"`
 	// Resource is the reference that the key's first request set with
 	// Execution.SetRef.
 	Resource string `json:"resource,omitempty"`
+}
+
+// Error returns the status and the code.
+func (p *Problem) Error() string {
+	return strings.TrimRight(fmt.Sprintf("lambdahttp: problem %d %s", p.Status, p.Code), " ")
 }
 
 // ProblemJSON renders p as application/problem+json (RFC 9457, section 3). A

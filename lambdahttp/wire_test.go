@@ -102,6 +102,10 @@ func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 		})
 		return events.APIGatewayV2HTTPResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
 	}, optFns...)
+	return sendV2(guarded)
+}
+
+func sendV2(guarded func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.APIGatewayV2HTTPRequest
 		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RouteKey, ev.RawQueryString = r.method, r.path, "$default", r.query
@@ -127,6 +131,10 @@ func buildURL(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options
 		})
 		return events.LambdaFunctionURLResponse{StatusCode: a.status, Headers: a.header, Body: a.body, IsBase64Encoded: a.base64, Cookies: a.cookies}, err
 	}, optFns...)
+	return sendURL(guarded)
+}
+
+func sendURL(guarded func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.LambdaFunctionURLRequest
 		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RawQueryString = r.method, r.path, r.query
@@ -159,6 +167,10 @@ func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 			StatusCode: a.status, Headers: a.header, MultiValueHeaders: cookies(nil, a), Body: a.body, IsBase64Encoded: a.base64,
 		}, err
 	}, optFns...)
+	return sendV1(guarded)
+}
+
+func sendV1(guarded func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.APIGatewayProxyRequest
 		ev.HTTPMethod, ev.Path, ev.Resource = r.method, r.path, r.route
@@ -256,36 +268,40 @@ func buildALB(multi bool) func(*idempotent.Guard, handler, ...func(*lambdahttp.O
 			}
 			return out, err
 		}, optFns...)
-		return func(ctx context.Context, r request) (reply, error) {
-			var ev events.ALBTargetGroupRequest
-			ev.HTTPMethod, ev.Path, ev.Body, ev.IsBase64Encoded = r.method, r.path, r.body, r.base64
-			header := map[string]string{"x-amzn-trace-id": "Self=1-67891234-12456789abcdef012345678;Root=req-1"}
-			maps.Copy(header, r.header)
-			if r.caller != "" {
-				header[callerHeader] = r.caller
-			}
-			query := map[string][]string{}
-			for pair := range strings.SplitSeq(r.query, "&") {
-				if name, value, _ := strings.Cut(pair, "="); pair != "" {
-					query[name] = append(query[name], value)
-				}
-			}
-			if multi {
-				ev.MultiValueHeaders, ev.MultiValueQueryStringParameters = listed(header), query
-			} else {
-				ev.Headers, ev.QueryStringParameters = header, last(query)
-			}
-			a, err := guarded(ctx, ev)
-			if multi && a.Headers != nil || !multi && a.MultiValueHeaders != nil {
-				panic("the load balancer drops headers of the other mode")
-			}
-			out := reply{status: a.StatusCode, header: flattened(a.Headers, a.MultiValueHeaders), body: a.Body, base64: a.IsBase64Encoded, cookies: a.MultiValueHeaders[cookieHeader]}
-			if c, ok := out.header[cookieHeader]; ok {
-				delete(out.header, cookieHeader)
-				out.cookies = []string{c}
-			}
-			return out, err
+		return sendALB(multi, guarded)
+	}
+}
+
+func sendALB(multi bool, guarded func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error)) sender {
+	return func(ctx context.Context, r request) (reply, error) {
+		var ev events.ALBTargetGroupRequest
+		ev.HTTPMethod, ev.Path, ev.Body, ev.IsBase64Encoded = r.method, r.path, r.body, r.base64
+		header := map[string]string{"x-amzn-trace-id": "Self=1-67891234-12456789abcdef012345678;Root=req-1"}
+		maps.Copy(header, r.header)
+		if r.caller != "" {
+			header[callerHeader] = r.caller
 		}
+		query := map[string][]string{}
+		for pair := range strings.SplitSeq(r.query, "&") {
+			if name, value, _ := strings.Cut(pair, "="); pair != "" {
+				query[name] = append(query[name], value)
+			}
+		}
+		if multi {
+			ev.MultiValueHeaders, ev.MultiValueQueryStringParameters = listed(header), query
+		} else {
+			ev.Headers, ev.QueryStringParameters = header, last(query)
+		}
+		a, err := guarded(ctx, ev)
+		if multi && a.Headers != nil || !multi && a.MultiValueHeaders != nil {
+			panic("the load balancer drops headers of the other mode")
+		}
+		out := reply{status: a.StatusCode, header: flattened(a.Headers, a.MultiValueHeaders), body: a.Body, base64: a.IsBase64Encoded, cookies: a.MultiValueHeaders[cookieHeader]}
+		if c, ok := out.header[cookieHeader]; ok {
+			delete(out.header, cookieHeader)
+			out.cookies = []string{c}
+		}
+		return out, err
 	}
 }
 
@@ -303,10 +319,13 @@ func scopeOfHTTP(_ context.Context, r *lambdahttp.Request) (string, error) {
 
 type errorKey struct{}
 
+// reportError makes sendHTTP return the errors that reach the error handler.
+func reportError(o *lambdahttp.Options) {
+	o.ErrorHandler = func(_ http.ResponseWriter, r *http.Request, err error) { *r.Context().Value(errorKey{}).(*error) = err }
+}
+
 func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)) sender {
-	optFns = append([]func(*lambdahttp.Options){func(o *lambdahttp.Options) {
-		o.ErrorHandler = func(_ http.ResponseWriter, r *http.Request, err error) { *r.Context().Value(errorKey{}).(*error) = err }
-	}}, optFns...)
+	optFns = append([]func(*lambdahttp.Options){reportError}, optFns...)
 	guarded := lambdahttp.Middleware(g, optFns...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -320,6 +339,10 @@ func buildHTTP(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Option
 			write(w, a)
 		}
 	}))
+	return sendHTTP(guarded)
+}
+
+func sendHTTP(guarded http.Handler) sender {
 	return func(ctx context.Context, r request) (_ reply, err error) {
 		req := &http.Request{
 			Method: r.method, URL: &url.URL{Path: r.path, RawQuery: r.query}, Header: http.Header{"X-Request-Id": {"req-1"}},

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdahttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/canonical"
+)
+
+// JSON is a handler whose request and response bodies are JSON. Its methods
+// return it guarded, for each event type and for net/http:
+//
+//	create := lambdahttp.JSON[NewOrder, Order]{Handle: create, Check: check}
+//	lambda.StartHandlerFunc(create.APIGatewayV2(guard, options))
+//
+// A request passes these steps. A request that is refused before the key is
+// claimed leaves no record, so the client can correct it and send it with the
+// same key:
+//
+//	body   ─► decoded into a Req, else 400, invalid-body
+//	Check  ─► completes and validates it
+//	claim  ─► as for every handler of this package
+//	Handle ─► does the work, once per key
+//	Respond ─► sets status and headers; the response is stored and sent
+//
+// An error of Check or Handle can be or wrap a [*Problem], which becomes the
+// response. From Handle, a Problem alone is the outcome of the key, and a retry
+// gets it again; idempotent.NotExecuted(&Problem{…}) lets the key run again, and
+// idempotent.Unknown(&Problem{…}) leaves its outcome unknown. All other errors
+// mean what they mean for every handler of this package.
+//
+// A body has to be one JSON document without duplicate member names. Members that
+// Req does not have are ignored. If Req is a struct without fields, the body can be
+// empty. If Req has a method UnmarshalJSON, the text of its error is shown to the
+// client. Request bodies are read whole; [Options.MaxRequestBody] limits them with
+// net/http.
+type JSON[Req, Resp any] struct {
+	// Handle does the work of a request. Required.
+	Handle func(ctx context.Context, in Req) (Resp, error)
+
+	// Check completes in from the rest of the request, for example from
+	// [Request.PathValue] or [Request.Claim], and validates it. It is called before
+	// the key is claimed, also for a retry, and must not have effects. It must be
+	// safe for concurrent use. Default: every decoded body is accepted.
+	Check func(ctx context.Context, r *Request, in *Req) error
+
+	// Respond changes the response to a request that Handle processed: its status,
+	// which is 200, and its headers. The body is the encoding of out. Default: no
+	// change.
+	Respond func(r *Response, out Resp)
+}
+
+// APIGatewayV2 returns j guarded by g, like the function [APIGatewayV2].
+func (j JSON[Req, Resp]) APIGatewayV2(
+	g *idempotent.Guard, optFns ...func(*Options),
+) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	return serveJSON(j, &eventV2, g, optFns)
+}
+
+// APIGatewayV1 returns j guarded by g, like the function [APIGatewayV1].
+func (j JSON[Req, Resp]) APIGatewayV1(
+	g *idempotent.Guard, optFns ...func(*Options),
+) func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+	return serveJSON(j, &eventV1, g, optFns)
+}
+
+// ALB returns j guarded by g, like the function [ALB].
+func (j JSON[Req, Resp]) ALB(
+	g *idempotent.Guard, optFns ...func(*Options),
+) func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
+	return serveJSON(j, &eventALB, g, optFns)
+}
+
+// FunctionURL returns j guarded by g, like the function [FunctionURL].
+func (j JSON[Req, Resp]) FunctionURL(
+	g *idempotent.Guard, optFns ...func(*Options),
+) func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+	return serveJSON(j, &eventURL, g, optFns)
+}
+
+// Handler returns j guarded by g, like a handler behind [Middleware].
+func (j JSON[Req, Resp]) Handler(g *idempotent.Guard, optFns ...func(*Options)) http.Handler {
+	e := j.engine("Handler", g, optFns)
+	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		response, err := j.serve(r.Context(), e)
+		SetError(r.Context(), err)
+		if response.Status == 0 {
+			return
+		}
+		for name, values := range response.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(response.Status)
+		_, _ = w.Write(response.Body) // an error: the client is gone, and the outcome does not change
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.serveHTTP(w, r, work) })
+}
+
+func serveJSON[Req, Resp, Ev, Ans any](
+	j JSON[Req, Resp], t *eventType[Ev, Ans], g *idempotent.Guard, optFns []func(*Options),
+) func(context.Context, Ev) (Ans, error) {
+	e := j.engine(t.name, g, optFns)
+	return serveEvents(t, e, func(ctx context.Context, event Ev) (ans Ans, err error) {
+		response, err := j.serve(ctx, e)
+		if response.Status == 0 {
+			return ans, err
+		}
+		x := exchange[Ev, Ans]{t: t, event: event}
+		x.replace(&response)
+		return x.ans, err
+	})
+}
+
+// engine returns the engine of j. name is the name of the method, for messages.
+func (j JSON[Req, Resp]) engine(name string, g *idempotent.Guard, optFns []func(*Options)) *engine {
+	if g == nil || j.Handle == nil {
+		panic("lambdahttp: JSON." + name + ": the guard or JSON.Handle is nil")
+	}
+	e := mustEngine(g, j.translate, optFns)
+	e.prepare = j.prepare
+	return e
+}
+
+// translate returns the response for a Resp that a handler passes to a
+// transaction.
+func (j JSON[Req, Resp]) translate(v any) (r Response, ok bool, err error) {
+	if p, isPointer := v.(*Resp); isPointer && p != nil {
+		v = *p
+	}
+	out, ok := v.(Resp)
+	if ok {
+		r, err = j.response(out)
+	}
+	return r, ok, err
+}
+
+type inputKey struct{}
+
+// prepare returns a context with the request's input, checked.
+func (j JSON[Req, Resp]) prepare(ctx context.Context, r *Request) (context.Context, error) {
+	body, err := r.Body()
+	if err != nil {
+		return nil, err
+	}
+	in := new(Req)
+	if err := decodeBody(r.contentType(), body, in); err != nil {
+		return nil, err
+	}
+	if j.Check != nil {
+		if err := j.Check(ctx, r, in); err != nil {
+			return nil, err
+		}
+	}
+	return context.WithValue(ctx, inputKey{}, in), nil
+}
+
+// serve does the work of the request whose input is in ctx.
+func (j JSON[Req, Resp]) serve(ctx context.Context, e *engine) (Response, error) {
+	in := ctx.Value(inputKey{}).(*Req)
+	out, err := j.Handle(ctx, *in)
+	if err == nil {
+		return j.response(out)
+	}
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		return Response{}, err
+	}
+	response, invalid := e.ownProblem(p)
+	switch {
+	case invalid != nil:
+		return Response{}, errors.Join(err, invalid)
+	case idempotent.IsNotExecuted(err), idempotent.IsUnknown(err):
+		return response, err
+	}
+	return response, nil
+}
+
+// response returns the response to a request that was processed.
+func (j JSON[Req, Resp]) response(out Resp) (Response, error) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(out); err != nil {
+		return Response{}, fmt.Errorf("lambdahttp: cannot encode a %T as the response: %w", out, err)
+	}
+	r := Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}}
+	if j.Respond != nil {
+		j.Respond(&r, out)
+	}
+	r.Body = bytes.TrimSuffix(body.Bytes(), []byte{'\n'})
+	return r, nil
+}
+
+// PathValue returns the part of the path that the wildcard of that name in the
+// route matched: the value of {id} in "/charges/{id}". It returns "" if the route
+// has no such wildcard, and for events without routes.
+func (r *Request) PathValue(name string) string {
+	switch event := r.Event.(type) {
+	case *events.APIGatewayV2HTTPRequest:
+		return event.PathParameters[name]
+	case *events.APIGatewayProxyRequest:
+		return event.PathParameters[name]
+	case *http.Request:
+		return event.PathValue(name)
+	}
+	return ""
+}
+
+// decodeBody decodes a request's body into the value that in points to. The
+// error is a *BodyError, whose text contains no part of the body.
+func decodeBody(media string, body []byte, in any) error {
+	if t := reflect.TypeOf(in).Elem(); len(body) == 0 && t.Kind() == reflect.Struct && t.NumField() == 0 {
+		return nil
+	}
+	if media != "" && !isJSON(media) {
+		return &BodyError{Detail: "its Content-Type is not JSON"}
+	}
+	if _, err := canonical.JSON(body); err != nil { // refuses duplicate names, which encoding/json accepts
+		return &BodyError{Detail: strings.TrimPrefix(err.Error(), "canonical JSON: ")}
+	}
+	err := json.Unmarshal(body, in)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return &BodyError{Detail: fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), wrong.Value)}
+	}
+	if err != nil {
+		return &BodyError{Detail: err.Error()}
+	}
+	return nil
+}
+
+// member names the member of a document at a path of encoding/json.
+func member(path string) string {
+	if path == "" {
+		return "the document"
+	}
+	return fmt.Sprintf("the member %q", path)
+}
