@@ -56,8 +56,8 @@ const tableVariable = "ONCE_TABLE"
 // ONCE_TABLE is not set or invalid, or if the SDK cannot read its configuration.
 // It does not call AWS.
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
-	table, ok := os.LookupEnv(tableVariable)
-	if !ok {
+	table := os.Getenv(tableVariable)
+	if table == "" {
 		return nil, fmt.Errorf("dynamostore: Open: %s is not set: set it to the name or ARN of the table", tableVariable)
 	}
 	cfg, err := config.LoadDefaultConfig(ctx)

@@ -27,8 +27,9 @@
 //	index "recovery"   only the records that reconciliation has to find
 //
 // [Store.Check] reports problems of a table, at deploy time and in tests.
-// [Store.CreateTable] creates a table for tests and local use. [NewClient] returns
-// a client with few, quick retries.
+// [Store.CreateTable] creates a table for tests and local use. [Open] opens the
+// store that the environment names, and [NewClient] returns a client with few,
+// quick retries.
 //
 // Package [github.com/once-lambda/once/dynamostore/dynamotest] is DynamoDB in
 // memory, for tests of handlers.

@@ -53,6 +53,59 @@ func ExampleAPIGatewayV2() {
 	// 201 {"id":"ch_1"} map[Idempotent-Replayed:true] <nil>
 }
 
+// A JSON handler gets the decoded body, and only bodies that pass the check use
+// their key.
+func ExampleJSON() {
+	type payment struct {
+		Order  string `json:"-"` // from the path
+		Amount int64  `json:"amount"`
+	}
+	type receipt struct {
+		ID string `json:"id"`
+	}
+	charge := func(_ context.Context, p payment) (receipt, error) {
+		fmt.Println("charging", p.Amount, "for order", p.Order)
+		return receipt{ID: "re_1"}, nil
+	}
+	guard, err := idempotent.New(memstore.New()) // in production: dynamostore.Open
+	if err != nil {
+		panic(err)
+	}
+
+	create := lambdahttp.JSON[payment, receipt]{
+		Check: func(_ context.Context, r *lambdahttp.Request, p *payment) error {
+			p.Order = r.PathValue("id")
+			if p.Amount < 1 {
+				return &lambdahttp.Problem{Status: 422, Code: "invalid_amount", Detail: "The amount must be at least 1."}
+			}
+			return nil
+		},
+		Handle: charge, // func(context.Context, payment) (receipt, error)
+		Respond: func(r *lambdahttp.Response, out receipt) {
+			r.Status = 201
+			r.Header.Set("Location", "/receipts/"+out.ID)
+		},
+	}
+	handler := create.APIGatewayV2(guard, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
+
+	var event events.APIGatewayV2HTTPRequest
+	event.RequestContext.HTTP.Method = "POST"
+	event.RouteKey, event.RawPath, event.PathParameters = "POST /orders/{id}/payments", "/orders/o-1/payments", map[string]string{"id": "o-1"}
+	event.Headers = map[string]string{"idempotency-key": `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "content-type": "application/json"}
+	event.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
+		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "merchant-1"}},
+	}
+	for _, event.Body = range []string{`{"amount":0}`, `{"amount":1250}`, `{"amount":1250}`} {
+		answer, err := handler(context.Background(), event)
+		fmt.Println(answer.StatusCode, answer.Body, err)
+	}
+	// Output:
+	// 422 {"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"The amount must be at least 1.","code":"invalid_amount"} <nil>
+	// charging 1250 for order o-1
+	// 201 {"id":"re_1"} <nil>
+	// 201 {"id":"re_1"} <nil>
+}
+
 // If a function URL uses AWS_IAM authorization, the caller is in the event
 // itself.
 func ExampleFunctionURL() {

@@ -28,7 +28,7 @@ import (
 // claimed leaves no record, so the client can correct it and send it with the
 // same key:
 //
-//	body   ─► decoded into a Req, else 400, invalid-body
+//	body   ─► decoded into a Req, else 400 with the code invalid_body
 //	Check  ─► completes and validates it
 //	claim  ─► as for every handler of this package
 //	Handle ─► does the work, once per key
@@ -43,8 +43,7 @@ import (
 // A body has to be one JSON document without duplicate member names. Members that
 // Req does not have are ignored. If Req is a struct without fields, the body can be
 // empty. If Req has a method UnmarshalJSON, the text of its error is shown to the
-// client. Request bodies are read whole; [Options.MaxRequestBody] limits them with
-// net/http.
+// client, or the error can be a *Problem.
 type JSON[Req, Resp any] struct {
 	// Handle does the work of a request. Required.
 	Handle func(ctx context.Context, in Req) (Resp, error)
@@ -140,7 +139,7 @@ func (j JSON[Req, Resp]) translate(v any) (r Response, ok bool, err error) {
 	}
 	out, ok := v.(Resp)
 	if ok {
-		r, err = j.response(out)
+		r, err = j.Response(out)
 	}
 	return r, ok, err
 }
@@ -170,7 +169,7 @@ func (j JSON[Req, Resp]) serve(ctx context.Context, e *engine) (Response, error)
 	in := ctx.Value(inputKey{}).(*Req)
 	out, err := j.Handle(ctx, *in)
 	if err == nil {
-		return j.response(out)
+		return j.Response(out)
 	}
 	p, ok := errors.AsType[*Problem](err)
 	if !ok {
@@ -186,8 +185,10 @@ func (j JSON[Req, Resp]) serve(ctx context.Context, e *engine) (Response, error)
 	return response, nil
 }
 
-// response returns the response to a request that was processed.
-func (j JSON[Req, Resp]) response(out Resp) (Response, error) {
+// Response returns the response to a request for which Handle returned out, for
+// example as evidence: see [Resolved]. It returns an error if encoding/json cannot
+// encode out.
+func (j JSON[Req, Resp]) Response(out Resp) (Response, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
@@ -218,25 +219,36 @@ func (r *Request) PathValue(name string) string {
 }
 
 // decodeBody decodes a request's body into the value that in points to. The
-// error is a *BodyError, whose text contains no part of the body.
+// error is a *Problem, whose text contains no part of the body.
 func decodeBody(media string, body []byte, in any) error {
 	if t := reflect.TypeOf(in).Elem(); len(body) == 0 && t.Kind() == reflect.Struct && t.NumField() == 0 {
 		return nil
 	}
 	if media != "" && !isJSON(media) {
-		return &BodyError{Detail: "its Content-Type is not JSON"}
+		return invalidDocument("its Content-Type is not JSON; send application/json")
 	}
-	if _, err := canonical.JSON(body); err != nil { // refuses duplicate names, which encoding/json accepts
-		return &BodyError{Detail: strings.TrimPrefix(err.Error(), "canonical JSON: ")}
-	}
-	err := json.Unmarshal(body, in)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &BodyError{Detail: fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), wrong.Value)}
-	}
+	doc, err := canonical.JSON(body) // refuses duplicate names, which encoding/json accepts
 	if err != nil {
-		return &BodyError{Detail: err.Error()}
+		return invalidDocument(strings.TrimPrefix(err.Error(), "canonical JSON: "))
 	}
-	return nil
+	if string(doc) == "null" { // encoding/json would leave the zero value
+		return invalidDocument("the document is null")
+	}
+	err = json.Unmarshal(body, in)
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return invalidDocument(fmt.Sprintf("%s has the wrong type: %s", member(wrong.Field), wrong.Value))
+	}
+	return invalidDocument(err.Error())
+}
+
+func invalidDocument(why string) *Problem {
+	return &Problem{Status: http.StatusBadRequest, Code: "invalid_body", Detail: because("The body cannot be read.", why)}
 }
 
 // member names the member of a document at a path of encoding/json.

@@ -175,6 +175,7 @@ func TestJSONRefusesBodies(t *testing.T) {
 		"not JSON":                 {`amount=4111111111111111`, "invalid JSON document", nil},
 		"a duplicate member":       {`{"amount":1,"amount":2}`, "duplicate member name", nil},
 		"two documents":            {`{"amount":1}{}`, "invalid JSON document", nil},
+		"null":                     {` null`, "the document is null", nil},
 		"nothing":                  {``, "incomplete", nil},
 		"another media type":       {validRefund, "Content-Type is not JSON", []func(*request){withHeader("content-type", "text/plain")}},
 	} {
@@ -182,8 +183,8 @@ func TestJSONRefusesBodies(t *testing.T) {
 			t.Parallel()
 			onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
 				a, err := w.post(t, row.body, row.mods...)
-				if err != nil || a.status != 400 || w.runs != 0 || !strings.Contains(a.body, "invalid-body") || !strings.Contains(a.body, row.detail) {
-					t.Errorf("%d %s, error %v, %d runs; want 400, invalid-body and %q", a.status, a.body, err, w.runs, row.detail)
+				if err != nil || a.status != 400 || w.runs != 0 || !strings.Contains(a.body, `"code":"invalid_body"`) || !strings.Contains(a.body, row.detail) {
+					t.Errorf("%d %s, error %v, %d runs; want 400, invalid_body and %q", a.status, a.body, err, w.runs, row.detail)
 				}
 				if strings.Contains(a.body, "4111") {
 					t.Errorf("the response quotes the body: %s", a.body)

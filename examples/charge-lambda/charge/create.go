@@ -7,18 +7,18 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
-// charge answers POST /charges. It runs behind the guard, once per key. Its
-// error decides what happens to the key.
-func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	request, err := parseRequest(ev)
-	if err != nil {
-		return respond(h.problem(http.StatusBadRequest, "invalid_charge", err.Error()))
-	}
+// create returns the handler of POST /charges.
+func (h *handler) create() lambdahttp.JSON[Request, Charge] {
+	return lambdahttp.JSON[Request, Charge]{Handle: h.charge, Respond: asCreated}
+}
+
+// charge charges a customer. It runs behind the guard, once per key. Its error
+// decides what happens to the key.
+func (h *handler) charge(ctx context.Context, request Request) (Charge, error) {
 	var record idempotent.RecordID // empty if a test disabled the guard
 	if execution, ok := idempotent.FromContext(ctx); ok {
 		record = execution.RecordID()
@@ -26,19 +26,32 @@ func (h *handler) charge(ctx context.Context, ev events.APIGatewayV2HTTPRequest)
 	charge, err := h.provider.Charge(ctx, idempotent.DownstreamKey(ctx), record, request)
 	switch {
 	case err == nil:
-		return respond(created(charge))
+		return charge, nil
 	case errors.Is(err, ErrDeclined):
-		return respond(h.problem(http.StatusPaymentRequired, "card_declined", "The customer's card was declined. Nothing was charged. To try another card, send a new request with a new key."))
+		return charge, &lambdahttp.Problem{Status: http.StatusPaymentRequired, Code: "card_declined",
+			Detail: "The customer's card was declined. Nothing was charged. To try another card, send a new request with a new key."}
 	case errors.Is(err, ErrNotSent):
-		r, _ := respond(h.problem(http.StatusServiceUnavailable, "provider_unavailable", "The payment provider cannot be reached. Nothing was charged. Repeat the request with the same key."))
-		return r, idempotent.NotExecuted(err)
-	case ctx.Err() != nil:
-		r, _ := respond(h.problem(http.StatusGatewayTimeout, "charge_unconfirmed", unknownDetail))
-		return r, idempotent.Unknown(err)
-	default:
-		r, _ := respond(h.problem(http.StatusBadGateway, "charge_unconfirmed", unknownDetail))
-		return r, idempotent.Unknown(err)
+		return charge, idempotent.NotExecuted(errors.Join(err, &lambdahttp.Problem{Status: http.StatusServiceUnavailable, Code: "provider_unavailable",
+			Detail: "The payment provider cannot be reached. Nothing was charged. Repeat the request with the same key."}))
 	}
+	unconfirmed := &lambdahttp.Problem{Status: http.StatusBadGateway, Code: "charge_unconfirmed",
+		Detail: "The payment provider did not confirm the charge, so it is not known whether the customer was charged. The charge is not tried again until that is known. Repeat the request later, with the same key."}
+	if ctx.Err() != nil {
+		unconfirmed.Status = http.StatusGatewayTimeout
+	}
+	return charge, idempotent.Unknown(errors.Join(err, unconfirmed))
 }
 
-const unknownDetail = "The payment provider did not confirm the charge, so it is not known whether the customer was charged. The charge is not tried again until that is known. Repeat the request later, with the same key."
+// asCreated completes the response for a charge that was made.
+func asCreated(r *lambdahttp.Response, c Charge) {
+	r.Status = http.StatusCreated
+	r.Header.Set("Location", c.path())
+}
+
+// created returns the response for a charge that was made. A resolver stores the
+// same response, so a client cannot distinguish a charge that the provider's reply
+// confirmed from one that its ledger confirmed later.
+func created(c Charge) lambdahttp.Response {
+	r, _ := lambdahttp.JSON[Request, Charge]{Respond: asCreated}.Response(c) // strings and numbers always encode
+	return r
+}

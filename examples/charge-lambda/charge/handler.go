@@ -31,7 +31,7 @@ type handler struct {
 // options, see [Profile].
 func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.Options)) HandlerFunc {
 	h := newHandler(provider, &optFns)
-	create := lambdahttp.APIGatewayV2(guard, h.charge, optFns...)
+	create := h.create().APIGatewayV2(guard, optFns...)
 	read := lambdahttp.APIGatewayV2(guard, h.find, optFns...) // also for GET, because a profile may refuse a key on it
 	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		switch route, refused := h.route(ev); route {
@@ -72,9 +72,6 @@ func (h *handler) route(ev events.APIGatewayV2HTTPRequest) (method string, refus
 		return method, refused
 	case method != http.MethodPost:
 		return "", h.notAllowed(http.MethodPost)
-	}
-	if _, err := parseRequest(ev); err != nil {
-		return "", h.problem(http.StatusBadRequest, "invalid_charge", err.Error())
 	}
 	return method, refused
 }

@@ -3,17 +3,14 @@
 package charge
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/big"
+	"net/http"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/aws/aws-lambda-go/events"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // Request is the body of a POST /charges.
@@ -28,18 +25,13 @@ const (
 	maxCustomer = 255 // bytes
 )
 
-// parseRequest reads the body of a POST /charges. The error's text is for the
-// client: it names the field and the correction.
-func parseRequest(ev events.APIGatewayV2HTTPRequest) (r Request, err error) {
-	body := []byte(ev.Body)
-	if ev.IsBase64Encoded {
-		if body, err = base64.StdEncoding.DecodeString(ev.Body); err != nil {
-			return r, errNoObject
-		}
-	}
-	members, err := parseObject(body)
-	if err != nil {
-		return r, err
+// UnmarshalJSON reads the body of a POST /charges. Its error names the field and
+// the correction. Unlike encoding/json it compares names with case, because
+// spelling must not decide what a customer pays.
+func (r *Request) UnmarshalJSON(body []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return invalid("The body is not a JSON object. Send %s.", example)
 	}
 	for _, f := range []struct {
 		name string
@@ -51,61 +43,24 @@ func parseRequest(ev events.APIGatewayV2HTTPRequest) (r Request, err error) {
 	} {
 		raw, ok := members[f.name]
 		if !ok {
-			return r, invalid("The field %q is missing. Send %s.", f.name, example)
+			return invalid("The field %q is missing. Send %s.", f.name, example)
 		}
 		if err := f.read(raw); err != nil {
-			return r, err
+			return err
 		}
 		delete(members, f.name)
 	}
 	for name := range members {
-		return r, invalid("The field %.40q is unknown. Leave it out; a charge has amount, currency and customer.", name)
+		return invalid("The field %.40q is unknown. Leave it out; a charge has amount, currency and customer.", name)
 	}
-	return r, nil
+	return nil
 }
 
-// invalidError describes an invalid request, in words for the client.
-type invalidError struct{ detail string }
-
-func (e *invalidError) Error() string { return e.detail }
-
 func invalid(format string, args ...any) error {
-	return &invalidError{fmt.Sprintf(format, args...)}
+	return &lambdahttp.Problem{Status: http.StatusBadRequest, Code: "invalid_charge", Detail: fmt.Sprintf(format, args...)}
 }
 
 const example = `JSON like {"amount":4200,"currency":"usd","customer":"cus_1"}`
-
-var errNoObject = invalid("The body is not a JSON object. Send %s.", example)
-
-// parseObject returns the members of a JSON object. Unlike encoding/json, it
-// refuses duplicate names and compares them with case, because neither may
-// decide what a customer pays.
-func parseObject(body []byte) (map[string]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') || !utf8.Valid(body) {
-		return nil, errNoObject
-	}
-	members := map[string]json.RawMessage{}
-	for d.More() {
-		token, err := d.Token()
-		name, ok := token.(string)
-		var value json.RawMessage
-		if err != nil || !ok || d.Decode(&value) != nil {
-			return nil, errNoObject
-		}
-		if _, twice := members[name]; twice {
-			return nil, invalid("The field %.40q is there twice. Send it once.", name)
-		}
-		members[name] = value
-	}
-	if _, err := d.Token(); err != nil { // the closing brace
-		return nil, errNoObject
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errNoObject
-	}
-	return members, nil
-}
 
 // readAmount reads a whole number in any spelling of JSON, exactly: 4200 and
 // 4.2e3 are one amount, and there is no rounding to float64.

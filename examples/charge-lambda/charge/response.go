@@ -14,15 +14,6 @@ import (
 // path returns the path at which the charge can be read.
 func (c Charge) path() string { return "/charges/" + c.ID }
 
-// created returns the response for a charge that was made. A resolver stores
-// the same response, so a client cannot distinguish a charge that the
-// provider's reply confirmed from one that the ledger confirmed later.
-func created(c Charge) lambdahttp.Response {
-	r := jsonResponse(http.StatusCreated, c)
-	r.Header.Set("Location", c.path())
-	return r
-}
-
 func found(c Charge) lambdahttp.Response { return jsonResponse(http.StatusOK, c) }
 
 // problem returns an error response in the format of the profile. RFC 9457

@@ -27,7 +27,7 @@ func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdaht
 			return events.APIGatewayProxyResponse{StatusCode: r.StatusCode, Headers: r.Headers, Body: r.Body, IsBase64Encoded: r.IsBase64Encoded}, err
 		}
 	}
-	create := lambdahttp.APIGatewayV1(guard, rest(h.charge), optFns...)
+	create := h.create().APIGatewayV1(guard, optFns...)
 	read := lambdahttp.APIGatewayV1(guard, rest(h.find), optFns...)
 	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
 		switch route, refused := h.route(fromREST(ev)); {
@@ -45,7 +45,7 @@ func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdaht
 
 // fromREST returns the parts of an event that this package reads.
 func fromREST(ev events.APIGatewayProxyRequest) events.APIGatewayV2HTTPRequest {
-	r := events.APIGatewayV2HTTPRequest{RawPath: ev.Path, Headers: ev.Headers, Body: ev.Body, IsBase64Encoded: ev.IsBase64Encoded}
+	r := events.APIGatewayV2HTTPRequest{RawPath: ev.Path}
 	r.RequestContext.HTTP.Method = ev.HTTPMethod
 	return r
 }

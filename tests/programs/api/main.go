@@ -3,16 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"io"
+	"encoding/json"
+	"fmt"
 	"log"
 	"net/http"
 	"os"
-	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -20,11 +20,7 @@ import (
 )
 
 func main() {
-	cfg, err := config.LoadDefaultConfig(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"))
+	store, err := dynamostore.Open(context.Background()) // the table in ONCE_TABLE
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,26 +31,53 @@ func main() {
 	lambda.Start(newHandler(guard))
 }
 
+type payment struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+type charge struct {
+	ID string `json:"id"`
+}
+
 // newHandler returns the handler of POST /charges behind an HTTP API.
 func newHandler(guard *idempotent.Guard) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	return lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
+	pay := lambdahttp.JSON[payment, charge]{Check: check, Handle: pay}
+	return pay.APIGatewayV2(guard, func(o *lambdahttp.Options) {
 		o.Scope = lambdahttp.Claim("sub") // a key is valid for one caller
 	})
 }
 
-// charge asks the payment provider for the charge in the body. Its response,
-// also a refusal, is stored and replayed.
-func charge(ctx context.Context, r events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("PROVIDER_URL"), strings.NewReader(r.Body))
+// check refuses a payment before its key is used.
+func check(_ context.Context, _ *lambdahttp.Request, p *payment) error {
+	if p.Amount < 1 {
+		return &lambdahttp.Problem{Status: 422, Code: "invalid_amount", Detail: "The amount must be at least 1."}
+	}
+	return nil
+}
+
+// pay asks the payment provider for a charge. A retry gets the first response.
+func pay(ctx context.Context, p payment) (c charge, err error) {
+	body, err := json.Marshal(p)
 	if err != nil {
-		return events.APIGatewayV2HTTPResponse{}, idempotent.NotExecuted(err) // the same key may run again
+		return c, idempotent.NotExecuted(err) // the same key may run again
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("PROVIDER_URL"), bytes.NewReader(body))
+	if err != nil {
+		return c, idempotent.NotExecuted(err)
 	}
 	req.Header.Set("Idempotency-Key", idempotent.DownstreamKey(ctx))
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return events.APIGatewayV2HTTPResponse{}, err // the charge may have been made: the outcome is unknown
+		return c, err // the charge may have been made: the outcome is unknown
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	return events.APIGatewayV2HTTPResponse{StatusCode: answer.StatusCode, Body: string(body)}, err
+	switch answer.StatusCode {
+	case http.StatusCreated:
+		err = json.NewDecoder(answer.Body).Decode(&c)
+		return c, err
+	case http.StatusPaymentRequired: // the outcome, also for every retry
+		return c, &lambdahttp.Problem{Status: 402, Code: "card_declined", Detail: "The card was declined. Nothing was charged."}
+	}
+	return c, fmt.Errorf("the payment provider answered %s", answer.Status)
 }

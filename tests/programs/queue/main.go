@@ -15,7 +15,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
@@ -24,11 +23,7 @@ import (
 )
 
 func main() {
-	cfg, err := config.LoadDefaultConfig(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"))
+	store, err := dynamostore.Open(context.Background()) // the table in ONCE_TABLE
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,14 +14,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
@@ -31,7 +29,7 @@ import (
 )
 
 func main() {
-	h, err := newHandler(context.Background(), os.Getenv, os.Stdout)
+	h, err := newHandler(context.Background(), os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "charge-lambda:", err)
 		os.Exit(1)
@@ -42,33 +40,22 @@ func main() {
 // newHandler returns the function's handler. Metrics go to stdout, which Lambda
 // sends to CloudWatch Logs. It calls no service: the table is checked at deploy
 // time, not at every cold start.
-func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (lambda.Handler, error) {
-	table, providerURL := getenv("ONCE_TABLE"), getenv("PROVIDER_URL")
-	switch {
-	case table == "":
-		return nil, errors.New("ONCE_TABLE is not set; set it to the name of the DynamoDB table")
-	case providerURL == "":
-		return nil, errors.New("PROVIDER_URL is not set; set it to the payment provider's address")
-	}
-	profile, err := charge.Profile(getenv("PROFILE"))
+func newHandler(ctx context.Context, stdout io.Writer) (lambda.Handler, error) {
+	store, err := dynamostore.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	callers, err := charge.Callers(getenv("CALLER"))
+	profile, err := charge.Profile(os.Getenv("PROFILE"))
 	if err != nil {
 		return nil, err
 	}
-	client, err := charge.NewClient(providerURL)
+	callers, err := charge.Callers(os.Getenv("CALLER"))
+	if err != nil {
+		return nil, err
+	}
+	client, err := charge.NewClient(os.Getenv("PROVIDER_URL"))
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
-	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
-	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), table)
-	if err != nil {
-		return nil, err
 	}
 	metrics, err := emf.New(stdout, charge.Namespace)
 	if err != nil {
@@ -82,7 +69,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	if err != nil {
 		return nil, err
 	}
-	switch events := getenv("EVENTS"); events {
+	switch events := os.Getenv("EVENTS"); events {
 	case "", "http":
 		return lambda.NewHandler(emf.Flushed(metrics, charge.New(guard, client, profile, callers))), nil
 	case "rest":

@@ -9,13 +9,12 @@ import (
 )
 
 func TestNewHandler(t *testing.T) {
-	t.Parallel()
 	for _, row := range []struct {
 		env  map[string]string
 		want string // part of the error
 	}{
-		{nil, "ONCE_TABLE is not set"},
-		{map[string]string{"ONCE_TABLE": "once-records"}, "PROVIDER_URL is not set"},
+		{nil, "ONCE_TABLE"},
+		{map[string]string{"ONCE_TABLE": "once-records"}, "PROVIDER_URL"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "provider"}, "PROVIDER_URL"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "PROFILE": "IETF"}, "ietf, stripe or uuid"},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "CALLER": "tenant"}, "single or api-key"},
@@ -23,7 +22,10 @@ func TestNewHandler(t *testing.T) {
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1"}, ""},
 		{map[string]string{"ONCE_TABLE": "once-records", "PROVIDER_URL": "https://provider.test/v1", "EVENTS": "rest", "CALLER": "api-key"}, ""},
 	} {
-		h, err := newHandler(t.Context(), func(name string) string { return row.env[name] }, io.Discard)
+		for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "PROFILE", "CALLER", "EVENTS"} {
+			t.Setenv(name, row.env[name])
+		}
+		h, err := newHandler(t.Context(), io.Discard)
 		switch {
 		case row.want == "" && err != nil, row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
 			t.Errorf("%v: got error %v, want %q in it", row.env, err, row.want)

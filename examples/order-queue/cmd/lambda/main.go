@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/order-queue/orders"
@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	h, err := newHandler(context.Background(), os.Getenv, os.Stdout)
+	h, err := newHandler(context.Background(), os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "order-queue:", err)
 		os.Exit(1)
@@ -38,23 +38,18 @@ func main() {
 
 // newHandler returns the function's handler. Metrics and the audit go to
 // stdout, which Lambda sends to CloudWatch Logs. It calls no service.
-func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (orders.HandlerFunc, error) {
-	for _, name := range []string{"ONCE_TABLE", "SHOP_TABLE", "PROVIDER_URL"} {
-		if getenv(name) == "" {
-			return nil, fmt.Errorf("%s is not set", name)
-		}
-	}
-	payments, err := orders.NewProvider(getenv("PROVIDER_URL"))
-	if err != nil {
-		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
-	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
-	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), getenv("ONCE_TABLE"))
+func newHandler(ctx context.Context, stdout io.Writer) (orders.HandlerFunc, error) {
+	store, err := dynamostore.Open(ctx)
 	if err != nil {
 		return nil, err
+	}
+	shop := os.Getenv("SHOP_TABLE")
+	if shop == "" {
+		return nil, errors.New("SHOP_TABLE is not set; set it to the name of the shop's table")
+	}
+	payments, err := orders.NewProvider(os.Getenv("PROVIDER_URL"))
+	if err != nil {
+		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
 	metrics, err := emf.New(stdout, "OrderQueue")
 	if err != nil {
@@ -69,7 +64,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	if err != nil {
 		return nil, err
 	}
-	return emf.Flushed(metrics, orders.New(guard, orders.Shop(getenv("SHOP_TABLE")), payments)), nil
+	return emf.Flushed(metrics, orders.New(guard, orders.Shop(shop), payments)), nil
 }
 
 // requestID returns the id of the invocation, for events and records.

@@ -16,19 +16,18 @@ func TestNewHandler(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	complete := map[string]string{"ONCE_TABLE": "once", "SHOP_TABLE": "shop", "PROVIDER_URL": "https://pay.example.com"}
-	for name := range complete {
-		_, err := newHandler(t.Context(), func(n string) string {
-			if n == name {
-				return ""
-			}
-			return complete[n]
-		}, nil)
-		if err == nil || !strings.Contains(err.Error(), name) {
+	for name, value := range complete {
+		t.Setenv(name, value)
+	}
+	for name, value := range complete {
+		t.Setenv(name, "")
+		if _, err := newHandler(t.Context(), nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)
 		}
+		t.Setenv(name, value)
 	}
 	var out bytes.Buffer
-	h, err := newHandler(t.Context(), func(n string) string { return complete[n] }, &out)
+	h, err := newHandler(t.Context(), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +40,8 @@ func TestNewHandler(t *testing.T) {
 	if err != nil || len(response.BatchItemFailures) != 1 {
 		t.Errorf("a message without a key: %+v %v", response, err)
 	}
-	complete["PROVIDER_URL"] = "pay"
-	if _, err := newHandler(t.Context(), func(n string) string { return complete[n] }, &out); err == nil {
+	t.Setenv("PROVIDER_URL", "pay")
+	if _, err := newHandler(t.Context(), &out); err == nil {
 		t.Error("a provider without an address was accepted")
 	}
 }
