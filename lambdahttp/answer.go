@@ -180,7 +180,7 @@ func (e *responder) ownProblem(p *Problem) (Response, error) {
 		return Response{}, fmt.Errorf("lambdahttp: the handler returned a Problem whose Status is %d; it must be 400 to 599", p.Status)
 	}
 	full := *p
-	full.Type = cmp.Or(p.Type, "about:blank")
+	full.Type = cmp.Or(p.Type, blankType)
 	full.Title = cmp.Or(p.Title, http.StatusText(p.Status))
 	full.Code = cmp.Or(p.Code, strings.ReplaceAll(strings.ToLower(http.StatusText(p.Status)), " ", "_"), "error")
 	return e.opts.Profile.Render(full), nil
@@ -196,7 +196,7 @@ func because(sentence, reason string) string {
 
 func (e *responder) final(f *idempotent.FinalError) answer {
 	p := e.problem(FinalOutcome)
-	p.Code = f.Code
+	p.Code = cmp.Or(f.Code, p.Code)
 	if f.Message != "" {
 		p.Detail = f.Message
 	}
@@ -206,7 +206,11 @@ func (e *responder) final(f *idempotent.FinalError) answer {
 // problem returns the standard problem of a situation.
 func (e *responder) problem(s Situation) Problem {
 	a := &e.opts.Profile.Answers[s]
-	return Problem{Situation: s, Type: e.opts.ProblemBase + s.String(), Title: a.Title, Status: a.Status, Detail: a.Detail}
+	p := Problem{Situation: s, Type: blankType, Title: a.Title, Status: a.Status, Detail: a.Detail, Code: s.String()}
+	if base := e.opts.ProblemBase; base != "" {
+		p.Type = base + s.String()
+	}
+	return p
 }
 
 // soon is the default of Retry-After.

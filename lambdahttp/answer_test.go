@@ -150,7 +150,7 @@ func TestIgnoredDoubtIsNotSuccess(t *testing.T) {
 			if a.status != c.status || a.header["Location"] != "" {
 				t.Errorf("%s: the caller got %d %v, want %d", name, a.status, a.header, c.status)
 			}
-			if c.status == 409 && (!strings.Contains(a.body, "#outcome-unknown") || a.header["Retry-After"] != "1" || a.header["Idempotency-Status"] != "unknown" || a.cookies != nil) {
+			if c.status == 409 && (!strings.Contains(a.body, `"code":"outcome-unknown"`) || a.header["Retry-After"] != "1" || a.header["Idempotency-Status"] != "unknown" || a.cookies != nil) {
 				t.Errorf("%s: got the response %v %s", name, a.header, a.body)
 			}
 			if got := w.store.record(t).State; got != c.state {
@@ -179,7 +179,7 @@ func TestIgnoredForgottenKeyIsNotSuccess(t *testing.T) {
 		w.post(charge())
 		w.clock.Advance(24 * time.Hour) // the default of DownstreamRetention
 		a := w.post(charge())
-		if a.status != 409 || !strings.Contains(a.body, "#outcome-unknown") || a.header["Retry-After"] != "1" {
+		if a.status != 409 || !strings.Contains(a.body, `"code":"outcome-unknown"`) || a.header["Retry-After"] != "1" {
 			t.Errorf("the caller got %d %v %s", a.status, a.header, a.body)
 		}
 		if r := w.store.record(t); r.State != driver.StateUnknown || r.Reason != driver.ReasonKeysForgotten {

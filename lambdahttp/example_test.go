@@ -345,7 +345,7 @@ func ExampleOptions() {
 	}
 	// Output:
 	// 201 {"id":"ch_1"} <nil>
-	// 409 {"type":"http <nil>
+	// 409 {"type":"abou <nil>
 }
 
 // pay is the handler of these examples.

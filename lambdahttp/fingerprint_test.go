@@ -189,7 +189,7 @@ func TestFingerprintRuleErrors(t *testing.T) {
 		}
 		for name, rule := range map[string]lambdahttp.FingerprintRule{"raw": lambdahttp.RawBody, "fields": lambdahttp.Fields("/a"), "whole": lambdahttp.WholeRequest} {
 			w = newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
-			if a := w.post(charge(func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, "#invalid-body") {
+			if a := w.post(charge(func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, `"code":"invalid-body"`) {
 				t.Errorf("%s of a broken body: got %d %s", name, a.status, a.body)
 			}
 		}
@@ -299,7 +299,7 @@ func TestContentDigest(t *testing.T) {
 				if c.detail == "" && a.status != 201 {
 					t.Errorf("%s (base64 %t): got %d %s", c.name, in64, a.status, a.body)
 				}
-				if c.detail != "" && (a.status != 400 || !strings.Contains(a.body, "#invalid-digest") || !strings.Contains(a.body, c.detail) || w.runs+w.store.calls != 0) {
+				if c.detail != "" && (a.status != 400 || !strings.Contains(a.body, `"code":"invalid-digest"`) || !strings.Contains(a.body, c.detail) || w.runs+w.store.calls != 0) {
 					t.Errorf("%s (base64 %t): got %d %s after %d runs, want 400: %s", c.name, in64, a.status, a.body, w.runs, c.detail)
 				}
 			}
@@ -308,7 +308,7 @@ func TestContentDigest(t *testing.T) {
 		if a := w.post(charge()); a.status != 400 || !strings.Contains(a.body, "no sha-256 or sha-512 digest") {
 			t.Errorf("without the header: got %d %s", a.status, a.body)
 		}
-		if a := w.post(charge(withHeader("content-digest", "x"), func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, "#invalid-body") {
+		if a := w.post(charge(withHeader("content-digest", "x"), func(r *request) { r.body, r.base64 = "%", true })); a.status != 400 || !strings.Contains(a.body, `"code":"invalid-body"`) {
 			t.Errorf("with a broken body: got %d %s", a.status, a.body)
 		}
 	})

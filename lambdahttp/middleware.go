@@ -174,7 +174,7 @@ func (x *httpWork) marksPassing(int) []mark {
 
 func (x *httpWork) marksStreaming(status int) []mark {
 	e := x.engine
-	if status < 500 || e.opts.ServerErrors == StoreServerErrors {
+	if status < 500 || e.opts.ServerErrors.stores(status) {
 		return e.expose(answer{}.mark(headerStatus, statusNotStored), x).marks
 	}
 	return e.expose(e.status(answer{}, statusNotStored), x).marks

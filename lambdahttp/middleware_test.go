@@ -265,7 +265,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	} {
 		s := newSite(t, func(http.ResponseWriter, *http.Request) {}, nil, limit)
 		a, problem := s.send(s.request(t.Context(), body))
-		if a.StatusCode != 413 || a.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(problem, "#body-too-large") || s.runs != 0 || s.store.calls != 0 {
+		if a.StatusCode != 413 || a.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(problem, `"code":"body-too-large"`) || s.runs != 0 || s.store.calls != 0 {
 			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
 		}
 	}
@@ -331,7 +331,7 @@ func TestHTTP21BodyEndsEarly(t *testing.T) {
 	}
 	defer a.Body.Close()
 	problem, _ := io.ReadAll(a.Body)
-	if a.StatusCode != 400 || !strings.Contains(string(problem), "#invalid-body") || s.runs != 0 || s.store.calls != 0 {
+	if a.StatusCode != 400 || !strings.Contains(string(problem), `"code":"invalid-body"`) || s.runs != 0 || s.store.calls != 0 {
 		t.Errorf("got %d %s after %d runs", a.StatusCode, problem, s.runs)
 	}
 }

@@ -91,15 +91,16 @@ type Options struct {
 	// them. Default: no.
 	ExposeHeaders bool
 
-	// DocsURL is the page about idempotency keys for the clients of your API.
-	// Responses of 400, 409 and 422 link to it with rel="describedby". Default:
-	// no link.
+	// DocsURL is the page about idempotency keys for the clients of your API: an
+	// absolute URL, or a path of the API itself, "/docs/idempotency". Responses of
+	// 400, 409 and 422 link to it with rel="describedby". Default: no link.
 	DocsURL string
 
-	// ProblemBase is the URI to which the problem types are appended. A '/' is
-	// inserted if it ends in neither '/' nor '#'. It should lead to a page for
-	// the clients of your API (RFC 9457, section 3.1.1). Default: DocsURL
-	// followed by '#', or [DefaultProblemBase].
+	// ProblemBase is the URI reference to which the problem types are appended. A
+	// '/' is inserted if it ends in neither '/' nor '#'. It should lead to a page
+	// for the clients of your API (RFC 9457, section 3.1.1). Default: DocsURL
+	// followed by '#'. Without both, every type is "about:blank", and clients
+	// recognise a problem by its code.
 	ProblemBase string
 
 	// Guard changes the guard's options for this handler, for example Recovery,
@@ -134,10 +135,6 @@ type Options struct {
 	ownOperation bool     // Operation is custom and may read all of a Request
 	replayed     []string // canonical names of all headers that are replayed
 }
-
-// DefaultProblemBase is the base of problem types if [Options.ProblemBase] and
-// [Options.DocsURL] are not set: this project's page about them.
-const DefaultProblemBase = "https://github.com/once-lambda/once/blob/main/docs/http-answers.md#"
 
 // newOptions applies optFns, fills in the defaults and validates.
 func newOptions(optFns []func(*Options)) (*Options, error) {
@@ -183,7 +180,7 @@ func internalError(w http.ResponseWriter, r *http.Request, err error) {
 func problemBase(base, docs string) string {
 	switch {
 	case base == "" && docs == "":
-		return DefaultProblemBase
+		return ""
 	case base == "":
 		page, _, _ := strings.Cut(docs, "#")
 		return page + "#"
@@ -214,8 +211,8 @@ func (o *Options) validate() error {
 	}
 	if o.DocsURL != "" {
 		u, err := url.Parse(o.DocsURL)
-		if err != nil || !u.IsAbs() || u.String() != o.DocsURL || strings.ContainsAny(o.DocsURL, "<> ") {
-			return fmt.Errorf("lambdahttp: Options.DocsURL %q is not an absolute URL", o.DocsURL)
+		if err != nil || !u.IsAbs() && (u.Host != "" || !strings.HasPrefix(u.Path, "/")) || u.String() != o.DocsURL || strings.ContainsAny(o.DocsURL, "<> ") {
+			return fmt.Errorf("lambdahttp: Options.DocsURL %q is neither an absolute URL nor a path that begins with /", o.DocsURL)
 		}
 	}
 	if _, err := url.Parse(o.ProblemBase); err != nil {

@@ -4,6 +4,7 @@ package lambdahttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,7 +61,7 @@ func TestConstructionPanics(t *testing.T) {
 			"idempotent: Options.Retention":            func(o *lambdahttp.Options) { o.Guard = func(o *idempotent.Options) { o.Retention = -time.Hour } },
 			"Options.KeyFrom":                          func(o *lambdahttp.Options) { o.Profile, o.KeyFrom = lambdahttp.UUID, lambdahttp.BodyField("k") },
 			"Options.GatewayTimeout":                   func(o *lambdahttp.Options) { o.GatewayTimeout = -1 },
-			`Options.DocsURL "/docs"`:                  func(o *lambdahttp.Options) { o.DocsURL = "/docs" },
+			`Options.DocsURL "docs"`:                   func(o *lambdahttp.Options) { o.DocsURL = "docs" },
 			`Options.DocsURL "https://x/>"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://x/>" },
 			`Options.DocsURL "https://%zz"`:            func(o *lambdahttp.Options) { o.DocsURL = "https://%zz" },
 			"Profile.ServerErrors is 5":                func(o *lambdahttp.Options) { o.Profile.ServerErrors = 5 },
@@ -142,20 +143,23 @@ func TestHTTP30ShortRetentionIsRefused(t *testing.T) {
 	}
 }
 
-// The base of problem types depends on ProblemBase and DocsURL.
+// The type of a problem depends on ProblemBase and DocsURL. Its code does not.
 func TestProblemBase(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ base, docs, want string }{
-		{"", "", lambdahttp.DefaultProblemBase},
-		{"", "https://a.example/keys", "https://a.example/keys#"},
-		{"", "https://a.example/keys#top", "https://a.example/keys#"},
-		{"https://a.example/p", "https://a.example/keys", "https://a.example/p/"},
-		{"https://a.example/p/", "", "https://a.example/p/"},
-		{"urn:example:p#", "", "urn:example:p#"},
+		{"", "", "about:blank"},
+		{"", "https://a.example/keys", "https://a.example/keys#missing-key"},
+		{"", "https://a.example/keys#top", "https://a.example/keys#missing-key"},
+		{"", "/docs/keys", "/docs/keys#missing-key"},
+		{"https://a.example/p", "https://a.example/keys", "https://a.example/p/missing-key"},
+		{"https://a.example/p/", "", "https://a.example/p/missing-key"},
+		{"/problems", "", "/problems/missing-key"},
+		{"urn:example:p#", "", "urn:example:p#missing-key"},
 	} {
 		w := newWorld(t, wires[0], func(o *lambdahttp.Options) { o.ProblemBase, o.DocsURL = c.base, c.docs })
-		if a := w.post(charge(without("idempotency-key"))); !strings.Contains(a.body, `"type":"`+c.want+`missing-key"`) {
-			t.Errorf("base %q, docs %q: got %s, want %s", c.base, c.docs, a.body, c.want)
+		var got struct{ Type, Code string }
+		if a := w.post(charge(without("idempotency-key"))); json.Unmarshal([]byte(a.body), &got) != nil || got.Type != c.want || got.Code != "missing-key" {
+			t.Errorf("base %q, docs %q: got %s, want the type %s", c.base, c.docs, a.body, c.want)
 		}
 	}
 }

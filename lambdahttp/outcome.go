@@ -102,7 +102,7 @@ func (d *declaration) storable(r Response, undeliverable error) (stored, error) 
 	switch {
 	case undeliverable != nil:
 		return stored{}, fmt.Errorf("lambdahttp: no gateway can deliver the handler's response: %w", undeliverable)
-	case !deliverable(r.Status), r.Status >= 500 && d.opts.ServerErrors != StoreServerErrors:
+	case !deliverable(r.Status), r.Status >= 500 && !d.opts.ServerErrors.stores(r.Status):
 		return stored{}, &statusError{r.Status}
 	case withheld:
 		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil

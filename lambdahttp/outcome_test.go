@@ -280,6 +280,34 @@ func TestCodecHeedsDeclarations(t *testing.T) {
 	})
 }
 
+// A response that says that the server does not support the request is an outcome,
+// unless the options declare another rule for 5xx: the key is not blocked.
+func TestUnsupportedIsStored(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		for _, c := range []struct {
+			status int
+			rule   lambdahttp.ServerErrors
+			again  int // status of a retry
+			runs   int
+		}{
+			{501, lambdahttp.FollowRecovery, 501, 1},
+			{505, lambdahttp.FollowRecovery, 505, 1},
+			{502, lambdahttp.FollowRecovery, 409, 1},
+			{501, lambdahttp.UnknownServerErrors, 409, 1},
+			{501, lambdahttp.ReleaseServerErrors, 501, 2},
+			{501, lambdahttp.StoreServerErrors, 501, 1},
+		} {
+			w := newWorld(t, on, serverErrors(c.rule))
+			w.becomes(answers(c.status, nil))
+			first, again := w.post(charge()), w.post(charge())
+			if first.status != c.status || again.status != c.again || w.runs != c.runs {
+				t.Errorf("%d under rule %d: got %d, then %d after %d runs; want %d after %d", c.status, c.rule, first.status, again.status, w.runs, c.again, c.runs)
+			}
+		}
+	})
+}
+
 // A handler that refuses through its response settles the record in the same
 // way for every rule about 5xx.
 func TestRefusalIsNotExecuted(t *testing.T) {
@@ -403,7 +431,7 @@ func TestResolved(t *testing.T) {
 				reply{status: 200, header: map[string]string{"Idempotent-Replayed": "true"}, body: "/w==", base64: true}},
 			"final": {idempotent.ResolvedFinal("card_declined", "The card was declined."),
 				reply{status: 422, header: map[string]string{"Content-Type": "application/problem+json", "Content-Language": "en", "Idempotent-Replayed": "true"},
-					body: `{"type":"https://github.com/once-lambda/once/blob/main/docs/http-answers.md#final","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
+					body: `{"type":"about:blank","title":"The request has a final outcome","status":422,"detail":"The card was declined.","code":"card_declined"}`}},
 		} {
 			w := newWorld(t, on)
 			w.becomes(answers(504, nil))

@@ -173,6 +173,9 @@ func (e *engine) markPolicy() []PolicyHeader {
 func (e *engine) answerPolicy(s Situation) PolicyAnswer {
 	p := e.problem(s)
 	a := PolicyAnswer{Situation: s, Status: p.Status, Type: p.Type, Title: p.Title, Detail: p.Detail, RetryAfter: waits[s]}
+	if s == FinalOutcome {
+		p.Code = "" // that of the error
+	}
 	minimal := e.render(p)
 	a.Minimal = *minimal.response
 	if s == FinalOutcome {

@@ -19,16 +19,23 @@ import (
 type Problem struct {
 	// Situation is the reason. It is not used in a Problem that a handler returns.
 	Situation Situation `json:"-"`
-	Type      string    `json:"type"` // URI: Options.ProblemBase and the situation
-	Title     string    `json:"title"`
-	Status    int       `json:"status"`
-	Detail    string    `json:"detail,omitempty"`
-	// Code is for programs: the code of an idempotent.FinalError or of the handler.
+	// Type is a URI reference: Options.ProblemBase followed by the situation, or
+	// "about:blank".
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	// Code is for programs: the situation, "in-progress", or the code of an
+	// idempotent.FinalError or of the handler.
 	Code string `json:"code,omitempty"`
 	// Resource is the reference that the key's first request set with
 	// Execution.SetRef.
 	Resource string `json:"resource,omitempty"`
 }
+
+// blankType is the type of a problem that its status describes (RFC 9457, section
+// 4.2.1).
+const blankType = "about:blank"
 
 // Error returns the status and the code.
 func (p *Problem) Error() string {
@@ -62,7 +69,7 @@ func StripeError(p Problem) Response {
 	case p.Status >= 500:
 		e.Type = "api_error"
 	}
-	if e.Code == "" && int(p.Situation) < len(stripeCodes) {
+	if p.Code == p.Situation.String() && int(p.Situation) < len(stripeCodes) {
 		e.Code = stripeCodes[p.Situation]
 	}
 	body, _ := json.Marshal(map[string]stripeError{"error": e}) // strings always encode
@@ -78,16 +85,14 @@ type stripeError struct {
 }
 
 // stripeCodes are the codes of the situations. Stripe itself defines
-// idempotency_key_in_use; the others follow its style. A
-// final outcome has the handler's code.
-//
-//lint:ignore exhaustive FinalOutcome has the code of its error
+// idempotency_key_in_use; the others follow its style. A final outcome has the code
+// of its error, if that is not empty.
 var stripeCodes = [len(situations)]string{
 	MissingKey: "idempotency_key_missing", InvalidKey: "idempotency_key_invalid", KeyNotAllowed: "idempotency_key_not_allowed",
 	UnknownCaller: "caller_unknown", InvalidBody: "body_invalid", BodyTooLarge: "body_too_large", InvalidDigest: "content_digest_invalid",
 	KeyReused: "idempotency_key_reused", InProgress: "idempotency_key_in_use", Accepted: "idempotency_key_in_use",
 	OutcomeUnknown: "idempotency_outcome_unknown", ReplayUnavailable: "idempotency_replay_unavailable",
-	StoreUnavailable: "idempotency_store_unavailable", NoTimeLeft: "idempotency_no_time_left",
+	StoreUnavailable: "idempotency_store_unavailable", NoTimeLeft: "idempotency_no_time_left", FinalOutcome: "final",
 }
 
 // Situation is the reason for a response that replaces the handler's. Its text

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +72,9 @@ const (
 	ServerErrorsByProfile ServerErrors = iota
 	// FollowRecovery treats the response like an error of the handler:
 	// depending on the operation's [idempotent.Recovery], the outcome becomes
-	// unknown or the key may run again.
+	// unknown or the key may run again. A response of 501 or 505 is stored: these
+	// mean that the server does not support the request (RFC 9110, sections 15.6.2
+	// and 15.6.6), so nothing happened and a retry has the same result.
 	FollowRecovery
 	// StoreServerErrors stores and replays the response like any other.
 	StoreServerErrors
@@ -81,6 +84,12 @@ const (
 	// no side effect has happened: the key may run again.
 	ReleaseServerErrors
 )
+
+// stores reports whether a response of that status, a 5xx, is stored.
+func (s ServerErrors) stores(status int) bool {
+	unsupported := status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported
+	return s == StoreServerErrors || s == FollowRecovery && unsupported
+}
 
 // The profiles of this package. Treat them as constants: assign one to
 // Options.Profile and change the copy.

@@ -3,7 +3,6 @@
 package lambdahttp_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -227,10 +226,9 @@ func (r row) checkProblem(t *testing.T, a reply) {
 	if r.member["detail"] == "" {
 		delete(members, "detail")
 	}
-	want := map[string]any{
-		"type":   cmp.Or(r.base, "https://github.com/once-lambda/once/blob/main/docs/http-answers.md#") + r.problem,
-		"title":  r.title,
-		"status": float64(r.status),
+	want := map[string]any{"type": "about:blank", "title": r.title, "status": float64(r.status), "code": r.problem}
+	if r.base != "" {
+		want["type"] = r.base + r.problem
 	}
 	for k, v := range r.member {
 		want[k] = v

@@ -11,6 +11,8 @@ require (
 	github.com/once-lambda/once/boltstore v0.1.0
 )
 
+require github.com/yuin/goldmark v1.8.7
+
 require (
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.14 // indirect
 	github.com/aws/aws-sdk-go-v2/feature/ec2/imds v1.20.6 // indirect

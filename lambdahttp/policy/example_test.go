@@ -42,8 +42,8 @@ func Example() {
 	_ = handler // in main: lambda.StartHandlerFunc(handler)
 	// Output:
 	// | retention | 24 h after the response was stor
-	// | 422 Unprocessable Entity | **Idempotency-Key
-	// | 422 Unprocessable Entity | **The request has
+	// | 422 Unprocessable Entity | <a id="key-reused
+	// | 422 Unprocessable Entity | <a id="final"></a
 	// true
 }
 

@@ -33,8 +33,8 @@ func Markdown(p *lambdahttp.Policy) string {
 	fmt.Fprintf(&b, "\nA replayed response has the stored status and body, and these of its headers: %s.\n", codes(p.ReplayedHeaders))
 	b.WriteString("\n## Other responses\n\n| status | meaning | identified by | headers |\n|---|---|---|---|\n")
 	for _, a := range p.Answers {
-		fmt.Fprintf(&b, "| %d %s | **%s**. %s | %s | %s |\n",
-			a.Status, http.StatusText(a.Status), cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), members(&a), headers(&a))
+		fmt.Fprintf(&b, "| %d %s | <a id=\"%s\"></a>**%s**. %s | %s | %s |\n",
+			a.Status, http.StatusText(a.Status), a.Situation, cell(strings.TrimSuffix(a.Title, ".")), cell(a.Detail), members(&a), headers(&a))
 	}
 	fmt.Fprintf(&b, "\nFor example:\n\n%s", example(p))
 	return b.String()
@@ -127,7 +127,7 @@ func members(a *lambdahttp.PolicyAnswer) string {
 				walk(strings.TrimPrefix(path+"."+name, "."), v[name])
 			}
 		case string:
-			if v != "" && v != a.Title && v != a.Detail {
+			if v != "" && v != a.Title && v != a.Detail && v != "about:blank" {
 				found = append(found, code(path+": "+v))
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // Routes are the route keys of the function's API.
-var Routes = []string{"POST /charges", "GET /charges/{id}"}
+var Routes = []string{"POST /charges", "GET /charges/{id}", "GET " + pagePath}
 
 // HandlerFunc is a Lambda handler for an API Gateway HTTP API. It is an alias
 // because lambda.StartHandlerFunc takes no defined type.
@@ -33,12 +33,15 @@ func New(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdahttp.O
 	h := newHandler(provider, &optFns)
 	create := h.create().APIGatewayV2(guard, optFns...)
 	read := lambdahttp.APIGatewayV2(guard, h.find, optFns...) // also for GET, because a profile may refuse a key on it
+	show := page(guard, optFns)
 	return func(ctx context.Context, ev events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		switch route, refused := h.route(ev); route {
-		case http.MethodPost:
+		case toCreate:
 			return create(ctx, ev)
-		case http.MethodGet:
+		case toRead:
 			return read(ctx, ev)
+		case toPage:
+			return show(ctx, ev)
 		default:
 			return respond(refused)
 		}
@@ -57,23 +60,39 @@ func newHandler(provider *Client, optFns *[]func(*lambdahttp.Options)) *handler 
 	return h
 }
 
-// route returns the method of the route that matches ev, or the response if none
-// matches. It ignores the event's route key, so that the single route "$default"
-// in front of the function is enough.
-func (h *handler) route(ev events.APIGatewayV2HTTPRequest) (method string, refused lambdahttp.Response) {
+// route is one of the function's routes.
+type route uint8
+
+const (
+	toNothing route = iota
+	toCreate        // POST /charges
+	toRead          // GET /charges/{id}
+	toPage          // GET /idempotency
+)
+
+// route returns the route that matches ev, or the response if none matches. It
+// ignores the event's route key, so that the single route "$default" in front of
+// the function is enough.
+func (h *handler) route(ev events.APIGatewayV2HTTPRequest) (to route, refused lambdahttp.Response) {
 	method, path := ev.RequestContext.HTTP.Method, strings.TrimPrefix(ev.RawPath, "/")
 	collection, id, isItem := strings.Cut(path, "/")
 	switch {
+	case "/"+path == pagePath:
+		return h.only(http.MethodGet, method, toPage)
 	case collection != "charges" || isItem && (id == "" || strings.Contains(id, "/")):
-		return "", h.problem(http.StatusNotFound, "not_found", "There is nothing at this path. Charges are at /charges.")
-	case isItem && method != http.MethodGet:
-		return "", h.notAllowed(http.MethodGet)
+		return toNothing, h.problem(http.StatusNotFound, "not_found", "There is nothing at this path. Charges are at /charges.")
 	case isItem:
-		return method, refused
-	case method != http.MethodPost:
-		return "", h.notAllowed(http.MethodPost)
+		return h.only(http.MethodGet, method, toRead)
 	}
-	return method, refused
+	return h.only(http.MethodPost, method, toCreate)
+}
+
+// only returns the route to a path that serves one method.
+func (h *handler) only(allowed, method string, to route) (route, lambdahttp.Response) {
+	if method != allowed {
+		return toNothing, h.notAllowed(allowed)
+	}
+	return to, lambdahttp.Response{}
 }
 
 func (h *handler) notAllowed(allowed string) lambdahttp.Response {

@@ -4,6 +4,7 @@ package charge_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -38,6 +39,34 @@ func TestCharge(t *testing.T) {
 	}
 	w.want(w.post("order-2026-000002", aCharge), http.StatusCreated)
 	w.wantCharges(2)
+}
+
+// The API serves the page to which its problems link: their type is an anchor of
+// it.
+func TestProblemsLinkToThePage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, time.Minute)
+	refused := w.post("", aCharge)
+	var problem struct{ Type string }
+	if err := json.Unmarshal([]byte(refused.body), &problem); err != nil {
+		t.Fatal(err)
+	}
+	address, anchor, _ := strings.Cut(problem.Type, "#")
+	if link := refused.header.Get("Link"); link != "<"+address+`>; rel="describedby"; type="text/html"` {
+		t.Errorf("got Link %q and type %q", link, problem.Type)
+	}
+	page := w.send("GET", address, "", "")
+	w.want(page, http.StatusOK, `<a id="`+anchor+`">`, "16 to 255", "</table>")
+	if media := page.header.Get("Content-Type"); media != "text/html; charset=utf-8" {
+		t.Errorf("the page is %s", media)
+	}
+	ev := events.APIGatewayProxyRequest{Path: address, HTTPMethod: http.MethodGet}
+	if rest, err := w.rest(t.Context(), ev); err != nil || rest.StatusCode != http.StatusOK || rest.Body != page.body {
+		t.Errorf("REST API: got %d, %v", rest.StatusCode, err)
+	}
+	if r := w.send("POST", address, key, aCharge); r.header.Get("Allow") != "GET" {
+		t.Errorf("POST to the page: got %d, Allow %q", r.status, r.header.Get("Allow"))
+	}
 }
 
 func TestDeclined(t *testing.T) {

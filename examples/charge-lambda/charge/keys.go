@@ -20,6 +20,7 @@ const Namespace = "Charges"
 // policy are made from it.
 func keys(o *lambdahttp.Options) {
 	o.Scope = lambdahttp.SingleTenant // an API with tenants sets lambdahttp.Claim("sub") here
+	o.DocsURL = pagePath
 	o.Operation = func(*lambdahttp.Request) string { return Operation }
 	o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile }
 }

@@ -4,7 +4,6 @@ package charge
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -29,12 +28,15 @@ func NewREST(guard *idempotent.Guard, provider *Client, optFns ...func(*lambdaht
 	}
 	create := h.create().APIGatewayV1(guard, optFns...)
 	read := lambdahttp.APIGatewayV1(guard, rest(h.find), optFns...)
+	show := rest(page(guard, optFns))
 	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-		switch route, refused := h.route(fromREST(ev)); {
-		case route == http.MethodPost:
+		switch route, refused := h.route(fromREST(ev)); route {
+		case toCreate:
 			return create(ctx, ev)
-		case route == http.MethodGet:
+		case toRead:
 			return read(ctx, ev)
+		case toPage:
+			return show(ctx, ev)
 		default:
 			return rest(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 				return respond(refused)
