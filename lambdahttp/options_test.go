@@ -48,6 +48,7 @@ func TestConstructionPanics(t *testing.T) {
 			"Options.ServerErrors is 5":                func(o *lambdahttp.Options) { o.ServerErrors = 5 },
 			"Options.ProblemBase":                      func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
 			`Options.ReplayHeaders: "a b"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
+			`Options.ReplayHeaders: "X-*"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"*", "X-*"} },
 			`Options.ReplayHeaders: ""`:                func(o *lambdahttp.Options) { o.ReplayHeaders = []string{""} },
 			"Options.ReplayHeaders: set-cookie":        func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"set-cookie"} },
 			"Options.ReplayHeaders: ratelimit-reset":   func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"ratelimit-reset"} },
