@@ -268,6 +268,13 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
 		}
 	}
+	// A handler around the middleware has a lower limit.
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 9) })
+	for name, body := range map[string]io.Reader{"announced": strings.NewReader("0123456789"), "chunked": io.MultiReader(strings.NewReader("0123456789"))} {
+		if a, problem := s.send(s.request(t.Context(), body)); a.StatusCode != 413 || !strings.Contains(problem, "#body-too-large") || s.runs != 0 {
+			t.Errorf("%s, limited around: got %d %s after %d runs", name, a.StatusCode, problem, s.runs)
+		}
+	}
 	// A body is not read if its Content-Length is too large.
 	r := keyed(t.Context())
 	unread := strings.NewReader("01234567890")
@@ -276,7 +283,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	if unread.Len() != 11 {
 		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
 	}
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
+	s = newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
 	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
 		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
 	}
