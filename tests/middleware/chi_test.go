@@ -24,6 +24,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
+// newCompressor returns the compressor of the page.
 func newCompressor() *middleware.Compressor {
 	compressor := middleware.NewCompressor(5)
 	compressor.SetEncoder("br", func(w io.Writer, level int) io.Writer { return brotli.NewWriterLevel(w, level) })
@@ -165,6 +166,20 @@ func TestChiRouteAndLog(t *testing.T) {
 	}
 	if n := strings.Count(lines.String(), " - 201 "); n != 2 || strings.Contains(lines.String(), strings.Trim(key, `"`)) {
 		t.Errorf("logged %d exchanges:\n%s", n, &lines)
+	}
+}
+
+// The guard of a sub-router knows the whole route too.
+func TestChiSubRouter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := chi.NewRouter()
+	r.Route("/customers", func(r chi.Router) {
+		r.With(lambdahttp.Middleware(w.guard, caller)).Method("POST", "/{id}/charges", w.charge())
+	})
+	w.want(serve(authenticated(r), post()), "", "")
+	if got := w.record().ID.Operation(); got != "POST /customers/{id}/charges" {
+		t.Errorf("the operation is %q", got)
 	}
 }
 

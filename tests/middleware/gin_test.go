@@ -125,14 +125,15 @@ func TestGin(t *testing.T) {
 	for name, c := range map[string]struct {
 		build func(*world) proxy
 		route string
+		comma int // the status of a request whose key has a comma
 	}{
-		"around the adapter": {func(w *world) proxy { return aroundAdapter(w.guard, w.ginCharge) }, "POST /customers/{id}/charges"},
+		"around the adapter": {func(w *world) proxy { return aroundAdapter(w.guard, w.ginCharge) }, "POST /customers/{id}/charges", 201},
 		"inside, by the gateway's caller": {func(w *world) proxy {
 			return insideEngine(lambdahttp.Middleware(w.guard, gateway), open, w.ginCharge)
-		}, "POST /customers/:id/charges"},
+		}, "POST /customers/:id/charges", 400},
 		"inside, by gin's caller": {func(w *world) proxy {
 			return insideEngine(lambdahttp.Middleware(w.guard, caller), ginAuthenticated, w.ginCharge)
-		}, "POST /customers/:id/charges"},
+		}, "POST /customers/:id/charges", 400},
 	} {
 		w := newWorld(t)
 		handler := c.build(w)
@@ -153,6 +154,9 @@ func TestGin(t *testing.T) {
 		}
 		if a := w.invoke(handler, event(func(r *http.Request) { r.Header.Del("Idempotency-Key") })); a.StatusCode != 400 || w.runs.Load() != 2 {
 			t.Errorf("%s: without a key: got %d after %d runs", name, a.StatusCode, w.runs.Load())
+		}
+		if a := w.invoke(handler, event(with("Idempotency-Key", `"a key with a comma, and more"`))); a.StatusCode != c.comma {
+			t.Errorf("%s: a key with a comma got %d, want %d", name, a.StatusCode, c.comma)
 		}
 	}
 }

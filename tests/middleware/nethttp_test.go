@@ -75,16 +75,17 @@ func TestTimeoutHandler(t *testing.T) {
 	t.Parallel()
 	rerun := func(o *idempotent.Options) { o.Recovery = idempotent.Rerun }
 	for name, c := range map[string]struct {
-		chain  func(guarded func(http.Handler) http.Handler, h http.Handler) http.Handler
-		retry  int
-		atOnce int32
+		chain    func(guarded func(http.Handler) http.Handler, h http.Handler) http.Handler
+		retry    int
+		atOnce   int32
+		replayed string // the mark of a request after the handler has ended
 	}{
 		"around": {func(guarded func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			return http.TimeoutHandler(guarded(h), 5*time.Second, "")
-		}, 409, 1},
+		}, 409, 1, "true"},
 		"inside": {func(guarded func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			return guarded(http.TimeoutHandler(h, 5*time.Second, ""))
-		}, 503, 2},
+		}, 503, 2, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			work := slow{end: make(chan struct{})}
@@ -102,6 +103,9 @@ func TestTimeoutHandler(t *testing.T) {
 			synctest.Wait()
 			if n := work.running.Load(); n != 0 {
 				t.Errorf("%s: %d runs have not ended", name, n)
+			}
+			if a := serve(h, post()); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != c.replayed {
+				t.Errorf("%s: at last got %d %v, want 201, replayed %q", name, a.StatusCode, a.Header, c.replayed)
 			}
 		})
 	}
