@@ -52,6 +52,7 @@ func TestHeadersInDocs(t *testing.T) {
 	for why, names := range lambdahttp.ExchangeHeaders {
 		fmt.Fprintf(&b, "| %s | `%s` |\n", why, strings.Join(names, "`, `"))
 	}
+	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
 	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
 	doctest.Part(t, "../docs/http-keys.md", "headers", b.String(), *update)
 }

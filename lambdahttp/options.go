@@ -66,9 +66,9 @@ type Options struct {
 	// those whose name ends with -Nonce, -Secret or -Token: name each of these
 	// that a retry may get, as in {"*", "X-Next-Token"}. Content-Type,
 	// Content-Encoding and Content-Range are always replayed, because the body
-	// cannot be read without them. Headers that belong to one exchange only
-	// (cookies, credentials, times, rate limits, traces, framing) never are, and
-	// are not allowed here. Default: "*".
+	// cannot be read without them. The profile's header, and headers that belong
+	// to one exchange only (cookies, credentials, times, rate limits, traces,
+	// framing), never are, and are not allowed here. Default: "*".
 	ReplayHeaders []string
 
 	// Accepted answers a request with 202 instead of 409 while another request
@@ -167,7 +167,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	}
 	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
 	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
-	o.replayed = newHeaderRule(o.ReplayHeaders)
+	o.replayed = newHeaderRule(o.ReplayHeaders, o.Profile.Header)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
 }
@@ -229,6 +229,9 @@ func (o *Options) validate() error {
 		}
 		if ofExchange(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s belongs to one exchange and is never stored", name)
+		}
+		if http.CanonicalHeaderKey(name) == o.replayed.key {
+			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s carries the key, which is never stored", name)
 		}
 	}
 	return nil

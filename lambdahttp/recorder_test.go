@@ -553,7 +553,9 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 		}
 	}
 	// A replay has its own list, and what the handler added to that around it.
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Add("Access-Control-Expose-Headers", "X-Inner") }, around)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("Access-Control-Expose-Headers", "X-Inner")
+	}, around)
 	for range 2 {
 		a, _ := s.do("")
 		if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|X-Inner" {

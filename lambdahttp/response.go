@@ -71,13 +71,14 @@ const allHeaders = "*"
 type headerRule struct {
 	all   bool
 	named []string // canonical
+	key   string   // the canonical name of the key's header: a handler may repeat it in its response
 }
 
-func newHeaderRule(names []string) headerRule {
+func newHeaderRule(names []string, key string) headerRule {
 	if len(names) == 0 {
 		names = []string{allHeaders}
 	}
-	r := headerRule{named: slices.Clone(bodyHeaders)}
+	r := headerRule{named: slices.Clone(bodyHeaders), key: http.CanonicalHeaderKey(key)}
 	for _, name := range names {
 		if name == allHeaders {
 			r.all = true
@@ -114,6 +115,7 @@ func (r headerRule) omitted() (names []string) {
 	for _, word := range onceWords {
 		names = append(names, "*-"+word)
 	}
+	names = append(names, r.key)
 	slices.Sort(names)
 	return names
 }
@@ -123,7 +125,7 @@ func (r headerRule) omitted() (names []string) {
 func (r headerRule) filter(h http.Header) http.Header {
 	out := lasting(h)
 	maps.DeleteFunc(out, func(name string, _ []string) bool {
-		return !slices.Contains(r.named, name) && (!r.all || usedOnce(name))
+		return name == r.key || !slices.Contains(r.named, name) && (!r.all || usedOnce(name))
 	})
 	return out
 }

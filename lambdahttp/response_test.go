@@ -5,6 +5,7 @@ package lambdahttp_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -27,7 +28,7 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 			"Set-Cookie": "session=1", "Date": "now", "Content-Length": "14", "Connection": "close, x-hop", "Transfer-Encoding": "chunked",
 			"X-Hop": "session-hop", "WWW-Authenticate": `Digest realm="a", nonce="session-nonce"`, "X-RateLimit-Remaining": "1", "traceparent": "00-x",
 			"x-csrf-TOKEN": "session-csrf", "Client-Secret": "session-secret", "Replay-Nonce": "session-nonce", "token": "session-token",
-			"X-Other": "x", "etag": `"1"`, "X-Request-ID": "r1", "X-Tokens-Left": "7", "Secretary": "Ann",
+			"idempotency-key": "session-key", "X-Other": "x", "etag": `"1"`, "X-Request-ID": "r1", "X-Tokens": "7", "Secretary": "Ann",
 		}
 		w.becomes(func(context.Context, request) (reply, error) {
 			return reply{status: 200, header: first, cookies: []string{"a=1"}}, nil
@@ -38,13 +39,35 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 		}
 		a = w.post(charge())
 		want := map[string]string{
-			"X-Other": "x", "Etag": `"1"`, "X-Request-Id": "r1", "X-Tokens-Left": "7", "Secretary": "Ann", "Idempotent-Replayed": "true",
+			"X-Other": "x", "Etag": `"1"`, "X-Request-Id": "r1", "X-Tokens": "7", "Secretary": "Ann", "Idempotent-Replayed": "true",
 		}
 		if !maps.Equal(a.header, want) || a.cookies != nil {
 			t.Errorf("replayed %v %v, want %v", a.header, a.cookies, want)
 		}
 		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte("session")) {
 			t.Errorf("a header that is not replayed was stored: %s", stored)
+		}
+	})
+}
+
+// FM54, F11: a key that the handler repeats is not stored, in whatever header
+// the request has it.
+func TestFM54RepeatedKey(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile.Header = "X-request-KEY" })
+		w.becomes(func(_ context.Context, r request) (reply, error) {
+			return reply{status: 200, header: map[string]string{"x-Request-Key": r.header["x-request-key"], "X-Other": "x"}}, nil
+		})
+		r := charge(without("idempotency-key"), withHeader("x-request-key", `"`+keyA+`"`))
+		if first := w.post(r); !strings.Contains(fmt.Sprint(first.header), keyA) {
+			t.Errorf("the first response is not the handler's: %v", first.header)
+		}
+		if a := w.post(r); !maps.Equal(a.header, map[string]string{"X-Other": "x", "Idempotent-Replayed": "true"}) {
+			t.Errorf("replayed %v", a.header)
+		}
+		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte(keyA)) {
+			t.Errorf("the key was stored: %s", stored)
 		}
 	})
 }
