@@ -37,7 +37,7 @@ type responder struct {
 
 // replay returns the response for a stored outcome: a response, or the
 // FinalError err. It filters the headers again, because the record may be older
-// than the current list.
+// than the current rules.
 func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outcome[stored], err error) (answer, error) {
 	var final *idempotent.FinalError
 	if errors.As(err, &final) {
@@ -47,7 +47,7 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 		return e.unavailable(out.Ref, out.Value.hint), nil
 	}
 	response := out.Value.Response
-	response.Header = only(response.Header, e.opts.replayed)
+	response.Header = e.opts.replayed.filter(response.Header)
 	if e.opts.BeforeReplay != nil {
 		err := e.opts.BeforeReplay(ctx, r, response)
 		var refused *ReplayRefusedError

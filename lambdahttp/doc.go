@@ -16,8 +16,8 @@
 //	      ─► response     the handler's own, the stored one, or a problem document
 //
 // The first caller gets exactly what the handler returned. A retry gets the
-// stored status, body and listed headers with "Idempotent-Replayed: true". All
-// other responses are problem documents (RFC 9457) whose types are described in
+// stored status, headers and body with "Idempotent-Replayed: true". All other
+// responses are problem documents (RFC 9457) whose types are described in
 // docs/http-answers.md.
 //
 // One engine applies the rules to every event type. A dialect of the header is
@@ -69,4 +69,4 @@ package lambdahttp
 //	profile.go      the dialects of the header
 //	syntax.go       how a key is written
 //	problem.go      the reasons for a refusal, and their form
-//	response.go     a response, and which of its headers are replayed
+//	response.go     a response, and which of its headers are stored

@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-var update = flag.Bool("update", false, "rewrite golden files, and the table in docs/http-keys.md")
+var update = flag.Bool("update", false, "rewrite golden files, and the tables in docs/http-keys.md")
 
 // The page for clients has a heading for each problem.
 func TestProblemsHaveAHeading(t *testing.T) {
@@ -36,6 +36,19 @@ func TestProblemsHaveAHeading(t *testing.T) {
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
 	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(), *update)
+}
+
+// docs/http-keys.md lists the headers that are never stored.
+func TestHeadersInDocs(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("| never stored | headers |\n|---|---|\n")
+	for why, names := range lambdahttp.ExchangeHeaders {
+		fmt.Fprintf(&b, "| %s | `%s` |\n", why, strings.Join(names, "`, `"))
+	}
+	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
+	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
+	doctest.Part(t, "../docs/http-keys.md", "headers", b.String(), *update)
 }
 
 func profilesTable() string {

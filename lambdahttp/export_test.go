@@ -17,6 +17,15 @@ var (
 	SyntaxErrors                  = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
+// ExchangeHeaders yields the groups of headers that are never stored.
+func ExchangeHeaders(yield func(why string, names []string) bool) {
+	for _, group := range exchangeHeaders {
+		if !yield(group.why, group.names) {
+			return
+		}
+	}
+}
+
 // responses is the codec for plain responses: other packages cannot name the
 // type that it decodes into.
 type responses struct{ codec }

@@ -53,35 +53,34 @@ func TestFM31PanicCutsTheConnection(t *testing.T) {
 }
 
 // Headers that a layer around the middleware sets for its own exchange are in
-// every response, and are not stored.
+// every response, and are not stored. If the handler sets one of them, its value
+// is replayed.
 func TestHeadersFromAround(t *testing.T) {
 	t.Parallel()
 	n := 0
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/charges/ch_1")
 		w.Header().Del("X-Removed")
-		w.Header().Set("Access-Control-Allow-Origin", "https://handler.example.com")
+		w.Header().Set("Cache-Control", "no-store")
 	}, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n++
 			w.Header().Set("X-Request-Id", fmt.Sprint("exchange-", n))
 			w.Header().Set("X-Removed", "here")
-			w.Header().Set("Access-Control-Allow-Origin", "https://app.example.com")
+			w.Header().Set("Cache-Control", "private")
+			w.Header().Set("Access-Control-Allow-Origin", fmt.Sprint("https://app.example.com:", n))
 			next.ServeHTTP(w, r)
 		})
 	})
-	for i, want := range []struct{ removed, origin, replayed string }{
-		{"", "https://handler.example.com", ""},
-		{"here", "https://app.example.com", "true"},
-	} {
+	for i, want := range []struct{ removed, replayed string }{{"", ""}, {"here", "true"}} {
 		a, _ := s.do("{}")
 		h := a.Header
 		if a.StatusCode != 200 || h.Get("X-Request-Id") != fmt.Sprint("exchange-", i+1) || h.Get("X-Removed") != want.removed ||
-			h.Get("Access-Control-Allow-Origin") != want.origin || h.Get("Idempotent-Replayed") != want.replayed || h.Get("Location") != "/charges/ch_1" {
+			h.Get("Access-Control-Allow-Origin") != fmt.Sprint("https://app.example.com:", i+1) || h.Get("Cache-Control") != "no-store" || h.Get("Idempotent-Replayed") != want.replayed || h.Get("Location") != "/charges/ch_1" {
 			t.Errorf("exchange %d: %d %v", i+1, a.StatusCode, h)
 		}
 	}
-	if stored := s.store.record(t).Result; bytes.Contains(stored, []byte("exchange")) {
+	if stored := s.store.record(t).Result; bytes.Contains(stored, []byte("exchange")) || bytes.Contains(stored, []byte("example.com")) {
 		t.Errorf("a header set around the middleware was stored: %s", stored)
 	}
 }
@@ -269,6 +268,13 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 			t.Errorf("%s: got %d %s after %d runs and %d calls of the store, want 413", name, a.StatusCode, problem, s.runs, s.store.calls)
 		}
 	}
+	// A handler around the middleware has a lower limit.
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 9) })
+	for name, body := range map[string]io.Reader{"announced": strings.NewReader("0123456789"), "chunked": io.MultiReader(strings.NewReader("0123456789"))} {
+		if a, problem := s.send(s.request(t.Context(), body)); a.StatusCode != 413 || !strings.Contains(problem, "#body-too-large") || s.runs != 0 {
+			t.Errorf("%s, limited around: got %d %s after %d runs", name, a.StatusCode, problem, s.runs)
+		}
+	}
 	// A body is not read if its Content-Length is too large.
 	r := keyed(t.Context())
 	unread := strings.NewReader("01234567890")
@@ -277,7 +283,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	if unread.Len() != 11 {
 		t.Errorf("%d bytes were read, want 0", 11-unread.Len())
 	}
-	s := newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
+	s = newSite(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil, limit, optional)
 	if a, got := s.do("0123456789"); a.StatusCode != 200 || got != "0123456789" {
 		t.Errorf("ten bytes: got %d %s", a.StatusCode, got)
 	}

@@ -61,12 +61,14 @@ type Options struct {
 	// idempotent.Final error. Default: every stored response is replayed.
 	BeforeReplay func(ctx context.Context, r *Request, stored Response) error
 
-	// ReplayHeaders are response headers that are stored and replayed besides
-	// the standard ones: Cache-Control, Content-Language, Content-Location,
-	// Content-Type, ETag, Last-Modified, Link, Location, Request-Id,
-	// X-Request-Id. Headers that belong to one exchange only (cookies,
-	// credentials, dates, rate limits, traces, framing) are not allowed here.
-	// Default: no others.
+	// ReplayHeaders are the names of the response headers that are stored and
+	// replayed. "*" stands for all headers of the handler's response, except
+	// those whose name ends with -Nonce, -Secret or -Token: name each of these
+	// that a retry may get, as in {"*", "X-Next-Token"}. Content-Type,
+	// Content-Encoding and Content-Range are always replayed, because the body
+	// cannot be read without them. The profile's header, and headers that belong
+	// to one exchange only (cookies, credentials, times, rate limits, traces,
+	// framing), never are, and are not allowed here. Default: "*".
 	ReplayHeaders []string
 
 	// Accepted answers a request with 202 instead of 409 while another request
@@ -132,8 +134,8 @@ type Options struct {
 	// slog and respond with a plain 500.
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 
-	ownOperation bool     // Operation is custom and may read all of a Request
-	replayed     []string // canonical names of all headers that are replayed
+	ownOperation bool       // Operation is custom and may read all of a Request
+	replayed     headerRule // ReplayHeaders
 }
 
 // newOptions applies optFns, fills in the defaults and validates.
@@ -162,7 +164,7 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	}
 	o.Fingerprint.Description = cmp.Or(o.Fingerprint.Description, defaultFingerprint)
 	o.GatewayTimeout = cmp.Or(o.GatewayTimeout, 29*time.Second)
-	o.replayed = replayList(o.ReplayHeaders)
+	o.replayed = newHeaderRule(o.ReplayHeaders, o.Profile.Header)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
 }
@@ -219,11 +221,14 @@ func (o *Options) validate() error {
 		return fmt.Errorf("lambdahttp: Options.ProblemBase is not a URI: %w", err)
 	}
 	for _, name := range o.ReplayHeaders {
-		if !sfv.IsHTTPToken(name) {
-			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %q is not a valid header name", name)
+		if !sfv.IsHTTPToken(name) || name != allHeaders && strings.Contains(name, "*") {
+			return fmt.Errorf(`lambdahttp: Options.ReplayHeaders: %q is neither a header name nor "*"`, name)
 		}
-		if neverReplayed(name) {
+		if ofExchange(name) {
 			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s belongs to one exchange and is never stored", name)
+		}
+		if http.CanonicalHeaderKey(name) == o.replayed.key {
+			return fmt.Errorf("lambdahttp: Options.ReplayHeaders: %s carries the key, which is never stored", name)
 		}
 	}
 	return nil

@@ -45,10 +45,15 @@ func TestConstructionPanics(t *testing.T) {
 	onEachWire(t, func(t *testing.T, on wire) {
 		g := newGuard(t)
 		for want, change := range map[string]func(*lambdahttp.Options){
-			"Options.Scope":                            func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "no caller"} },
-			"Options.ServerErrors is 5":                func(o *lambdahttp.Options) { o.ServerErrors = 5 },
-			"Options.ProblemBase":                      func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
-			`Options.ReplayHeaders: "a b"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
+			"Options.Scope":                                          func(o *lambdahttp.Options) { o.Scope = lambdahttp.ScopeRule{Description: "no caller"} },
+			"Options.ServerErrors is 5":                              func(o *lambdahttp.Options) { o.ServerErrors = 5 },
+			"Options.ProblemBase":                                    func(o *lambdahttp.Options) { o.ProblemBase = "https://%zz" },
+			`Options.ReplayHeaders: "a b"`:                           func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"a b"} },
+			"Options.ReplayHeaders: idempotency-key carries the key": func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"idempotency-key"} },
+			"Options.ReplayHeaders: X-REQUEST-KEY carries the key": func(o *lambdahttp.Options) {
+				o.Profile.Header, o.ReplayHeaders = "X-Request-Key", []string{"*", "X-REQUEST-KEY"}
+			},
+			`Options.ReplayHeaders: "X-*"`:             func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"*", "X-*"} },
 			`Options.ReplayHeaders: ""`:                func(o *lambdahttp.Options) { o.ReplayHeaders = []string{""} },
 			"Options.ReplayHeaders: set-cookie":        func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"set-cookie"} },
 			"Options.ReplayHeaders: ratelimit-reset":   func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"ratelimit-reset"} },

@@ -107,7 +107,7 @@ func (d *declaration) storable(r Response, undeliverable error) (stored, error) 
 	case withheld:
 		return stored{Response: Response{Status: r.Status}, withheld: true, hint: hint}, nil
 	}
-	r.Header = only(r.Header, d.opts.replayed)
+	r.Header = d.opts.replayed.filter(r.Header)
 	return stored{Response: r}, nil
 }
 
@@ -149,6 +149,7 @@ func (c codec) Encode(v any) ([]byte, error) {
 	if r.unstored != nil {
 		return nil, r.unstored // the guard completes the record without a result
 	}
+	r.Header = lasting(canonicalHeaders(r.Header)) // the last check, also for evidence and transactions
 	line, err := r.headLine()
 	return append(line, r.Body...), err
 }
@@ -218,8 +219,7 @@ type head struct {
 	Withheld *string `json:"w,omitempty"`
 }
 
-// headLine returns the encoding up to the body. It is the last check before the
-// store: it removes headers that must never be stored from every response.
+// headLine returns the encoding up to the body.
 func (r *stored) headLine() ([]byte, error) {
 	if !deliverable(r.Status) {
 		return nil, fmt.Errorf("lambdahttp: cannot store a response of status %d: want 200 to 599", r.Status)
@@ -230,7 +230,7 @@ func (r *stored) headLine() ([]byte, error) {
 		h.Withheld = &hint
 	}
 	for name, values := range canonicalHeaders(r.Header) {
-		if !sfv.IsHTTPToken(name) || neverReplayed(name) {
+		if !sfv.IsHTTPToken(name) {
 			continue
 		}
 		for _, v := range values {

@@ -37,7 +37,8 @@ type Policy struct {
 	UnresolvedRetention time.Duration // how long an unknown outcome is retained; 0: until it is resolved
 	WaitFor             time.Duration // how long a request waits for a running one with its key; 0: no wait
 	ServerErrors        string        // what a response of 5xx does to the key
-	ReplayedHeaders     []string      // headers of a stored response
+	ReplayedHeaders     []string      // headers of a stored response; "*": all but OmittedHeaders
+	OmittedHeaders      []string      // headers, or patterns such as "*-Token", that "*" does not include
 
 	// Marks are the headers that this package sets on a handler's own or stored
 	// response.
@@ -89,7 +90,8 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,
 		Retention: kept.Retention, UnresolvedRetention: kept.UnresolvedRetention, WaitFor: kept.WaitFor,
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
-		ReplayedHeaders: slices.Compact(slices.Sorted(slices.Values(o.replayed))),
+		ReplayedHeaders: o.replayed.list(),
+		OmittedHeaders:  o.replayed.omitted(),
 		Marks:           e.markPolicy(),
 		DocsURL:         o.DocsURL,
 	}

@@ -39,6 +39,9 @@ func TestPolicyOfOptions(t *testing.T) {
 	if got := made(guard(func(o *idempotent.Options) { o.WaitFor = time.Hour })).WaitFor; got != 27*time.Second {
 		t.Errorf("a request waits %s, want the gateway's limit", got)
 	}
+	if p := made(); !slices.Equal(p.ReplayedHeaders, []string{"*"}) || !slices.Contains(p.OmittedHeaders, "Set-Cookie") || !slices.Contains(p.OmittedHeaders, "*-Token") {
+		t.Errorf("by default %v are replayed, except %v", p.ReplayedHeaders, p.OmittedHeaders)
+	}
 	const unknown, again, stored = "leaves the outcome unknown", "runs again", "is stored"
 	for _, c := range []struct {
 		optFn func(*lambdahttp.Options)
@@ -63,7 +66,7 @@ func TestPolicyIsACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0] = "x", "x", "x"
+	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0], p.OmittedHeaders[0] = "x", "x", "x", "x"
 	p.Marks[0].Values[0], p.Marks[1].Values[0] = "x", "x"
 	again, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
 	if err != nil || strings.Contains(policy.Markdown(again), "`x`") || again.Methods[0] != "POST" || again.ForbiddenMethods[0] != "GET" {

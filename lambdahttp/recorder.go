@@ -175,7 +175,8 @@ func (r *recorder) replace(a *Response) {
 	for name, values := range a.Header {
 		name = http.CanonicalHeaderKey(name)
 		if name == headerExpose {
-			values = append(slices.Clone(h[name]), values...) // keep those set around this handler
+			// Keep those set around this handler, once.
+			values = append(slices.DeleteFunc(slices.Clone(h[name]), func(v string) bool { return slices.Contains(values, v) }), values...)
 		}
 		h[name] = slices.Clone(values)
 	}

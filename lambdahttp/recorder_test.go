@@ -552,8 +552,17 @@ func TestHTTP29MarksOfStreamsAndPassingRequests(t *testing.T) {
 			t.Errorf("%s: exposed %q, want %q", name, got, c.expose)
 		}
 	}
-	// A replay has its own list.
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, around, func(o *lambdahttp.Options) { o.ExposeHeaders = true })
+	// A replay has its own list, and what the handler added to that around it.
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("Access-Control-Expose-Headers", "X-Inner")
+	}, around)
+	for range 2 {
+		a, _ := s.do("")
+		if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|X-Inner" {
+			t.Errorf("exposed %q, replayed %q", got, a.Header.Get("Idempotent-Replayed"))
+		}
+	}
+	s = newSite(t, func(http.ResponseWriter, *http.Request) {}, around, func(o *lambdahttp.Options) { o.ExposeHeaders = true })
 	s.do("")
 	a, _ := s.do("")
 	if got := strings.Join(a.Header.Values("Access-Control-Expose-Headers"), "|"); got != "X-Outer|Idempotent-Replayed" {

@@ -228,6 +228,7 @@ func (b *requestBody) read() {
 	}
 	b.data, b.err = io.ReadAll(io.LimitReader(b.r.Body, b.limit+1))
 	switch {
+	case errors.As(b.err, new(*http.MaxBytesError)): // a handler around Middleware has a lower limit
 	case b.err != nil:
 		b.err = errShort // or another failure of the transfer
 	case int64(len(b.data)) > b.limit:

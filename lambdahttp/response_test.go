@@ -5,9 +5,11 @@ package lambdahttp_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,16 +18,17 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// FM54, F61: headers that describe the result are replayed, and headers of one
-// exchange are not.
+// FM54, F61: all headers of the response are replayed, except those of one
+// exchange and those whose value is to be used once.
 func TestFM54ReplayedHeaders(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
 		w := newWorld(t, on)
 		first := map[string]string{
-			"Set-Cookie": "session=1", "Date": "now", "Content-Length": "14", "Connection": "close", "Transfer-Encoding": "chunked",
-			"WWW-Authenticate": "Basic", "X-RateLimit-Remaining": "1", "traceparent": "00-x", "X-Other": "x",
-			"etag": `"1"`, "Link": `</charges/ch_1>; rel="self"`, "cache-control": "no-store", "X-Request-ID": "r1",
+			"Set-Cookie": "session=1", "Date": "now", "Content-Length": "14", "Connection": "close, x-hop", "Transfer-Encoding": "chunked",
+			"X-Hop": "session-hop", "WWW-Authenticate": `Digest realm="a", nonce="session-nonce"`, "X-RateLimit-Remaining": "1", "traceparent": "00-x",
+			"x-csrf-TOKEN": "session-csrf", "Client-Secret": "session-secret", "Replay-Nonce": "session-nonce", "token": "session-token",
+			"idempotency-key": "session-key", "X-Other": "x", "etag": `"1"`, "X-Request-ID": "r1", "X-Tokens": "7", "Secretary": "Ann",
 		}
 		w.becomes(func(context.Context, request) (reply, error) {
 			return reply{status: 200, header: first, cookies: []string{"a=1"}}, nil
@@ -36,15 +39,62 @@ func TestFM54ReplayedHeaders(t *testing.T) {
 		}
 		a = w.post(charge())
 		want := map[string]string{
-			"Etag": `"1"`, "Link": `</charges/ch_1>; rel="self"`, "Cache-Control": "no-store", "X-Request-Id": "r1", "Idempotent-Replayed": "true",
+			"X-Other": "x", "Etag": `"1"`, "X-Request-Id": "r1", "X-Tokens": "7", "Secretary": "Ann", "Idempotent-Replayed": "true",
 		}
 		if !maps.Equal(a.header, want) || a.cookies != nil {
 			t.Errorf("replayed %v %v, want %v", a.header, a.cookies, want)
 		}
-		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte("session")) || bytes.Contains(stored, []byte("X-Other")) {
+		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte("session")) {
 			t.Errorf("a header that is not replayed was stored: %s", stored)
 		}
 	})
+}
+
+// FM54, F11: a key that the handler repeats is not stored, in whatever header
+// the request has it.
+func TestFM54RepeatedKey(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on, func(o *lambdahttp.Options) { o.Profile.Header = "X-request-KEY" })
+		w.becomes(func(_ context.Context, r request) (reply, error) {
+			return reply{status: 200, header: map[string]string{"x-Request-Key": r.header["x-request-key"], "X-Other": "x"}}, nil
+		})
+		r := charge(without("idempotency-key"), withHeader("x-request-key", `"`+keyA+`"`))
+		if first := w.post(r); !strings.Contains(fmt.Sprint(first.header), keyA) {
+			t.Errorf("the first response is not the handler's: %v", first.header)
+		}
+		if a := w.post(r); !maps.Equal(a.header, map[string]string{"X-Other": "x", "Idempotent-Replayed": "true"}) {
+			t.Errorf("replayed %v", a.header)
+		}
+		if stored := w.store.record(t).Result; bytes.Contains(stored, []byte(keyA)) {
+			t.Errorf("the key was stored: %s", stored)
+		}
+	})
+}
+
+// FM54: a challenge is replayed unless the client can answer it only once.
+func TestFM54Challenges(t *testing.T) {
+	t.Parallel()
+	for challenge, lasts := range map[string]bool{
+		"Basic": true, `Basic realm="api"`: true, `Bearer realm="api", error="invalid_token"`: true, "Negotiate": true, "Negotiate, Basic": true,
+		`DPoP error="use_dpop_nonce", error_description="Send a nonce"`: true,
+		`Digest realm="api"`: false, `DIGEST qop="auth"`: false, `Basic realm="a", digest realm="b"`: false,
+		`Custom nonce="1"`: false, `Custom a=1,NONCE = 1`: false, "Negotiate oYG1==": false, "NTLM TlRM=": false,
+	} {
+		w := newWorld(t, wires[0])
+		w.becomes(func(context.Context, request) (reply, error) {
+			return reply{status: 401, header: map[string]string{"WWW-Authenticate": challenge}}, nil
+		})
+		w.post(charge())
+		if got := w.post(charge()).header["Www-Authenticate"]; (got == challenge) != lasts || got != challenge && got != "" {
+			t.Errorf("%s: replayed %q, want it replayed: %t", challenge, got, lasts)
+		}
+	}
+	// Of several lines only the one with a nonce is dropped.
+	line, err := lambdahttp.Codec.Encode(lambdahttp.Response{Status: 401, Header: http.Header{"WWW-Authenticate": {`Digest nonce="1"`, "Basic"}}})
+	if err != nil || string(line) != "{\"s\":401,\"h\":{\"Www-Authenticate\":[\"Basic\"]}}\n" {
+		t.Errorf("stored as %s, %v", line, err)
+	}
 }
 
 // FM54: an HTTP API ignores MultiValueHeaders, so a replay has the values in one
@@ -71,19 +121,57 @@ func TestFM54MultiValueHeaders(t *testing.T) {
 	}
 }
 
-// FM54: a stored header that was removed from the list is no longer replayed.
-func TestFM54ListShrinks(t *testing.T) {
+// FM54: the rules of today apply to a response that was stored under others.
+func TestFM54RulesChange(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) { o.ReplayHeaders = []string{"x-charge-id"} })
-		w.post(charge())
-		if a := w.post(charge()); a.header["X-Charge-Id"] != "ch_1" {
-			t.Errorf("a listed header is not replayed: %v", a.header)
+		replaying := func(names ...string) func(*lambdahttp.Options) {
+			return func(o *lambdahttp.Options) { o.Scope, o.ReplayHeaders = on.scope, names }
 		}
-		later := on.build(w.guard, func(context.Context, request) (reply, error) { return reply{}, nil },
-			func(o *lambdahttp.Options) { o.Scope = on.scope })
-		if a, err := later(t.Context(), charge()); err != nil || a.status != 201 || a.header["X-Charge-Id"] != "" {
-			t.Errorf("replayed %d %v %v, want no X-Charge-Id", a.status, a.header, err)
+		w := newWorld(t, on, replaying("*", "x-next-token"))
+		w.becomes(func(context.Context, request) (reply, error) {
+			return reply{status: 206, body: "ab", header: map[string]string{
+				"Content-Type": "text/plain", "Content-Encoding": "x", "Content-Range": "bytes 0-1/9", "Location": "/1", "X-Next-Token": "2", "X-Charge-Id": "ch_1",
+			}}, nil
+		})
+		w.post(charge())
+		for _, c := range []struct {
+			names []string
+			left  []string
+		}{
+			{[]string{"*", "X-NEXT-TOKEN"}, []string{"Location", "X-Charge-Id", "X-Next-Token"}},
+			{nil, []string{"Location", "X-Charge-Id"}},
+			{[]string{"location", "x-next-token"}, []string{"Location", "X-Next-Token"}},
+			{[]string{"X-Else"}, nil},
+		} {
+			later := on.build(w.guard, func(context.Context, request) (reply, error) { return reply{}, nil }, replaying(c.names...))
+			a, err := later(t.Context(), charge())
+			got := slices.Sorted(maps.Keys(a.header))
+			want := append([]string{"Content-Encoding", "Content-Range", "Content-Type", "Idempotent-Replayed"}, c.left...)
+			if err != nil || a.status != 206 || !slices.Equal(got, want) {
+				t.Errorf("ReplayHeaders %q: replayed %d %v %v, want the headers %v", c.names, a.status, got, err, want)
+			}
+		}
+	})
+}
+
+// FM54: a response that was stored with a header that is not replayed any more
+// is not damaged: the rest of it is replayed.
+func TestFM54StoredByAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		w := newWorld(t, on)
+		w.post(charge())
+		r := w.store.record(t)
+		was := r.Version
+		r.Version[0]++
+		r.Result = []byte("{\"s\":201,\"h\":{\"Location\":[\"/1\"],\"Set-Cookie\":[\"a=1\"]}}\nbody")
+		if _, err := w.store.Replace(t.Context(), *r, was); err != nil {
+			t.Fatal(err)
+		}
+		a := w.post(charge())
+		if want := map[string]string{"Location": "/1", "Idempotent-Replayed": "true"}; a.status != 201 || a.body != "body" || !maps.Equal(a.header, want) || a.cookies != nil {
+			t.Errorf("replayed %+v, want the headers %v", a, want)
 		}
 	})
 }
@@ -94,7 +182,7 @@ func TestHTTP32NeverReplayed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"Set-Cookie", "Date", "Connection", "Transfer-Encoding", "Content-Length", "Keep-Alive", "Upgrade", "Trailer", "TE", "Age", "Expires", "Retry-After",
-		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
+		"Set-Cookie2", "Authorization", "Authentication-Info", "Via", "Alt-Svc", "X-Amzn-Remapped-Date", "Proxy-Authenticate", "Proxy-Authorization",
 		"RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "X-RateLimit-Limit", "X-Rate-Limit-Reset",
 		"traceparent", "tracestate", "baggage", "b3", "X-B3-TraceId", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "uber-trace-id", "Server-Timing",
 		"Idempotent-Replayed", "Idempotency-Status", "Idempotency-Expires",

@@ -93,6 +93,17 @@ func twice(mods ...func(*request)) func(*world) reply {
 	}
 }
 
+// twiceWith is twice, with the headers that the replay must have.
+func twiceWith(headers map[string]string) func(*world) reply {
+	return func(w *world) reply {
+		a := twice()(w)
+		if !maps.Equal(a.header, headers) || len(a.cookies) != 0 {
+			w.t.Errorf("the replay has the headers %v and the cookies %v, want %v", a.header, a.cookies, headers)
+		}
+		return a
+	}
+}
+
 // then sends a request to the handler h, and the same request again to a
 // handler that succeeds.
 func then(h handler) func(*world) reply {

@@ -30,7 +30,7 @@ func Markdown(p *lambdahttp.Policy) string {
 	for _, h := range p.Marks {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, codes(h.Values), cell(h.Description))
 	}
-	fmt.Fprintf(&b, "\nA replayed response has the stored status and body, and these of its headers: %s.\n", codes(p.ReplayedHeaders))
+	fmt.Fprintf(&b, "\nA replayed response has the stored status and body, and %s.\n", replayed(p))
 	b.WriteString("\n## Other responses\n\n| status | meaning | identified by | headers |\n|---|---|---|---|\n")
 	for _, a := range p.Answers {
 		fmt.Fprintf(&b, "| %d %s | <a id=\"%s\"></a>**%s**. %s | %s | %s |\n",
@@ -98,6 +98,19 @@ func lengths(p *lambdahttp.Policy) string {
 		return strconv.Itoa(p.MinLength)
 	}
 	return fmt.Sprintf("%d to %d", p.MinLength, p.MaxLength)
+}
+
+// replayed describes the headers of a replay.
+func replayed(p *lambdahttp.Policy) string {
+	named := slices.DeleteFunc(slices.Clone(p.ReplayedHeaders), func(name string) bool { return name == "*" })
+	text := "these of its headers: " + codes(named)
+	if len(named) < len(p.ReplayedHeaders) {
+		text = "its headers except " + codes(p.OmittedHeaders)
+		if len(named) > 0 {
+			text += ". It also has " + codes(named)
+		}
+	}
+	return text
 }
 
 // headers lists the headers of a response, with the value of each that has only

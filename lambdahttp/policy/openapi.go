@@ -189,7 +189,7 @@ func extension(p *lambdahttp.Policy) openAPIPolicy {
 		Methods: p.Methods, ForbiddenMethods: p.ForbiddenMethods,
 		ValidFor: p.Scope, BelongsTo: p.Extent, Compared: p.Fingerprint,
 		Retention: p.Retention.Seconds(), UnresolvedRetention: p.UnresolvedRetention.Seconds(), WaitFor: p.WaitFor.Seconds(),
-		ServerErrors: p.ServerErrors, ReplayedHeaders: p.ReplayedHeaders,
+		ServerErrors: p.ServerErrors, ReplayedHeaders: p.ReplayedHeaders, OmittedHeaders: p.OmittedHeaders,
 	}
 	x.Key.In, x.Key.Name = "header", p.Header
 	if p.Member != "" {
@@ -274,7 +274,8 @@ type openAPIPolicy struct {
 	UnresolvedRetention float64         `json:"unresolvedRetention,omitempty"` // absent: until resolved
 	WaitFor             float64         `json:"waitFor,omitempty"`
 	ServerErrors        string          `json:"serverErrors"`
-	ReplayedHeaders     []string        `json:"replayedHeaders"`
+	ReplayedHeaders     []string        `json:"replayedHeaders"` // "*": all but the omitted ones
+	OmittedHeaders      []string        `json:"omittedHeaders,omitempty"`
 	Answers             []openAPIAnswer `json:"answers"`
 }
 

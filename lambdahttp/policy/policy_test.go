@@ -94,6 +94,22 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 }
 
+// A replay has all headers, all and named ones, or only named ones.
+func TestReplayedHeaders(t *testing.T) {
+	t.Parallel()
+	const some = "its headers except `*-Nonce`, `*-Secret`, `*-Token`, `Age`, `Alt-Svc`, "
+	for want, names := range map[string][]string{
+		some: nil,
+		"`X-Ratelimit*`. It also has `X-Csrf-Token`, `X-Next-Token`.\n":                                {"*", "x-next-token", "X-CSRF-Token", "Location"},
+		"these of its headers: `Content-Encoding`, `Content-Range`, `Content-Type`, `X-Next-Token`.\n": {"x-next-token", "content-type"},
+	} {
+		page := policy.Markdown(policyOf(t, single, func(o *lambdahttp.Options) { o.ReplayHeaders = names }))
+		if !strings.Contains(page, "A replayed response has the stored status and body, and ") || !strings.Contains(page, want) {
+			t.Errorf("ReplayHeaders %q: the page has no %q:\n%s", names, want, page)
+		}
+	}
+}
+
 // A policy can have a syntax and rules without descriptions.
 func TestPolicyWithoutDescriptions(t *testing.T) {
 	t.Parallel()
