@@ -271,7 +271,7 @@ func TestHTTP21BodyTooLarge(t *testing.T) {
 	// A handler around the middleware has a lower limit.
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 9) })
 	for name, body := range map[string]io.Reader{"announced": strings.NewReader("0123456789"), "chunked": io.MultiReader(strings.NewReader("0123456789"))} {
-		if a, problem := s.send(s.request(t.Context(), body)); a.StatusCode != 413 || !strings.Contains(problem, "#body-too-large") || s.runs != 0 {
+		if a, problem := s.send(s.request(t.Context(), body)); a.StatusCode != 413 || !strings.Contains(problem, `"code":"body-too-large"`) || s.runs != 0 {
 			t.Errorf("%s, limited around: got %d %s after %d runs", name, a.StatusCode, problem, s.runs)
 		}
 	}
