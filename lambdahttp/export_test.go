@@ -52,10 +52,7 @@ func CodecIn(ctx context.Context) idempotent.Codec {
 
 // HeaderKey reads a key from one header line, and BodyMember from a body.
 func HeaderKey(p *Profile, value string) (string, error) {
-	key, _, err := p.headerKey(&Request{header: map[string]string{p.Header: value}})
-	if err == nil {
-		err = p.checkKey(key)
-	}
+	key, _, err := KeySource{}.read(&Request{header: map[string]string{p.Header: value}}, p)
 	return key, err
 }
 

@@ -198,11 +198,11 @@ func TestOwnProfile(t *testing.T) {
 				Header: "X-Operation-Id",
 				Syntax: lambdahttp.KeySyntax{
 					Parse: func(v string) (string, error) { return v, nil },
-					Check: func(v string) error {
+					Canonical: func(v string) (string, error) {
 						if !strings.HasPrefix(v, "op-") {
-							return errors.New("it must begin with op-")
+							return "", errors.New("it must begin with op-")
 						}
-						return nil
+						return v, nil
 					},
 				},
 				MinKeyLength: 4,

@@ -24,7 +24,7 @@ type Policy struct {
 	KeySyntax            string // in words
 	KeyPattern           string // regular expression (ECMA-262) of the value
 	KeyExample           string // a valid value
-	MinLength, MaxLength int    // of the key itself, without quotes and escapes
+	MinLength, MaxLength int    // of the key itself, without quotes and escapes; see Profile
 
 	Methods          []string // guarded methods
 	ForbiddenMethods []string // methods whose requests must not have a key

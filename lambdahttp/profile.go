@@ -25,7 +25,8 @@ type Profile struct {
 	// Syntax defines how a key is written.
 	Syntax KeySyntax
 	// MinKeyLength and MaxKeyLength bound the key itself, without quotes and
-	// escapes, in bytes.
+	// escapes, in bytes. Spaces do not count toward the minimum, which exists so
+	// that keys are hard to guess.
 	MinKeyLength, MaxKeyLength int
 	// HeaderOnly forbids other sources of the key: with [Options.KeyFrom]
 	// construction fails.
