@@ -48,7 +48,7 @@ func APIGatewayV2(
 // of an HTTP API with payload format 1.0.
 //
 // Claims are those of a Cognito user pool authorizer, or of the JWT authorizer
-// of an HTTP API. A header that was sent on several lines has several values.
+// of an HTTP API. [Authorizer] reads the values of a Lambda authorizer. A header that was sent on several lines has several values.
 //
 // A REST API passes the path unchanged, without the stage, and the query
 // decoded: [Request.RawQuery] is encoded again, in one spelling and sorted by
@@ -103,7 +103,8 @@ func ALB(
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
 // have no routes, so the default operation is the method and the path. They
-// have no claims; with AWS_IAM authorization use [IAMPrincipal] for the caller.
+// have no claims; with AWS_IAM authorization use [IAMRole] for the caller, or
+// [IAMPrincipal] if callers are people.
 //
 // A function URL passes path and query unchanged. Its InvokeMode must be
 // BUFFERED, which is the default; for RESPONSE_STREAM use [Middleware] under
@@ -259,10 +260,15 @@ func requestV2(ev *events.APIGatewayV2HTTPRequest) Request {
 		body:      ev.Body,
 		base64:    ev.IsBase64Encoded,
 	}
-	if a := ev.RequestContext.Authorizer; a != nil && a.JWT != nil {
+	a := ev.RequestContext.Authorizer
+	if a == nil {
+		return r
+	}
+	r.authorizer = a.Lambda
+	if a.JWT != nil {
 		r.claims = a.JWT.Claims
 	}
-	if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+	if a.IAM != nil {
 		r.identity = identity{principal: a.IAM.UserARN, cognitoIdentity: a.IAM.CognitoIdentity.IdentityID}
 	}
 	return r
@@ -310,7 +316,8 @@ func requestV1(ev *events.APIGatewayProxyRequest) Request {
 	}
 	caller := &ev.RequestContext.Identity
 	r.identity = identity{principal: caller.UserArn, apiKeyID: caller.APIKeyID, cognitoIdentity: caller.CognitoIdentityID}
-	r.claimValues, _ = ev.RequestContext.Authorizer["claims"].(map[string]any)
+	r.authorizer = ev.RequestContext.Authorizer
+	r.claimValues, _ = r.authorizer["claims"].(map[string]any)
 	return r
 }
 

@@ -28,8 +28,8 @@ type Options struct {
 	// header: [BodyField]. Default: the header.
 	KeyFrom KeySource
 
-	// Scope determines for which caller a key is valid: [Claim],
-	// [IAMPrincipal], [CognitoIdentity], [APIKeyID], [LambdaTenant],
+	// Scope determines for which caller a key is valid: [Claim], [Authorizer],
+	// [IAMRole], [IAMPrincipal], [CognitoIdentity], [APIKeyID], [LambdaTenant],
 	// [TrustedHeader], [SingleTenant] if all callers share their keys, or a
 	// custom rule. Required, because the client chooses the key: without a
 	// scope one client could get the response of another.

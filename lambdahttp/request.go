@@ -39,6 +39,7 @@ type Request struct {
 	cookies     []string              // if the event separates them from the headers
 	claims      map[string]string
 	claimValues map[string]any
+	authorizer  map[string]any // what a Lambda authorizer returned
 	identity    identity
 	body        string
 	base64      bool
