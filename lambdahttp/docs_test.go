@@ -41,10 +41,10 @@ func TestProblemTypesHaveAHeading(t *testing.T) {
 // docs/http-keys.md compares the profiles by their data.
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
-	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(), *update)
+	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(t), *update)
 }
 
-func profilesTable() string {
+func profilesTable(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n")
 	line := func(name string, of func(p *lambdahttp.Profile) string) {
@@ -64,7 +64,11 @@ func profilesTable() string {
 	line("guards", func(p *lambdahttp.Profile) string { return strings.Join(p.Methods, ", ") })
 	line("refuses a key on", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ForbiddenMethods, ", "), "–") })
 	line("a key belongs to", func(p *lambdahttp.Profile) string {
-		return map[bool]string{true: "one request of the whole API", false: "one request of a method and route"}[p.Operation != ""]
+		rules, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = *p })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules.Extent
 	})
 	line("a 5xx of the handler", func(p *lambdahttp.Profile) string {
 		return map[lambdahttp.ServerErrors]string{

@@ -70,10 +70,10 @@ func APIGatewayV1(
 }
 
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
-// target is the function. They have no routes, so the default operation is the
-// method and the path. They have no claims; behind an authenticate action, a
-// [ScopeRule] can read the header x-amzn-oidc-identity. Without such an action
-// the client itself can send that header.
+// target is the function. They have no routes, see [Options.Operation]. They have
+// no claims; behind an authenticate action, a [ScopeRule] can read the header
+// x-amzn-oidc-identity. Without such an action the client itself can send that
+// header.
 //
 // Enable multi-value headers on the target group
 // (lambda.multi_value_headers.enabled). Without them the load balancer passes
@@ -102,8 +102,7 @@ func ALB(
 }
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
-// have no routes, so the default operation is the method and the path. They
-// have no claims; with AWS_IAM authorization use [IAMRole] for the caller, or
+// have no routes, see [Options.Operation]. They have no claims; with AWS_IAM authorization use [IAMRole] for the caller, or
 // [IAMPrincipal] if callers are people.
 //
 // A function URL passes path and query unchanged. Its InvokeMode must be
@@ -247,10 +246,12 @@ func (f fields) response() (r Response, err error) {
 }
 
 func requestV2(ev *events.APIGatewayV2HTTPRequest) Request {
+	_, route, _ := strings.Cut(ev.RouteKey, " ") // "POST /charges/{id}"; "$default" has none
 	r := Request{
 		Method:    ev.RequestContext.HTTP.Method,
 		Path:      ev.RawPath,
-		Route:     routeOf(ev.RouteKey),
+		Route:     endpoint(route),
+		mount:     mount{route, ev.PathParameters, ev.RequestContext.Stage},
 		RawQuery:  ev.RawQueryString,
 		RequestID: ev.RequestContext.RequestID,
 		Event:     ev,
@@ -274,10 +275,12 @@ func requestV2(ev *events.APIGatewayV2HTTPRequest) Request {
 	return r
 }
 
-// routeOf returns the template of a route key such as "POST /charges/{id}" or
-// "ANY /{proxy+}", and "" for "$default".
-func routeOf(key string) string {
-	_, route, _ := strings.Cut(key, " ")
+// endpoint returns the template of a route, or "" if it ends with a greedy
+// parameter such as "{proxy+}" and so matches many endpoints.
+func endpoint(route string) string {
+	if strings.HasSuffix(route, "+}") {
+		return ""
+	}
 	return route
 }
 
@@ -301,10 +304,15 @@ func requestURL(ev *events.LambdaFunctionURLRequest) Request {
 }
 
 func requestV1(ev *events.APIGatewayProxyRequest) Request {
+	route := ev.Resource
+	if strings.TrimPrefix(route, "/") == "$default" { // of an HTTP API
+		route = ""
+	}
 	r := Request{
 		Method:    ev.HTTPMethod,
 		Path:      ev.Path,
-		Route:     resourceOf(ev.Resource),
+		Route:     endpoint(route),
+		mount:     mount{route, ev.PathParameters, ev.RequestContext.Stage},
 		RequestID: ev.RequestContext.RequestID,
 		Event:     ev,
 		query:     queryV1,
@@ -319,15 +327,6 @@ func requestV1(ev *events.APIGatewayProxyRequest) Request {
 	r.authorizer = ev.RequestContext.Authorizer
 	r.claimValues, _ = r.authorizer["claims"].(map[string]any)
 	return r
-}
-
-// resourceOf returns the template of a resource such as "/charges/{id}", and ""
-// for the "$default" route of an HTTP API.
-func resourceOf(resource string) string {
-	if strings.TrimPrefix(resource, "/") == "$default" {
-		return ""
-	}
-	return resource
 }
 
 func queryV1(r *Request) string {

@@ -11,10 +11,11 @@ import (
 
 // Access to unexported identifiers for the tests.
 var (
-	Codec        idempotent.Codec = responses{}
-	OperationOf                   = operationOf
-	VerifyDigest                  = verifyDigest
-	SyntaxErrors                  = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
+	Codec         idempotent.Codec = responses{}
+	OperationOf                    = operationOf
+	CanonicalPath                  = canonicalPath
+	VerifyDigest                   = verifyDigest
+	SyntaxErrors                   = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
 // responses is the codec for plain responses: other packages cannot name the
@@ -49,6 +50,9 @@ func Reencode(data []byte) (r Response, again []byte, err error) {
 func CodecIn(ctx context.Context) idempotent.Codec {
 	return codec{ctx.Value(declarationKey{}).(*declaration)}
 }
+
+// ResourceOf returns the path of r in the form in which it is compared.
+func ResourceOf(r *Request) string { return r.resource }
 
 // HeaderKey reads a key from one header line, and BodyMember from a body.
 func HeaderKey(p *Profile, value string) (string, error) {

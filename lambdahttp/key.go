@@ -110,6 +110,16 @@ var (
 	errNotText  = errors.New("the member is not a string")
 )
 
+// ResourceKey returns the ID of the [idempotent.Key] of a request whose path
+// belongs to its key, see [Options.Operation] and [Profile.PerResource]. The path
+// has no stage, base path and query, as "/orders/1/pay", in any percent-encoding.
+// The ID of other requests is the key itself. Use it to find the record of a
+// request by its key.
+func ResourceKey(path, key string) string {
+	// A key is printable and a canonical path is too, so no ID has two meanings.
+	return canonicalPath(path) + "\n" + key
+}
+
 // canonicalKey validates a key from any source, and returns the form in which it
 // is compared.
 func (p *Profile) canonicalKey(key string) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ import (
 
 func newGuard(t testing.TB) *idempotent.Guard {
 	t.Helper()
-	g, err := idempotent.New(memstore.New())
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)
 	}
