@@ -18,8 +18,8 @@ var profileCases = map[string]struct {
 	says   string // part of that answer
 	onGET  int    // a GET with the key, of a missing charge
 }{
-	"ietf":   {`"order-2026-000001"`, http.StatusUnprocessableEntity, "#key-reused", http.StatusNotFound},
-	"stripe": {"order-2026-000001", http.StatusBadRequest, "idempotency_error", http.StatusNotFound},
+	"ietf":   {`"8e03978e-40d5-43e8-bc93-6894a57f9324"`, http.StatusUnprocessableEntity, "#key-reused", http.StatusNotFound},
+	"stripe": {"8e03978e-40d5-43e8-bc93-6894a57f9324", http.StatusBadRequest, "idempotency_error", http.StatusNotFound},
 	"uuid":   {"8e03978e-40d5-43e8-bc93-6894a57f9324", http.StatusUnprocessableEntity, "#key-reused", http.StatusBadRequest},
 }
 
