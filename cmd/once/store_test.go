@@ -5,15 +5,19 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // Every way to select a record finds it.
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, aNight(t)...)
+	atPath := key("POST (no route)", "acme", lambdahttp.ResourceKey("/orders/caf%C3%A9", "k"))
+	d := newDesk(t, append(aNight(t), record(atPath, time.Hour, func(*driver.Record) {}))...)
 	want := "record      " + string(chargeKey.RecordID())
 	for _, args := range [][]string{
 		{"POST /charges", "--global", "--key", "b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613"},
@@ -28,6 +32,9 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%q shows\n%s", args, got)
 		}
 	}
+	// The path of an HTTP request can belong to its key, in any spelling.
+	d.once("show", "POST (no route)", "--scope", "acme", "--key", "k", "--path", "/orders/café").ok().says("POST (no route)", string(atPath.RecordID()))
+	d.once("show", "POST (no route)", "--scope", "acme", "--key", "k").exits(exitNotFound).says("--path")
 	// Records that do not wait for reconciliation are found with --scan.
 	d.once("show", "#ty7jY4HjuNMR").exits(exitNotFound).says("--scan")
 	d.once("show", "#ty7jY4HjuNMR", "--scan").ok().says(string(paidKey.RecordID()))
@@ -49,6 +56,7 @@ func TestTarget_Refusals(t *testing.T) {
 		{exitUsage, "add --key and --scope", []string{"charge"}},
 		{exitUsage, "need the client's key", []string{"charge", "--scope", "acme"}},
 		{exitUsage, "need the client's key", []string{"charge", "--global"}},
+		{exitUsage, "need the client's key", []string{"charge", "--path", "/"}},
 		{exitUsage, "needs the scope", []string{"charge", "--key", "k"}},
 		{exitUsage, "no scope", []string{"charge", "--key", "k", "--scope", "acme", "--global"}},
 		{exitUsage, "the first 12 of them", []string{"charge#wiF9Nlkg"}},

@@ -55,6 +55,10 @@ func TestProfiles(t *testing.T) {
 			if resp, body := send("GET", "/charges/ch_none", ""); resp.StatusCode != want.onGET {
 				t.Errorf("a GET with the key: %d %s", resp.StatusCode, body)
 			}
+			// The operator's endpoint finds the record by the key alone.
+			if resp, body := post(t, s.url+"/admin/resolve", "", `{"idempotency_key":"`+strings.Trim(want.key, `"`)+`"}`); resp.StatusCode != http.StatusOK {
+				t.Errorf("resolving the key: %d %s", resp.StatusCode, body)
+			}
 			// Errors of the function itself have the format of the profile.
 			resp, body := send("POST", "/charges", `{"amount":0}`)
 			var answer struct {
