@@ -50,9 +50,9 @@ func APIGatewayV2(
 // Claims are those of a Cognito user pool authorizer, or of the JWT authorizer
 // of an HTTP API. [Authorizer] reads the values of a Lambda authorizer. A header that was sent on several lines has several values.
 //
-// A REST API passes the path unchanged, without the stage, and the query
-// decoded: [Request.RawQuery] is encoded again, in one spelling and sorted by
-// name. Replays set MultiValueHeaders.
+// A REST API passes the path unchanged, without the stage and with the base path
+// of a custom domain, and the query decoded: [Request.RawQuery] is encoded again,
+// in one spelling and sorted by name. Replays set MultiValueHeaders.
 func APIGatewayV1(
 	g *idempotent.Guard,
 	h func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error),
@@ -102,8 +102,9 @@ func ALB(
 }
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
-// have no routes, see [Options.Operation]. They have no claims; with AWS_IAM authorization use [IAMRole] for the caller, or
-// [IAMPrincipal] if callers are people.
+// have no routes, see [Options.Operation]. They have no claims; with AWS_IAM
+// authorization use [IAMRole] for the caller, or [IAMPrincipal] if callers are
+// people.
 //
 // A function URL passes path and query unchanged. Its InvokeMode must be
 // BUFFERED, which is the default; for RESPONSE_STREAM use [Middleware] under

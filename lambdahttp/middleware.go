@@ -24,8 +24,9 @@ import (
 //
 // so that [Request.Route] is the pattern. In front of the router no route is
 // known, and neither is it behind a pattern that matches many endpoints, see
-// [Options.Operation]. [Request.Event] is the *http.Request. A [ScopeRule] finds the authenticated caller there, or
-// in its context. There are no claims.
+// [Options.Operation]. [Request.Event] is the *http.Request. A [ScopeRule] finds
+// the authenticated caller there, or in its context. There are no claims and no
+// IAM principal, also under lambdaurl.
 //
 // Middleware reads the body of a request with a key, up to
 // [Options.MaxRequestBody], and restores it for the handler. It buffers the
