@@ -147,27 +147,35 @@ func (r *Request) complete(all bool) {
 
 // strip returns a canonical path without the stage of an HTTP API and without the
 // base path of a custom domain. The route with its parameters filled in is the
-// end of the path; what precedes it is not part of the resource. If the route is
-// unknown, as behind "$default", only the stage is removed.
+// end of the path; what precedes it is not part of the resource. Behind
+// "$default" and without API Gateway the route is unknown, so only the stage is
+// removed.
 func (m *mount) strip(path string) string {
-	if matched, ok := m.matched(); ok && strings.HasSuffix(strings.TrimSuffix(path, "/"), matched) {
-		return cmp.Or(path[strings.LastIndex(path, matched):], "/")
-	}
-	if rest, ok := strings.CutPrefix(path, "/"+m.stage); ok && m.stage != "" && m.stage != "$default" && (rest == "" || rest[0] == '/') {
-		path = rest
+	if m.route == "" {
+		path = m.stripStage(path)
+	} else if matched := m.matched(); strings.HasSuffix(strings.TrimSuffix(path, "/"), matched) {
+		path = path[strings.LastIndex(path, matched):]
 	}
 	return cmp.Or(path, "/")
 }
 
 // matched returns the canonical path that the route matched, without a '/' at its
 // end.
-func (m *mount) matched() (path string, ok bool) {
+func (m *mount) matched() string {
 	var fill []string
 	for name, value := range m.params {
 		fill = append(fill, "{"+name+"}", value, "{"+name+"+}", value)
 	}
-	path = strings.NewReplacer(fill...).Replace(m.route)
-	return strings.TrimSuffix(canonicalPath(path), "/"), path != ""
+	path := strings.NewReplacer(fill...).Replace(m.route)
+	return strings.TrimSuffix(canonicalPath(path), "/")
+}
+
+func (m *mount) stripStage(path string) string {
+	rest, ok := strings.CutPrefix(path, "/"+m.stage)
+	if ok && m.stage != "" && m.stage != "$default" && (rest == "" || rest[0] == '/') {
+		return rest
+	}
+	return path
 }
 
 // canonicalPath returns a path in one spelling of its percent-encoding. It

@@ -154,7 +154,7 @@ func TestResourceOfAPIGateway(t *testing.T) {
 		{"$default at the root of a stage", "/prod", "$default", nil, "prod", "/"},
 		{"$default, a path like the stage", "/production/1", "$default", nil, "prod", "/production/1"},
 		{"$default, a path like its stage", "/$default/1", "$default", nil, "$default", "/$default/1"},
-		{"a parameter is missing", "/prod/orders/1", "/orders/{id}", nil, "prod", "/orders/1"},
+		{"a parameter is missing", "/prod/orders/1", "/orders/{id}", nil, "prod", "/prod/orders/1"},
 		{"a parameter that is not in the path", "/v1/orders/1", "/orders/{id}", params{"id": "2"}, "prod", "/v1/orders/1"},
 	} {
 		look := func(got *string) func(*lambdahttp.Options) {
