@@ -40,6 +40,7 @@ var profileKeys = []struct {
 	{"URN", "urn:uuid:" + keyA, "urn:uuid:" + keyA, ""},
 	{"braces", "{" + keyA + "}", "{" + keyA + "}", ""},
 	{"one character", "k", "k", ""},
+	{"tilde", "~", "~", ""},
 	{"longest", strings.Repeat("k", 255), strings.Repeat("k", 255), ""},
 	{"too long", strings.Repeat("k", 256), "", ""},
 	{"too long with spaces around", " " + strings.Repeat("k", 255) + " ", strings.Repeat("k", 255), ""},

@@ -113,9 +113,9 @@ func (i *identity) role() string {
 		return ""
 	}
 	switch kind, name, _ := strings.Cut(arn[5], "/"); {
-	case arn[2] == "iam" && (kind == "user" && name != "" || arn[5] == "root"):
+	case kind == "user" && name != "", arn[5] == "root":
 		return i.principal
-	case arn[2] == "sts" && kind == "assumed-role":
+	case kind == "assumed-role":
 		// The ARN has no path, and names of roles are unique in an account.
 		role, session, _ := strings.Cut(name, "/")
 		if role == "" || session == "" || strings.HasPrefix(role, "AWSReservedSSO_") {

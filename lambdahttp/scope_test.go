@@ -267,8 +267,9 @@ func TestIAMRoles(t *testing.T) {
 		"arn:aws:sts:::assumed-role/orders/s":                                              "",
 		"arn:aws:iam::123456789012:user/":                                                  "",
 		"arn:aws:iam::123456789012:role/orders":                                            "",
-		"123456789012":                                                                     "",
-		"":                                                                                 "",
+		"arn:aws:iam::123456789012:role/shops/orders":                                      "",
+		"123456789012": "",
+		"":             "",
 	} {
 		runs := 0
 		var scope string
@@ -296,7 +297,7 @@ func TestAuthorizerOfAPIGatewayV1(t *testing.T) {
 	var authorizer map[string]any
 	if err := json.Unmarshal([]byte(`{
 		"principalId": "merchant-1", "tenant": "7", "account": 123456789012345, "zero": -0, "negative": -5, "exponent": 12e3,
-		"long": 1234567890123456, "collides": 9007199254740993, "fraction": 0.5, "flag": true, "nothing": null, "empty": "",
+		"long": 1234567890123456, "edge": 1000000000000000, "below": 999999999999999, "collides": 9007199254740993, "fraction": 0.5, "flag": true, "nothing": null, "empty": "",
 		"list": ["merchant-1"], "claims": {"sub": "merchant-1"}, "global": "\u0000global"
 	}`), &authorizer); err != nil {
 		t.Fatal(err)
@@ -305,7 +306,7 @@ func TestAuthorizerOfAPIGatewayV1(t *testing.T) {
 	ev.RequestContext.Authorizer = authorizer
 	for name, want := range map[string]string{
 		"principalId": "merchant-1", "tenant": "7", "account": "123456789012345", "zero": "0", "negative": "-5", "exponent": "12000",
-		"long": "", "collides": "", "fraction": "", "flag": "", "nothing": "", "empty": "", "list": "", "claims": "", "global": "", "missing": "",
+		"long": "", "edge": "", "below": "999999999999999", "collides": "", "fraction": "", "flag": "", "nothing": "", "empty": "", "list": "", "claims": "", "global": "", "missing": "",
 	} {
 		w := newWorld(t, wires[0])
 		runs := 0
