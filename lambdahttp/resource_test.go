@@ -212,6 +212,7 @@ func TestUnknownRouteIsLoggedOnce(t *testing.T) {
 			})
 			w.post(charge(to(c.route, "/charges/secret-1"), without("idempotency-key")))
 			w.post(charge(to(c.route, "/charges/secret-2")))
+			w.post(charge(to(c.route, "/charges/secret-3")))
 			if got := strings.Count(log.String(), "Options.Operation"); got != c.lines || strings.Contains(log.String(), "secret") {
 				t.Errorf("%s: got %d lines, want %d:\n%s", name, got, c.lines, log.String())
 			}
