@@ -33,7 +33,7 @@ func Example() {
 		key := idempotent.Key{
 			Operation:   "charge",
 			Scope:       idempotent.Global,
-			ID:          "order-2026-000001",
+			ID:          "8e03978e-40d5-43e8-bc93-6894a57f9324",
 			Fingerprint: idempotent.FingerprintBytes([]byte("4200 usd")),
 		}
 		id, err := idempotent.Do(context.Background(), guard, key, func(context.Context) (string, error) {

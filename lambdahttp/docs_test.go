@@ -35,7 +35,7 @@ func TestProblemsHaveAHeading(t *testing.T) {
 // docs/http-keys.md compares the profiles by their data.
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
-	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(), *update)
+	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(t), *update)
 }
 
 // docs/http-keys.md lists the headers that are never stored.
@@ -51,7 +51,7 @@ func TestHeadersInDocs(t *testing.T) {
 	doctest.Part(t, "../docs/http-keys.md", "headers", b.String(), *update)
 }
 
-func profilesTable() string {
+func profilesTable(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("| | `IETF` | `Stripe` | `UUID` |\n|---|---|---|---|\n")
 	line := func(name string, of func(p *lambdahttp.Profile) string) {
@@ -71,7 +71,11 @@ func profilesTable() string {
 	line("guards", func(p *lambdahttp.Profile) string { return strings.Join(p.Methods, ", ") })
 	line("refuses a key on", func(p *lambdahttp.Profile) string { return cmp.Or(strings.Join(p.ForbiddenMethods, ", "), "–") })
 	line("a key belongs to", func(p *lambdahttp.Profile) string {
-		return map[bool]string{true: "one request of the whole API", false: "one request of a method and route"}[p.Operation != ""]
+		rules, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = *p })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules.Extent
 	})
 	line("a 5xx of the handler", func(p *lambdahttp.Profile) string {
 		return map[lambdahttp.ServerErrors]string{

@@ -3,12 +3,15 @@
 package lambdahttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -22,16 +25,18 @@ type EventError struct {
 
 func (e *EventError) Error() string { return "lambdahttp: " + e.Problem }
 
-// engine applies the rules for every event type. It is immutable and safe for
-// concurrent use.
+// engine applies the rules for every event type. It is safe for concurrent use.
 type engine struct {
 	responder
 	guard     *idempotent.Guard
-	disabled  bool       // idempotent.Options.Disabled
-	translate translator // nil if handlers return no response
+	disabled  bool         // idempotent.Options.Disabled
+	logger    *slog.Logger // of the guard; nil: slog.Default
+	translate translator   // nil if handlers return no response
 	// prepare reads and checks a request before its key is claimed, and returns the
 	// context for the handler; nil: handlers read their requests.
 	prepare func(context.Context, *Request) (context.Context, error)
+
+	recommended atomic.Bool // see recommend
 }
 
 // work is one call of the handler.
@@ -72,7 +77,7 @@ func newEngine(g *idempotent.Guard, translate translator, optFns []func(*Options
 		if o.WaitFor > 0 {
 			o.WaitFor = min(o.WaitFor, max(opts.GatewayTimeout-o.LeaseMargin, 0))
 		}
-		e.disabled = o.Disabled
+		e.disabled, e.logger = o.Disabled, o.Logger
 		kept = []time.Duration{o.Retention, o.UnresolvedRetention}
 	})
 	if err != nil {
@@ -120,8 +125,15 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	r.complete(found || e.opts.ownOperation)
 	key := idempotent.Key{Operation: e.opts.Operation(r), Scope: idempotent.Global, ID: id}
 	ctx = withRequestID(ctx, r)
+	unnamed := e.opts.endpointUnknown(r)
+	if unnamed {
+		e.recommend(ctx, key.Operation)
+	}
 	if !found {
 		return e.serveWithoutKey(ctx, r, key, w)
+	}
+	if unnamed || p.PerResource {
+		key.ID = ResourceKey(r.resource, id)
 	}
 	if key.Scope, err = e.opts.Scope.Of(ctx, r); err != nil {
 		return answer{}, err
@@ -144,6 +156,17 @@ func (e *engine) prepared(ctx context.Context, r *Request) (context.Context, err
 		return ctx, nil
 	}
 	return e.prepare(ctx, r)
+}
+
+// recommend logs, once per handler, that the operation should have a name.
+func (e *engine) recommend(ctx context.Context, operation string) {
+	if e.recommended.Swap(true) {
+		return
+	}
+	cmp.Or(e.logger, slog.Default()).LogAttrs(ctx, slog.LevelWarn,
+		"lambdahttp: no route is known, so all endpoints have one operation in logs, metrics and reconciliation. "+
+			"Set Options.Operation to a function that returns a name for each endpoint. This is logged once.",
+		slog.String("operation", operation))
 }
 
 // passThrough runs the handler unguarded and ignores a key in the header.

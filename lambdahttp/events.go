@@ -42,11 +42,11 @@ func APIGatewayV2(
 // of an HTTP API with payload format 1.0.
 //
 // Claims are those of a Cognito user pool authorizer, or of the JWT authorizer
-// of an HTTP API. A header that was sent on several lines has several values.
+// of an HTTP API. [Authorizer] reads the values of a Lambda authorizer. A header that was sent on several lines has several values.
 //
-// A REST API passes the path unchanged, without the stage, and the query
-// decoded: [Request.RawQuery] is encoded again, in one spelling and sorted by
-// name. Replays set MultiValueHeaders.
+// A REST API passes the path unchanged, without the stage and with the base path
+// of a custom domain, and the query decoded: [Request.RawQuery] is encoded again,
+// in one spelling and sorted by name. Replays set MultiValueHeaders.
 func APIGatewayV1(
 	g *idempotent.Guard,
 	h func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error),
@@ -56,10 +56,10 @@ func APIGatewayV1(
 }
 
 // ALB is [APIGatewayV2] for the events of an Application Load Balancer whose
-// target is the function. They have no routes, so the default operation is the
-// method and the path. They have no claims; behind an authenticate action, a
-// [ScopeRule] can read the header x-amzn-oidc-identity. Without such an action
-// the client itself can send that header.
+// target is the function. They have no routes, see [Options.Operation]. They have
+// no claims; behind an authenticate action, a [ScopeRule] can read the header
+// x-amzn-oidc-identity. Without such an action the client itself can send that
+// header.
 //
 // Enable multi-value headers on the target group
 // (lambda.multi_value_headers.enabled). Without them the load balancer passes
@@ -78,8 +78,9 @@ func ALB(
 }
 
 // FunctionURL is [APIGatewayV2] for the events of a Lambda function URL. They
-// have no routes, so the default operation is the method and the path. They
-// have no claims; with AWS_IAM authorization use [IAMPrincipal] for the caller.
+// have no routes, see [Options.Operation]. They have no claims; with AWS_IAM
+// authorization use [IAMRole] for the caller, or [IAMPrincipal] if callers are
+// people.
 //
 // A function URL passes path and query unchanged. Its InvokeMode must be
 // BUFFERED, which is the default; for RESPONSE_STREAM use [Middleware] under
@@ -254,10 +255,12 @@ func (f fields) response() (r Response, err error) {
 }
 
 func requestV2(ev *events.APIGatewayV2HTTPRequest) Request {
+	_, route, _ := strings.Cut(ev.RouteKey, " ") // "POST /charges/{id}"; "$default" has none
 	r := Request{
 		Method:    ev.RequestContext.HTTP.Method,
 		Path:      ev.RawPath,
-		Route:     routeOf(ev.RouteKey),
+		Route:     endpoint(route),
+		mount:     mount{route, ev.PathParameters, ev.RequestContext.Stage},
 		RawQuery:  ev.RawQueryString,
 		RequestID: ev.RequestContext.RequestID,
 		Event:     ev,
@@ -267,19 +270,26 @@ func requestV2(ev *events.APIGatewayV2HTTPRequest) Request {
 		body:      ev.Body,
 		base64:    ev.IsBase64Encoded,
 	}
-	if a := ev.RequestContext.Authorizer; a != nil && a.JWT != nil {
+	a := ev.RequestContext.Authorizer
+	if a == nil {
+		return r
+	}
+	r.authorizer = a.Lambda
+	if a.JWT != nil {
 		r.claims = a.JWT.Claims
 	}
-	if a := ev.RequestContext.Authorizer; a != nil && a.IAM != nil {
+	if a.IAM != nil {
 		r.identity = identity{principal: a.IAM.UserARN, cognitoIdentity: a.IAM.CognitoIdentity.IdentityID}
 	}
 	return r
 }
 
-// routeOf returns the template of a route key such as "POST /charges/{id}" or
-// "ANY /{proxy+}", and "" for "$default".
-func routeOf(key string) string {
-	_, route, _ := strings.Cut(key, " ")
+// endpoint returns the template of a route, or "" if it ends with a greedy
+// parameter such as "{proxy+}" and so matches many endpoints.
+func endpoint(route string) string {
+	if strings.HasSuffix(route, "+}") {
+		return ""
+	}
 	return route
 }
 
@@ -303,10 +313,15 @@ func requestURL(ev *events.LambdaFunctionURLRequest) Request {
 }
 
 func requestV1(ev *events.APIGatewayProxyRequest) Request {
+	route := ev.Resource
+	if strings.TrimPrefix(route, "/") == "$default" { // of an HTTP API
+		route = ""
+	}
 	r := Request{
 		Method:    ev.HTTPMethod,
 		Path:      ev.Path,
-		Route:     resourceOf(ev.Resource),
+		Route:     endpoint(route),
+		mount:     mount{route, ev.PathParameters, ev.RequestContext.Stage},
 		RequestID: ev.RequestContext.RequestID,
 		Event:     ev,
 		query:     queryV1,
@@ -318,17 +333,9 @@ func requestV1(ev *events.APIGatewayProxyRequest) Request {
 	}
 	caller := &ev.RequestContext.Identity
 	r.identity = identity{principal: caller.UserArn, apiKeyID: caller.APIKeyID, cognitoIdentity: caller.CognitoIdentityID}
-	r.claimValues, _ = ev.RequestContext.Authorizer["claims"].(map[string]any)
+	r.authorizer = ev.RequestContext.Authorizer
+	r.claimValues, _ = r.authorizer["claims"].(map[string]any)
 	return r
-}
-
-// resourceOf returns the template of a resource such as "/charges/{id}", and ""
-// for the "$default" route of an HTTP API.
-func resourceOf(resource string) string {
-	if strings.TrimPrefix(resource, "/") == "$default" {
-		return ""
-	}
-	return resource
 }
 
 func queryV1(r *Request) string {

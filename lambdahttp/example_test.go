@@ -106,8 +106,8 @@ func ExampleJSON() {
 	// 201 {"id":"re_1"} <nil>
 }
 
-// If a function URL uses AWS_IAM authorization, the caller is in the event
-// itself.
+// If a function URL uses AWS_IAM authorization, the caller is in the event. It
+// has no routes, so the operation gets a name.
 func ExampleFunctionURL() {
 	refund := func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
 		return events.LambdaFunctionURLResponse{StatusCode: 202}, nil
@@ -118,13 +118,7 @@ func ExampleFunctionURL() {
 		panic(err)
 	}
 	handler := lambdahttp.FunctionURL(guard, refund, func(o *lambdahttp.Options) {
-		o.Scope.Of = func(_ context.Context, r *lambdahttp.Request) (string, error) {
-			caller := r.Event.(*events.LambdaFunctionURLRequest).RequestContext.Authorizer
-			if caller == nil || caller.IAM == nil {
-				return "", nil // refused with 403
-			}
-			return caller.IAM.UserARN, nil
-		}
+		o.Scope = lambdahttp.IAMRole // a service is one caller in all its sessions
 		o.Operation = func(*lambdahttp.Request) string { return "refund" }
 	})
 
@@ -134,14 +128,17 @@ func ExampleFunctionURL() {
 	answer, err := handler(context.Background(), event)
 	fmt.Println(answer.StatusCode, err)
 
-	event.RequestContext.Authorizer = &events.LambdaFunctionURLRequestContextAuthorizerDescription{
-		IAM: &events.LambdaFunctionURLRequestContextAuthorizerIAMDescription{UserARN: "arn:aws:iam::123456789012:user/merchant-1"},
+	for _, instance := range []string{"i-0123456789abcdef0", "i-0fedcba9876543210"} {
+		event.RequestContext.Authorizer = &events.LambdaFunctionURLRequestContextAuthorizerDescription{
+			IAM: &events.LambdaFunctionURLRequestContextAuthorizerIAMDescription{UserARN: "arn:aws:sts::123456789012:assumed-role/shop/" + instance},
+		}
+		answer, err = handler(context.Background(), event)
+		fmt.Println(answer.StatusCode, answer.Headers, err)
 	}
-	answer, err = handler(context.Background(), event)
-	fmt.Println(answer.StatusCode, err)
 	// Output:
 	// 403 <nil>
-	// 202 <nil>
+	// 202 map[] <nil>
+	// 202 map[Idempotent-Replayed:true] <nil>
 }
 
 // A provider's webhook reports that the charge exists: retries get the response
@@ -177,7 +174,7 @@ func ExampleResolved() {
 		return events.APIGatewayV2HTTPResponse{StatusCode: 504}, nil // the provider did not respond
 	}
 	handler := lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
+		o.Scope = lambdahttp.Claim("sub")
 	})
 
 	request := newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "")
@@ -201,12 +198,12 @@ func ExampleProfile() {
 		panic(err)
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
+		o.Scope = lambdahttp.Claim("sub")
 		o.Profile = lambdahttp.UUID
 		o.Profile.Methods = append(o.Profile.Methods, "PUT", "DELETE")
 		o.DocsURL = "https://api.example.com/docs/idempotency"
 	})
-	for _, key := range []string{"order-7", "8e03978e-40d5-43e8-bc93-6894a57f9324"} {
+	for _, key := range []string{"not-a-uuid", "8e03978e-40d5-43e8-bc93-6894a57f9324"} {
 		answer, err := handler(context.Background(), newEvent("PUT", key, ""))
 		fmt.Println(answer.StatusCode, answer.Headers["Link"], answer.Headers["Idempotency-Status"], err)
 	}
@@ -222,12 +219,12 @@ func ExampleProfile_stripe() {
 		panic(err)
 	}
 	handler := lambdahttp.APIGatewayV2(guard, pay, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
+		o.Scope = lambdahttp.Claim("sub")
 		o.Profile = lambdahttp.Stripe
 	})
-	request := newEvent("POST", "order-7", "")
+	request := newEvent("POST", "8e03978e-40d5-43e8-bc93-6894a57f9324", "")
 	for _, path := range []string{"/charges", "/refunds"} {
-		request.RawPath = path
+		request.RouteKey, request.RawPath = "POST "+path, path
 		answer, err := handler(context.Background(), request)
 		fmt.Println(answer.StatusCode, answer.Body[:min(26, len(answer.Body))], err)
 	}
@@ -275,7 +272,7 @@ func ExampleNoStore() {
 		return events.APIGatewayV2HTTPResponse{StatusCode: 201, Body: `{"secret":"sk_live_1"}`}, nil
 	}
 	handler := lambdahttp.APIGatewayV2(guard, createKey, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
+		o.Scope = lambdahttp.Claim("sub")
 	})
 	for range 2 {
 		answer, err := handler(context.Background(), newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
@@ -301,7 +298,7 @@ func ExampleAPIGatewayV2_notExecuted() {
 		return pay(ctx, ev)
 	}
 	handler := lambdahttp.APIGatewayV2(guard, charge, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
+		o.Scope = lambdahttp.Claim("sub")
 	})
 	for range 2 {
 		answer, err := handler(context.Background(), newEvent("POST", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, ""))
@@ -356,7 +353,10 @@ func pay(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HT
 // newEvent returns a request of these examples.
 func newEvent(method, key, body string) events.APIGatewayV2HTTPRequest {
 	var ev events.APIGatewayV2HTTPRequest
-	ev.RequestContext.HTTP.Method, ev.RouteKey, ev.RawPath, ev.Body = method, "$default", "/charges", body
+	ev.RequestContext.HTTP.Method, ev.RouteKey, ev.RawPath, ev.Body = method, method+" /charges", "/charges", body
+	ev.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
+		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "merchant-1"}},
+	}
 	ev.Headers = map[string]string{"content-type": "application/json"}
 	if key != "" {
 		ev.Headers["idempotency-key"] = key
@@ -378,7 +378,7 @@ func ExampleMiddleware() {
 		panic(err)
 	}
 	guarded := lambdahttp.Middleware(guard, func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant // or the caller that your authentication has found
+		o.Scope = lambdahttp.TrustedHeader("X-Tenant") // or the caller that your authentication has found
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /customers/{id}/charges", guarded(charge))
@@ -387,6 +387,7 @@ func ExampleMiddleware() {
 	for range 2 {
 		r := httptest.NewRequest("POST", "/customers/cus_1/charges", strings.NewReader(`{"amount":1250,"currency":"eur"}`))
 		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Tenant", "merchant-1") // set by our own proxy
 		r.Header.Set("Idempotency-Key", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`)
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
@@ -411,7 +412,7 @@ func ExampleMiddleware_lambdaurl() {
 			if !ok || event.RequestContext.Authorizer == nil || event.RequestContext.Authorizer.IAM == nil {
 				return "", nil // refused with 403
 			}
-			return event.RequestContext.Authorizer.IAM.UserARN, nil
+			return event.RequestContext.Authorizer.IAM.UserARN, nil // a role with another session name is another caller
 		}
 	})
 	closed := true

@@ -11,10 +11,11 @@ import (
 
 // Access to unexported identifiers for the tests.
 var (
-	Codec        idempotent.Codec = responses{}
-	OperationOf                   = operationOf
-	VerifyDigest                  = verifyDigest
-	SyntaxErrors                  = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
+	Codec         idempotent.Codec = responses{}
+	OperationOf                    = operationOf
+	CanonicalPath                  = canonicalPath
+	VerifyDigest                   = verifyDigest
+	SyntaxErrors                   = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
 // ExchangeHeaders yields the groups of headers that are never stored.
@@ -59,12 +60,12 @@ func CodecIn(ctx context.Context) idempotent.Codec {
 	return codec{ctx.Value(declarationKey{}).(*declaration)}
 }
 
+// ResourceOf returns the path of r in the form in which it is compared.
+func ResourceOf(r *Request) string { return r.resource }
+
 // HeaderKey reads a key from one header line, and BodyMember from a body.
 func HeaderKey(p *Profile, value string) (string, error) {
-	key, _, err := p.headerKey(&Request{header: map[string]string{p.Header: value}})
-	if err == nil {
-		err = p.checkKey(key)
-	}
+	key, _, err := KeySource{}.read(&Request{header: map[string]string{p.Header: value}}, p)
 	return key, err
 }
 

@@ -17,7 +17,9 @@ import (
 )
 
 // FingerprintRule determines which requests with one key are the same request.
-// Method and path are always compared; the rule adds the rest.
+// Method and path are always compared; the rule adds the rest. The path is
+// compared without the stage and base path of API Gateway, and in any
+// percent-encoding.
 type FingerprintRule struct {
 	// Of returns what else is compared, as parts: requests with equal parts are
 	// the same. A [*BodyError] refuses the request with 400; any other error is
@@ -125,7 +127,7 @@ func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, err
 	if err != nil {
 		return idempotent.Fingerprint{}, err
 	}
-	return idempotent.FingerprintBytes(append([][]byte{[]byte(r.Method), []byte(r.Path)}, parts...)...), nil
+	return idempotent.FingerprintBytes(append([][]byte{[]byte(r.Method), []byte(r.resource)}, parts...)...), nil
 }
 
 // content returns the body in the form in which it is compared.

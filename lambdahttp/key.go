@@ -18,8 +18,8 @@ type KeySource struct{ member string }
 
 // BodyField is the [KeySource] of APIs whose requests carry the key in a member
 // of their JSON body, such as "idempotency_key" or "requestId". The key is the
-// member's string, unchanged. A member that is null counts as missing. The
-// profile's length bounds and the Check of its syntax apply.
+// member's string, without additional quotes. A member that is null counts as
+// missing. The profile's length bounds and the Canonical of its syntax apply.
 //
 // The body must be one JSON object without duplicate names, whatever its
 // Content-Type is. Any other body is refused, because it is ambiguous whether
@@ -43,8 +43,8 @@ func (k KeySource) answers(a *Answers) {
 // bodyKeySyntax and bodyKeyPattern replace the description and pattern of
 // Profile.Syntax for a key in the body.
 const (
-	bodyKeySyntax  = "a string of printable ASCII characters"
-	bodyKeyPattern = `^[ -~]{min,max}$`
+	bodyKeySyntax  = "a string of printable ASCII characters; spaces do not count toward the minimum length"
+	bodyKeyPattern = `^[!-~]{min,max}$`
 )
 
 // read returns the request's key, and whether it has one. The error's text is
@@ -58,7 +58,8 @@ func (k KeySource) read(r *Request, p *Profile) (key string, found bool, err err
 	if !found || err != nil {
 		return "", found, err
 	}
-	return key, true, p.checkKey(key)
+	key, err = p.canonicalKey(key)
+	return key, true, err
 }
 
 func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
@@ -109,18 +110,33 @@ var (
 	errNotText  = errors.New("the member is not a string")
 )
 
-// checkKey validates a key from any source.
-func (p *Profile) checkKey(key string) error {
+// ResourceKey returns the ID of the [idempotent.Key] of a request whose path
+// belongs to its key, see [Options.Operation] and [Profile.PerResource]. The path
+// has no stage, base path and query, as "/orders/1/pay", in any percent-encoding.
+// The ID of other requests is the key itself. Use it to find the record of a
+// request by its key.
+func ResourceKey(path, key string) string {
+	// A key is printable and a canonical path is too, so no ID has two meanings.
+	return canonicalPath(path) + "\n" + key
+}
+
+// canonicalKey validates a key from any source, and returns the form in which it
+// is compared.
+func (p *Profile) canonicalKey(key string) (string, error) {
 	if strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return errCharacter
+		return "", errCharacter
 	}
-	if p.Syntax.Check != nil {
-		if err := p.Syntax.Check(key); err != nil {
-			return err
+	if p.Syntax.Canonical != nil {
+		var err error
+		if key, err = p.Syntax.Canonical(key); err != nil {
+			return "", err
 		}
 	}
-	if len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength {
-		return fmt.Errorf("a key must have %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
+	switch {
+	case len(key) < p.MinKeyLength || len(key) > p.MaxKeyLength:
+		return "", fmt.Errorf("a key must have %d to %d characters", p.MinKeyLength, p.MaxKeyLength)
+	case len(key)-strings.Count(key, " ") < p.MinKeyLength:
+		return "", fmt.Errorf("a key must have at least %d characters that are not spaces", p.MinKeyLength)
 	}
-	return nil
+	return key, nil
 }

@@ -22,7 +22,7 @@ var profileKeys = []struct {
 	{"UUID v4", keyA, keyA, keyA},
 	{"UUID v4, quoted", `"` + keyA + `"`, `"` + keyA + `"`, keyA},
 	{"UUID v7", keyV7, keyV7, keyV7},
-	{"UUID in capitals", strings.ToUpper(keyA), strings.ToUpper(keyA), strings.ToUpper(keyA)},
+	{"UUID in capitals", strings.ToUpper(keyA), strings.ToUpper(keyA), keyA},
 	{"UUID, spaces around", "  " + keyA + "  ", keyA, keyA},
 	{"UUID, tab behind", keyA + "\t", keyA, ""},
 	{"UUID, spaces inside the quotes", `" ` + keyA + `"`, `" ` + keyA + `"`, ""},
@@ -40,11 +40,13 @@ var profileKeys = []struct {
 	{"URN", "urn:uuid:" + keyA, "urn:uuid:" + keyA, ""},
 	{"braces", "{" + keyA + "}", "{" + keyA + "}", ""},
 	{"one character", "k", "k", ""},
+	{"tilde", "~", "~", ""},
 	{"longest", strings.Repeat("k", 255), strings.Repeat("k", 255), ""},
 	{"too long", strings.Repeat("k", 256), "", ""},
 	{"too long with spaces around", " " + strings.Repeat("k", 255) + " ", strings.Repeat("k", 255), ""},
 	{"inner space", "a b", "a b", ""},
 	{"unclosed quote", `"abc`, `"abc`, ""},
+	{"spaces around, quoted", `"  ` + keyA + `  "`, `"  ` + keyA + `  "`, ""},
 	{"comma", "a,b", "", ""},
 	{"comma in quotes", `"a,b"`, "", ""},
 	{"two UUIDs", keyA + ", " + keyA, "", ""},
@@ -129,7 +131,7 @@ func TestKeyPatterns(t *testing.T) {
 		"IETF":            {`"0123456789abcdef"`, `"0123456789\\\"abcd"`, `"` + strings.Repeat(`\\`, 255) + `"`},
 		"Stripe":          {"k", `"k"`, strings.Repeat("~", 255)},
 		"UUID":            {keyA, `"` + keyA + `"`, strings.ToUpper(keyV7)},
-		"QuotedOrBareKey": {"k", `"k"`, `" "`, "a:b/c", keyA},
+		"QuotedOrBareKey": {"k", `"k"`, "a:b/c", keyA},
 	} {
 		for _, value := range values {
 			if !published[name].MatchString(value) {
@@ -178,6 +180,7 @@ var bodyKeys = []struct{ name, body, want, detail string }{
 	{"not UTF-8", "{\"k\":\"\xff\"}", "", "not one JSON object"},
 	{"control character", `{"k":"a\u0000b"}`, "", "printable ASCII"},
 	{"not ASCII", `{"k":"é"}`, "", "printable ASCII"},
+	{"only spaces", `{"k":"  "}`, "", "at least 1 characters that are not spaces"},
 	{"too long", `{"k":"` + strings.Repeat("k", 256) + `"}`, "", "a key must have 1 to 255 characters"},
 }
 

@@ -23,9 +23,10 @@ import (
 //	mux.Handle("POST /charges/{id}", guarded(charge))
 //
 // so that [Request.Route] is the pattern. In front of the router no route is
-// known, and the default operation is the method and the path. [Request.Event]
-// is the *http.Request. A [ScopeRule] finds the authenticated caller there, or
-// in its context. There are no claims.
+// known, and neither is it behind a pattern that matches many endpoints, see
+// [Options.Operation]. [Request.Event] is the *http.Request. A [ScopeRule] finds
+// the authenticated caller there, or in its context. There are no claims and no
+// IAM principal, also under lambdaurl.
 //
 // Middleware reads the body of a request with a key, up to
 // [Options.MaxRequestBody], and restores it for the handler. It buffers the
@@ -228,10 +229,13 @@ func namesHTTP(v *Request) {
 }
 
 // routeOfPattern returns the path of an http.ServeMux pattern such as "POST
-// example.com/charges/{id}".
+// example.com/charges/{id}", or "" if it matches many endpoints: a prefix such as
+// "/api/", or a pattern that ends with a wildcard for the rest of the path, as
+// other routers write it too: "/static/{rest...}", "/api/*".
 func routeOfPattern(pattern string) string {
-	if i := strings.IndexByte(pattern, '/'); i >= 0 {
-		return pattern[i:]
+	i := strings.IndexByte(pattern, '/')
+	if i < 0 || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}") || strings.HasSuffix(pattern, "*") {
+		return ""
 	}
-	return ""
+	return pattern[i:]
 }

@@ -28,18 +28,26 @@ type Options struct {
 	// header: [BodyField]. Default: the header.
 	KeyFrom KeySource
 
-	// Scope determines for which caller a key is valid: [Claim],
-	// [IAMPrincipal], [CognitoIdentity], [APIKeyID], [LambdaTenant],
+	// Scope determines for which caller a key is valid: [Claim], [Authorizer],
+	// [IAMRole], [IAMPrincipal], [CognitoIdentity], [APIKeyID], [LambdaTenant],
 	// [TrustedHeader], [SingleTenant] if all callers share their keys, or a
 	// custom rule. Required, because the client chooses the key: without a
 	// scope one client could get the response of another.
 	Scope ScopeRule
 
-	// Operation names the operation, see [idempotent.Key]. Two services that
-	// share one table need different names for an endpoint that both call "POST
-	// /charges". Default: the profile's name. If it has no name: the method and
-	// the route's template, "POST /charges/{id}", or the method and the path if
-	// no route is known ($default, function URLs).
+	// Operation names the operation, see [idempotent.Key]. Each operation has
+	// its own keys. Two services that share one table need different names for
+	// an endpoint that both call "POST /charges". Names are in logs and metrics,
+	// so they must not contain data of a request, such as the path. Default: the
+	// profile's name. If it has no name: the method and the route's template,
+	// "POST /charges/{id}".
+	//
+	// If [Request.Route] is unknown, the default is "POST (no route)" for all
+	// endpoints, and the path belongs to the key, as with
+	// [Profile.PerResource]. This is the case behind "$default" and "/{proxy+}",
+	// load balancers, function URLs and prefix patterns of a ServeMux. The
+	// guard's Logger then recommends once to set Operation to a function that
+	// returns a name for each endpoint.
 	Operation func(*Request) string
 
 	// Fingerprint determines which requests with one key are the same request:
@@ -167,6 +175,12 @@ func newOptions(optFns []func(*Options)) (*Options, error) {
 	o.replayed = newHeaderRule(o.ReplayHeaders, o.Profile.Header)
 	o.ProblemBase = problemBase(o.ProblemBase, o.DocsURL)
 	return &o, o.validate()
+}
+
+// endpointUnknown reports whether the operation of r does not name its endpoint,
+// so that the path has to belong to the key.
+func (o *Options) endpointUnknown(r *Request) bool {
+	return r.Route == "" && !o.ownOperation && o.Profile.Operation == ""
 }
 
 // defaultMaxBody is the default of both limits, in bytes. Lambda's own limit is

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ import (
 
 func newGuard(t testing.TB) *idempotent.Guard {
 	t.Helper()
-	g, err := idempotent.New(memstore.New())
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +208,11 @@ func TestOwnProfile(t *testing.T) {
 				Header: "X-Operation-Id",
 				Syntax: lambdahttp.KeySyntax{
 					Parse: func(v string) (string, error) { return v, nil },
-					Check: func(v string) error {
+					Canonical: func(v string) (string, error) {
 						if !strings.HasPrefix(v, "op-") {
-							return errors.New("it must begin with op-")
+							return "", errors.New("it must begin with op-")
 						}
-						return nil
+						return v, nil
 					},
 				},
 				MinKeyLength: 4,

@@ -24,7 +24,7 @@ type Policy struct {
 	KeySyntax            string // in words
 	KeyPattern           string // regular expression (ECMA-262) of the value
 	KeyExample           string // a valid value
-	MinLength, MaxLength int    // of the key itself, without quotes and escapes
+	MinLength, MaxLength int    // of the key itself, without quotes and escapes; see Profile
 
 	Methods          []string // guarded methods
 	ForbiddenMethods []string // methods whose requests must not have a key
@@ -132,13 +132,23 @@ func (e *engine) gives(s Situation, required bool) bool {
 
 // extent describes the requests that a key identifies, see Options.Operation.
 func (o *Options) extent() string {
-	switch {
+	extent := "one request of a method and endpoint"
+	switch whole := o.Profile.Operation != ""; {
+	case o.Profile.PerResource && o.ownOperation:
+		extent = "one request of an operation and path"
+	case o.Profile.PerResource && whole:
+		extent = "one request of a path"
+	case o.Profile.PerResource:
+		extent = "one request of a method and path"
 	case o.ownOperation:
-		return "one request of an operation"
-	case o.Profile.Operation != "":
-		return "one request of the whole API"
+		extent = "one request of an operation"
+	case whole:
+		extent = "one request of the whole API"
 	}
-	return "one request of a method and route"
+	if o.Profile.PerResource {
+		return extent + "; at another path it is another key"
+	}
+	return extent + "; at another path it can be refused as already used"
 }
 
 // meaning describes what a response of 5xx does to the key.

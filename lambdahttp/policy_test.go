@@ -59,6 +59,32 @@ func TestPolicyOfOptions(t *testing.T) {
 	}
 }
 
+// F10: a policy says to what a key belongs, for each combination of options.
+func TestPolicyExtent(t *testing.T) {
+	t.Parallel()
+	named := func(o *lambdahttp.Options) { o.Operation = func(*lambdahttp.Request) string { return "charge" } }
+	perResource := func(o *lambdahttp.Options) { o.Profile.PerResource = true }
+	whole := func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe }
+	const refused, another = "; at another path it can be refused as already used", "; at another path it is another key"
+	for _, c := range []struct {
+		optFns []func(*lambdahttp.Options)
+		want   string
+	}{
+		{nil, "one request of a method and endpoint" + refused},
+		{[]func(*lambdahttp.Options){perResource}, "one request of a method and path" + another},
+		{[]func(*lambdahttp.Options){named}, "one request of an operation" + refused},
+		{[]func(*lambdahttp.Options){named, perResource}, "one request of an operation and path" + another},
+		{[]func(*lambdahttp.Options){whole}, "one request of the whole API" + refused},
+		{[]func(*lambdahttp.Options){whole, perResource}, "one request of a path" + another},
+		{[]func(*lambdahttp.Options){whole, named}, "one request of an operation" + refused},
+	} {
+		p, err := lambdahttp.NewPolicy(newGuard(t), append(c.optFns, single)...)
+		if err != nil || p.Extent != c.want {
+			t.Errorf("a key belongs to %q, %v; want %q", p.Extent, err, c.want)
+		}
+	}
+}
+
 // Changing a policy does not change the handler.
 func TestPolicyIsACopy(t *testing.T) {
 	t.Parallel()

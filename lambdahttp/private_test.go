@@ -42,9 +42,9 @@ func (k *keeper) Replace(ctx context.Context, r driver.Record, was driver.Versio
 	return k.Store.Replace(ctx, r, was)
 }
 
-// F11, F25: the key, the caller and the content of a request are identified by
-// their hashes. No record, log line or event contains them, whatever the
-// outcome.
+// F11, F25: the key, the caller, the path and the content of a request are
+// identified by their hashes. No record, log line or event contains them,
+// whatever the outcome, even if no route is known.
 func TestRequestsAreNotKept(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
@@ -59,12 +59,16 @@ func TestRequestsAreNotKept(t *testing.T) {
 		k := &keeper{Store: memstore.New()}
 		w.store.set(func(s *faultyStore) { s.Store = k })
 
-		r := charge(withBody(`{"card":"4242424242424242"}`), func(r *request) { r.query = "promo=private-query" })
+		private := func(r *request) {
+			r.query = "promo=private-query"
+			to("", "/customers/ana@example.com/charges")(r)
+		}
+		r := charge(withBody(`{"card":"4242424242424242"}`), private)
 		again := func(key string) request {
-			return charge(withBody(r.body), withKey(key), func(c *request) { c.query = r.query })
+			return charge(withBody(r.body), withKey(key), private)
 		}
 		w.becomes(duringRun(func() { w.post(r) })) // the second one gets Retry-After
-		for _, next := range []request{r, r, charge(withBody(`{"card":"5555555555554444"}`))} {
+		for _, next := range []request{r, r, charge(withBody(`{"card":"5555555555554444"}`), private)} {
 			w.post(next) // runs, is replayed, is refused as a mismatch
 		}
 		for _, err := range []error{idempotent.NotExecuted(errDown), idempotent.Unknown(errDown), nil} {
@@ -85,7 +89,7 @@ func TestRequestsAreNotKept(t *testing.T) {
 			if !strings.Contains(text.holds, text.has) {
 				t.Errorf("%s has no %q, so the test did not exercise it:\n%s", what, text.has, text.holds)
 			}
-			for _, private := range []string{keyA, keyB, "key-of-the-test", "too short", "merchant-1", "4242424242424242", "5555555555554444", "private-query"} {
+			for _, private := range []string{keyA, keyB, "key-of-the-test", "too short", "merchant-1", "4242424242424242", "5555555555554444", "private-query", "ana"} {
 				if strings.Contains(text.holds, private) {
 					t.Errorf("%s contains %q", what, private)
 				}

@@ -26,7 +26,8 @@ type Profile struct {
 	// Syntax defines how a key is written.
 	Syntax KeySyntax
 	// MinKeyLength and MaxKeyLength bound the key itself, without quotes and
-	// escapes, in bytes.
+	// escapes, in bytes. Spaces do not count toward the minimum, which exists so
+	// that keys are hard to guess.
 	MinKeyLength, MaxKeyLength int
 	// HeaderOnly forbids other sources of the key: with [Options.KeyFrom]
 	// construction fails.
@@ -43,8 +44,14 @@ type Profile struct {
 	// Operation is one operation name for all endpoints, see
 	// [Options.Operation]. A key then belongs to one request of the whole API,
 	// and using it at another endpoint is [KeyReused]. Empty: each method and
-	// route has its own keys.
+	// endpoint has its own keys.
 	Operation string
+	// PerResource gives each path its own keys: the key that was used for
+	// "/orders/1/pay" is another key at "/orders/2/pay". The path is compared
+	// without the stage and base path of API Gateway, in any percent-encoding,
+	// and without the query. Otherwise using a key at another path of its
+	// endpoint is [KeyReused].
+	PerResource bool
 	// ServerErrors is the default of [Options.ServerErrors].
 	ServerErrors ServerErrors
 	// MinRetention is the shortest allowed [idempotent.Options.Retention]. It
@@ -172,8 +179,9 @@ var Stripe = Profile{
 }
 
 // UUID is the profile of an organisation that uses one format for all its APIs:
-// keys are UUIDs of version 4 or 7, GET and HEAD refuse them, and every
-// response to a request with a key has Idempotency-Status. PUT and DELETE may
+// keys are UUIDs of version 4 or 7, each resource has its own keys, GET and HEAD
+// refuse them, and every response to a request with a key has
+// Idempotency-Status. PUT and DELETE may
 // be added to its Methods.
 var UUID = Profile{
 	Header:           "Idempotency-Key",
@@ -181,6 +189,7 @@ var UUID = Profile{
 	MinKeyLength:     36,
 	MaxKeyLength:     36,
 	HeaderOnly:       true,
+	PerResource:      true,
 	Methods:          []string{"POST", "PATCH"},
 	ForbiddenMethods: []string{"GET", "HEAD"},
 	ServerErrors:     FollowRecovery,

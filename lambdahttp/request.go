@@ -4,16 +4,15 @@ package lambdahttp
 
 import (
 	"bytes"
-	"crypto/sha256"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Request is the view of an event that the rules get, the same for every event
@@ -21,9 +20,12 @@ import (
 // requests of an API pass through unguarded. It must not be changed, and is
 // safe for concurrent use.
 type Request struct {
-	Method    string // "POST"
-	Path      string // as in the event, with the stage if the URL has one
-	Route     string // template of the matched route, "/charges/{id}"; empty if unknown
+	Method string // "POST"
+	Path   string // as in the event, with the stage if the URL has one
+	// Route is the template of the matched route: "/charges/{id}". It is empty if
+	// no route is known, or if the route matches many endpoints: "/{proxy+}",
+	// "$default", or the patterns "/api/" and "/static/{rest...}" of a ServeMux.
+	Route     string
 	RawQuery  string // without the '?'; normalized if the event has decoded parameters, see APIGatewayV1
 	RequestID string // assigned by the gateway, for logs
 	// Event points to the event itself, for example to an
@@ -31,6 +33,8 @@ type Request struct {
 	// that this view leaves out.
 	Event any
 
+	resource    string                // the path in the form in which it is compared
+	mount       mount                 // what API Gateway matched
 	wants       string                // the event that the handler expects, for EventError
 	names       func(*Request)        // sets path, route and request id, if that is not free
 	query       func(*Request) string // returns RawQuery, if that is not free
@@ -39,10 +43,18 @@ type Request struct {
 	cookies     []string              // if the event separates them from the headers
 	claims      map[string]string
 	claimValues map[string]any
+	authorizer  map[string]any // what a Lambda authorizer returned
 	identity    identity
 	body        string
 	base64      bool
 	stream      *requestBody // instead of body
+}
+
+// mount locates the path of a resource in an event of API Gateway.
+type mount struct {
+	route  string            // template of the matched route, greedy or not; empty: unknown
+	params map[string]string // the route's path parameters
+	stage  string
 }
 
 // identity identifies the caller as far as the event does; a field is empty if
@@ -118,15 +130,67 @@ type BodyError struct {
 func (e *BodyError) Error() string { return "lambdahttp: " + e.Detail }
 
 // complete sets the fields that take work to compute. It is called for a
-// guarded method with a valid key or without a key, and sets the query only if
-// asked.
-func (r *Request) complete(query bool) {
+// guarded method with a valid key or without a key, and sets resource and query
+// only if asked.
+func (r *Request) complete(all bool) {
 	if r.names != nil {
 		r.names(r)
 	}
-	if query && r.query != nil {
+	if !all {
+		return
+	}
+	r.resource = r.mount.strip(canonicalPath(r.Path))
+	if r.query != nil {
 		r.RawQuery = r.query(r)
 	}
+}
+
+// strip returns a canonical path without the stage of an HTTP API and without the
+// base path of a custom domain. The route with its parameters filled in is the
+// end of the path; what precedes it is not part of the resource. Behind
+// "$default" and without API Gateway the route is unknown, so only the stage is
+// removed.
+func (m *mount) strip(path string) string {
+	if m.route == "" {
+		path = m.stripStage(path)
+	} else if matched := m.matched(); strings.HasSuffix(strings.TrimSuffix(path, "/"), matched) {
+		path = path[strings.LastIndex(path, matched):]
+	}
+	return cmp.Or(path, "/")
+}
+
+// matched returns the canonical path that the route matched, without a '/' at its
+// end.
+func (m *mount) matched() string {
+	var fill []string
+	for name, value := range m.params {
+		fill = append(fill, "{"+name+"}", value, "{"+name+"+}", value)
+	}
+	path := strings.NewReplacer(fill...).Replace(m.route)
+	return strings.TrimSuffix(canonicalPath(path), "/")
+}
+
+func (m *mount) stripStage(path string) string {
+	rest, ok := strings.CutPrefix(path, "/"+m.stage)
+	if ok && m.stage != "" && m.stage != "$default" && (rest == "" || rest[0] == '/') {
+		return rest
+	}
+	return path
+}
+
+// canonicalPath returns a path in one spelling of its percent-encoding. It
+// decodes and encodes each segment, so an encoded '/' is never a separator. An
+// event of an HTTP API has the path decoded, so a segment can be invalid: its '%'
+// is an ordinary character.
+func canonicalPath(path string) string {
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if decoded, err := url.PathUnescape(s); err == nil {
+			s = decoded
+		}
+		segments[i] = url.PathEscape(s)
+	}
+	return strings.Join(segments, "/")
 }
 
 // contentType returns the media type of the body in lower case, without
@@ -160,24 +224,12 @@ func spellings[V any](m map[string]V, name string) (first string, more []string,
 	return first, more, ok
 }
 
-// operationOf is the default of [Options.Operation]. Without a route the client
-// chooses the path: one that is not valid in an operation's name is replaced by
-// its hash. The fingerprint covers the path itself.
-func operationOf(r *Request) string {
-	if r.Route != "" {
-		return r.Method + " " + r.Route
-	}
-	name := r.Method + " " + r.Path
-	if len(name) > maxOperation || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		sum := sha256.Sum256([]byte(r.Path))
-		return r.Method + " ~" + base64.RawURLEncoding.EncodeToString(sum[:])
-	}
-	return name
-}
+// operationOf is the default of [Options.Operation]. It does not contain the path,
+// which the client chooses: operations are in logs and metrics.
+func operationOf(r *Request) string { return r.Method + " " + cmp.Or(r.Route, noRoute) }
 
-// maxOperation is the limit of package idempotent for the length of an
-// operation, in bytes.
-const maxOperation = 256
+// noRoute stands for the route if it is unknown.
+const noRoute = "(no route)"
 
 // maxRequestID limits a request id that the client can choose, in bytes: it is
 // stored in the record. The load balancer's own trace ids have 35.

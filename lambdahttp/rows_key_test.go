@@ -48,8 +48,20 @@ var keyRows = []row{
 		w.post(charge(withKey(keyA)))
 		return w.post(charge(withKey(`"` + keyA + `"`)))
 	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
+	{id: "HTTP-02", profile: "UUID", situation: "the same UUID in capitals: one key", play: func(w *world) reply {
+		w.post(charge(withKey(keyA)))
+		return w.post(charge(withKey(strings.ToUpper(keyA))))
+	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
 	{id: "HTTP-02", profile: "UUID", situation: "version 7", play: once(withKey("019a8f3e-5c1b-7d4a-9e2f-0123456789ab")),
 		status: 201, says: "created", runs: 1, record: "completed"},
+
+	{id: "HTTP-02", situation: "a UUID in the body, with `UUIDKey`: its capitals are the same key", options: func(o *lambdahttp.Options) {
+		bodyKey(o)
+		o.Profile.Syntax, o.Fingerprint = lambdahttp.UUIDKey, lambdahttp.Fields("/amount")
+	}, play: func(w *world) reply {
+		w.post(charge(withBodyKey(`"` + keyA + `"`)))
+		return w.post(charge(withBodyKey(`"` + strings.ToUpper(keyA) + `"`)))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
 
 	// F13, F90: POST and PATCH are guarded; GET needs no key, and a profile may forbid one.
 	{id: "HTTP-03", situation: "PATCH is guarded", play: twice(withMethod("PATCH")),
@@ -108,6 +120,10 @@ var keyRows = []row{
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", situation: "a key of fewer than 16 characters", play: once(withKey(`"0123456789abcde"`)),
 		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "a key of 15 characters that are not spaces, and 9 spaces", play: once(withKey(`"    01234567     89abcde"`)),
+		status: 400, problem: "invalid-key", title: titleInvalid},
+	{id: "HTTP-07", situation: "a key of 16 characters that are not spaces: spaces in it are allowed", play: once(withKey(`"01234567 89abcdef"`)),
+		status: 201, runs: 1, record: "completed"},
 	{id: "HTTP-07", situation: "a key of more than 255 characters", play: once(withKey(`"` + strings.Repeat("k", 256) + `"`)),
 		status: 400, problem: "invalid-key", title: titleInvalid},
 	{id: "HTTP-07", profile: "Stripe", situation: "a key of more than 255 characters", play: once(withKey(strings.Repeat("k", 256))),

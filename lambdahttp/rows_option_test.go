@@ -81,7 +81,7 @@ var optionRows = []row{
 		},
 		status: 201, replayed: true, header: map[string]string{"Idempotency-Expires": "*"}, runs: 1, record: "completed"},
 
-	// F09, F10: a key belongs to one caller, and to a method and route.
+	// F09, F10: a key belongs to one caller, and to a method and endpoint.
 	{id: "HTTP-31", situation: "the key of one route on another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(at("/refunds")))
@@ -94,6 +94,22 @@ var optionRows = []row{
 			w.post(charge(at("/charges/1/capture")))
 			return w.post(charge(at("/charges/2/capture")))
 		}, status: 422, problem: "key-reused", title: titleReused, runs: 1, record: "completed"},
+	{id: "HTTP-31", situation: "behind a route that matches every path, the key of one endpoint on another: a separate request", play: func(w *world) reply {
+		w.post(charge(to(catchAll, "/orders")))
+		return w.post(charge(to(catchAll, "/payments")))
+	}, status: 201, runs: 2, record: "completed"},
+	{id: "HTTP-31", situation: "behind such a route, the same path in another percent-encoding, stage and base path: the same request", play: func(w *world) reply {
+		w.post(charge(to(catchAll, "/customers/caf%C3%A9%2F7/charges"), mounted("/v1")))
+		return w.post(charge(to(catchAll, "/customers/c%61f%c3%a9%2f7/charges"), mounted("/v2")))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-31", situation: "behind no route, the same path in another percent-encoding: the same request", play: func(w *world) reply {
+		w.post(charge(to("", "/customers/caf%C3%A9/charges")))
+		return w.post(charge(to("", "/customers/c%61f%c3%a9/charges")))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
+	{id: "HTTP-31", situation: "behind a route, the same path in another percent-encoding, stage and base path: the same request", play: func(w *world) reply {
+		w.post(charge(to("/customers/{id}/charges", "/customers/caf%C3%A9/charges"), mounted("/v1")))
+		return w.post(charge(to("/customers/{id}/charges", "/customers/c%61f%c3%a9/charges"), mounted("/v2/eu")))
+	}, status: 201, replayed: true, runs: 1, record: "completed"},
 	{id: "HTTP-31", situation: "the key of one caller from another: a separate request", play: func(w *world) reply {
 		w.post(charge())
 		return w.post(charge(withCaller("merchant-2")))
@@ -110,6 +126,26 @@ var optionRows = []row{
 		w.post(charge())
 		return w.post(charge(withMethod("PATCH")))
 	}, status: 201, says: "created", runs: 2, record: "completed"},
+	{id: "HTTP-31", profile: "UUID", situation: "the key of one resource on another: a separate request", play: func(w *world) reply {
+		w.post(charge(to("/orders/{id}/pay", "/orders/1/pay"), withKey(keyA)))
+		return w.post(charge(to("/orders/{id}/pay", "/orders/2/pay"), withKey(keyA)))
+	}, status: 201, says: "created", runs: 2, record: "completed"},
+	{id: "HTTP-31", profile: "UUID", situation: "the same, with an `Operation` of its own",
+		options: func(o *lambdahttp.Options) {
+			o.Operation = func(*lambdahttp.Request) string { return "pay" }
+		},
+		play: func(w *world) reply {
+			w.post(charge(to("/orders/{id}/pay", "/orders/1/pay"), withKey(keyA)))
+			return w.post(charge(to("/orders/{id}/pay", "/orders/2/pay"), withKey(keyA)))
+		}, status: 201, says: "created", runs: 2, record: "completed"},
+	{id: "HTTP-31", profile: "UUID", situation: "the same resource in another percent-encoding, stage and base path: the same request", play: func(w *world) reply {
+		w.post(charge(to("/orders/{id}/pay", "/orders/a%20b/pay"), mounted("/v1"), withKey(keyA)))
+		return w.post(charge(to("/orders/{id}/pay", "/orders/%61%20b/pay"), mounted("/v2"), withKey(keyA)))
+	}, status: 201, replayed: true, says: "replayed", runs: 1, record: "completed"},
+	{id: "HTTP-31", profile: "UUID", situation: "the same resource with another query: another request", play: func(w *world) reply {
+		w.post(charge(withKey(keyA)))
+		return w.post(charge(func(r *request) { r.query = "expand=refunds" }, withKey(keyA)))
+	}, status: 422, problem: "key-reused", title: titleReused, says: "mismatch", runs: 1, record: "completed"},
 
 	// F61: the headers of the response, or those of a list.
 	{id: "HTTP-32", situation: "a replay has the headers of the response, except those of one exchange",

@@ -306,6 +306,14 @@ func at(path string) func(*request) {
 	return func(r *request) { r.path, r.route = path, path }
 }
 
+// to sends a request to a path that a route has matched, and mounted behind a
+// stage or base path.
+func to(route, path string) func(*request) {
+	return func(r *request) { r.route, r.path = route, path }
+}
+
+func mounted(mount string) func(*request) { return func(r *request) { r.mount = mount } }
+
 // vanished sends a request whose process ends before it reports its outcome,
 // and the same request again after the lease.
 func vanished(w *world) reply {

@@ -5,6 +5,8 @@ package lambdahttp
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -55,16 +57,93 @@ func Claim(name string) ScopeRule {
 	}
 }
 
-// IAMPrincipal is the [ScopeRule] that reads the ARN of the IAM principal that
-// signed the request, for routes with AWS_IAM authorization. The ARN of an
-// assumed role ends with the session name, so a client that repeats a request
-// in a session with another name is another caller.
+// Authorizer returns the [ScopeRule] that reads a value that a Lambda authorizer
+// returned: Authorizer("principalId") for a REST API, Authorizer("tenant") for
+// the value "tenant" of the authorizer's context in a REST API or an HTTP API.
+// Choose a value that the authorizer has verified.
+//
+// The value must be a string, or an integer of at most 15 digits: the event has
+// lost digits of longer ones. A request with another value, or without it, is
+// refused. The events of function URLs and load balancers have no authorizer.
+func Authorizer(name string) ScopeRule {
+	if name == "" {
+		panic(`lambdahttp: Authorizer: the value's name is empty; give one, for example "principalId"`)
+	}
+	return ScopeRule{
+		Of:          func(_ context.Context, r *Request) (string, error) { return caller(exactText(r.authorizer[name])), nil },
+		Description: fmt.Sprintf("the caller that the authorizer identifies by %q", name),
+	}
+}
+
+// exactText returns the text of a string or an integer of JSON, or "" if v is
+// another value. Two different integers of at most 15 digits have different
+// texts, because a float64 represents both exactly.
+func exactText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatInt(int64(v), 10)
+		}
+	}
+	return ""
+}
+
+// IAMRole is the [ScopeRule] for services that sign their requests, for routes
+// with AWS_IAM authorization. It reads the IAM role, without the name of its
+// session: another instance or container of a service has another session of
+// the same role, and has to be the same caller. For an IAM user it reads the
+// ARN.
+//
+// It refuses principals that share a role with others: callers with an Amazon
+// Cognito identity (use [CognitoIdentity]), and people who sign in through IAM
+// Identity Center, whose roles begin with "AWSReservedSSO_" (use
+// [IAMPrincipal]). It also refuses federated users. If people assume a role of
+// yours by other means, for example with SAML, it does not distinguish them.
+var IAMRole = ScopeRule{
+	Of:          func(_ context.Context, r *Request) (string, error) { return caller(r.identity.role()), nil },
+	Description: "the IAM role, in any session, or the IAM user that signs the request",
+}
+
+// role returns what IAMRole reads.
+func (i *identity) role() string {
+	arn := strings.SplitN(i.principal, ":", 6) // arn:PARTITION:SERVICE::ACCOUNT:RESOURCE
+	if i.cognitoCaller() || len(arn) != 6 || arn[4] == "" {
+		return ""
+	}
+	switch kind, name, _ := strings.Cut(arn[5], "/"); {
+	case kind == "user" && name != "", arn[5] == "root":
+		return i.principal
+	case kind == "assumed-role":
+		// The ARN has no path, and names of roles are unique in an account.
+		role, session, _ := strings.Cut(name, "/")
+		if role == "" || session == "" || strings.HasPrefix(role, "AWSReservedSSO_") {
+			return ""
+		}
+		return strings.TrimSuffix(i.principal, "/"+session)
+	}
+	return ""
+}
+
+// cognitoCaller reports whether the caller has an Amazon Cognito identity: all
+// of them share one role and its session name.
+func (i *identity) cognitoCaller() bool {
+	return i.cognitoIdentity != "" || strings.HasSuffix(i.principal, "/CognitoIdentityCredentials")
+}
+
+// IAMPrincipal is the [ScopeRule] for people who sign their requests, for routes
+// with AWS_IAM authorization. It reads the ARN of the IAM principal. The ARN of
+// an assumed role ends with the session name, which names the person if an
+// identity provider sets it. A service usually has another session name in each
+// instance, so a retry from another instance would be another caller, and would
+// run again: use [IAMRole] for services.
 //
 // Callers with an Amazon Cognito identity share one role and its session name,
 // so they are refused here: use [CognitoIdentity] for them.
 var IAMPrincipal = ScopeRule{
 	Of: func(_ context.Context, r *Request) (string, error) {
-		if r.identity.cognitoIdentity != "" || strings.HasSuffix(r.identity.principal, "/CognitoIdentityCredentials") {
+		if r.identity.cognitoCaller() {
 			return "", nil
 		}
 		return caller(r.identity.principal), nil

@@ -9,16 +9,18 @@ import (
 	"github.com/once-lambda/once/internal/sfv"
 )
 
-// KeySyntax defines how a key is written: Parse and Check for the program, the
-// other fields for the documentation of a resource.
+// KeySyntax defines how a key is written: Parse and Canonical for the program,
+// the other fields for the documentation of a resource.
 type KeySyntax struct {
-	// Parse reads the key from the value of a header line. Two values are the
-	// same key if and only if Parse returns the same bytes for them. The
-	// error's text is shown to the client, so it must not quote the value.
+	// Parse reads the key from the value of a header line. The error's text is
+	// shown to the client, so it must not quote the value.
 	Parse func(value string) (key string, err error)
-	// Check refuses an invalid key from Parse or from a body field. Its error
-	// is shown to the client too. Default: every printable ASCII text is a key.
-	Check func(key string) error
+	// Canonical returns the form of a key in which keys are compared: two keys
+	// are the same if and only if it returns the same bytes for them. It gets
+	// every key, from Parse or from a body field, and refuses an invalid one.
+	// Its error is shown to the client too. Default: the key unchanged, so that
+	// every printable ASCII text is a key.
+	Canonical func(key string) (string, error)
 
 	// Pattern is a regular expression (ECMA-262). Every value that a client
 	// should send matches it, and no value that Parse refuses does. In it
@@ -36,8 +38,8 @@ type KeySyntax struct {
 // are allowed and ignored.
 var QuotedKey = KeySyntax{
 	Parse:       sfv.String,
-	Pattern:     `^"(?:[ !#-\[\]-~]|\\["\\]){min,max}"$`,
-	Description: `printable ASCII in double quotes, in which " and \ are written \" and \\ (a String of RFC 9651)`,
+	Pattern:     `^"(?:[!#-\[\]-~]|\\["\\]){min,max}"$`,
+	Description: `printable ASCII in double quotes, in which " and \ are written \" and \\ (a String of RFC 9651); spaces do not count toward the minimum length`,
 	Example:     `"` + exampleKey + `"`,
 }
 
@@ -45,7 +47,7 @@ var QuotedKey = KeySyntax{
 // letters, digits and !#$%&'*+-.^_`|~:/. Both spellings are the same key.
 var QuotedOrBareKey = KeySyntax{
 	Parse:       sfv.StringOrBare,
-	Pattern:     `^(?:"(?:[ !#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
+	Pattern:     `^(?:"(?:[!#-\[\]-~]|\\["\\]){min,max}"|[!#-'*+\-./0-9:A-Z^_` + "`" + `a-z|~]{min,max})$`,
 	Description: QuotedKey.Description + "; the quotes may be omitted if the key contains letters, digits and !#$%&'*+-.^_`|~:/ only",
 	Example:     QuotedKey.Example,
 }
@@ -66,13 +68,14 @@ var OpaqueKey = KeySyntax{
 }
 
 // UUIDKey is a UUID of version 4 or 7 (RFC 9562), with or without double
-// quotes. Both spellings are the same key. Upper and lower case digits are
-// different keys.
+// quotes. It is compared by its value: both spellings are the same key, and so
+// are upper and lower case digits (RFC 9562, section 4). Records have it in
+// lower case.
 var UUIDKey = KeySyntax{
 	Parse:       QuotedOrBareKey.Parse,
-	Check:       checkUUID,
+	Canonical:   canonicalUUID,
 	Pattern:     `^(?:` + uuidPattern + `|"` + uuidPattern + `")$`,
-	Description: "a UUID of version 4 or 7 (RFC 9562) in its usual form of 36 characters, with or without double quotes",
+	Description: "a UUID of version 4 or 7 (RFC 9562) in its usual form of 36 characters, with or without double quotes; upper and lower case are the same key",
 	Example:     exampleKey,
 }
 
@@ -86,32 +89,33 @@ var (
 	errUUID      = errors.New("a key must be a UUID of version 4 or 7")
 )
 
-// checkUUID returns an error unless key is a UUID of version 4 or 7 in the
-// variant of RFC 9562, sections 4 and 5.
-func checkUUID(key string) error {
+// canonicalUUID returns key in lower case. It returns an error unless key is a
+// UUID of version 4 or 7 in the variant of RFC 9562, sections 4 and 5.
+func canonicalUUID(key string) (string, error) {
 	if len(key) != 36 {
-		return errUUID
+		return "", errUUID
 	}
+	key = strings.ToLower(key)
 	for i := range len(key) {
 		c := key[i]
 		switch i {
 		case 8, 13, 18, 23:
 			if c != '-' {
-				return errUUID
+				return "", errUUID
 			}
 		case 14:
 			if c != '4' && c != '7' {
-				return errUUID
+				return "", errUUID
 			}
 		case 19:
-			if strings.IndexByte("89abAB", c) < 0 {
-				return errUUID
+			if strings.IndexByte("89ab", c) < 0 {
+				return "", errUUID
 			}
 		default:
-			if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
-				return errUUID
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return "", errUUID
 			}
 		}
 	}
-	return nil
+	return key, nil
 }

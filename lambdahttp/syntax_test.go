@@ -132,6 +132,34 @@ func TestEmptyStringIsAString(t *testing.T) {
 	}
 }
 
+// A UUID has one canonical form, whatever the length bounds of the profile are.
+func TestUUIDKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ key, want string }{
+		{keyA, keyA},
+		{strings.ToUpper(keyA), keyA},
+		{"8E03978e-40d5-4000-8000-6894a57f9324", "8e03978e-40d5-4000-8000-6894a57f9324"},
+		{"00000000-0000-7000-9999-999999999999", "00000000-0000-7000-9999-999999999999"},
+		{"aaaaaaaa-aaaa-4fff-bfff-ffffffffffff", "aaaaaaaa-aaaa-4fff-bfff-ffffffffffff"},
+		{keyA[:35], ""},
+		{keyA + "0", ""},
+		{"", ""},
+		{"8e03978e040d5-43e8-bc93-6894a57f9324", ""},
+		{"8e03978e-40d5-43e8-bc9306894a57f9324", ""},
+		{"8e03978/-40d5-43e8-bc93-6894a57f9324", ""},
+		{"8e03978:-40d5-43e8-bc93-6894a57f9324", ""},
+		{"8e03978`-40d5-43e8-bc93-6894a57f9324", ""},
+		{"8e03978g-40d5-43e8-bc93-6894a57f9324", ""},
+		{"8e03978e-40d5-63e8-bc93-6894a57f9324", ""},
+		{"8e03978e-40d5-43e8-7c93-6894a57f9324", ""},
+		{"8e03978e-40d5-43e8-cc93-6894a57f9324", ""},
+	} {
+		if got, err := lambdahttp.UUIDKey.Canonical(c.key); got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q: got %q, %v; want %q", c.key, got, err, c.want)
+		}
+	}
+}
+
 func knownSyntaxError(err error) bool { return slices.Contains(lambdahttp.SyntaxErrors, err) }
 
 func FuzzParseKey(f *testing.F) {

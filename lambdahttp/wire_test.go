@@ -3,6 +3,7 @@
 package lambdahttp_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -24,11 +25,17 @@ import (
 // request, reply and handler are the tests' own types; a wire translates them to
 // events of one type.
 type request struct {
-	method, path, route, query string
-	header                     map[string]string
-	body                       string
-	base64                     bool
-	caller                     string // the authenticated principal; "": missing
+	method, path, query string
+	// route is the template of the matched route, catchAll, or "" if the front
+	// does not know it.
+	route string
+	// mount is what an API Gateway puts in front of the path: "/prod", the stage
+	// of an HTTP API, or the base path of a REST API's custom domain.
+	mount  string
+	header map[string]string
+	body   string
+	base64 bool
+	caller string // the authenticated principal; "": missing
 }
 
 type reply struct {
@@ -41,6 +48,27 @@ type reply struct {
 
 type handler func(context.Context, request) (reply, error)
 type sender func(context.Context, request) (reply, error)
+
+// catchAll is a route that matches every path, in the spelling of each front.
+const catchAll = "*"
+
+// apiRoute returns the template of the request's route as API Gateway spells it,
+// and the path parameters that API Gateway finds.
+func (r request) apiRoute() (template string, params map[string]string) {
+	if r.route == catchAll {
+		return "/{proxy+}", map[string]string{"proxy": strings.TrimPrefix(r.path, "/")}
+	}
+	names, values := strings.Split(r.route, "/"), strings.Split(r.path, "/")
+	for i, name := range names {
+		if strings.HasPrefix(name, "{") {
+			if params == nil {
+				params = map[string]string{}
+			}
+			params[strings.Trim(name, "{}")] = values[i]
+		}
+	}
+	return r.route, params
+}
 
 // wire sends requests as events of one type.
 type wire struct {
@@ -108,10 +136,12 @@ func buildV2(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 func sendV2(guarded func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.APIGatewayV2HTTPRequest
-		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RouteKey, ev.RawQueryString = r.method, r.path, "$default", r.query
+		ev.RequestContext.HTTP.Method, ev.RawPath, ev.RouteKey, ev.RawQueryString = r.method, r.mount+r.path, "$default", r.query
 		if r.route != "" {
-			ev.RouteKey = r.method + " " + r.route
+			ev.RouteKey, ev.PathParameters = r.apiRoute()
+			ev.RouteKey = r.method + " " + ev.RouteKey
 		}
+		ev.RequestContext.Stage = cmp.Or(strings.TrimPrefix(r.mount, "/"), "$default")
 		ev.RequestContext.RequestID = "req-1"
 		ev.Headers, ev.Body, ev.IsBase64Encoded = maps.Clone(r.header), r.body, r.base64
 		if r.caller != "" {
@@ -173,7 +203,9 @@ func buildV1(g *idempotent.Guard, h handler, optFns ...func(*lambdahttp.Options)
 func sendV1(guarded func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)) sender {
 	return func(ctx context.Context, r request) (reply, error) {
 		var ev events.APIGatewayProxyRequest
-		ev.HTTPMethod, ev.Path, ev.Resource = r.method, r.path, r.route
+		ev.HTTPMethod, ev.Path = r.method, r.mount+r.path
+		ev.Resource, ev.PathParameters = r.apiRoute()
+		ev.RequestContext.Stage = "live"                                // not in the path of a REST API
 		ev.MultiValueQueryStringParameters, _ = url.ParseQuery(r.query) // like the gateway, keep the valid parts of a malformed query
 		ev.QueryStringParameters = last(ev.MultiValueQueryStringParameters)
 		ev.RequestContext.RequestID = "req-1"
@@ -351,7 +383,11 @@ func sendHTTP(guarded http.Handler) sender {
 		if decoded, err := url.PathUnescape(r.path); err == nil {
 			req.URL.Path, req.URL.RawPath = decoded, r.path
 		}
-		if r.route != "" {
+		switch r.route {
+		case "":
+		case catchAll:
+			req.Pattern = "/"
+		default:
 			req.Pattern = r.method + " " + r.route
 		}
 		for k, v := range r.header {

@@ -196,10 +196,10 @@ func key(operation, scope, id string) idempotent.Key {
 }
 
 var (
-	chargeKey   = key("POST /charges", idempotent.Global, "order-2026-000005")
-	runningKey  = key("POST /charges", idempotent.Global, "order-2026-000006")
-	paidKey     = key("POST /charges", idempotent.Global, "order-2026-000001")
-	declinedKey = key("POST /charges", idempotent.Global, "order-2026-000002")
+	chargeKey   = key("POST /charges", idempotent.Global, "b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613")
+	runningKey  = key("POST /charges", idempotent.Global, "41f0c8d3-9b62-4a17-a5e8-6d3f7b20c9e4")
+	paidKey     = key("POST /charges", idempotent.Global, "8e03978e-40d5-43e8-bc93-6894a57f9324")
+	declinedKey = key("POST /charges", idempotent.Global, "2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62")
 	transferKey = key("transfer", "acme", "t-17")
 	refundKey   = key("refund", "acme", "r-9")
 	invoiceKey  = key("invoice", "acme", "i-1")

@@ -142,7 +142,7 @@ func TestList_Unreadable(t *testing.T) {
 		}
 	})
 	d.age(future.ID)
-	d.once("list").exits(exitFailure).says("POST /charges#wiF9Nlkg_8wN", "future#", "1 record could not be read")
+	d.once("list").exits(exitFailure).says("POST /charges#4RexMqXSY3Lf", "future#", "1 record could not be read")
 	d.once("stats").exits(exitFailure).says("1 record could not be read", "unknown")
 	d.once("show", string(future.ID)).exits(exitFailure).says("later one")
 }

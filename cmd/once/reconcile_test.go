@@ -182,7 +182,7 @@ func TestReconcile_ProgramFails(t *testing.T) {
 				timeout = "100ms"
 			}
 			for _, more := range [][]string{{"--dry-run"}, nil} {
-				d.once(append([]string{"reconcile", "--exec", command, "--timeout", timeout}, more...)...).exits(exitFailure).says("POST /charges#wiF9Nlkg_8wN  no answer: ", says, "1 record of 1 failed")
+				d.once(append([]string{"reconcile", "--exec", command, "--timeout", timeout}, more...)...).exits(exitFailure).says("POST /charges#4RexMqXSY3Lf  no answer: ", says, "1 record of 1 failed")
 			}
 			if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown || r.ReconcileAttempts != 1 {
 				t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
@@ -227,7 +227,7 @@ func TestReconcile_GivesUp(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
 	d.once("reconcile", "--exec", `echo '{"later": "1s"}'`, "--max-attempts", "1").ok().golden("reconcile-given-up")
-	d.once("list", "--exhausted").ok().says("POST /charges#wiF9Nlkg_8wN", "given up")
+	d.once("list", "--exhausted").ok().says("POST /charges#4RexMqXSY3Lf", "given up")
 }
 
 func TestReconcile_JSON(t *testing.T) {

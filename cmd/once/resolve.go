@@ -64,13 +64,13 @@ another attempt has begun, nothing is written.
 Every write, and every refusal by the record, adds a line to the audit.`,
 		Example: `  once resolve transfer --scope acme --key t-17 \
     --completed '{"transfer_id":"tr_17"}' --reason 'tr_17 is on the statement'
-  once resolve 'POST /charges' --global --key order-5 --status 201 \
+  once resolve 'POST /charges' --scope merchant-1 --key KEY --status 201 \
     --header 'Location: /charges/ch_5' --completed @charge.json --reason '…'
   once resolve order --scope acme --key o-8 --step 'charge={"id":"ch_8"}' \
     --reason 'charge ch_8 is in the ledger; nothing was shipped'
   once resolve refund --scope acme --key r-9 --final refund_rejected \
     --message 'The bank rejected the refund.' --reason 'the bank, by telephone'
-  once resolve '#wiF9Nlkg_8wN' --not-executed --token TOKEN \
+  once resolve '#4RexMqXSY3Lf' --not-executed --token TOKEN \
     --reason 'no charge under this key an hour after the lease had ended'`,
 		Args:              oneRecord,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -98,7 +98,7 @@ func TestResolve(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t, unknownWith(row.codec))
 			d.world.stdin = strings.NewReader(row.stdin)
-			got := d.once(charge(append(row.args, "--yes")...)...).ok().says("POST /charges#wiF9Nlkg_8wN was unknown and is " + row.state.String())
+			got := d.once(charge(append(row.args, "--yes")...)...).ok().says("POST /charges#4RexMqXSY3Lf was unknown and is " + row.state.String())
 			encoding, data, r := d.kept(chargeKey.RecordID())
 			if r.State != row.state || r.Reason != driver.ReasonResolved || encoding != row.encoding || data != row.data {
 				t.Errorf("the record is %s (%s) with %q as %q", r.State, r.Reason, data, encoding)
@@ -124,7 +124,7 @@ func TestResolve(t *testing.T) {
 func TestResolve_Asks(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
-	for _, slip := range []string{"", "\n", "no\n", "y\n", "YES\n", "wiF9Nlkg_8wN\n"} {
+	for _, slip := range []string{"", "\n", "no\n", "y\n", "YES\n", "4RexMqXSY3Lf\n"} {
 		d.typing(slip)
 		d.once(charge("--without-result")...).exits(exitRefused).says("not confirmed; nothing was written")
 	}
@@ -133,7 +133,7 @@ func TestResolve_Asks(t *testing.T) {
 	if r := d.get(chargeKey.RecordID()); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
 	}
-	d.typing("wiF9Nlkg_8wN\n")
+	d.typing("4RexMqXSY3Lf\n")
 	d.once(charge("--not-executed")...).ok()
 
 	d = newDesk(t, unknownCharge())
@@ -279,7 +279,7 @@ func TestResolve_OneAttempt(t *testing.T) {
 	d.once(charge("--not-executed", "--yes")...).exits(exitUsage).says("needs --token")
 	d.once(charge(append(noEffect(looked), "--yes")...)...).exits(exitRefused).
 		says("is not that of its current attempt (attempt 2); run once show again", `"outcome":"refused"`, `"token":"`+looked.Token()+`"`)
-	d.typing("wiF9Nlkg_8wN\n") // also at a terminal
+	d.typing("4RexMqXSY3Lf\n") // also at a terminal
 	d.once(charge(noEffect(looked)...)...).exits(exitRefused).says("run once show again")
 	if r := d.get(looked.ID); r.State != driver.StateUnknown {
 		t.Fatalf("the record is %s", r.State)
@@ -409,7 +409,7 @@ func TestAudit(t *testing.T) {
 			"time": "2026-11-21T03:12:00.000Z", "action": "resolve", "user": "ada", "host": "ops-1", "store": "file " + d.file,
 			"record": string(chargeKey.RecordID()), "from": "completed", "to": "completed", "evidence": "not_executed", "token": tokenOf(unknownCharge()),
 			"reason": "the provider's ledger has it", "outcome": "refused",
-			"error": "idempotent: POST /charges#wiF9Nlkg_8wN: the record is already completed with another outcome",
+			"error": "idempotent: POST /charges#4RexMqXSY3Lf: the record is already completed with another outcome",
 		},
 	}
 	if !reflect.DeepEqual(lines, want) {

@@ -36,8 +36,8 @@ The downstream keys are the idempotency keys that the handler sent to the
 provider: use them to look up the effect. A step that may run more than once is
 recorded only when it has ended; for one that was interrupted, --step NAME shows
 the key. Declared steps are always shown.`,
-		Example: `  once show 'POST /charges' --global --key order-2026-000005
-  once show '#wiF9Nlkg_8wN'
+		Example: `  once show 'POST /charges' --global --key b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613
+  once show '#4RexMqXSY3Lf'
   once show transfer --scope acme --key t-17 --step pay --result`,
 		Args:              oneRecord,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -27,6 +27,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // records is the interface of a store that the commands need.
@@ -248,8 +249,8 @@ func callerOf(ctx context.Context, cfg aws.Config) string {
 // target selects one record by the parts of its key. Without them the argument
 // is its id or a shortened id.
 type target struct {
-	scope, key   string
-	global, scan bool
+	scope, key, path string
+	global, scan     bool
 }
 
 // recordHelp describes the argument RECORD.
@@ -269,6 +270,7 @@ func (t *target) flags(cmd *cobra.Command) {
 	f.StringVar(&t.scope, "scope", "", "with an operation: the `SCOPE` of the key, a\ntenant or principal")
 	f.BoolVar(&t.global, "global", false, "with an operation: its scope is\nidempotent.Global (lambdahttp.SingleTenant)")
 	f.StringVar(&t.key, "key", "", "with an operation: the client's idempotency\n`KEY`, without quotes")
+	f.StringVar(&t.path, "path", "", "with --key: the `PATH` of an HTTP request whose\nkey belongs to a path (see docs/http-keys.md)")
 	f.BoolVar(&t.scan, "scan", false, "search the whole table for a shortened id, not\nonly the records that wait for reconciliation")
 }
 
@@ -297,7 +299,8 @@ func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*dri
 func (t *target) missing(o *opened) error {
 	hint := "it was never claimed, or has expired and is gone"
 	if t.key != "" {
-		hint = "check that each part is as in the handler: operation, scope and key make the id together"
+		hint = "check that each part is as in the handler: operation, scope and key make the id together, and --path if the key of an HTTP request belongs to a path; " +
+			"UUIDs are in lower case with the UUID profile"
 		if strings.HasPrefix(t.key, `"`) {
 			hint = "the key has quotes here; a handler gets it without the quotes of the header"
 		}
@@ -307,7 +310,7 @@ func (t *target) missing(o *opened) error {
 
 // id returns the id of the selected record.
 func (t *target) id(ctx context.Context, e *env, o *opened, name string) (idempotent.RecordID, error) {
-	if t.key != "" || t.scope != "" || t.global {
+	if t.key != "" || t.scope != "" || t.global || t.path != "" {
 		return t.fromKey(name)
 	}
 	i := strings.LastIndexByte(name, '#')
@@ -330,7 +333,7 @@ func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
 	scope := t.scope
 	switch {
 	case t.key == "":
-		return "", usage("--scope and --global need the client's key: add --key")
+		return "", usage("--scope, --global and --path need the client's key: add --key")
 	case t.global && scope != "":
 		return "", usage("--global means no scope, but --scope is set")
 	case t.global:
@@ -338,7 +341,11 @@ func (t *target) fromKey(operation string) (idempotent.RecordID, error) {
 	case scope == "":
 		return "", usage("--key needs the scope: add --scope, or --global if the operation has none")
 	}
-	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: operation, Scope: scope, ID: t.key}.RecordID()))
+	key := t.key
+	if t.path != "" {
+		key = lambdahttp.ResourceKey(t.path, key)
+	}
+	id, err := idempotent.ParseRecordID(string(idempotent.Key{Operation: operation, Scope: scope, ID: key}.RecordID()))
 	if err != nil {
 		return "", usage("%v", err)
 	}

@@ -5,32 +5,39 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
 )
 
 // Every way to select a record finds it.
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, aNight(t)...)
+	atPath := key("POST (no route)", "acme", lambdahttp.ResourceKey("/orders/caf%C3%A9", "k"))
+	d := newDesk(t, append(aNight(t), record(atPath, time.Hour, func(*driver.Record) {}))...)
 	want := "record      " + string(chargeKey.RecordID())
 	for _, args := range [][]string{
-		{"POST /charges", "--global", "--key", "order-2026-000005"},
+		{"POST /charges", "--global", "--key", "b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613"},
 		{string(chargeKey.RecordID())},
-		{"POST /charges#wiF9Nlkg_8wN"},
-		{"POST /charges#wiF9Nlkg_8wNnB2r"},
-		{"#wiF9Nlkg_8wN"}, // as in a log line
-		{"#wiF9Nlkg_8wN", "--scan"},
+		{"POST /charges#4RexMqXSY3Lf"},
+		{"POST /charges#4RexMqXSY3Lfp_z0"},
+		{"#4RexMqXSY3Lf"}, // as in a log line
+		{"#4RexMqXSY3Lf", "--scan"},
 		{"#" + strings.SplitAfter(string(chargeKey.RecordID()), "#")[1]},
 	} {
 		if got := d.once(append([]string{"show"}, args...)...).ok().out; !strings.HasPrefix(got, want) {
 			t.Errorf("%q shows\n%s", args, got)
 		}
 	}
+	// The path of an HTTP request can belong to its key, in any spelling.
+	d.once("show", "POST (no route)", "--scope", "acme", "--key", "k", "--path", "/orders/café").ok().says("POST (no route)", string(atPath.RecordID()))
+	d.once("show", "POST (no route)", "--scope", "acme", "--key", "k").exits(exitNotFound).says("--path")
 	// Records that do not wait for reconciliation are found with --scan.
-	d.once("show", "#VZsaTLv2dyIw").exits(exitNotFound).says("--scan")
-	d.once("show", "#VZsaTLv2dyIw", "--scan").ok().says(string(paidKey.RecordID()))
+	d.once("show", "#ty7jY4HjuNMR").exits(exitNotFound).says("--scan")
+	d.once("show", "#ty7jY4HjuNMR", "--scan").ok().says(string(paidKey.RecordID()))
 }
 
 func TestTarget_Refusals(t *testing.T) {
@@ -41,14 +48,15 @@ func TestTarget_Refusals(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitNotFound, "operation, scope and key make the id together", []string{"POST /charges", "--global", "--key", "order-2026-000099"}},
-		{exitNotFound, "the key has quotes", []string{"POST /charges", "--global", "--key", `"order-2026-000005"`}},
+		{exitNotFound, "operation, scope and key make the id together", []string{"POST /charges", "--global", "--key", "0a9e7d52-4c1b-4f83-b6a0-3e8d15c7f294"}},
+		{exitNotFound, "the key has quotes", []string{"POST /charges", "--global", "--key", `"b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613"`}},
 		{exitNotFound, "expired and is gone", []string{string(key("no", "such", "key").RecordID())}},
-		{exitNotFound, "has an id like refund#wiF9Nlkg_8wN", []string{"refund#wiF9Nlkg_8wN"}}, // another operation's hash
+		{exitNotFound, "has an id like refund#4RexMqXSY3Lf", []string{"refund#4RexMqXSY3Lf"}}, // another operation's hash
 		{exitNotFound, "no record in file once.db has an id like #AAAAAAAAAAAA", []string{"#AAAAAAAAAAAA", "--scan"}},
 		{exitUsage, "add --key and --scope", []string{"charge"}},
 		{exitUsage, "need the client's key", []string{"charge", "--scope", "acme"}},
 		{exitUsage, "need the client's key", []string{"charge", "--global"}},
+		{exitUsage, "need the client's key", []string{"charge", "--path", "/"}},
 		{exitUsage, "needs the scope", []string{"charge", "--key", "k"}},
 		{exitUsage, "no scope", []string{"charge", "--key", "k", "--scope", "acme", "--global"}},
 		{exitUsage, "the first 12 of them", []string{"charge#wiF9Nlkg"}},

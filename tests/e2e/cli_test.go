@@ -60,9 +60,9 @@ func TestCommandLineOnTables(t *testing.T) {
 			strand(t, s, guideCharge, guideNoCharge, guideRefund)
 			large := completeLarge(t, s)
 			for _, more := range [][]string{nil, {"--no-index"}} {
-				o.wants(0, []string{"POST /charges#wiF9Nlkg_8wN", "refund#"}, store(append(more, "list", "--state", "unknown")...)...)
+				o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, store(append(more, "list", "--state", "unknown")...)...)
 				o.wants(0, []string{"given up"}, store(append(more, "list", "--exhausted")...)...)
-				o.wants(0, []string{string(guideCharge.RecordID())}, store(append(more, "show", "#wiF9Nlkg_8wN")...)...)
+				o.wants(0, []string{string(guideCharge.RecordID())}, store(append(more, "show", "#4RexMqXSY3Lf")...)...)
 				o.wants(0, []string{"2 due"}, store(append(more, "reconcile")...)...)
 			}
 			if got := o.wants(0, nil, store("list", "--json")...); strings.Count(got, "\n") != 4 {
@@ -79,11 +79,11 @@ func TestCommandLineOnTables(t *testing.T) {
 				t.Errorf("a large result is shown as %d bytes of %d stored, %v", len(doc.Result), doc.Bytes, err)
 			}
 
-			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#wiF9Nlkg_8wN", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
+			said := o.wants(0, []string{"is completed", `"outcome":"written"`}, store("resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")...)
 			if _, _, audit := o.once(store("resolve", "refund", "--scope", "acme", "--key", "r-9", "--final", "a", "--message", "b", "--reason", "why", "--yes")...); (name == "LocalStack") != strings.Contains(audit, `"aws":"arn:aws:`) {
 				t.Errorf("the audit's caller: %s%s", said, audit)
 			}
-			o.wants(4, []string{"another outcome"}, store("resolve", "#wiF9Nlkg_8wN", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
+			o.wants(4, []string{"another outcome"}, store("resolve", "#4RexMqXSY3Lf", "--scan", "--not-executed", "--token", "aa", "--reason", "why", "--yes")...)
 
 			got := o.wants(0, nil, store("stats", "--json")...)
 			var stats struct {
@@ -171,7 +171,7 @@ func TestCommandLineChecksTables(t *testing.T) {
 	o = newOperator(t, dynamoEnv(t, table)...)
 	strand(t, openTable(t, table), guideCharge)
 	o.wants(1, []string{"--no-index", "once table check"}, "list", "--due")
-	o.wants(0, []string{"POST /charges#wiF9Nlkg_8wN"}, "list", "--due", "--no-index")
+	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due", "--no-index")
 	o.wants(1, []string{"it has no index"}, "table", "check")
 }
 
@@ -242,7 +242,7 @@ func TestCommandLineMeetsALaterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, list := range []string{"--state=unknown", "--due", "--limit=10"} {
-		o.wants(1, []string{"POST /charges#wiF9Nlkg_8wN", "deploy the newer version", "1 record could not be read"}, "list", list)
+		o.wants(1, []string{"POST /charges#4RexMqXSY3Lf", "deploy the newer version", "1 record could not be read"}, "list", list)
 	}
 }
 
@@ -398,8 +398,8 @@ func atTerminal(t *testing.T, cmd *exec.Cmd) (shown string, err error) {
 
 // The keys of the guide.
 var (
-	guideCharge   = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000005"}
-	guideNoCharge = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000006"}
+	guideCharge   = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613"}
+	guideNoCharge = idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "41f0c8d3-9b62-4a17-a5e8-6d3f7b20c9e4"}
 	guideTransfer = idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}
 	guideRefund   = idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-9"}
 	guideReport   = idempotent.Key{Operation: "report", Scope: "acme", ID: "2026-11"}

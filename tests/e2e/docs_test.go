@@ -161,7 +161,7 @@ func TestExampleGuide(t *testing.T) {
 	build, _, _ := strings.Cut(g.next("./cmd/local"), "&&")
 	run(build)
 
-	charge := g.next("order-2026-000001")
+	charge := g.next("8e03978e-40d5-43e8-bc93-6894a57f9324")
 	run(charge, "HTTP/1.1 201", "Location: /charges/ch_")
 	run(charge, "HTTP/1.1 201", "Idempotent-Replayed: true")
 	run(g.next("/provider/charges"), `[{`)
@@ -174,7 +174,7 @@ func TestExampleGuide(t *testing.T) {
 	run(g.next("for i in 1 2"), "HTTP/1.1 201", "HTTP/1.1 409", "Retry-After: ")
 	p.wantCharges(2)
 
-	slowCharge := strings.TrimSuffix(strings.TrimSpace(g.next("order-2026-000005")), "&")
+	slowCharge := strings.TrimSuffix(strings.TrimSpace(g.next("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613")), "&")
 	broken := exec.Command("bash", "-c", g.on(p, slowCharge))
 	if err := broken.Start(); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestExampleGuide(t *testing.T) {
 	broken.Wait()
 	run(slowCharge, "HTTP/1.1 409", "in-progress")
 	eventually(t, 15*time.Second, "the lease has ended", func() bool {
-		r := p.post("order-2026-000005", slow)
+		r := p.post("b7a36f90-1e4d-4d52-8c7f-92e5d0ab4613", slow)
 		return r.status == http.StatusConflict && strings.Contains(r.body, "outcome-unknown")
 	})
 	run(g.next("/admin/resolve"), "HTTP/1.1 200", "completed")
@@ -249,7 +249,7 @@ func TestOperatorsGuide(t *testing.T) {
 	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
 	next("--state unknown", short(guideCharge), short(guideNoCharge), short(guideTransfer), short(guideRefund))
 	next("--exhausted", short(guideRefund), "given up", `"state":"unknown"`)
-	shown := next("'#wiF9Nlkg_8wN'")
+	shown := next("'#4RexMqXSY3Lf'")
 	if n := strings.Count(shown, string(guideCharge.RecordID())+"\n"); n != 3 {
 		t.Errorf("the record is shown %d times of 3:\n%s", n, shown)
 	}
@@ -274,8 +274,8 @@ func TestOperatorsGuide(t *testing.T) {
 	claim(t, store, ended)
 	next("once reconcile --dry-run\nonce reconcile\n", "1 marked unknown; nothing was written", short(ended)+"  its lease ended without an outcome: unknown")
 
-	booked := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000007"}
-	never := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "order-2026-000008"}
+	booked := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "e3572ab8-c0d9-4e81-9f36-58b1a4c7d02e"}
+	never := idempotent.Key{Operation: "POST /charges", Scope: idempotent.Global, ID: "76c9d4f1-285e-4039-8b5a-e1f64d0793bc"}
 	strand(t, store, booked, never)
 	p.book(booked.RecordID().DownstreamKey())
 	next("ask-provider", short(booked)+"  completed, with the HTTP response 201", short(never)+"  not executed",

@@ -21,11 +21,11 @@ func TestKillAfterCompletion(t *testing.T) {
 		p := start(t, t.TempDir(), env...)
 		first := p.post(key, aCharge)
 		p.want(first, http.StatusCreated)
-		refused := p.post("order-2026-000002", declined)
+		refused := p.post("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", declined)
 		p.want(refused, http.StatusPaymentRequired)
 		p = p.restart()
 		p.wantSame(p.post(key, aCharge), first)
-		p.wantSame(p.post("order-2026-000002", declined), refused)
+		p.wantSame(p.post("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", declined), refused)
 		p.wantCharges(1)
 	})
 }

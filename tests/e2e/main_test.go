@@ -85,7 +85,7 @@ const (
 	slow      = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
 	otherSlow = `{"amount":9000,"currency":"usd","customer":"cus_slow"}`
 	declined  = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
-	key       = "order-2026-000001"
+	key       = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 )
 
 // onStores runs f with the environment for the embedded store and, as two more

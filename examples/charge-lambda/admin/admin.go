@@ -4,7 +4,7 @@
 // key with an unknown outcome by asking the payment provider. Serve it on the
 // loopback interface only.
 //
-//	POST /admin/resolve  {"idempotency_key":"order-2026-000001"}
+//	POST /admin/resolve  {"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}
 package admin
 
 import (
@@ -58,7 +58,7 @@ type handler struct {
 // maxBody limits a request's body, in bytes: a key has at most 255.
 const maxBody = 4 << 10
 
-const example = `{"idempotency_key":"order-2026-000001"}`
+const example = `{"idempotency_key":"8e03978e-40d5-43e8-bc93-6894a57f9324"}`
 
 func (h *handler) resolve(w http.ResponseWriter, r *http.Request) {
 	var body struct {

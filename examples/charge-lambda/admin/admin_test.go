@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	key    = "order-2026-000001"
+	key    = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 	body   = `{"idempotency_key":"` + key + `"}`
 	booked = `[{"id":"ch_1","amount":4200,"currency":"usd","customer":"cus_1","status":"succeeded"}]`
 )

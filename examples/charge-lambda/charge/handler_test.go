@@ -37,7 +37,7 @@ func TestCharge(t *testing.T) {
 	if read.body != first.body {
 		t.Errorf("got %s, want %s", read.body, first.body)
 	}
-	w.want(w.post("order-2026-000002", aCharge), http.StatusCreated)
+	w.want(w.post("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", aCharge), http.StatusCreated)
 	w.wantCharges(2)
 }
 

@@ -19,7 +19,7 @@ const Namespace = "Charges"
 // keys sets how the API uses idempotency keys. Both the function and its published
 // policy are made from it.
 func keys(o *lambdahttp.Options) {
-	o.Scope = lambdahttp.SingleTenant // an API with tenants sets lambdahttp.Claim("sub") here
+	o.Scope = lambdahttp.SingleTenant // there is no authentication; an API with callers sets lambdahttp.Claim("sub") here
 	o.DocsURL = pagePath
 	o.Operation = func(*lambdahttp.Request) string { return Operation }
 	o.Guard = func(o *idempotent.Options) { o.Recovery = idempotent.Reconcile }
@@ -39,6 +39,7 @@ func Profile(name string) (func(*lambdahttp.Options), error) {
 	default:
 		return nil, fmt.Errorf("invalid PROFILE %q: want ietf, stripe or uuid", name)
 	}
+	p.PerResource = false // all charges are created at one path, so [RecordIDOf] needs only the key
 	return func(o *lambdahttp.Options) { o.Profile = p }, nil
 }
 

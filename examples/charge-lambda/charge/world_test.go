@@ -28,7 +28,7 @@ const (
 	another  = `{"amount":9000,"currency":"usd","customer":"cus_1"}`
 	slow     = `{"amount":4200,"currency":"usd","customer":"cus_slow"}`
 	declined = `{"amount":4200,"currency":"usd","customer":"cus_declined"}`
-	key      = "order-2026-000001"
+	key      = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 )
 
 // world is the function behind its gateway, with a provider that can be made to

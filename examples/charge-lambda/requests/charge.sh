@@ -20,7 +20,7 @@ trap 'rm -rf "$scratch"' EXIT
 case $profile in
 ietf)
   written() { printf '"%s"' "$1"; }
-  invalid=order-2026-000001 reused=422 on_get=404
+  invalid=not-in-quotes reused=422 on_get=404
   ;;
 stripe)
   written() { printf '%s' "$1"; }
@@ -28,7 +28,7 @@ stripe)
   ;;
 uuid)
   written() { printf '%s' "$1"; }
-  invalid=order-2026-000001 reused=422 on_get=400
+  invalid=not-a-uuid reused=422 on_get=400
   ;;
 *)
   echo "charge.sh: invalid PROFILE \"$profile\": want ietf, stripe or uuid" >&2

@@ -62,15 +62,15 @@ func TestRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := newHandler(guard)
-	first, err := handler(t.Context(), request("order-2026-000001", `{"amount":4200}`))
+	first, err := handler(t.Context(), request("8e03978e-40d5-43e8-bc93-6894a57f9324", `{"amount":4200}`))
 	if err != nil || first.StatusCode != 200 {
 		t.Fatalf("the first request got %+v, %v", first, err)
 	}
-	retry, err := handler(t.Context(), request("order-2026-000001", `{"amount":4200}`))
+	retry, err := handler(t.Context(), request("8e03978e-40d5-43e8-bc93-6894a57f9324", `{"amount":4200}`))
 	if err != nil || retry.Body != first.Body || retry.Headers["Idempotent-Replayed"] != "true" {
 		t.Errorf("the retry got %+v, %v", retry, err)
 	}
-	other, err := handler(t.Context(), request("order-2026-000001", `{"amount":9900}`))
+	other, err := handler(t.Context(), request("8e03978e-40d5-43e8-bc93-6894a57f9324", `{"amount":9900}`))
 	if err != nil || other.StatusCode != 422 {
 		t.Errorf("another request with the key got %+v, %v", other, err)
 	}
@@ -91,7 +91,7 @@ func TestKilledAndLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := newHandler(guard)
-	r := request("order-2026-000002", `{"amount":4200}`)
+	r := request("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", `{"amount":4200}`)
 
 	finished := make(chan error)
 	go func() {

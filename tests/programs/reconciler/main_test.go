@@ -22,7 +22,7 @@ import (
 
 func request() (r events.APIGatewayV2HTTPRequest) {
 	r.RequestContext.HTTP.Method, r.RouteKey, r.RawPath = "POST", "POST /charges", "/charges"
-	r.Headers = map[string]string{"idempotency-key": `"order-2026-000001"`, "content-type": "application/json"}
+	r.Headers = map[string]string{"idempotency-key": `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "content-type": "application/json"}
 	r.Body = `{"amount":4200}`
 	return r
 }

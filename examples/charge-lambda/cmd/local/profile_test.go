@@ -18,8 +18,8 @@ var profileCases = map[string]struct {
 	says   string // part of that answer
 	onGET  int    // a GET with the key, of a missing charge
 }{
-	"ietf":   {`"order-2026-000001"`, http.StatusUnprocessableEntity, `"code":"key-reused"`, http.StatusNotFound},
-	"stripe": {"order-2026-000001", http.StatusBadRequest, "idempotency_error", http.StatusNotFound},
+	"ietf":   {`"8e03978e-40d5-43e8-bc93-6894a57f9324"`, http.StatusUnprocessableEntity, `"code":"key-reused"`, http.StatusNotFound},
+	"stripe": {"8e03978e-40d5-43e8-bc93-6894a57f9324", http.StatusBadRequest, "idempotency_error", http.StatusNotFound},
 	"uuid":   {"8e03978e-40d5-43e8-bc93-6894a57f9324", http.StatusUnprocessableEntity, `"code":"key-reused"`, http.StatusBadRequest},
 }
 
@@ -54,6 +54,10 @@ func TestProfiles(t *testing.T) {
 			}
 			if resp, body := send("GET", "/charges/ch_none", ""); resp.StatusCode != want.onGET {
 				t.Errorf("a GET with the key: %d %s", resp.StatusCode, body)
+			}
+			// The operator's endpoint finds the record by the key alone.
+			if resp, body := post(t, s.url+"/admin/resolve", "", `{"idempotency_key":"`+strings.Trim(want.key, `"`)+`"}`); resp.StatusCode != http.StatusOK {
+				t.Errorf("resolving the key: %d %s", resp.StatusCode, body)
 			}
 			// Errors of the function itself have the format of the profile.
 			resp, body := send("POST", "/charges", `{"amount":0}`)

@@ -126,9 +126,10 @@ func listenError(port int, err error) error {
 
 // try returns the commands to paste into a second terminal.
 func try(address, profile string) string {
-	key := map[string]string{
-		"ietf": `"order-2026-000001"`, "stripe": "order-2026-000001", "uuid": "8e03978e-40d5-43e8-bc93-6894a57f9324",
-	}[profile]
+	key := "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	if profile == "ietf" {
+		key = `"` + key + `"`
+	}
 	return fmt.Sprintf(`Try it, twice:
 
 curl -i %s/charges \

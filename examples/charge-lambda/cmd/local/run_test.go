@@ -97,7 +97,7 @@ func do(t *testing.T, r *http.Request) (*http.Response, string) {
 }
 
 const (
-	key     = "order-2026-000001"
+	key     = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 	aCharge = `{"amount":4200,"currency":"usd","customer":"cus_1"}`
 )
 
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("this line is wider than a terminal: %q", line)
 		}
 	}
-	for _, part := range []string{s.url, dir, `-H 'Idempotency-Key: "order-2026-000001"' \`} {
+	for _, part := range []string{s.url, dir, `-H 'Idempotency-Key: "8e03978e-40d5-43e8-bc93-6894a57f9324"' \`} {
 		if !strings.Contains(s.hints, part) {
 			t.Errorf("the hints do not contain %q:\n%s", part, s.hints)
 		}
