@@ -49,17 +49,23 @@ func chiChain(guarded func(http.Handler) http.Handler, charge http.Handler, limi
 
 	r := chi.NewRouter()
 	r.Use(
-		logged,                                 // replays and refusals too
-		middleware.Recoverer,                   // the guard has settled the record before
-		cors.Handler(origins),                  // answers OPTIONS itself
-		compressor.Handler,                     // in a coding that this request accepts
-		httprate.LimitByIP(limit, time.Minute), // a 429 is not stored
+		logged,                // replays and refusals too
+		middleware.Recoverer,  // the guard has settled the record before
+		cors.Handler(origins), // answers OPTIONS itself
+		compressor.Handler,    // in a coding that this request accepts
 		middleware.RequestSize(1<<20),
 		middleware.Timeout(20*time.Second), // the guard gets the deadline
 		authenticated,                      // a 401 is not stored; the scope reads the caller
+		httprate.LimitBy(limit, time.Minute, byCaller), // a 429 is not stored
 	)
 	r.With(guarded).Method("POST", "/customers/{id}/charges", charge)
 	return r
+}
+
+// byCaller limits the rate of each caller.
+func byCaller(r *http.Request) (string, error) {
+	name, _ := r.Context().Value(callerKey{}).(string)
+	return name, nil
 }
 
 // chain returns the chain around the world's handler.
@@ -194,19 +200,19 @@ func TestRefusedAround(t *testing.T) {
 	}{
 		"no token":   {100, func(r *http.Request) { r.Header.Del("Authorization") }, 401},
 		"too large":  {100, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.Repeat("x", 1<<20+1))) }, 413},
-		"too many":   {1, func(r *http.Request) {}, 429},
+		"too many":   {1, func(*http.Request) {}, 429},
 		"wrong path": {100, func(r *http.Request) { r.URL.Path = "/" }, 404},
 	} {
 		w := newWorld(t)
 		h := w.chain(c.limit)
-		if name == "too many" { // the client has used its one request
-			serve(h, post(func(r *http.Request) { r.Header.Del("Authorization") }))
+		if name == "too many" { // the caller has used its one request
+			serve(h, post(func(r *http.Request) { r.URL.Path = "/" }))
 		}
 		if a := serve(h, post(c.refuse)); a.StatusCode != c.status || w.runs.Load() != 0 || w.store.claims.Load() != 0 {
 			t.Errorf("%s: got %d after %d runs and %d claims, want %d", name, a.StatusCode, w.runs.Load(), w.store.claims.Load(), c.status)
 		}
-		if name == "too many" { // another client, whose key is the same
-			w.want(serve(h, post(func(r *http.Request) { r.RemoteAddr = "192.0.2.2:1" })), "", "")
+		if name == "too many" { // another caller is not limited
+			w.want(serve(h, post(with("Authorization", "Bearer merchant-2"))), "", "")
 			continue
 		}
 		w.want(serve(h, post()), "", "")
@@ -217,7 +223,7 @@ func TestRefusedAround(t *testing.T) {
 func TestLimiterInside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	limited := httprate.LimitAll(1, 24*time.Hour)
+	limited := httprate.LimitBy(1, 24*time.Hour, byCaller)
 	h := authenticated(lambdahttp.Middleware(w.guard, caller)(limited(w.charge())))
 	serve(h, post(with("Idempotency-Key", `"another-key-of-the-test"`)))
 	for _, replayed := range []string{"", "true"} {

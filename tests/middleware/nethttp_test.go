@@ -23,10 +23,10 @@ func netHTTPChain(guarded func(http.Handler) http.Handler, charge http.Handler) 
 	mux := http.NewServeMux()
 	mux.Handle("POST /customers/{id}/charges", guarded(charge))
 
-	h := authenticated(mux) // each line is put around those above
+	h := httprate.LimitBy(100, time.Minute, byCaller)(mux) // each line is put around those above
+	h = authenticated(h)
 	h = http.TimeoutHandler(h, 20*time.Second, "")
 	h = http.MaxBytesHandler(h, 1<<20)
-	h = httprate.LimitByIP(100, time.Minute)(h)
 	h = gzhttp.GzipHandler(h)
 	h = cors.Handler(origins)(h)
 	h = middleware.Recoverer(h)
