@@ -38,7 +38,7 @@ func TestProfilesInDocs(t *testing.T) {
 	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(t), *update)
 }
 
-// docs/http-keys.md lists the headers that are never stored.
+// docs/http-replays.md lists the headers that are never stored.
 func TestHeadersInDocs(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -48,7 +48,7 @@ func TestHeadersInDocs(t *testing.T) {
 	}
 	b.WriteString("| the key, if the handler repeats it | `Idempotency-Key`, or the profile's header |\n")
 	b.WriteString("| a challenge that can be answered once | `Www-Authenticate` with a nonce, of the scheme Digest, or with data of Negotiate or NTLM |\n")
-	doctest.Part(t, "../docs/http-keys.md", "headers", b.String(), *update)
+	doctest.Part(t, "../docs/http-replays.md", "headers", b.String(), *update)
 }
 
 func profilesTable(t *testing.T) string {
