@@ -110,7 +110,7 @@ func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now t
 	case verdictReplay:
 		return nil, r, nil
 	case verdictInProgress:
-		err = &InProgressError{RecordID: a.id, RetryAfter: max(0, r.LeaseEnd.Sub(now)), Ref: r.Ref}
+		err = inProgress(r, now)
 		a.observe(ctx, event.InProgress, r, err)
 	case verdictMismatch:
 		err = &MismatchError{RecordID: a.id}

@@ -483,7 +483,7 @@ var update = flag.Bool("update", false, "write the generated parts of the docume
 // answers is what a request gets for each verdict.
 var answers = map[verdict]string{
 	verdictReplay:       "the stored outcome; nothing runs",
-	verdictInProgress:   "`*InProgressError`, with the time until the lease ends; or it waits (`WaitFor`)",
+	verdictInProgress:   "`*InProgressError`, with the time to wait and the end of the lease; or it waits (`WaitFor`)",
 	verdictMismatch:     "`*MismatchError`",
 	verdictIncomparable: "`*ReplayUnavailableError`: the fingerprints cannot be compared",
 	verdictReinsert:     "the record counts as absent: it claims the key and runs",

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
@@ -121,7 +122,8 @@ func TestErrorTexts(t *testing.T) {
 		{&idempotent.InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: cause}, "idempotent: invalid Fingerprint: cannot be computed: cause"},
 		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not executed: -1s left before the deadline (context canceled); a retry is safe"},
 		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the key was used for a different request; send a new key, or repeat the first request unchanged"},
-		{&idempotent.InProgressError{RecordID: "x"}, "idempotent: #: another request with this key is in progress; retry after 0s"},
+		{&idempotent.InProgressError{RecordID: "x", RetryAfter: 1_500_400 * time.Microsecond, Until: time.Date(2040, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))},
+			"idempotent: #: another request with this key is in progress; retry after 1.5s; its lease ends at 2040-01-02T02:04:05Z"},
 	} {
 		if got := row.err.Error(); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
@@ -696,23 +698,67 @@ func TestEventsCarryFacts(t *testing.T) {
 	}
 }
 
+// A refused request is asked to wait as long as the running one has run, at least
+// a second, and never longer than until its lease ends. A takeover is a run of
+// its own: the time before it does not count.
 func TestInProgressSaysHowLong(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuard(t)
-	key := newKey()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (int, error) {
-		_, err := idempotent.Do(ctx, g, key, func(context.Context) (int, error) { return 0, nil })
-		var busy *idempotent.InProgressError
-		if !errors.As(err, &busy) || busy.RetryAfter < time.Hour || busy.RetryAfter > time.Hour+2*time.Second || busy.RecordID != key.RecordID() {
-			t.Errorf("got %#v, want the time until the lease ends", err)
+	for name, row := range map[string]struct {
+		created, since, lease time.Duration // before, before and after the request
+		want                  time.Duration
+	}{
+		"just begun":                  {0, 0, 15 * time.Minute, time.Second},
+		"less than a second ago":      {999 * time.Millisecond, 0, 15 * time.Minute, time.Second},
+		"a moment more than a second": {1001 * time.Millisecond, 0, 15 * time.Minute, 1001 * time.Millisecond},
+		"two minutes ago":             {2 * time.Minute, 0, 15 * time.Minute, 2 * time.Minute},
+		"near its end":                {14 * time.Minute, 0, time.Minute, time.Minute},
+		"less than a second left":     {0, 0, 300 * time.Millisecond, 300 * time.Millisecond},
+		"ahead of this clock":         {-time.Minute, 0, 15 * time.Minute, time.Second},
+		"taken over":                  {time.Hour, 3 * time.Second, 15 * time.Minute, 3 * time.Second},
+		"taken over just now":         {time.Hour, time.Millisecond, 15 * time.Minute, time.Second},
+	} {
+		s, key, at := watch(), newKey(), now()
+		r := driver.Record{State: driver.StateInProgress, Created: at.Add(-row.created), LeaseEnd: at.Add(row.lease), Ref: "orders/7"}
+		if row.since != 0 {
+			r.Since = at.Add(-row.since)
 		}
-		return 0, nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		s.holds(t, key, r)
+		g, _ := newGuardOver(t, s, fixed(at))
+		want := idempotent.InProgressError{RecordID: key.RecordID(), RetryAfter: row.want, Until: at.Add(row.lease), Ref: "orders/7"}
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t))
+		webhook := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("ch_1"))
+		for who, err := range map[string]error{"a request": err, "evidence": webhook} {
+			var busy *idempotent.InProgressError
+			if !errors.As(err, &busy) || *busy != want {
+				t.Errorf("%s: %s got %#v, want %#v", name, who, err, want)
+			}
+		}
 	}
+}
+
+// The guard writes when a run begins: at the first claim as Created, at a takeover
+// as Since.
+func TestARunHasABeginning(t *testing.T) {
+	t.Parallel()
+	s, key, clock := watch(), newKey(), new(idempotenttest.Clock)
+	g, _ := newGuardOver(t, s, func(o *idempotent.Options) { o.Now, o.Recovery = clock.Now, idempotent.Rerun })
+	run := func(began time.Duration) {
+		_, err := idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+			clock.Advance(5 * time.Second)
+			var busy *idempotent.InProgressError
+			_, err := idempotent.Do(ctx, g, key, forbidden(t))
+			if wait := 5 * time.Second; !errors.As(err, &busy) || busy.RetryAfter < wait || busy.RetryAfter > wait+time.Second {
+				t.Errorf("5 s after a run began %s after the first one, a request got %#v", began, err)
+			}
+			return "", errors.New("down")
+		})
+		if err == nil {
+			t.Error("no error")
+		}
+	}
+	run(0)
+	clock.Advance(time.Hour)
+	run(time.Hour)
 }
 
 func TestOptions(t *testing.T) {
@@ -824,7 +870,7 @@ func TestTakeoverStartsClean(t *testing.T) {
 		}
 		if r.State != driver.StateInProgress || r.Reason != driver.ReasonTakenOver || r.Recovery != idempotent.Reconcile ||
 			r.Owner == old.Owner || r.Owner == (driver.Owner{}) || r.Version == old.Version || r.Version == (driver.Version{}) ||
-			r.Attempt != 5 || !r.Since.IsZero() || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
+			r.Attempt != 5 || !r.Since.After(old.Since) || r.Encoding != "" || r.Result != nil || r.ReconcileAttempts != 0 || !r.Expires.IsZero() {
 			t.Errorf("the record while the handler runs is %+v", r)
 		}
 		if !r.Created.Equal(created) || r.Ref != "orders/7" || !r.Due.Equal(r.LeaseEnd) {

@@ -21,13 +21,19 @@ func short(id RecordID) string { return id.Operation() + "#" + id.KeyHash() }
 
 // InProgressError reports that another request with the same key is running.
 type InProgressError struct {
-	RecordID   RecordID
-	RetryAfter time.Duration // time until the lease of the running request ends
-	Ref        string        // resource reference set by its handler, if any
+	RecordID RecordID
+	// RetryAfter is how long to wait before the next try: as long as the request has
+	// been running, at least a second, and never past Until. It is an estimate.
+	RetryAfter time.Duration
+	// Until is the end of the running request's lease. From then on that request no
+	// longer runs.
+	Until time.Time
+	Ref   string // resource reference set by its handler, if any
 }
 
 func (e *InProgressError) Error() string {
-	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s", short(e.RecordID), e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("idempotent: %s: another request with this key is in progress; retry after %s; its lease ends at %s",
+		short(e.RecordID), e.RetryAfter.Round(time.Millisecond), e.Until.UTC().Format(time.RFC3339))
 }
 
 // MismatchError reports that the key belongs to a request with other content.

@@ -299,7 +299,7 @@ func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
 // preserved.
 func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
 	next := *r
-	next.Reason = driver.ReasonTakenOver
+	next.Reason, next.Since = driver.ReasonTakenOver, now
 	return a.claimed(ctx, next, now)
 }
 
@@ -320,7 +320,6 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	r.Attempt++
 	r.Fingerprint = a.fp
 	r.LeaseEnd = a.window.leaseEnd
-	r.Since = time.Time{}
 	setOutcome(&r, outcome{})
 	r.ReconcileAttempts, r.Exhausted = 0, false
 	if a.opts.RequestID != nil {

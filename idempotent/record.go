@@ -45,6 +45,22 @@ func pastRetention(r *driver.Record, now time.Time) bool {
 // leaseEnded reports whether the owner's lease has ended at now.
 func leaseEnded(r *driver.Record, now time.Time) bool { return !now.Before(r.LeaseEnd) }
 
+// inProgress returns the error for a caller that must wait for the owner of r. The
+// longer a handler has been running, the longer the caller waits, so that a short
+// run is not answered with the whole lease. If the outcome is already settled,
+// only the end of the lease counts.
+func inProgress(r *driver.Record, now time.Time) *InProgressError {
+	wait := max(0, r.LeaseEnd.Sub(now))
+	if r.State == driver.StateInProgress {
+		began := r.Since // of a takeover
+		if began.IsZero() {
+			began = r.Created
+		}
+		wait = min(wait, max(time.Second, now.Sub(began)))
+	}
+	return &InProgressError{RecordID: r.ID, RetryAfter: wait, Until: r.LeaseEnd, Ref: r.Ref}
+}
+
 // runsAgain reports whether a record whose owner failed, or never reported an
 // outcome, may run again without evidence: its recovery allows it, and no
 // interrupted AtMostOnce step prevents it.

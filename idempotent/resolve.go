@@ -224,7 +224,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	case resolveAgreed:
 		return judgement{end: endAgreed}
 	case resolveTooEarly:
-		return judgement{end: endRefused, err: &InProgressError{RecordID: current.ID, RetryAfter: current.LeaseEnd.Sub(now), Ref: current.Ref}}
+		return judgement{end: endRefused, err: inProgress(current, now)}
 	case resolveStale:
 		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
 	case resolveCompare:

@@ -219,7 +219,7 @@ func TestResolve_Refused(t *testing.T) {
 		return d.once(append([]string{"resolve", string(k.RecordID()), why}, more...)...)
 	}
 	token := func(k idempotent.Key) []string { return noEffect(*d.get(k.RecordID())) }
-	resolve(runningKey, token(runningKey)...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
+	resolve(runningKey, token(runningKey)...).exits(exitRefused).says("in progress; retry after 4s; its lease ends at 2026-11-21T03:12:08Z", `"outcome":"refused"`)
 	resolve(paidKey, token(paidKey)...).exits(exitRefused).says("completed with another outcome", `"from":"completed","to":"completed"`)
 	resolve(paidKey, "--final", "a", "--message", "b").exits(exitRefused)
 	resolve(oldKey, token(oldKey)...).exits(exitNotFound).says("expired")
@@ -340,7 +340,7 @@ func TestResolve_WhileRunning(t *testing.T) {
 		return d.once(append([]string{"resolve", string(running.ID), why, "--yes"}, more...)...)
 	}
 	for _, more := range [][]string{{"--completed", "{}"}, {"--without-result"}, {"--final", "a", "--message", "b"}, {"--correct-step", "pay={}"}, noEffect(running)} {
-		resolve(more...).exits(exitRefused).says("in progress; retry after 8s", `"outcome":"refused"`)
+		resolve(more...).exits(exitRefused).says("in progress; retry after 4s; its lease ends at 2026-11-21T03:12:08Z", `"outcome":"refused"`)
 	}
 	resolve("--step", "pay={}").ok().says("it was in_progress and is in_progress")
 }

@@ -124,7 +124,10 @@ type Record struct {
 	LeaseEnd time.Time // until then the owner may be executing
 	Expires  time.Time // from then on the record counts as absent; zero: never
 	Created  time.Time
-	Since    time.Time // when the state last became completed, retryable or unknown
+	// Since is when the record entered its state; of a record in progress, when the
+	// current run took it over. It is zero during the first run, which began at
+	// Created.
+	Since time.Time
 
 	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks

@@ -56,7 +56,7 @@ func (r *Resolver) Resolve(ctx context.Context, id idempotent.RecordID) (resolut
 		return "", &idempotent.StoreError{RecordID: id, Op: driver.OpGet, Err: err}
 	}
 	if running := record.LeaseEnd.Sub(now()); record.State == driver.StateInProgress && running > 0 {
-		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Ref: record.Ref}
+		return "", &idempotent.InProgressError{RecordID: id, RetryAfter: running, Until: record.LeaseEnd, Ref: record.Ref}
 	}
 	charge, err := r.Provider.Find(ctx, id.DownstreamKey())
 	switch {
