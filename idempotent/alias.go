@@ -19,6 +19,12 @@ type RecordID = driver.RecordID
 //
 // Build one with [FingerprintOf], [FingerprintJSON] or [FingerprintBytes]. To
 // bind only some fields of a request to the key, pass only those fields.
+//
+// A record stores the version and an HMAC-SHA-256 of the fingerprint, keyed by the
+// operation, scope and id of the key. So a reader of the store can neither see
+// that two requests were equal nor test guesses of their content, if the ids have
+// at least 64 random bits. An id that can be guessed, such as an order number or
+// the payload itself, gives no such protection.
 type Fingerprint = driver.Fingerprint
 
 // Recovery is the promise an operation declares: what may happen to a key whose

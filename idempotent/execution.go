@@ -285,7 +285,7 @@ type attempt struct {
 // begin prepares an attempt for key. The owner token is random, never the request
 // id, because an asynchronous retry may reuse the request id.
 func (g *Guard) begin(ctx context.Context, o *Options, key Key, now time.Time) attempt {
-	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.Fingerprint, window: o.windowOf(ctx, now)}
+	a := attempt{guard: g, opts: o, id: key.RecordID(), fp: key.storedFingerprint(), window: o.windowOf(ctx, now)}
 	rand.Read(a.owner[:])
 	return a
 }

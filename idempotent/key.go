@@ -4,6 +4,7 @@ package idempotent
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -25,9 +26,13 @@ const Global = "\x00global"
 // a prefix of the record id and a dimension of metrics.
 const maxOperation = 256
 
-// recordIDVersion is hashed into every record id, so that ids built by a later
-// scheme can never equal the ids of this one.
-const recordIDVersion = 1
+// The first hashed byte of a key says what the hash is for. It is different for
+// each purpose, so that a record id, which is stored, does not reveal the other
+// hash.
+const (
+	hashedForRecordID    = 1 // the version of record ids: ids of a later scheme never equal these
+	hashedForFingerprint = 'f'
+)
 
 // Key identifies one unit of work that must be done once.
 type Key struct {
@@ -44,7 +49,8 @@ type Key struct {
 	// contains it.
 	ID string
 	// Fingerprint binds the content of the request to the key. If it is zero, [Wrap]
-	// computes it from the request and [Do] returns an error.
+	// computes it from the request and [Do] returns an error. It is not stored as it
+	// is: see [Fingerprint].
 	Fingerprint Fingerprint
 }
 
@@ -62,13 +68,7 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 
 // RecordID returns the id of the key's record. It does not validate the key.
 func (k Key) RecordID() RecordID {
-	buf := make([]byte, 0, 256)
-	buf = append(buf, recordIDVersion)
-	for _, part := range [...]string{k.Operation, k.Scope, k.ID} {
-		buf = binary.AppendUvarint(buf, uint64(len(part)))
-		buf = append(buf, part...)
-	}
-	sum := sha256.Sum256(buf)
+	sum := k.hash(hashedForRecordID)
 	var hash [hashText]byte
 	base64.RawURLEncoding.Encode(hash[:], sum[:])
 	return RecordID(k.Operation + "#" + string(hash[:]))
@@ -76,6 +76,31 @@ func (k Key) RecordID() RecordID {
 
 // hashText is the length of a SHA-256 sum in unpadded base64.
 const hashText = 43
+
+// storedFingerprint returns the fingerprint as records store and compare it: its
+// version, and an HMAC of it that is keyed by the rest of the key. Equal requests
+// under two keys have different stored fingerprints, and only a party that knows
+// the key can try out which content a stored fingerprint belongs to.
+func (k Key) storedFingerprint() Fingerprint {
+	secret := k.hash(hashedForFingerprint)
+	mac := hmac.New(sha256.New, secret[:])
+	mac.Write(k.Fingerprint[:])
+	stored := Fingerprint{k.Fingerprint.Version()}
+	mac.Sum(stored[:1])
+	return stored
+}
+
+// hash returns a hash of the operation, the scope and the id for a purpose. Each
+// part is hashed with its length before it.
+func (k Key) hash(purpose byte) [sha256.Size]byte {
+	buf := make([]byte, 0, 256)
+	buf = append(buf, purpose)
+	for _, part := range [...]string{k.Operation, k.Scope, k.ID} {
+		buf = binary.AppendUvarint(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	return sha256.Sum256(buf)
+}
 
 // ParseRecordID parses a record id from outside, such as a provider's metadata or
 // an operator's command line. The error is an [*InvalidKeyError].

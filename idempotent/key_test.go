@@ -15,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // F11: golden ids. A change here loses every record that was written before it.
@@ -185,6 +186,65 @@ func TestFingerprintGolden(t *testing.T) {
 	}
 	if (idempotent.Fingerprint{}).Version() != 0 {
 		t.Error("the zero fingerprint has a version")
+	}
+}
+
+// Golden stored fingerprints, computed with Python's hmac and hashlib. A change
+// here turns every retry of a stored request into a mismatch and requires a new
+// fingerprint version.
+func TestStoredFingerprintGolden(t *testing.T) {
+	t.Parallel()
+	charge, err := idempotent.FingerprintJSON([]byte(`{"currency":"usd","amount":4200}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		key  idempotent.Key
+		want string
+	}{
+		"an order":       {idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: charge}, "01d736318d0ebc9b97683208008b429a8b58e11eaad85756efe21e16d15d300029"},
+		"the next order": {idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-2", Fingerprint: charge}, "0104709a5976c40d8049004543102e09de64176abcdecd0637a293f0a06d0f9b56"},
+		"a long id, and another version": {
+			idempotent.Key{Operation: "charge", Scope: idempotent.Global, ID: strings.Repeat("i", 200), Fingerprint: idempotent.Fingerprint{7}},
+			"07ed03e0d9d1775f997ce2930a1a3470bb25d6327324a331d9dfa8bb3ecd5ee6df",
+		},
+	} {
+		s := watch()
+		g, _ := newGuardOver(t, s)
+		if _, err := idempotent.Do(t.Context(), g, row.key, charged); err != nil {
+			t.Fatal(err)
+		}
+		if stored := s.record(t, row.key).Fingerprint; hex.EncodeToString(stored[:]) != row.want {
+			t.Errorf("%s: got %x, want %s", name, stored, row.want)
+		}
+		if got := fingerprinttest.Stored(row.key); hex.EncodeToString(got[:]) != row.want {
+			t.Errorf("%s: the tests expect %x, want %s", name, got, row.want)
+		}
+	}
+}
+
+// A stored fingerprint depends on every part of the key, and on where a part
+// ends.
+func TestStoredFingerprintsDiffer(t *testing.T) {
+	t.Parallel()
+	content := idempotent.FingerprintBytes([]byte("request"))
+	s := watch()
+	g, _ := newGuardOver(t, s)
+	seen := map[idempotent.Fingerprint]idempotent.Key{}
+	for _, key := range []idempotent.Key{
+		{Operation: "charge", Scope: "acme", ID: "1"}, {Operation: "charge", Scope: "acme", ID: "2"}, {Operation: "charge", Scope: "globex", ID: "1"},
+		{Operation: "refund", Scope: "acme", ID: "1"}, {Operation: "charge", Scope: "acm", ID: "e1"}, {Operation: "chargea", Scope: "cme", ID: "1"},
+		{Operation: "charge", Scope: "acme1", ID: "\x00"}, {Operation: "charge", Scope: "acme", ID: "1\x00"},
+	} {
+		key.Fingerprint = content
+		if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil {
+			t.Fatal(err)
+		}
+		stored := s.record(t, key).Fingerprint
+		if other, found := seen[stored]; found || stored == content {
+			t.Errorf("%+q is stored with the fingerprint of %+q, or of the content", key, other)
+		}
+		seen[stored] = key
 	}
 }
 

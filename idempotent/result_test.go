@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // The error of a failed replay names its cause.
@@ -153,7 +154,7 @@ func TestChunksWithoutAChunkStore(t *testing.T) {
 	t.Parallel()
 	key := newKey()
 	s := holding(t, driver.Record{
-		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: key.Fingerprint,
+		ID: key.RecordID(), State: driver.StateCompleted, Fingerprint: fingerprinttest.Stored(key),
 		Encoding: "json", Chunks: driver.Chunks{Count: 2, Length: 10},
 	})
 	g, _ := newGuardOver(t, s)

@@ -53,8 +53,9 @@ func downstreamKey(of string) string {
 	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Fingerprint identifies the content of a request: a version byte and a SHA-256
-// sum. The zero value means that there is no fingerprint.
+// Fingerprint identifies the content of a request. In a record it is a version byte
+// and an HMAC-SHA-256, which is keyed by the operation, scope and id of the key.
+// The zero value means that there is no fingerprint.
 type Fingerprint [1 + sha256.Size]byte
 
 // Version returns the version of the fingerprint algorithm, and 0 for the zero

@@ -155,14 +155,21 @@ func (a *actor) crash() {
 }
 
 func (a *actor) key() idempotent.Key {
-	if a.role == neighbour {
+	switch a.role {
+	case neighbour:
 		return elsewhere
+	case stranger:
+		return reused
 	}
 	return key
 }
 
+// fingerprint returns the fingerprint of the actor's request, as it is stored.
 func (a *actor) fingerprint() idempotent.Fingerprint {
-	if a.role == stranger {
+	switch a.role {
+	case neighbour:
+		return beyond
+	case stranger:
 		return theirs
 	}
 	return ours
@@ -208,10 +215,8 @@ func (a *actor) guard() *idempotent.Guard {
 }
 
 func (a *actor) request() {
-	k := a.key()
-	k.Fingerprint = a.fingerprint()
 	ctx := invocation{context.Background(), a.deadline}
-	out, err := idempotent.DoOutcome(ctx, a.guard(), k, a.handler)
+	out, err := idempotent.DoOutcome(ctx, a.guard(), a.key(), a.handler)
 	a.value, a.stored, a.replayed, a.err = out.Value, out.Stored, out.Replayed, err
 }
 

@@ -152,7 +152,7 @@ func (w *world) meet(a *actor) {
 		return
 	}
 	a.met = true
-	if !w.expired(w.record) && w.record.State == driver.StateCompleted && w.record.Fingerprint == a.fingerprint() && a.key() == key {
+	if !w.expired(w.record) && w.record.State == driver.StateCompleted && w.record.Fingerprint == a.fingerprint() {
 		a.promised = w.generation().acked
 	}
 	if a.promised != "" {

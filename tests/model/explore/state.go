@@ -114,8 +114,8 @@ func (w *world) encodeCall(b []byte, c *call) []byte {
 	return w.encodeRecord(b, &c.record)
 }
 
-// encodeRecord leaves out what nothing depends on: reasons, request ids, and
-// times that are only for display.
+// encodeRecord leaves out what no decision depends on: reasons, request ids, and
+// times that are only for display or that only say how long to wait.
 func (w *world) encodeRecord(b []byte, r *driver.Record) []byte {
 	if r == nil {
 		return append(b, 0)

@@ -13,20 +13,29 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 var (
 	began   = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	discard = slog.New(slog.DiscardHandler)
-	ours    = idempotent.FingerprintBytes([]byte("request"))
-	theirs  = idempotent.FingerprintBytes([]byte("another request"))
 
-	key       = idempotent.Key{Operation: "charge", Scope: "acme", ID: "1", Fingerprint: ours}
-	elsewhere = idempotent.Key{Operation: "charge", Scope: "globex", ID: "1", Fingerprint: ours}
+	key       = keyOf("acme", "request")
+	reused    = keyOf("acme", "another request")
+	elsewhere = keyOf("globex", "request")
 
 	keyID       = key.RecordID()
 	elsewhereID = elsewhere.RecordID()
+
+	// The fingerprints as stored.
+	ours   = fingerprinttest.Stored(key)
+	theirs = fingerprinttest.Stored(reused)
+	beyond = fingerprinttest.Stored(elsewhere)
 )
+
+func keyOf(scope, content string) idempotent.Key {
+	return idempotent.Key{Operation: "charge", Scope: scope, ID: "1", Fingerprint: idempotent.FingerprintBytes([]byte(content))}
+}
 
 // world is one key and everything around it, at one moment of a schedule.
 type world struct {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// A dump of the table shows neither a key nor a hash that depends on a request
+// alone: equal requests cannot be found in it, and a card number cannot be found
+// by trying all of them. Every state that a request can leave is in the dump.
+func TestDumpShowsNoRequest(t *testing.T) {
+	t.Parallel()
+	db := dynamotest.New("once")
+	guard, err := idempotent.New(newStoreOver(t, db), func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	type charge struct {
+		Card string `json:"card"`
+	}
+	const body, scope = `{"card":"4242424242424242"}`, "tenant-acme"
+	content, err := idempotent.FingerprintOf(charge{Card: "4242424242424242"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []idempotent.Key
+	for i, end := range []error{nil, idempotent.Final("declined", ""), idempotent.NotExecuted(errors.New("busy")), errors.New("no reply")} {
+		key := idempotent.Key{Operation: "charge", Scope: scope, ID: fmt.Sprintf("f3b0c1d2-%d", i), Fingerprint: content}
+		keys = append(keys, key)
+		if _, err := idempotent.Do(t.Context(), guard, key, func(context.Context) (int, error) { return i, end }); !errors.Is(err, end) {
+			t.Fatal(err)
+		}
+	}
+
+	items, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("once")})
+	if err != nil || len(items.Items) != len(keys) {
+		t.Fatalf("%d items, %v", len(items.Items), err)
+	}
+	sum, spaced, raw := sha256.Sum256([]byte(body)), sha256.Sum256([]byte(body+"\n")), idempotent.FingerprintBytes([]byte(body))
+	secrets := [][]byte{[]byte(scope), []byte("4242"), content[1:], sum[:], spaced[:], raw[1:]}
+	for _, k := range keys {
+		secrets = append(secrets, []byte(k.ID))
+	}
+	dump := dumped(items.Items)
+	for _, secret := range secrets {
+		for _, form := range [][]byte{secret, []byte(hex.EncodeToString(secret)), []byte(base64.StdEncoding.EncodeToString(secret))} {
+			if bytes.Contains(dump, form) {
+				t.Errorf("the dump contains %q", form)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, it := range items.Items {
+		fp, ok := it["fp"].(*types.AttributeValueMemberB)
+		if !ok || len(fp.Value) != len(content) || seen[string(fp.Value)] {
+			t.Errorf("the fingerprint of an item is %v: want one of its own", it["fp"])
+			continue
+		}
+		seen[string(fp.Value)] = true
+	}
+}
+
+func newStoreOver(t *testing.T, db *dynamotest.DB) *dynamostore.Store {
+	t.Helper()
+	store, err := dynamostore.New(db, "once")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// dumped returns all names and values of items.
+func dumped(items []map[string]types.AttributeValue) (dump []byte) {
+	var add func(types.AttributeValue)
+	add = func(v types.AttributeValue) {
+		switch v := v.(type) {
+		case *types.AttributeValueMemberS:
+			dump = append(append(dump, v.Value...), '\n')
+		case *types.AttributeValueMemberN:
+			dump = append(append(dump, v.Value...), '\n')
+		case *types.AttributeValueMemberB:
+			dump = append(append(dump, v.Value...), '\n')
+		case *types.AttributeValueMemberL:
+			for _, e := range v.Value {
+				add(e)
+			}
+		case *types.AttributeValueMemberM:
+			for name, e := range v.Value {
+				dump = append(append(dump, name...), '\n')
+				add(e)
+			}
+		default:
+			dump = fmt.Appendf(dump, "%v\n", v)
+		}
+	}
+	for _, it := range items {
+		add(&types.AttributeValueMemberM{Value: it})
+	}
+	return dump
+}
