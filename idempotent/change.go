@@ -47,8 +47,8 @@ type judgement struct {
 
 // writer is a party that changes a record.
 type writer interface {
-	// judge decides about the current record. It has no effects.
-	judge(current *driver.Record, now time.Time) judgement
+	// judge decides about the current record. It may read, and writes nothing.
+	judge(ctx context.Context, current *driver.Record, now time.Time) judgement
 	// meet is called with a record that was found instead of the expected version.
 	meet(current *driver.Record)
 }
@@ -56,8 +56,10 @@ type writer interface {
 // judgeFunc is a writer that ignores the records it meets.
 type judgeFunc func(current *driver.Record, now time.Time) judgement
 
-func (f judgeFunc) judge(current *driver.Record, now time.Time) judgement { return f(current, now) }
-func (judgeFunc) meet(*driver.Record)                                     {}
+func (f judgeFunc) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
+	return f(current, now)
+}
+func (judgeFunc) meet(*driver.Record) {}
 
 // change is one change of a record.
 type change struct {
@@ -84,7 +86,7 @@ type changed struct {
 	// record is the current record: the one written, the one found instead, or, if
 	// the store failed, the one that may have been written.
 	record *driver.Record
-	// out is the outcome as stored: its result may have been omitted.
+	// out is the outcome as stored: its result may be sealed, or omitted.
 	out outcome
 	err error
 }
@@ -100,7 +102,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 	var version driver.Version
 	for range c.rounds {
 		now := c.opts.now()
-		j := c.by.judge(current, now)
+		j := c.by.judge(ctx, current, now)
 		if j.end != 0 {
 			return changed{end: j.end, record: current, out: out, err: j.err}
 		}
@@ -119,17 +121,15 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		}
 		next.Version = version
 		if next.State == driver.StateCompleted {
-			if g.keepsBeside(out) {
-				kept, err := g.putChunks(ctx, &next, out)
-				switch {
-				case err == nil:
-					out = kept
-				case c.whole:
-					return changed{end: endRefused, record: current, out: out, err: err}
-				default:
-					c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), current, err)
-					out = out.omitted(err)
-				}
+			kept, err := g.prepare(ctx, c.opts, &next, out)
+			switch {
+			case err == nil:
+				out = kept
+			case c.whole:
+				return changed{end: endRefused, record: current, out: out, err: err}
+			default:
+				c.opts.observe(ctx, event.CompletionFailed, next.ID.Operation(), current, err)
+				out = out.omitted(err)
 			}
 			setOutcome(&next, out)
 			next.Reason = out.reason
@@ -149,7 +149,7 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 		case met == nil || met.Version == next.Version:
 			return changed{end: endWritten, record: &next, out: out}
 		case c.mine != nil && c.mine(met.Version):
-			return changed{end: endWritten, record: met, out: out}
+			return changed{end: endWritten, record: met, out: stored(met)}
 		}
 		c.by.meet(met)
 		current = met

@@ -49,7 +49,7 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 	})
 	switch r.end {
 	case endWritten:
-		e.committed(ctx, r, by.kind)
+		e.committed(ctx, r, out, by.kind)
 		return nil
 	case endStanding:
 		a.observeStanding(ctx, r.record, out)
@@ -65,9 +65,10 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 		a.observe(ctx, event.StoreError, r.record, err)
 		return err
 	default:
-		if errors.As(r.err, new(*StoreError)) { // the chunks of the result were not stored
-			a.observe(ctx, event.StoreError, r.record, r.err)
-			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, r.err)
+		if errors.As(r.err, new(*StoreError)) { // the result was not sealed, or its chunks were not stored
+			err = entered(r.err)
+			a.observe(ctx, event.StoreError, r.record, err)
+			return fmt.Errorf("%w: the result cannot be stored: %w", ErrNotApplied, err)
 		}
 		return r.err
 	}
@@ -77,7 +78,7 @@ func (e *Execution) Commit(ctx context.Context, result any, write Transaction) e
 func (e *Execution) mayCommit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sealed || e.work.committed != nil {
+	if e.ended || e.work.committed != nil {
 		return ErrExecutionEnded
 	}
 	if err := e.work.doubtedStep(); err != nil {
@@ -102,7 +103,7 @@ func (c *commitWriter) meet(current *driver.Record) {
 
 // judge returns how the transaction changes current. The handler is still
 // running, so the record must not expire before its lease ends.
-func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
+func (c *commitWriter) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
 	e, out := c.e, c.out
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,12 +124,12 @@ func (c *commitWriter) judge(current *driver.Record, now time.Time) judgement {
 	}
 }
 
-// committed notes that the outcome is stored.
-func (e *Execution) committed(ctx context.Context, r changed, kind event.Kind) {
+// committed notes that the outcome out is stored.
+func (e *Execution) committed(ctx context.Context, r changed, out outcome, kind event.Kind) {
 	whole := *r.record
 	whole.Result = r.out.result
 	e.mu.Lock()
-	e.work.committed = &whole
+	e.work.committed, e.work.result = &whole, out
 	e.mu.Unlock()
 	e.attempt.guard.remember(&whole, r.out, e.attempt.opts.now())
 	e.attempt.observe(ctx, kind, &whole, nil)
@@ -144,55 +145,54 @@ func CommitStep[T any](ctx context.Context, name string, result T, write Transac
 	if !ok {
 		return result, &StepError{Step: name, Problem: "no execution in the context; call CommitStep in a guarded handler, with its context"}
 	}
-	done, err := e.commitStep(ctx, name, &result, write)
-	_ = asReplayed(stepCodec, done.Encoding, done.Result, &result) // a recorded result decodes
+	encoded, err := e.commitStep(ctx, name, &result, write)
+	_ = asReplayed(stepCodec, encoded.Encoding, encoded.Result, &result) // a recorded result decodes
 	return result, err
 }
 
-// commitStep records what v points to as the result of a step, or decodes the
-// recorded result into it. It returns the recorded step.
-func (e *Execution) commitStep(ctx context.Context, name string, v any, write Transaction) (done driver.StepRecord, err error) {
+// commitStep records what v points to as the result of a step, and returns it
+// encoded, or decodes the recorded result into it.
+func (e *Execution) commitStep(ctx context.Context, name string, v any, write Transaction) (encoded driver.StepRecord, err error) {
 	value := reflect.ValueOf(v).Elem()
 	s, recorded, err := e.beginStep(ctx, name, StepOptions{}, false, value.Type())
 	switch {
 	case err != nil:
-		return done, err
+		return encoded, err
 	case recorded != nil:
 		value.SetZero()
-		return *recorded, e.replayStep(ctx, *recorded, v)
+		return encoded, e.replayStep(ctx, *recorded, v)
 	}
-	done, err = e.encodeStep(s, value.Interface())
-	if err != nil {
-		e.leave(s)
-		return done, err
-	}
-	done.By = driver.StepByTransaction
 	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 	defer cancel()
+	encoded, done, err := e.encodeStep(ctx, s, value.Interface(), driver.StepByTransaction)
+	if err != nil {
+		e.leave(s)
+		return encoded, err
+	}
 	recorded, err = e.record(ctx, done, write)
 	switch {
 	case err == nil && recorded == nil:
 		e.observeStep(ctx, event.StepDone, name)
-		return done, nil
+		return encoded, nil
 	case err == nil && recorded.By != driver.StepByTransaction:
 		// The name stays used, so that this run does not continue with the evidence.
-		return done, fmt.Errorf("%w: %w", ErrNotApplied, &StepError{Step: name, Problem: "evidence finished it meanwhile, without the writes of this transaction"})
+		return encoded, fmt.Errorf("%w: %w", ErrNotApplied, &StepError{Step: name, Problem: "evidence finished it meanwhile, without the writes of this transaction"})
 	case err == nil:
 		// An earlier try of this step, which was not answered, was applied. The
 		// recorded result is the result.
 		value.SetZero()
 		e.observeStep(ctx, event.StepDone, name)
-		return *recorded, decodeStep(*recorded, v)
+		return driver.StepRecord{}, entered(decodeStep(ctx, e.attempt.opts.Seal, e.id, *recorded, v))
 	case !errors.As(err, new(*StoreError)):
 		e.leave(s)
-		return done, err
+		return encoded, err
 	}
 	// The step, with its transaction's writes, may have been recorded, or may still
 	// be. This run finds out when it reads the record. Until then the step is not
 	// done, and it may be tried again.
 	e.again(s)
 	e.attempt.observe(ctx, event.StoreError, e.claim(), err)
-	return done, err
+	return encoded, err
 }
 
 // again lets this run use the name of a step once more.

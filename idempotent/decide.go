@@ -154,17 +154,16 @@ const (
 	stepUndeclared                        // the operation did not declare a step with that name
 )
 
-// decideStep returns the verdict for evidence that step s.Name of r was done with
-// the result in s. The first recorded result stays, unless the evidence corrects
-// it.
-func decideStep(r *driver.Record, s *driver.StepRecord, what claims) stepVerdict {
-	recorded, _ := r.Step(s.Name)
+// decideStep returns the verdict for evidence that the named step of r was done;
+// same reports whether the step is recorded with the result of the evidence. The
+// first recorded result stays, unless the evidence corrects it.
+func decideStep(r *driver.Record, name string, same bool, what claims) stepVerdict {
 	switch {
-	case !declares(r.StepNames, s.Name):
+	case !declares(r.StepNames, name):
 		return stepUndeclared
-	case !recorded.Finished:
+	case !finished(r.Steps, name):
 		return stepWrite
-	case resultEquals(recorded.Encoding, recorded.Result, s.Encoding, s.Result):
+	case same:
 		return stepAgreed
 	case what == claimsCorrection:
 		return stepWrite

@@ -260,29 +260,28 @@ func TestDecideResolution(t *testing.T) {
 
 func TestDecideStep(t *testing.T) {
 	t.Parallel()
-	same := driver.StepRecord{Name: doneStep[0].Name, Finished: true, Encoding: doneStep[0].Encoding, Result: doneStep[0].Result}
-	other := same
-	other.Result = []byte("another")
+	name := doneStep[0].Name
 	for _, row := range []struct {
 		name    string
 		stands  []driver.StepRecord
 		names   []string
-		s       driver.StepRecord
+		same    bool
 		what    claims
 		verdict stepVerdict
 	}{
-		{"not begun", nil, nil, same, claimsStep, stepWrite},
-		{"begun", begunStep, nil, same, claimsStep, stepWrite},
-		{"declared", begunStep, []string{"ship", same.Name}, same, claimsStep, stepWrite},
-		{"not declared", begunStep, []string{"ship"}, same, claimsStep, stepUndeclared},
-		{"the same result", doneStep, nil, same, claimsStep, stepAgreed},
-		{"another result", doneStep, nil, other, claimsStep, stepSettled},
-		{"a correction", doneStep, nil, other, claimsCorrection, stepWrite},
-		{"a correction by the same result", doneStep, nil, same, claimsCorrection, stepAgreed},
-		{"a correction of nothing", nil, nil, same, claimsCorrection, stepWrite},
+		{"not begun", nil, nil, false, claimsStep, stepWrite},
+		{"begun", begunStep, nil, false, claimsStep, stepWrite},
+		{"declared", begunStep, []string{"ship", name}, false, claimsStep, stepWrite},
+		{"not declared", begunStep, []string{"ship"}, false, claimsStep, stepUndeclared},
+		{"not declared, and the same", doneStep, []string{"ship"}, true, claimsStep, stepUndeclared},
+		{"the same result", doneStep, nil, true, claimsStep, stepAgreed},
+		{"another result", doneStep, nil, false, claimsStep, stepSettled},
+		{"a correction", doneStep, nil, false, claimsCorrection, stepWrite},
+		{"a correction by the same result", doneStep, nil, true, claimsCorrection, stepAgreed},
+		{"a correction of nothing", nil, nil, false, claimsCorrection, stepWrite},
 	} {
 		r := driver.Record{Steps: row.stands, StepNames: row.names}
-		if got := decideStep(&r, &row.s, row.what); got != row.verdict {
+		if got := decideStep(&r, name, row.same, row.what); got != row.verdict {
 			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.verdict)
 		}
 	}

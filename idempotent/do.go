@@ -198,6 +198,7 @@ func unguarded[T any](ctx context.Context, fn func(context.Context) (T, error)) 
 
 // run calls fn under the claim held and settles its outcome.
 func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(context.Context) (T, error), out Outcome[T]) (Outcome[T], error) {
+	a.entered = true
 	execution := &Execution{id: a.id, attempt: a, work: work{seen: held, steps: held.Steps, ref: held.Ref}}
 	handlerCtx, cancel := context.WithDeadline(withExecution(ctx, execution), a.window.handlerEnd)
 	defer cancel()
@@ -213,7 +214,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		if !isError {
 			err = errors.New("idempotent: the handler panicked")
 		}
-		if w := execution.seal(); w.committed != nil {
+		if w := execution.end(); w.committed != nil {
 			a.observe(ctx, event.Contradicted, w.committed, err)
 		} else {
 			a.settle(ctx, w, outcomeOf(err, w, true))
@@ -225,14 +226,14 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 	value, err := fn(handlerCtx)
 	returned = true
 
-	w := execution.seal()
+	w := execution.end()
 	switch {
 	case w.committed != nil && err != nil:
 		// The committed outcome is final, even if the handler then returns an error.
 		a.observe(ctx, event.Contradicted, w.committed, err)
 		return recall(ctx, a, w.committed, out)
 	case w.committed != nil:
-		_ = asReplayed(a.opts.Codec, w.committed.Encoding, w.committed.Result, &value)
+		_ = asReplayed(a.opts.Codec, w.result.encoding, w.result.result, &value)
 		out.Value = value
 		out.settled(w.committed)
 		return out, nil
@@ -290,7 +291,10 @@ func (out *Outcome[T]) settled(r *driver.Record) {
 func recall[T any](ctx context.Context, a *attempt, r *driver.Record, out Outcome[T]) (Outcome[T], error) {
 	r, err := a.guard.withChunks(ctx, r)
 	if err == nil {
-		err = decodeResult(a.opts, r, &out.Value)
+		err = decodeResult(ctx, a.opts, r, &out.Value)
+	}
+	if a.entered {
+		err = entered(err)
 	}
 	if final := (*FinalError)(nil); err != nil && !errors.As(err, &final) {
 		a.observe(ctx, event.ReplayFailed, r, err)

@@ -41,6 +41,7 @@ package idempotent
 //	options.go    Options, and the limits of time
 //	steps.go      recorded steps
 //	key.go        keys and fingerprints
+//	seal.go       the encryption of stored results
 //	result.go     results as bytes, and codecs
 //	types.go      the types that survive JSON
 //	errors.go     errors for callers

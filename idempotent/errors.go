@@ -129,7 +129,8 @@ func (e *NoTimeError) Error() string {
 
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
-// StoreError reports a failed store call. A retry with the same key is safe.
+// StoreError reports a failed call of the store, or of [Options.Seal]. A retry
+// with the same key is safe.
 type StoreError struct {
 	RecordID RecordID
 	Op       driver.Op
@@ -137,7 +138,7 @@ type StoreError struct {
 	// executed. If true, the outcome may not be stored, and a retry is answered from
 	// the record as it is.
 	Entered bool
-	Err     error // what the store returned
+	Err     error // what the store, or the [Sealer], returned
 }
 
 func (e *StoreError) Error() string {
@@ -145,7 +146,11 @@ func (e *StoreError) Error() string {
 	if e.Entered {
 		then = "the handler was entered, and its outcome may not be stored"
 	}
-	return fmt.Sprintf("idempotent: %s: store: %s failed: %v; %s", short(e.RecordID), e.Op, e.Err, then)
+	of := "store"
+	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
+		of = "Options.Seal"
+	}
+	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)
 }
 
 func (e *StoreError) Unwrap() error { return e.Err }
@@ -193,6 +198,15 @@ func noTime(ctx context.Context, remaining time.Duration) error {
 		err = context.DeadlineExceeded
 	}
 	return &NoTimeError{Remaining: remaining, Err: err}
+}
+
+// entered returns err. If it is a [*StoreError], it then says that the handler had
+// been entered.
+func entered(err error) error {
+	if failed := (*StoreError)(nil); errors.As(err, &failed) {
+		failed.Entered = true
+	}
+	return err
 }
 
 // storeError wraps an error of the store, once.

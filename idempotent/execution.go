@@ -26,13 +26,13 @@ type Execution struct {
 	attempt *attempt
 
 	// writing is held by the goroutine that writes the record, so that writes do not
-	// overlap. It is taken before mu, and never twice by the caller of seal.
+	// overlap. It is taken before mu, and never twice by the caller of end.
 	writing sync.Mutex
 	// mu guards the fields below. No store or observer is called while it is held.
-	mu     sync.Mutex
-	sealed bool
-	work   work
-	runs   map[string]*stepRun // the steps of this run, by name
+	mu    sync.Mutex
+	ended bool
+	work  work
+	runs  map[string]*stepRun // the steps of this run, by name
 }
 
 // work is what a run knows about its record and its own actions.
@@ -49,8 +49,9 @@ type work struct {
 	// its downstream key. The outcome is then unknown.
 	forgotten error
 	// committed is the record, with its result, that a transaction of this run has
-	// completed.
+	// completed, and result is the outcome in clear.
 	committed *driver.Record
+	result    outcome
 }
 
 // doubt is one transaction that may have been applied.
@@ -167,22 +168,22 @@ func (e *Execution) SetRef(ref string) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sealed {
+	if e.ended {
 		return ErrExecutionEnded
 	}
 	e.work.ref = ref
 	return nil
 }
 
-// seal ends the execution: goroutines that the handler left behind can no longer
+// end ends the execution: goroutines that the handler left behind can no longer
 // change anything. It waits for a write in progress and returns what was done
 // until then. A step that is still running counts as begun.
-func (e *Execution) seal() *work {
+func (e *Execution) end() *work {
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sealed = true
+	e.ended = true
 	return &e.work
 }
 
@@ -280,6 +281,7 @@ type attempt struct {
 	openBefore time.Time
 	// lastCall is how long the last write took.
 	lastCall time.Duration
+	entered  bool // the handler was called
 }
 
 // begin prepares an attempt for key. The owner token is random, never the request

@@ -21,7 +21,7 @@ func FuzzDecodeResult(f *testing.F) {
 	packed := string(compress([]byte(`{"id":"ch_1"}`)))
 	for _, seed := range [][2]string{
 		{"json", `{"id":"ch_1","n":12345678901234567.89}`}, {"json", ``}, {"json", `{} {}`}, {"json+gzip", packed}, {"json+gzip", packed[:len(packed)/2]},
-		{"json+gzip", "no gzip"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+gzip+gzip", packed},
+		{"json+gzip", "no gzip"}, {"final", `{"code":"declined","message":"no funds"}`}, {"final", `{`}, {"omitted", "x"}, {"xml", "<a/>"}, {"", ""}, {"json+gzip+gzip", packed}, {"json+sealed", "x"}, {"final+sealed", "x"},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}
@@ -32,7 +32,7 @@ func FuzzDecodeResult(f *testing.F) {
 	f.Fuzz(func(t *testing.T, encoding string, data []byte) {
 		r := driver.Record{ID: "charge#key", State: driver.StateCompleted, Encoding: encoding, Result: data}
 		var v any
-		err := decodeResult(o, &r, &v)
+		err := decodeResult(t.Context(), o, &r, &v)
 		if err == nil {
 			return
 		}
@@ -56,6 +56,7 @@ func FuzzDecodeResult(f *testing.F) {
 			"the stored Final error is damaged",
 			fmt.Sprintf("it was encoded as %q but this code decodes %q", codec, o.Codec.Name()),
 			"the stored result is damaged",
+			"it is sealed, and this guard has no Options.Seal to open it with",
 			"the stored result does not decode into a *interface {}",
 		}, unavailable.Reason) {
 			t.Errorf("the error has an unexpected reason: %v", err)
@@ -86,7 +87,7 @@ func FuzzResult(f *testing.F) {
 			t.Errorf("%d bytes are stored as %d", len(plain), len(data))
 		}
 		var again any
-		if err := decodeResult(o, &driver.Record{Encoding: encoding, Result: data}, &again); err != nil || !reflect.DeepEqual(again, v) {
+		if err := decodeResult(t.Context(), o, &driver.Record{Encoding: encoding, Result: data}, &again); err != nil || !reflect.DeepEqual(again, v) {
 			t.Errorf("%q is replayed as %#v, want %#v (%v)", doc, again, v, err)
 		}
 	})

@@ -119,6 +119,43 @@ func (g *Guard) keepsBeside(out outcome) bool {
 	return len(out.result) > inlineResult && g.chunks != nil && out.chunks.Count == 0
 }
 
+// prepare returns out as it is written with the record next: sealed, and with its
+// chunks stored.
+func (g *Guard) prepare(ctx context.Context, o *Options, next *driver.Record, out outcome) (outcome, error) {
+	if out.encoding != driver.EncodingOmitted && !isSealed(out.encoding) {
+		var err error
+		if out.encoding, out.result, err = seal(ctx, o.Seal, site{record: next.ID}, out.encoding, out.result); err != nil {
+			return out, err
+		}
+	}
+	if !g.keepsBeside(out) {
+		return out, nil
+	}
+	return g.putChunks(ctx, next, out)
+}
+
+// holds reports whether the completed record r holds the outcome out. It opens a
+// sealed result, because sealing equal results gives different bytes. The error
+// is a [*StoreError] if a later try may succeed; a result that cannot be read is
+// another outcome.
+func (g *Guard) holds(ctx context.Context, o *Options, r *driver.Record, out outcome) (bool, error) {
+	if out.encoding == driver.EncodingOmitted || !isSealed(r.Encoding) {
+		return out.equals(r), nil
+	}
+	whole, err := g.withChunks(ctx, r)
+	if err == nil {
+		opened := *r
+		opened.Chunks = driver.Chunks{}
+		if opened.Encoding, opened.Result, err = unseal(ctx, o.Seal, site{record: r.ID}, whole.Encoding, whole.Result); err == nil {
+			return out.equals(&opened), nil
+		}
+	}
+	if errors.As(err, new(*StoreError)) {
+		return false, err
+	}
+	return false, nil
+}
+
 // putChunks stores the result of out beside the record next, which is written
 // afterwards, and returns out with a description of the chunks. It uses at most
 // two thirds of the time left; the rest is for the record.

@@ -82,6 +82,15 @@ type Options struct {
 	// Codec encodes and decodes results. Default: JSON.
 	Codec Codec
 
+	// Seal encrypts the results, Final errors and results of steps that are stored,
+	// and decrypts them for a replay. The store still holds in clear the record id,
+	// times, step names, references (see [Execution.SetRef]) and request ids, which
+	// operators need. Results that were stored without Seal remain readable. A guard
+	// without Seal does not replay a sealed result, and accepts no result as evidence
+	// about a record whose operation has it. If sealing fails, the outcome is stored
+	// without its result. Default: results are stored as encoded.
+	Seal Sealer
+
 	// ResultVersion names the shape of the result. It is stored with every result,
 	// and a result of another version is not replayed, because a renamed field would
 	// decode as its zero value. Change it when the shape changes. Default: the empty

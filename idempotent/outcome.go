@@ -3,6 +3,7 @@
 package idempotent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,7 +143,8 @@ func reachesNotExecuted(err error) bool {
 	return errors.As(err, &declared)
 }
 
-// outcome is the outcome of an attempt, as it is to be stored.
+// outcome is the outcome of an attempt, as it is to be stored. It is sealed just
+// before it is written, so that it can be compared until then.
 type outcome struct {
 	state    driver.State
 	reason   driver.Reason
@@ -150,6 +152,11 @@ type outcome struct {
 	result   []byte
 	chunks   driver.Chunks // set if result is stored beside the record
 	err      error         // what went wrong, for events
+}
+
+// stored returns the outcome that the completed record r holds.
+func stored(r *driver.Record) outcome {
+	return outcome{state: r.State, reason: r.Reason, encoding: r.Encoding, result: r.Result, chunks: r.Chunks}
 }
 
 // setOutcome sets the result of r to that of out, or clears it.
@@ -160,7 +167,8 @@ func setOutcome(r *driver.Record, out outcome) {
 	}
 }
 
-// equals reports whether the completed record r holds the same outcome.
+// equals reports whether the completed record r, which is not sealed, holds the
+// same outcome.
 func (o outcome) equals(r *driver.Record) bool {
 	switch {
 	case o.state != r.State:
@@ -177,26 +185,32 @@ func (o outcome) omitted(err error) outcome {
 }
 
 // decodeResult decodes the result of a completed record into the value that v
-// points to. The error is a [*FinalError] if that is the outcome, and a
-// [*ReplayUnavailableError] if the result cannot be read.
-func decodeResult(o *Options, r *driver.Record, v any) error {
+// points to. The error is a [*FinalError] if that is the outcome, a
+// [*ReplayUnavailableError] if the result cannot be read, and a [*StoreError] if
+// a later try may succeed.
+func decodeResult(ctx context.Context, o *Options, r *driver.Record, v any) error {
 	unavailable := func(reason string) error {
 		return &ReplayUnavailableError{RecordID: r.ID, Reason: reason, Ref: r.Ref}
 	}
-	switch r.Encoding {
-	case driver.EncodingOmitted:
+	if r.Encoding == driver.EncodingOmitted {
 		return unavailable("the result could not be stored")
-	case driver.EncodingFinal:
-		final, err := decodeFinal(r.Result)
+	}
+	encoding, data, err := unseal(ctx, o.Seal, site{record: r.ID}, r.Encoding, r.Result)
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return err
+	case err != nil:
+		return unavailable(err.Error())
+	case encoding == driver.EncodingFinal:
+		final, err := decodeFinal(data)
 		if err != nil {
 			return unavailable("the stored Final error is damaged")
 		}
 		return final
-	}
-	if r.ResultVersion != o.ResultVersion {
+	case r.ResultVersion != o.ResultVersion:
 		return unavailable(fmt.Sprintf("it has version %q but this code reads version %q", r.ResultVersion, o.ResultVersion))
 	}
-	data, err := unpack(r.Encoding, o.Codec.Name(), r.Result)
+	data, err = unpack(encoding, o.Codec.Name(), data)
 	if err != nil {
 		return unavailable(err.Error())
 	}

@@ -347,8 +347,8 @@ var evidence = map[string]func(*trial) idempotent.ResolveFunc{
 		}
 	},
 	"about the step": func(tr *trial) idempotent.ResolveFunc {
-		return func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
-			if finished, _ := r.Step("charge", new(string)); tr.effects > 0 && !finished {
+		return func(ctx context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if finished, _ := r.Step(ctx, "charge", new(string)); tr.effects > 0 && !finished {
 				return idempotent.ResolvedStep("charge", "ch_1"), nil
 			}
 			return idempotent.ProvenNotExecuted(r.Token), nil

@@ -68,28 +68,31 @@ type PendingRecord struct {
 	Asked    int       // number of earlier calls of a resolver
 
 	record *driver.Record
+	sealer Sealer
 }
 
 // Pending returns the record r as a [ResolveFunc] gets it. It is for tools that
 // show records, and for tests of resolvers.
-func (*Guard) Pending(r driver.Record) PendingRecord {
+func (g *Guard) Pending(r driver.Record) PendingRecord {
+	g.mustExist("Pending")
 	stored := &r
 	return PendingRecord{
 		ID: r.ID, Token: r.Token(), Attempt: r.Attempt, Recovery: r.Recovery, Released: r.State == driver.StateRetryable,
 		Ref: r.Ref, Created: r.Created, Since: r.Since, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
-		record: stored.Clone(),
+		record: stored.Clone(), sealer: g.opts.Seal,
 	}
 }
 
 // Step decodes the result of the named step into the value that v points to, and
-// reports whether the step has a result. The error is a [*StepError].
-func (p PendingRecord) Step(name string, v any) (finished bool, err error) {
+// reports whether the step has a result. The error is a [*StoreError] if the
+// result is sealed and a later call may open it, and otherwise a [*StepError].
+func (p PendingRecord) Step(ctx context.Context, name string, v any) (finished bool, err error) {
 	stored := p.Stored()
 	s, _ := stored.Step(name)
 	if !s.Finished {
 		return false, nil
 	}
-	return true, decodeStep(s, v)
+	return true, decodeStep(ctx, p.sealer, p.ID, s, v)
 }
 
 // Stored returns the record as it is stored, for tools. In a PendingRecord built
@@ -451,7 +454,7 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	case claimsOutcome:
 	}
 	if r.opts.DryRun {
-		if _, err := r.guard.encodeEvidence(record, answer); err != nil {
+		if _, err := r.guard.encodeEvidence(ctx, record, answer); err != nil {
 			return false, err
 		}
 		r.count(done)

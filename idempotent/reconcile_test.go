@@ -330,7 +330,7 @@ func TestPendingRecordWithoutRecord(t *testing.T) {
 	if stored := p.Stored(); !reflect.DeepEqual(stored, driver.Record{}) {
 		t.Errorf("got %+v", stored)
 	}
-	if finished, err := p.Step("a", new(string)); finished || err != nil {
+	if finished, err := p.Step(t.Context(), "a", new(string)); finished || err != nil {
 		t.Errorf("got a step: %t, %v", finished, err)
 	}
 }

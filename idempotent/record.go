@@ -17,10 +17,7 @@ func (o *Options) declare(r *driver.Record) {
 	r.Recovery = o.Recovery
 	r.Retention = storedRetention(o.Retention)
 	r.UnresolvedRetention = o.UnresolvedRetention
-	r.Codec = o.Codec.Name()
-	if r.Codec == jsonCodecName {
-		r.Codec = ""
-	}
+	r.Codec = storedCodec(o.Codec.Name(), o.Seal != nil)
 	r.ResultVersion = o.ResultVersion
 	r.StepNames = o.Steps
 }
@@ -34,7 +31,23 @@ func storedRetention(d time.Duration) time.Duration {
 
 func retentionOf(r *driver.Record) time.Duration { return cmp.Or(r.Retention, defaultRetention) }
 
-func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodecName) }
+// storedCodec returns the declared codec of an operation as a record stores it.
+func storedCodec(name string, seals bool) string {
+	switch {
+	case seals:
+		return name + driver.EncodingSealed
+	case name == jsonCodecName:
+		return ""
+	}
+	return name
+}
+
+// codecOf returns the name of the codec that the operation of r declared, and
+// whether it seals results.
+func codecOf(r *driver.Record) (name string, seals bool) {
+	name, seals = strings.CutSuffix(r.Codec, driver.EncodingSealed)
+	return cmp.Or(name, jsonCodecName), seals
+}
 
 // pastRetention reports whether the record has expired at now and counts as
 // absent.

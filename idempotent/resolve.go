@@ -91,7 +91,9 @@ func Later(d time.Duration) Resolution { return Resolution{later: d} }
 // declared, whatever the options of this guard, with two exceptions. An outcome
 // is retained for the longer of the record's retention and the guard's. And
 // Options.Codec and Options.ResultVersion, if this guard sets them, replace the
-// declared ones, so that a new version of the result does not block a record.
+// declared ones, so that a new version of the result does not block a record. A
+// guard with Options.Seal seals every result that it stores. A guard without it
+// refuses a result about a record whose operation has it.
 //
 // While the owner's lease is live, Resolve returns [*InProgressError] for
 // everything but a [ResolvedStep]: send the webhook again later. Other errors are
@@ -121,7 +123,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 // settleByEvidence applies evidence to the record current, which may have changed
 // since it was read. It returns the record as it is now.
 func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
-	e, err := g.encodeEvidence(current, evidence)
+	e, err := g.encodeEvidence(ctx, current, evidence)
 	if err != nil {
 		return nil, err
 	}
@@ -153,26 +155,30 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 // evidence is a [Resolution] encoded for one record.
 type evidence struct {
 	Resolution
-	opts      *Options
+	guard     *Guard
 	out       outcome // for claimsOutcome
 	codec     string  // codec, version and retention of the new outcome
 	version   string
 	retention time.Duration
-	done      driver.StepRecord // for claimsStep and claimsCorrection
+	// For claimsStep and claimsCorrection: the step in clear, and as it is stored.
+	encoded, done driver.StepRecord
 }
 
 // encodeEvidence encodes r in the form in which the record's operation stores its
 // results.
-func (g *Guard) encodeEvidence(record *driver.Record, r Resolution) (*evidence, error) {
-	e := &evidence{Resolution: r, opts: &g.opts, codec: codecOf(record), version: record.ResultVersion, retention: max(retentionOf(record), g.opts.Retention)}
+func (g *Guard) encodeEvidence(ctx context.Context, record *driver.Record, r Resolution) (*evidence, error) {
+	e := &evidence{Resolution: r, guard: g, version: record.ResultVersion, retention: max(retentionOf(record), g.opts.Retention)}
+	codec, seals := codecOf(record)
 	var err error
 	switch {
+	case r.what != claimsNotExecuted && !r.none && seals && g.opts.Seal == nil:
+		return nil, fmt.Errorf("idempotent: %s: the operation seals its results, and this guard has no Options.Seal; set it, or use ResolvedWithoutResult or ProvenNotExecuted", short(record.ID))
 	case r.what == claimsStep || r.what == claimsCorrection:
 		if err := checkStepName(r.step); err != nil {
 			return nil, err
 		}
-		e.done = driver.StepRecord{Name: r.step, Finished: true, By: driver.StepByEvidence, Attempt: record.Attempt}
-		e.done.Encoding, e.done.Result, err = encodeStepResult(r.step, r.value)
+		s := driver.StepRecord{Name: r.step, Finished: true, By: driver.StepByEvidence, Attempt: record.Attempt}
+		e.encoded, e.done, err = encodeStepResult(ctx, g.opts.Seal, record.ID, s, r.value)
 		return e, err
 	case r.what == claimsNotExecuted:
 		return e, nil
@@ -187,20 +193,21 @@ func (g *Guard) encodeEvidence(record *driver.Record, r Resolution) (*evidence, 
 	case r.final != nil:
 		e.out.encoding, e.out.result = driver.EncodingFinal, encodeFinal(r.final)
 	default:
-		var codec Codec
-		if codec, err = g.codecFor(record, r.codec); err != nil {
+		var with Codec
+		if with, err = g.codecFor(record, r.codec); err != nil {
 			return nil, err
 		}
-		e.codec = codec.Name()
-		e.out.encoding, e.out.result, err = encodeResult(codec, r.value)
+		codec = with.Name()
+		e.out.encoding, e.out.result, err = encodeResult(with, r.value)
 	}
+	e.codec = storedCodec(codec, seals || g.opts.Seal != nil)
 	return e, err
 }
 
 // codecFor returns the codec for evidence about record: the one that its
 // operation declared, or the guard's if its options set another one.
 func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
-	declared := codecOf(record)
+	declared, _ := codecOf(record)
 	_, standard := g.opts.Codec.(*jsonCodec)
 	switch {
 	case given == nil && (!standard || declared == jsonCodecName):
@@ -216,7 +223,7 @@ func (g *Guard) codecFor(record *driver.Record, given Codec) (Codec, error) {
 func (*evidence) meet(*driver.Record) {}
 
 // judge returns how the evidence changes current.
-func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
+func (e *evidence) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
 	verdict := decideResolution(current, e.what, e.token, now)
 	switch verdict {
 	case resolveGone:
@@ -228,7 +235,11 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	case resolveStale:
 		return judgement{end: endRefused, err: &StaleEvidenceError{RecordID: current.ID, Attempt: current.Attempt}}
 	case resolveCompare:
-		if e.out.equals(current) && (e.version == current.ResultVersion || e.final != nil || e.none) {
+		same, err := e.guard.holds(ctx, &e.guard.opts, current, e.out)
+		switch {
+		case err != nil:
+			return judgement{end: endRefused, err: err}
+		case same && (e.version == current.ResultVersion || e.final != nil || e.none):
 			return judgement{end: endAgreed}
 		}
 		fallthrough
@@ -237,7 +248,7 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 	case resolveWrite, resolveContradict:
 	}
 	if e.what == claimsStep || e.what == claimsCorrection {
-		return e.judgeStep(current, now)
+		return e.judgeStep(ctx, current, now)
 	}
 	state := driver.StateCompleted
 	next := *current
@@ -247,20 +258,22 @@ func (e *evidence) judge(current *driver.Record, now time.Time) judgement {
 		next.Steps, next.OpenSince = finishedSteps(next.Steps), time.Time{}
 	} else {
 		next.Codec, next.ResultVersion = e.codec, e.version
-		if next.Codec == jsonCodecName {
-			next.Codec = ""
-		}
 	}
-	next = e.opts.transition(&next, state, driver.ReasonResolved, now)
+	next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
 	keepUntilLeaseEnd(&next)
 	return judgement{next: next, contradicts: verdict == resolveContradict}
 }
 
 // judgeStep returns how evidence about one step changes current.
-func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
+func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now time.Time) judgement {
 	done := e.done
 	done.At = now
-	switch decideStep(current, &done, e.what) {
+	recorded, _ := current.Step(done.Name)
+	same, err := e.sameStep(ctx, current.ID, recorded)
+	if err != nil {
+		return judgement{end: endRefused, err: err}
+	}
+	switch decideStep(current, done.Name, same, e.what) {
 	case stepAgreed:
 		return judgement{end: endAgreed}
 	case stepSettled:
@@ -273,15 +286,31 @@ func (e *evidence) judgeStep(current *driver.Record, now time.Time) judgement {
 		return judgement{end: endRefused, err: err}
 	}
 	next := *current
-	recorded, _ := current.Step(done.Name)
 	done.Mode = recorded.Mode
 	next.Steps = withStep(next.Steps, done)
 	// A finished step can also make the record resumable, which then must not
 	// expire.
 	if state := stateAfterStep(&next, now); state != current.State || resumable(&next) != resumable(current) {
-		next = e.opts.transition(&next, state, driver.ReasonResolved, now)
+		next = e.guard.opts.transition(&next, state, driver.ReasonResolved, now)
 	}
 	return judgement{next: next}
+}
+
+// sameStep reports whether the step as recorded has the result of the evidence. It
+// opens a sealed result. The error is a [*StoreError]; a result that cannot be
+// read is another one.
+func (e *evidence) sameStep(ctx context.Context, id RecordID, recorded driver.StepRecord) (bool, error) {
+	if !recorded.Finished {
+		return false, nil
+	}
+	encoding, data, err := unseal(ctx, e.guard.opts.Seal, site{id, recorded.Name}, recorded.Encoding, recorded.Result)
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return false, err
+	case err != nil:
+		return false, nil
+	}
+	return resultEquals(encoding, data, e.encoded.Encoding, e.encoded.Result), nil
 }
 
 // resolveFailed returns the caller's error for a failed store call.
@@ -296,12 +325,13 @@ func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, er
 
 // StoredOutcome returns the stored outcome of the completed record r: the
 // encoding, which is the name of a [Codec] or [driver.EncodingFinal], and the
-// encoded bytes, uncompressed. It fetches and verifies a large result that is
-// stored beside its record. It is for tools that show records; a handler's replay
-// is decoded.
+// encoded bytes, opened and uncompressed. It fetches and verifies a large result
+// that is stored beside its record. It is for tools that show records; a handler's
+// replay is decoded.
 //
-// It returns [*ReplayUnavailableError] if the result was omitted, is missing or
-// was altered, or if the record is not completed.
+// It returns [*ReplayUnavailableError] if the result was omitted, is missing, was
+// altered, or is sealed and this guard cannot open it, or if the record is not
+// completed. It returns [*StoreError] if a later call may succeed.
 func (g *Guard) StoredOutcome(ctx context.Context, r driver.Record) (encoding string, data []byte, err error) {
 	g.mustExist("StoredOutcome")
 	unavailable := func(reason string) error {
@@ -317,8 +347,15 @@ func (g *Guard) StoredOutcome(ctx context.Context, r driver.Record) (encoding st
 	if err != nil {
 		return "", nil, err
 	}
-	encoding = strings.TrimSuffix(r.Encoding, encodingCompressed)
-	if data, err = unpack(r.Encoding, encoding, whole.Result); err != nil {
+	packed, data, err := unseal(ctx, g.opts.Seal, site{record: r.ID}, whole.Encoding, whole.Result)
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return "", nil, err
+	case err != nil:
+		return "", nil, unavailable(err.Error())
+	}
+	encoding = strings.TrimSuffix(packed, encodingCompressed)
+	if data, err = unpack(packed, encoding, data); err != nil {
 		return "", nil, unavailable(err.Error())
 	}
 	return encoding, data, nil

@@ -57,8 +57,10 @@ func (a *attempt) observeStanding(ctx context.Context, r *driver.Record, out out
 	switch {
 	case r.Owner != a.owner:
 		a.observe(ctx, event.LeaseLost, r, out.err)
-	case !out.equals(r):
-		a.observe(ctx, event.Contradicted, r, out.err)
+	default:
+		if same, _ := a.guard.holds(ctx, a.opts, r, out); !same {
+			a.observe(ctx, event.Contradicted, r, out.err)
+		}
 	}
 }
 
@@ -105,7 +107,7 @@ func (o *outcomeWriter) meet(current *driver.Record) {
 
 // judge returns how the outcome changes current. The handler has returned, so the
 // record may expire before its lease ends.
-func (o *outcomeWriter) judge(current *driver.Record, now time.Time) judgement {
+func (o *outcomeWriter) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
 	a, w := o.a, o.w
 	next := *current
 	next.Steps, next.Ref = w.steps, w.ref

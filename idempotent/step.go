@@ -87,8 +87,8 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err != nil {
 		return v, e.leaveStep(s, err)
 	}
-	done, err := e.finishStep(ctx, s, &v)
-	_ = asReplayed(stepCodec, done.Encoding, done.Result, &v) // a recorded result decodes
+	encoded, err := e.finishStep(ctx, s, &v)
+	_ = asReplayed(stepCodec, encoded.Encoding, encoded.Result, &v) // a recorded result decodes
 	return v, err
 }
 
@@ -145,7 +145,7 @@ func (e *Execution) enterStep(s *stepRun) (recorded *driver.StepRecord, err erro
 	defer e.mu.Unlock()
 	w := &e.work
 	switch {
-	case e.sealed || w.committed != nil:
+	case e.ended || w.committed != nil:
 		return nil, ErrExecutionEnded
 	case e.runs[s.name] != nil:
 		return nil, &StepError{Step: s.name, Problem: "used twice in one run; give every effect its own name, for example with a slash and a number"}
@@ -174,8 +174,8 @@ func (e *Execution) replayStep(ctx context.Context, recorded driver.StepRecord, 
 	if shape := shapeOf(reflect.TypeOf(v).Elem()); recorded.Shape != "" && recorded.Shape != shape {
 		return &StepError{Step: recorded.Name, Problem: fmt.Sprintf("the recorded result has another shape than %T; give the changed step a new name, or resolve the record", v)}
 	}
-	if err := decodeStep(recorded, v); err != nil {
-		return err
+	if err := decodeStep(ctx, e.attempt.opts.Seal, e.id, recorded, v); err != nil {
+		return entered(err)
 	}
 	e.observeStep(ctx, event.StepReplayed, recorded.Name)
 	return nil
@@ -190,55 +190,66 @@ func (e *Execution) leaveStep(s *stepRun, err error) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.sealed {
+	if !e.ended {
 		e.forget(s)
 	}
 	return &innerError{err}
 }
 
-// finishStep records the result of a step, which v points to. If evidence has
-// recorded a result meanwhile, it decodes that into *v. It returns the recorded
-// step.
-func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (done driver.StepRecord, err error) {
-	if done, err = e.encodeStep(s, reflect.ValueOf(v).Elem().Interface()); err != nil {
-		return done, err
-	}
-	done.By = driver.StepByRun
+// finishStep records the result of a step, which v points to, and returns it
+// encoded. If evidence has recorded a result meanwhile, it decodes that into *v
+// instead.
+func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (encoded driver.StepRecord, err error) {
 	ctx, cancel := e.attempt.opts.stepContext(ctx, e.attempt.window)
 	defer cancel()
+	encoded, done, err := e.encodeStep(ctx, s, reflect.ValueOf(v).Elem().Interface(), driver.StepByRun)
+	if err != nil {
+		return encoded, err
+	}
 	recorded, err := e.record(ctx, done, nil)
 	switch {
 	case errors.As(err, new(*StoreError)):
 		// The effect has happened and its result is known. Stopping here would only
 		// make it more likely that both are lost. The next write includes the result.
 		e.attempt.observe(ctx, event.StoreError, e.claim(), err)
-		return done, nil
+		return encoded, nil
 	case err != nil:
-		return done, err
+		return encoded, err
 	case recorded != nil && recorded.By == driver.StepByEvidence:
 		reflect.ValueOf(v).Elem().SetZero()
-		return *recorded, e.replayStep(ctx, *recorded, v)
+		return driver.StepRecord{}, e.replayStep(ctx, *recorded, v)
 	}
 	e.observeStep(ctx, event.StepDone, s.name)
-	return done, nil
+	return encoded, nil
 }
 
-// encodeStep returns the record of a step that returned v.
-func (e *Execution) encodeStep(s *stepRun, v any) (done driver.StepRecord, err error) {
-	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape}
-	done.Encoding, done.Result, err = encodeStepResult(s.name, v)
-	return done, err
+// encodeStep returns the record of a step that returned v, in clear and as it is
+// to be stored.
+func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver.StepSource) (encoded, done driver.StepRecord, err error) {
+	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape, By: by}
+	encoded, done, err = encodeStepResult(ctx, e.attempt.opts.Seal, e.id, done, v)
+	if errors.As(err, new(*StoreError)) {
+		err = &StepError{Step: s.name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+	}
+	return encoded, done, err
 }
 
-// encodeStepResult encodes the result of the named step.
-func encodeStepResult(name string, v any) (encoding string, data []byte, err error) {
-	if encoding, data, err = encodeResult(stepCodec, v); err != nil {
-		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+// encodeStepResult returns the step s of a record with v as its result, in clear
+// and as it is to be stored. The error is a [*StoreError] if v could not be sealed,
+// and otherwise a [*StepError].
+func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRecord, v any) (encoded, done driver.StepRecord, err error) {
+	encoded = s
+	if encoded.Encoding, encoded.Result, err = encodeResult(stepCodec, v); err != nil {
+		return s, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
-	if n := len(data); n > maxStepResult {
-		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
+	done = s
+	if done.Encoding, done.Result, err = seal(ctx, sealer, site{id, s.Name}, encoded.Encoding, encoded.Result); err != nil {
+		return s, s, err
 	}
-	return encoding, data, nil
+	if n := len(done.Result); n > maxStepResult {
+		return s, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
+	}
+	return encoded, done, nil
 }
 
 // checkKept returns an error if the results of steps and of done together are too
@@ -287,7 +298,7 @@ func (e *Execution) record(ctx context.Context, done driver.StepRecord, transact
 func (e *Execution) noteDone(done driver.StepRecord) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sealed || e.work.committed != nil {
+	if e.ended || e.work.committed != nil {
 		return ErrExecutionEnded
 	}
 	if finished(e.work.steps, done.Name) {
@@ -347,7 +358,7 @@ type stepWriter struct {
 
 func (s *stepWriter) meet(current *driver.Record) { s.e.meet(current) }
 
-func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) {
+func (s *stepWriter) judge(_ context.Context, current *driver.Record, now time.Time) (j judgement) {
 	e := s.e
 	if !mayCheckpoint(current, e.attempt.owner) {
 		return judgement{end: endLost}
@@ -368,7 +379,7 @@ func (s *stepWriter) judge(current *driver.Record, now time.Time) (j judgement) 
 func (e *Execution) leave(s *stepRun) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.sealed {
+	if !e.ended {
 		e.forget(s)
 		delete(e.runs, s.name)
 	}

@@ -4,6 +4,8 @@ package idempotent
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,10 +33,18 @@ func checkStepName(name string) error {
 
 const stepNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
 
-// decodeStep decodes the result of the finished step s into the value that v
-// points to. The error is a [*StepError].
-func decodeStep(s driver.StepRecord, v any) error {
-	data, err := unpack(s.Encoding, stepCodec.Name(), s.Result)
+// decodeStep decodes the result of the finished step s of a record into the value
+// that v points to. The error is a [*StoreError] if a later try may succeed, and
+// otherwise a [*StepError].
+func decodeStep(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRecord, v any) error {
+	encoding, data, err := unseal(ctx, sealer, site{id, s.Name}, s.Encoding, s.Result)
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return err
+	case err != nil:
+		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result cannot be read: %v", err)}
+	}
+	data, err = unpack(encoding, stepCodec.Name(), data)
 	if err == nil {
 		err = stepCodec.Decode(data, v)
 	}

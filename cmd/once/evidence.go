@@ -79,9 +79,14 @@ var forms = map[string]func(*evidence) error{
 // fit converts the evidence into the form in which the operation of r stores its
 // results. It refuses a form that the operation could not replay.
 func (ev *evidence) fit(r *driver.Record) error {
+	codec, seals := codecOf(r)
+	if seals && ev.kind != kindWithoutResult && ev.kind != kindNotExecuted {
+		return refuse("%s: its operation seals its results, for which this program has no key: "+
+			"use --without-result or --not-executed, or give the result with a program that has the key", short(r.ID))
+	}
 	switch ev.kind {
 	case kindCompleted:
-		ev.codec = codecOf(r)
+		ev.codec = codec
 		form := forms[ev.codec]
 		if form == nil {
 			form = (*evidence).asBytes

@@ -72,7 +72,7 @@ func (p *program) evidence(ctx context.Context, r idempotent.PendingRecord) (ev 
 func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, error) {
 	stored := r.Stored()
 	v := viewOf(&stored)
-	if err := v.addStepResults(p.guard, &stored); err != nil {
+	if err := v.addStepResults(ctx, p.guard, &stored); err != nil {
 		return nil, err
 	}
 	var question bytes.Buffer

@@ -79,10 +79,10 @@ func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v
 	if err != nil {
 		return err
 	}
-	if err := v.addStepResults(g, r); err != nil {
+	if err := v.addStepResults(ctx, g, r); err != nil {
 		return err
 	}
-	if r.State == driver.StateCompleted {
+	if r.State == driver.StateCompleted && !v.Sealed {
 		v.outcome, err = outcomeOf(ctx, g, r)
 	}
 	return err
@@ -107,8 +107,22 @@ func whatToDo(r *driver.Record) string {
 	if r.State != driver.StateUnknown && !resumable(r) {
 		return ""
 	}
+	codec, seals := codecOf(r)
+	if seals {
+		return fmt.Sprintf(`
+WHAT TO DO
+Look the effect up at the provider by the keys above. Then settle the record:
+  once resolve %s
+with one of these (see once resolve --help):
+  --without-result, if it was done
+  --not-executed --token %s,
+    if nothing happened and this attempt is dead, not merely late
+Results of this operation are sealed. Only a program that has its key, such as
+the operation's reconciler, can give one.
+`, shell(string(r.ID)), r.Token())
+	}
 	result := "--completed"
-	switch codecOf(r) {
+	switch codec {
 	case jsonCodec:
 	case lambdahttp.Encoding:
 		result = "--status and --completed"
@@ -202,6 +216,9 @@ func meaning(r *driver.Record, now time.Time) string {
 // declared returns what the operation declared when the attempt began.
 func (v *view) declared() string {
 	text := fmt.Sprintf("%s; results as %s", v.Recovery, oneLine(v.Codec))
+	if v.Seals {
+		text += ", sealed"
+	}
 	if v.ResultVersion != "" {
 		text += ", version " + oneLine(v.ResultVersion)
 	}
@@ -221,7 +238,10 @@ func (v *view) describeResult() string {
 		return "omitted: it could not be stored; retries get an error"
 	}
 	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
-	if v.outcome == nil {
+	switch {
+	case v.Sealed:
+		text += ": only a program that has the operation's key can read it"
+	case v.outcome == nil:
 		text += "; --result prints it"
 	}
 	return text

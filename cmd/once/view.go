@@ -36,6 +36,7 @@ type view struct {
 	// What the operation declared when the attempt began.
 	Recovery            string   `json:"recovery"`
 	Codec               string   `json:"codec"`
+	Seals               bool     `json:"seals,omitempty"` // results are encrypted
 	ResultVersion       string   `json:"result_version,omitempty"`
 	Retention           period   `json:"retention"`
 	UnresolvedRetention period   `json:"unresolved_retention,omitempty"` // missing: for ever
@@ -57,6 +58,7 @@ type view struct {
 	RequestID string `json:"request_id,omitempty"`
 
 	Encoding    string `json:"encoding,omitempty"`
+	Sealed      bool   `json:"sealed,omitempty"`       // the result is encrypted, and not shown
 	ResultBytes int    `json:"result_bytes,omitempty"` // as stored, possibly compressed
 
 	DownstreamKey  string     `json:"downstream_key"`
@@ -76,6 +78,7 @@ type stepView struct {
 	FinishedBy     string          `json:"finished_by,omitempty"` // run, transaction or evidence
 	DownstreamKey  string          `json:"downstream_key"`
 	DownstreamUUID string          `json:"downstream_uuid"`
+	Sealed         bool            `json:"sealed,omitempty"` // the result is encrypted, and not shown
 	ResultBytes    int             `json:"result_bytes,omitempty"`
 	Result         json.RawMessage `json:"result,omitempty"`
 }
@@ -126,16 +129,17 @@ func (v *view) state() string {
 // if r is not completed, and the further ones.
 func viewOf(r *driver.Record, further ...string) *view {
 	key := r.ID.DownstreamKey()
+	codec, seals := codecOf(r)
 	v := &view{
 		Record: r.ID, Operation: r.ID.Operation(), KeyHash: r.ID.KeyHash(),
 		State: r.State.String(), Reason: r.Reason, Resumable: resumable(r), Attempt: r.Attempt, Token: r.Token(),
-		Recovery: r.Recovery.String(), Codec: codecOf(r), ResultVersion: r.ResultVersion, Retention: period(cmp.Or(r.Retention, defaultRetention)),
+		Recovery: r.Recovery.String(), Codec: codec, Seals: seals, ResultVersion: r.ResultVersion, Retention: period(cmp.Or(r.Retention, defaultRetention)),
 		UnresolvedRetention: period(r.UnresolvedRetention), DeclaredSteps: r.StepNames,
 		Created: stamp{r.Created}, Since: stamp{r.Since}, LeaseEnd: stamp{r.LeaseEnd},
 		Expires: stamp{r.Expires}, Due: stamp{r.Due}, OpenSince: stamp{r.OpenSince},
 		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
 		Ref: r.Ref, RequestID: r.RequestID,
-		Encoding: r.Encoding, ResultBytes: resultBytes(r),
+		Encoding: r.Encoding, Sealed: isSealed(r.Encoding), ResultBytes: resultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),
 	}
 	for _, s := range r.Steps {
@@ -163,7 +167,7 @@ func stepViewOf(id idempotent.RecordID, s driver.StepRecord) stepView {
 	key := id.StepKey(s.Name)
 	v := stepView{
 		Name: s.Name, State: "begun", Mode: "at_least_once", Attempt: s.Attempt, At: stamp{s.At},
-		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), ResultBytes: len(s.Result),
+		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key), Sealed: isSealed(s.Encoding), ResultBytes: len(s.Result),
 	}
 	if s.Finished {
 		v.State, v.FinishedBy = "finished", sources[s.By]
@@ -183,18 +187,26 @@ func (s *stepView) describe() string {
 		if s.FinishedBy != "" {
 			by = " by " + s.FinishedBy
 		}
-		return fmt.Sprintf("%s: finished%s at %s, %s kept", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes))
+		kept := "kept"
+		if s.Sealed {
+			kept = "kept, sealed"
+		}
+		return fmt.Sprintf("%s: finished%s at %s, %s %s", name, by, s.At.UTC().Format(time.TimeOnly+"Z"), size(s.ResultBytes), kept)
 	case "begun":
 		return fmt.Sprintf("%s: begun at %s and not finished (%s)", name, s.At.UTC().Format(time.TimeOnly+"Z"), s.Mode)
 	}
 	return name + ": not recorded"
 }
 
-// addStepResults adds the results of the finished steps to the view.
-func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
+// addStepResults adds the results of the finished steps to the view, except those
+// that are sealed.
+func (v *view) addStepResults(ctx context.Context, g *idempotent.Guard, r *driver.Record) error {
 	record := g.Pending(*r)
 	for i := range v.Steps {
-		if _, err := record.Step(v.Steps[i].Name, &v.Steps[i].Result); err != nil {
+		if v.Steps[i].Sealed {
+			continue
+		}
+		if _, err := record.Step(ctx, v.Steps[i].Name, &v.Steps[i].Result); err != nil {
 			return err
 		}
 	}
@@ -204,8 +216,16 @@ func (v *view) addStepResults(g *idempotent.Guard, r *driver.Record) error {
 // jsonCodec is the default codec of records.
 const jsonCodec = "json"
 
-// codecOf returns the name of the codec that the operation of r declared.
-func codecOf(r *driver.Record) string { return cmp.Or(r.Codec, jsonCodec) }
+// codecOf returns the name of the codec that the operation of r declared, and
+// whether it seals results.
+func codecOf(r *driver.Record) (name string, seals bool) {
+	name, seals = strings.CutSuffix(r.Codec, driver.EncodingSealed)
+	return cmp.Or(name, jsonCodec), seals
+}
+
+// isSealed reports whether a result is stored such that only a program with the
+// operation's key can read it.
+func isSealed(encoding string) bool { return strings.HasSuffix(encoding, driver.EncodingSealed) }
 
 // resultBytes returns the stored size of the result of r.
 func resultBytes(r *driver.Record) int {

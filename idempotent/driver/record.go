@@ -98,6 +98,9 @@ const (
 	EncodingFinal = "final"
 	// EncodingOmitted marks a completed record whose result could not be stored.
 	EncodingOmitted = "omitted"
+	// EncodingSealed is the end of an encoding whose bytes only an idempotent.Sealer
+	// can read, and of the codec that an operation with a Sealer declares.
+	EncodingSealed = "+sealed"
 )
 
 // Record is what a store holds for a key. Times are in UTC and whole
@@ -117,7 +120,7 @@ type Record struct {
 	Recovery            Recovery
 	Retention           time.Duration // of an outcome; zero: 24 h
 	UnresolvedRetention time.Duration // of a record that waits for evidence; zero: no limit
-	Codec               string        // name of the codec of results; empty: "json"
+	Codec               string        // name of the codec of results; empty: "json"; with EncodingSealed if they are sealed
 	ResultVersion       string        // version of the result's shape
 	StepNames           []string      // declared steps, in their declared order; empty: any
 
@@ -129,7 +132,7 @@ type Record struct {
 	// Created.
 	Since time.Time
 
-	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted
+	Encoding string // codec of Result, or EncodingFinal, or EncodingOmitted; may end with "+gzip" and EncodingSealed
 	Result   []byte // the encoded outcome of a completed record, unless it is in chunks
 	Chunks   Chunks // describes a large result; see [ChunkStore]
 

@@ -96,10 +96,10 @@ var ErrTooLarge = errors.New("idempotent: the record is larger than the store ca
 // nothing was written.
 var ErrNotApplied = errors.New("idempotent: nothing was written")
 
-// Op names a store operation.
+// Op names a store operation, or one of an idempotent.Sealer.
 type Op string
 
-// Store operations, as errors name them.
+// Operations, as errors name them.
 const (
 	OpInsert     Op = "insert"
 	OpReplace    Op = "replace"
@@ -109,4 +109,6 @@ const (
 	OpGetChunks  Op = "get_chunks"
 	OpListDue    Op = "list_due"
 	OpUnreadable Op = "read" // the store returned a record with an unknown state
+	OpSeal       Op = "seal"
+	OpOpen       Op = "open"
 )

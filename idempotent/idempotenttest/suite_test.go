@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/sealtest"
 )
 
 // sound are stores that satisfy the contract.
@@ -114,6 +115,28 @@ func TestForgetfulStoresAreCaught(t *testing.T) {
 		}
 	}
 	t.Logf("%d forgetful stores", len(stores))
+}
+
+// A guard that seals its results passes every row, although equal results are
+// stored as different bytes. A result of exactly 4 KB is longer when it is sealed,
+// and no longer fits into its record.
+func TestFailureModesSealed(t *testing.T) {
+	t.Parallel()
+	s := sealtest.New()
+	t.Run("rows", func(t *testing.T) {
+		for _, row := range scenarios {
+			t.Run(row.name, func(t *testing.T) {
+				t.Parallel()
+				found := row.alone(t, broken{guard: &mutation{options: s.Option}}.fixture())
+				if longer := row.name == "FM34_ResultOf4KB"; longer != (len(found) > 0) {
+					t.Errorf("it fails: %s", strings.Join(found, "; "))
+				}
+			})
+		}
+	})
+	if s.Seals() == 0 || s.Opened() == 0 {
+		t.Errorf("sealed %d times and opened %d times", s.Seals(), s.Opened())
+	}
 }
 
 // jointly lists the requirements that never fail alone, and why.
