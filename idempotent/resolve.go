@@ -124,7 +124,10 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 // since it was read. It returns the record as it is now.
 func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, evidence Resolution) (*driver.Record, error) {
 	e, err := g.encodeEvidence(ctx, current, evidence)
-	if err != nil {
+	switch {
+	case errors.As(err, new(*StoreError)):
+		return nil, g.resolveFailed(ctx, current.ID, driver.OpSeal, err)
+	case err != nil:
 		return nil, err
 	}
 	r := g.apply(ctx, current, &change{opts: &g.opts, by: e, out: e.out, whole: true, rounds: maxRounds})
