@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,6 +22,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sealtest"
 )
 
 // A dump of the table shows neither a key nor a hash that depends on a request
@@ -74,6 +77,60 @@ func TestDumpShowsNoRequest(t *testing.T) {
 			continue
 		}
 		seen[string(fp.Value)] = true
+	}
+}
+
+// With a Sealer, a dump of the table shows no result, wherever it is stored. It
+// shows what operators need: the operation, the names of steps, and references.
+func TestDumpShowsNoSealedResult(t *testing.T) {
+	t.Parallel()
+	const secret = "4242424242424242"
+	db, sealer := dynamotest.New("once"), sealtest.New()
+	guard, err := idempotent.New(newStoreOver(t, db), sealer.Option, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(id string, handler func(ctx context.Context) (string, error)) string {
+		t.Helper()
+		key := idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes(nil)}
+		value, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
+			execution, _ := idempotent.FromContext(ctx)
+			if err := execution.SetRef("orders/7"); err != nil {
+				t.Error(err)
+			}
+			return handler(ctx)
+		})
+		return fmt.Sprint(value, err)
+	}
+	noise := make([]byte, 1<<20) // more than one item beside the record
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	large := func(context.Context) (string, error) { return secret + base64.StdEncoding.EncodeToString(noise), nil }
+	for range 2 {
+		if got := send("large", large); len(got) < 1<<20 || !strings.HasPrefix(got, secret) {
+			t.Errorf("the large result is %d bytes", len(got))
+		}
+	}
+	send("small", func(context.Context) (string, error) { return secret, nil })
+	send("final", func(context.Context) (string, error) { return "", idempotent.Final(secret, secret) })
+	send("step", func(ctx context.Context) (string, error) {
+		if _, err := idempotent.Step(ctx, "pay", func(context.Context) (string, error) { return secret, nil }); err != nil {
+			t.Error(err)
+		}
+		return "", errors.New("no reply")
+	})
+
+	items, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("once")})
+	if err != nil || len(items.Items) < 6 {
+		t.Fatalf("%d items, %v", len(items.Items), err)
+	}
+	dump := dumped(items.Items)
+	if bytes.Contains(dump, []byte(secret)) {
+		t.Error("the dump contains a result")
+	}
+	for _, shown := range []string{"charge#", "pay", "orders/7", "json+sealed", "final+sealed"} {
+		if !bytes.Contains(dump, []byte(shown)) {
+			t.Errorf("the dump does not contain %q", shown)
+		}
 	}
 }
 

@@ -271,3 +271,28 @@ func TestReconcile_Stale(t *testing.T) {
 		t.Errorf("%s, %v", report, err)
 	}
 }
+
+// The program is asked about a record with sealed results, and does not get them.
+// It cannot give a result either.
+func TestReconcile_Sealed(t *testing.T) {
+	t.Parallel()
+	_, open, _ := sealedRecords()
+	d := newDesk(t, open)
+	args, asked := d.exec(`{"completed": {}}`)
+	d.once(args...).exits(exitFailure).says("its operation seals its results")
+	if r := d.get(open.ID); r.State != driver.StateUnknown || r.ReconcileAttempts != 1 {
+		t.Errorf("the record is %s after %d attempts", r.State, r.ReconcileAttempts)
+	}
+	for _, q := range asked() {
+		reserve := q["steps"].([]any)[1].(map[string]any)
+		if _, shown := reserve["result"]; shown || reserve["sealed"] != true || reserve["state"] != "finished" {
+			t.Errorf("asked about the step %v", reserve)
+		}
+	}
+	args, _ = d.exec(`{"without_result": true}`)
+	d.world.now = func() time.Time { return night.Add(time.Hour) }
+	d.once(args...).ok()
+	if r := d.get(open.ID); r.State != driver.StateCompleted {
+		t.Errorf("the record is %s", r.State)
+	}
+}

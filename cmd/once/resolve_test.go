@@ -426,3 +426,24 @@ func TestAudit(t *testing.T) {
 		t.Errorf("the record is %s", r.State)
 	}
 }
+
+// A result is not accepted about an operation that seals its results: it would be
+// stored in clear. Evidence without a result is.
+func TestResolve_Sealed(t *testing.T) {
+	t.Parallel()
+	_, open, _ := sealedRecords()
+	for _, more := range [][]string{
+		{"--completed", "{}"}, {"--final", "a", "--message", "b"}, {"--step", "pay={}"}, {"--correct-step", "reserve={}"}, {"--without-result"}, noEffect(open),
+	} {
+		d := newDesk(t, open)
+		got := d.once(append([]string{"resolve", string(open.ID), why, "--yes"}, more...)...)
+		if more[0] == "--without-result" || more[0] == "--not-executed" {
+			got.ok()
+			continue
+		}
+		got.exits(exitRefused).says("its operation seals its results", "use --without-result or --not-executed")
+		if r := d.get(open.ID); r.Version != open.Version {
+			t.Errorf("%v: the record was written", more)
+		}
+	}
+}

@@ -117,3 +117,63 @@ func TestShow_Binary(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// sealedRecords returns a completed record and one that waits for evidence, of an
+// operation that seals its results, and the sealed bytes.
+func sealedRecords() (done, open driver.Record, sealed string) {
+	sealed = "\x00\xffciphertext\x1b[2J"
+	done = record(invoiceKey, 3*time.Hour, func(r *driver.Record) {
+		settled(r, driver.StateCompleted, driver.ReasonResult, 3*time.Hour)
+		r.Codec, r.Encoding, r.Result, r.Ref = "json+sealed", "json+gzip+sealed", []byte(sealed), "invoices/7"
+	})
+	open = record(transferKey, 40*time.Minute, func(r *driver.Record) {
+		settled(r, driver.StateUnknown, driver.ReasonInterrupted, 39*time.Minute)
+		r.Codec, r.Recovery = "json+sealed", idempotent.Resume
+		r.Steps = []driver.StepRecord{
+			{Name: "pay", Mode: driver.AtMostOnce, Attempt: 1, At: before(39 * time.Minute)},
+			{Name: "reserve", Finished: true, By: driver.StepByRun, Attempt: 1, At: before(39 * time.Minute), Encoding: "json+sealed", Result: []byte(sealed)},
+		}
+	})
+	return done, open, sealed
+}
+
+// A sealed result is described, and its bytes are never shown: only programs with
+// the operation's key can read it.
+func TestShow_Sealed(t *testing.T) {
+	t.Parallel()
+	done, open, sealed := sealedRecords()
+	d := newDesk(t, done, open)
+	for _, more := range [][]string{nil, {"--result"}} {
+		d.once(append([]string{"show", string(done.ID)}, more...)...).ok().
+			says("results as json, sealed, kept 24h", "16 B as json+gzip+sealed: only a program that has the operation's key can read it", "invoices/7").
+			saysNot(sealed, "ciphertext", "--result prints it", "RESULT")
+		d.once(append([]string{"show", string(open.ID)}, more...)...).ok().
+			says("reserve: finished by run at 02:33:00Z, 16 B kept, sealed", "WHAT TO DO", "--without-result, if it was done", "--not-executed --token", "Results of this operation are sealed").
+			saysNot(sealed, "ciphertext", "--completed", "--final", "--step")
+
+		var doc struct {
+			Codec, Encoding string
+			Seals, Sealed   bool
+			Result          json.RawMessage
+			Bytes           []byte `json:"result_base64"`
+			Steps           []struct {
+				Name   string
+				Sealed bool
+				Result json.RawMessage
+			}
+		}
+		read := func(id idempotent.RecordID) {
+			doc.Seals, doc.Sealed = false, false
+			out := d.once(append([]string{"show", string(id), "--json"}, more...)...).ok().saysNot("ciphertext").out
+			if err := json.Unmarshal([]byte(out), &doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if read(done.ID); doc.Codec != "json" || doc.Encoding != "json+gzip+sealed" || !doc.Seals || !doc.Sealed || doc.Result != nil || doc.Bytes != nil {
+			t.Errorf("%v: got %+v", more, doc)
+		}
+		if read(open.ID); !doc.Seals || doc.Sealed || len(doc.Steps) != 2 || doc.Steps[0].Sealed || !doc.Steps[1].Sealed || doc.Steps[1].Result != nil {
+			t.Errorf("%v: got %+v", more, doc)
+		}
+	}
+}

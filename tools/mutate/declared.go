@@ -23,7 +23,7 @@ var equivalents = map[string]string{
 
 	"idempotent.Guard.remember: g.cache == nil is never true": "a nil cache stores nothing",
 
-	"idempotent.Execution.leave: !e.sealed is always true":                                     "only reachable in a race: sealed between the step's write and this check",
+	"idempotent.Execution.leave: !e.ended is always true":                                      "only reachable in a race: ended between the step's write and this check",
 	"idempotent.reconciler.walk: err != nil && record.ID == \"\" loses err != nil &&":          "every record has an id",
 	"idempotent.reconciler.unresolved: record.Created.Before(*oldest) includes the equal time": "sets the value that the variable already has",
 	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                        "runs one at a time also on another goroutine, which only the explorer's coroutines notice",
