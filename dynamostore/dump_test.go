@@ -52,16 +52,16 @@ func TestDumpShowsNoRequest(t *testing.T) {
 		}
 	}
 
-	items, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("once")})
-	if err != nil || len(items.Items) != len(keys) {
-		t.Fatalf("%d items, %v", len(items.Items), err)
+	items := itemsOf(t, db)
+	if len(items) != len(keys) {
+		t.Fatalf("%d items, want %d", len(items), len(keys))
 	}
 	sum, spaced, raw := sha256.Sum256([]byte(body)), sha256.Sum256([]byte(body+"\n")), idempotent.FingerprintBytes([]byte(body))
 	secrets := [][]byte{[]byte(scope), []byte("4242"), content[1:], sum[:], spaced[:], raw[1:]}
 	for _, k := range keys {
 		secrets = append(secrets, []byte(k.ID))
 	}
-	dump := dumped(items.Items)
+	dump := dumped(items)
 	for _, secret := range secrets {
 		for _, form := range [][]byte{secret, []byte(hex.EncodeToString(secret)), []byte(base64.StdEncoding.EncodeToString(secret))} {
 			if bytes.Contains(dump, form) {
@@ -70,7 +70,7 @@ func TestDumpShowsNoRequest(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, it := range items.Items {
+	for _, it := range items {
 		fp, ok := it["fp"].(*types.AttributeValueMemberB)
 		if !ok || len(fp.Value) != len(content) || seen[string(fp.Value)] {
 			t.Errorf("the fingerprint of an item is %v: want one of its own", it["fp"])
@@ -119,11 +119,11 @@ func TestDumpShowsNoSealedResult(t *testing.T) {
 		return "", errors.New("no reply")
 	})
 
-	items, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: aws.String("once")})
-	if err != nil || len(items.Items) < 6 {
-		t.Fatalf("%d items, %v", len(items.Items), err)
+	items := itemsOf(t, db)
+	if len(items) < 6 {
+		t.Fatalf("%d items, want at least 6", len(items))
 	}
-	dump := dumped(items.Items)
+	dump := dumped(items)
 	if bytes.Contains(dump, []byte(secret)) {
 		t.Error("the dump contains a result")
 	}
@@ -141,6 +141,19 @@ func newStoreOver(t *testing.T, db *dynamotest.DB) *dynamostore.Store {
 		t.Fatal(err)
 	}
 	return store
+}
+
+// itemsOf returns all items of the table. A page of a scan ends after 1 MB.
+func itemsOf(t *testing.T, db *dynamotest.DB) (items []map[string]types.AttributeValue) {
+	t.Helper()
+	for pages := dynamodb.NewScanPaginator(db, &dynamodb.ScanInput{TableName: aws.String("once")}); pages.HasMorePages(); {
+		page, err := pages.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, page.Items...)
+	}
+	return items
 }
 
 // dumped returns all names and values of items.
