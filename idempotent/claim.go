@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -25,6 +26,7 @@ var errContended = fmt.Errorf("the record changed %d times while it was being cl
 func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *driver.Record, err error) {
 	existing := a.guard.cache.get(a.id, now) // the current record, if known
 	var patience waiter
+	defer patience.stop()
 	for round := 0; round < maxClaimRounds; round++ {
 		// An attempt past its own deadline no longer claims. (Records store
 		// milliseconds, so less than one does not count.)
@@ -163,16 +165,58 @@ const (
 type waiter struct {
 	until time.Time // zero: waiting has not begun
 	pause time.Duration
+	leave func() // nil: waiting has not begun
+}
+
+// stop lets another request wait in place of this one.
+func (w *waiter) stop() {
+	if w.leave != nil {
+		w.leave()
+	}
+}
+
+// maxWaiting is how many requests of one guard wait for one key at the same time.
+// Each poll costs a read, and each waiting request occupies a client's connection.
+const maxWaiting = 10
+
+// waiting counts the requests that wait for each key.
+type waiting struct {
+	mu    sync.Mutex
+	count map[RecordID]int
+}
+
+// join lets a request wait for the key of id until it calls leave. It returns nil
+// if enough requests wait for it.
+func (w *waiting) join(id RecordID) (leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count[id] == maxWaiting {
+		return nil
+	}
+	if w.count == nil {
+		w.count = map[RecordID]int{}
+	}
+	w.count[id]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.count[id]--; w.count[id] == 0 {
+			delete(w.count, id)
+		}
+	}
 }
 
 // await pauses and then reads the record of the running request again. It returns
-// false if the time is up: WaitFor has passed, or waiting longer would use the
-// handler's own time.
+// false if the request must not wait longer: WaitFor has passed, the rest of the
+// time is the handler's own, or enough other requests wait for the key.
 func (a *attempt) await(ctx context.Context, w *waiter, now time.Time) (r *driver.Record, again bool, err error) {
 	if a.opts.WaitFor == 0 {
 		return nil, false, nil
 	}
 	if w.until.IsZero() {
+		if w.leave = a.guard.waiting.join(a.id); w.leave == nil {
+			return nil, false, nil
+		}
 		w.until, w.pause = now.Add(a.opts.WaitFor), waitFirst
 		if w.until.After(a.window.handlerEnd) {
 			w.until = a.window.handlerEnd

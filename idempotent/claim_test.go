@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -446,6 +447,45 @@ func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 		_, took, err := waits(t, watch(), left, waitFor(time.Hour))
 		if !errors.As(err, new(*idempotent.InProgressError)) || took > left-500*time.Millisecond || took < left-2*time.Second {
 			t.Errorf("got error %v after %s, want InProgressError shortly before %s", err, took, left)
+		}
+	})
+}
+
+// At most ten requests of a guard wait for one key. The others are refused at
+// once, and after one of the ten has left, another one can wait. Other keys do not
+// count.
+func TestWaitingIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, key, other := watch(), newKey(), newKey()
+		for _, k := range []idempotent.Key{key, other} {
+			s.holds(t, k, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
+		}
+		g, _ := newGuardOver(t, s, waitFor(time.Minute))
+		ask := func(k idempotent.Key) (waited time.Duration) {
+			start := time.Now()
+			if _, err := idempotent.Do(t.Context(), g, k, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) {
+				t.Errorf("got %v, want InProgressError", err)
+			}
+			return time.Since(start)
+		}
+		for range 2 { // the second round shows that the first one has left
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					if waited := ask(key); waited < 50*time.Second {
+						t.Errorf("one of ten requests waited %s", waited)
+					}
+				})
+			}
+			synctest.Wait()
+			if waited := ask(key); waited != 0 {
+				t.Errorf("the eleventh request waited %s", waited)
+			}
+			if waited := ask(other); waited < 50*time.Second {
+				t.Errorf("a request with another key waited %s", waited)
+			}
+			wg.Wait()
 		}
 	})
 }

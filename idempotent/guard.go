@@ -22,6 +22,8 @@ type Guard struct {
 	opts   Options
 	cache  *cache // nil: no cache
 
+	waiting waiting // requests that wait for a running one
+
 	// hinted records which warnings were already logged.
 	hinted struct{ unknown, ignored, notApplied, disabled atomic.Bool }
 }
