@@ -71,11 +71,11 @@ func (e *responder) replayed(a answer, out idempotent.Outcome[stored]) answer {
 func (e *responder) refused(r *Request, err error) (answer, error) {
 	// Inside another operation the guard's errors are wrapped.
 	if g, ok := errors.AsType[*idempotent.InProgressError](err); ok {
-		return e.inProgress(r, g.RecordID, g.Ref, g.RetryAfter), nil
+		return e.inProgress(r, g), nil
 	}
 	if g, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
 		// The attempt that took the record over is running, or has just finished.
-		return e.inProgress(r, g.RecordID, "", soon), nil
+		return e.inProgress(r, &idempotent.InProgressError{RecordID: g.RecordID, RetryAfter: soon}), nil
 	}
 	if g, ok := errors.AsType[*idempotent.UnresolvedError](err); ok {
 		return e.outcomeUnknown(g.Ref, g.RetryAfter), nil
@@ -109,14 +109,14 @@ func inDoubt(err error) bool {
 }
 
 // inProgress answers a request while another with its key is running.
-func (e *responder) inProgress(r *Request, record idempotent.RecordID, resource string, wait time.Duration) answer {
+func (e *responder) inProgress(r *Request, running *idempotent.InProgressError) answer {
 	situation, location := InProgress, ""
 	if e.opts.Accepted != nil {
-		situation, location = Accepted, e.opts.Accepted(r, record)
+		situation, location = Accepted, e.opts.Accepted(r, running.RecordID)
 	}
 	p := e.problem(situation)
-	p.Resource = resource
-	a := e.renderLater(p, wait)
+	p.Resource, p.Until = running.Ref, running.Until.UTC()
+	a := e.renderLater(p, running.RetryAfter)
 	if location != "" {
 		a = a.mark("Location", location)
 	}

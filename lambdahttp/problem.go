@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Problem describes to a client why it gets this response instead of the
@@ -31,6 +32,9 @@ type Problem struct {
 	// Resource is the reference that the key's first request set with
 	// Execution.SetRef.
 	Resource string `json:"resource,omitempty"`
+	// Until is set if another request with the key is running: when that request
+	// has certainly ended. Usually it ends much earlier; Retry-After is an estimate.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // blankType is the type of a problem that its status describes (RFC 9457, section
@@ -62,7 +66,7 @@ func ProblemJSON(p Problem) Response {
 // idempotency_error for [KeyReused], api_error for 5xx, and otherwise
 // invalid_request_error.
 func StripeError(p Problem) Response {
-	e := stripeError{Type: "invalid_request_error", Code: p.Code, Message: p.Detail, Resource: p.Resource}
+	e := stripeError{Type: "invalid_request_error", Code: p.Code, Message: p.Detail, Resource: p.Resource, Until: p.Until}
 	switch {
 	case p.Situation == KeyReused:
 		e.Type = "idempotency_error"
@@ -78,10 +82,11 @@ func StripeError(p Problem) Response {
 
 // stripeError is the error object of Stripe's v1 API.
 type stripeError struct {
-	Type     string `json:"type"`
-	Code     string `json:"code"`
-	Message  string `json:"message"`
-	Resource string `json:"resource,omitempty"` // see Problem.Resource
+	Type     string    `json:"type"`
+	Code     string    `json:"code"`
+	Message  string    `json:"message"`
+	Resource string    `json:"resource,omitempty"` // see Problem.Resource
+	Until    time.Time `json:"until,omitzero"`     // see Problem.Until
 }
 
 // stripeCodes are the codes of the situations. Stripe itself defines

@@ -71,7 +71,7 @@ var answerRows = []row{
 				w.store.set(func(s *faultyStore) { s.replaceErr = nil })
 			}))
 			return w.post(charge())
-		}, status: 409, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 2, record: "in_progress"},
+		}, status: 409, member: map[string]string{"until": ""}, problem: "in-progress", title: titleOutstanding, retryAfter: "1", runs: 2, record: "in_progress"},
 	{id: "HTTP-11", situation: "this request exceeded its lease, and the one that took over has finished", options: rerun,
 		play: func(w *world) reply {
 			w.becomes(duringRun(func() {
