@@ -18,7 +18,8 @@ func TestDocLinks(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{
 		"idempotent", "idempotent/driver", "idempotent/event", "idempotent/idempotenttest", "idempotent/memstore",
-		"lambdahttp", "lambdahttp/policy", "lambdabatch", "dynamostore", "boltstore", "telemetry/emf", "telemetry/audit",
+		"lambdahttp", "lambdahttp/policy", "lambdabatch", "dynamostore", "dynamostore/dynamotest", "boltstore",
+		"telemetry/emf", "telemetry/audit", "telemetry/otelonce", "infra", "examples/kmsseal",
 	} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
