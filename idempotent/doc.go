@@ -34,6 +34,7 @@ package idempotent
 //	execution.go  what a run knows, and what its handler can ask
 //	change.go     the loop of every change after the claim
 //	guard.go      New, and large results
+//	waiting.go    how many requests wait for a key
 //	cache.go      completed records in memory
 //	decide.go     every decision about a record, as a function
 //	outcome.go    what an error declares, and what is stored of it

@@ -24,7 +24,7 @@ var targets = []target{
 		"decide.go", "record.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go",
-		"guard.go", "cache.go", "options.go",
+		"guard.go", "waiting.go", "cache.go", "options.go",
 		"key.go", "seal.go", "result.go", "types.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
