@@ -103,7 +103,7 @@ func (c *commitWriter) meet(current *driver.Record) {
 
 // judge returns how the transaction changes current. The handler is still
 // running, so the record must not expire before its lease ends.
-func (c *commitWriter) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
+func (c *commitWriter) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
 	e, out := c.e, c.out
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -123,6 +123,9 @@ func TestErrorTexts(t *testing.T) {
 		{&idempotent.InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: cause}, "idempotent: invalid Fingerprint: cannot be computed: cause"},
 		{&idempotent.NoTimeError{Remaining: -time.Second, Err: context.Canceled}, "idempotent: the handler was not executed: -1s left before the deadline (context canceled); a retry is safe"},
 		{&idempotent.MismatchError{RecordID: "charge#AAAA"}, "idempotent: charge#AAAA: the key was used for a different request; send a new key, or repeat the first request unchanged"},
+		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpInsert, Err: cause}, "idempotent: charge#AAAA: store: insert failed: cause; nothing was executed, and a retry is safe"},
+		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpOpen, Err: cause}, "idempotent: charge#AAAA: Options.Seal: open failed: cause; nothing was executed, and a retry is safe"},
+		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpSeal, Err: cause, Entered: true}, "idempotent: charge#AAAA: Options.Seal: seal failed: cause; the handler was entered, and its outcome may not be stored"},
 		{&idempotent.InProgressError{RecordID: "x", RetryAfter: 1_500_400 * time.Microsecond, Until: time.Date(2040, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))},
 			"idempotent: #: another request with this key is in progress; retry after 1.5s; its lease ends at 2040-01-02T02:04:05Z"},
 	} {

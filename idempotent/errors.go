@@ -200,13 +200,16 @@ func noTime(ctx context.Context, remaining time.Duration) error {
 	return &NoTimeError{Remaining: remaining, Err: err}
 }
 
-// entered returns err. If it is a [*StoreError], it then says that the handler had
-// been entered.
+// entered returns err, the error of a call after the handler was entered. A
+// [*StoreError] then says so.
 func entered(err error) error {
-	if failed := (*StoreError)(nil); errors.As(err, &failed) {
-		failed.Entered = true
+	failed := (*StoreError)(nil)
+	if !errors.As(err, &failed) {
+		return err
 	}
-	return err
+	late := *failed
+	late.Entered = true
+	return &late
 }
 
 // storeError wraps an error of the store, once.

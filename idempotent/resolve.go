@@ -300,18 +300,12 @@ func (e *evidence) judgeStep(ctx context.Context, current *driver.Record, now ti
 }
 
 // sameStep reports whether the step as recorded has the result of the evidence. It
-// opens a sealed result. The error is a [*StoreError]; a result that cannot be
-// read is another one.
+// opens a sealed result. The error is a [*StoreError]. A result that is missing or
+// cannot be read has no encoding, and is another one.
 func (e *evidence) sameStep(ctx context.Context, id RecordID, recorded driver.StepRecord) (bool, error) {
-	if !recorded.Finished {
-		return false, nil
-	}
 	encoding, data, err := unseal(ctx, e.guard.opts.Seal, site{id, recorded.Name}, recorded.Encoding, recorded.Result)
-	switch {
-	case errors.As(err, new(*StoreError)):
+	if errors.As(err, new(*StoreError)) {
 		return false, err
-	case err != nil:
-		return false, nil
 	}
 	return resultEquals(encoding, data, e.encoded.Encoding, e.encoded.Result), nil
 }

@@ -98,7 +98,7 @@ func unseal(ctx context.Context, s Sealer, at site, encoding string, data []byte
 func callSealer(call func() ([]byte, error)) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			data, err = nil, fmt.Errorf("it panicked with a %T", p)
+			err = fmt.Errorf("it panicked with a %T", p)
 		}
 	}()
 	return call()

@@ -29,8 +29,9 @@ const private = "4242 4242 4242 4242"
 // drawer is a chunked store that keeps a copy of all bytes it was ever given.
 type drawer struct {
 	*chunked
-	mu    sync.Mutex
-	given bytes.Buffer
+	reading error // of GetChunks
+	mu      sync.Mutex
+	given   bytes.Buffer
 }
 
 func newDrawer() *drawer { return &drawer{chunked: newChunked()} }
@@ -60,6 +61,13 @@ func (d *drawer) PutChunks(ctx context.Context, id idempotent.RecordID, v driver
 	d.given.Write(data)
 	d.mu.Unlock()
 	return d.chunked.PutChunks(ctx, id, v, data, expires)
+}
+
+func (d *drawer) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	if d.reading != nil {
+		return nil, d.reading
+	}
+	return d.chunked.GetChunks(ctx, id, v, count)
 }
 
 // wantPrivate fails the test if the store was given the private text.
@@ -226,6 +234,18 @@ func TestSealedSteps(t *testing.T) {
 	var seen string
 	if finished, err := g.Pending(*w.record(t)).Step(t.Context(), "webhook", &seen); !finished || err != nil || seen != private {
 		t.Errorf("a resolver sees %t, %q, %v", finished, seen, err)
+	}
+
+	// The next run gets all of them, compressed or not.
+	if _, err := w.do(t, g, func(ctx context.Context) (string, error) {
+		for i, name := range []string{"run", "big", "booked", "webhook"} {
+			if v, err := idempotent.Step(ctx, name, forbidden(t)); err != nil || v != append(want, private)[i] {
+				t.Errorf("step %s is replayed as %q, %v", name, brief(v), err)
+			}
+		}
+		return "", errDown
+	}); !errors.Is(err, errDown) {
+		t.Fatal(err)
 	}
 
 	// A guard without the Sealer: no result, no ciphertext, and the step does not run.
@@ -794,6 +814,71 @@ func TestEvidenceMeetsASealedStep(t *testing.T) {
 	var got string
 	if _, err := g.Pending(*w.record(t)).Step(t.Context(), "pay", &got); err != nil || got != "corrected" {
 		t.Errorf("the step's result is %q, %v", got, err)
+	}
+}
+
+// Results that are not sealed, and evidence without a result, are compared without
+// reading or opening anything. If a large sealed result cannot be read now, it is
+// compared later.
+func TestEvidenceReadsNoMoreThanItNeeds(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		seals         bool
+		first, second idempotent.Resolution
+		want          error
+	}{
+		"not sealed":            {false, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), nil},
+		"without a result":      {true, idempotent.Resolved(wordy()), idempotent.ResolvedWithoutResult(), new(idempotent.SettledError)},
+		"without a result, too": {true, idempotent.ResolvedWithoutResult(), idempotent.ResolvedWithoutResult(), nil},
+		"sealed":                {true, idempotent.Resolved(wordy()), idempotent.Resolved(wordy()), new(idempotent.StoreError)},
+	} {
+		w, sealer := newWorkshop(), sealtest.New()
+		d := &drawer{chunked: &chunked{Store: w.Store, chunks: map[string][]byte{}}}
+		g, _ := newGuardOver(t, d, func(o *idempotent.Options) {
+			if o.Now = w.clock.Now; row.seals {
+				o.Seal = sealer
+			}
+		})
+		if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
+			t.Fatal(err)
+		}
+		if err := g.Resolve(t.Context(), w.key.RecordID(), row.first); err != nil {
+			t.Fatal(err)
+		}
+		d.reading = errDown
+		if err := g.Resolve(t.Context(), w.key.RecordID(), row.second); fmt.Sprintf("%T", err) != fmt.Sprintf("%T", row.want) || sealer.Opened() != 0 {
+			t.Errorf("%s: got error %v, and %d results were opened", name, err, sealer.Opened())
+		}
+	}
+}
+
+// An outcome whose first write meets another one is sealed once.
+func TestSealedOnce(t *testing.T) {
+	t.Parallel()
+	s, key, sealer := watch(), newKey(), sealtest.New()
+	g, _ := newGuardOver(t, s, sealer.Option)
+	ids := s.interrupted(t, key, func(r *driver.Record) { r.State = driver.StateUnknown })
+	if _, err := idempotent.Do(t.Context(), g, key, charged); err != nil || len(*ids) != 2 || sealer.Seals() != 1 {
+		t.Errorf("%v after %d writes and %d seals", err, len(*ids), sealer.Seals())
+	}
+	s.replace = nil
+	if got, err := idempotent.Do(t.Context(), g, key, forbidden(t)); err != nil || got != "ch_1" {
+		t.Errorf("a replay is %q, %v", got, err)
+	}
+}
+
+// A Sealer gets a live context, also if the caller's has no deadline.
+func TestSealingWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	w, sealer := newWorkshop(), sealtest.New()
+	sealer.BeforeSeal = func(ctx context.Context, _, _ []byte) error { return ctx.Err() }
+	g := w.guard(t, sealer.Option)
+	if _, err := w.do(t, g, noAnswer); !errors.Is(err, errDown) {
+		t.Fatal(err)
+	}
+	w.clock.Advance(time.Hour)
+	if err := g.Resolve(context.Background(), w.key.RecordID(), idempotent.Resolved(private)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (o *outcomeWriter) meet(current *driver.Record) {
 
 // judge returns how the outcome changes current. The handler has returned, so the
 // record may expire before its lease ends.
-func (o *outcomeWriter) judge(_ context.Context, current *driver.Record, now time.Time) judgement {
+func (o *outcomeWriter) judge(ctx context.Context, current *driver.Record, now time.Time) judgement {
 	a, w := o.a, o.w
 	next := *current
 	next.Steps, next.Ref = w.steps, w.ref

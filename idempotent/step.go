@@ -223,8 +223,8 @@ func (e *Execution) finishStep(ctx context.Context, s *stepRun, v any) (encoded 
 	return encoded, nil
 }
 
-// encodeStep returns the record of a step that returned v, in clear and as it is
-// to be stored.
+// encodeStep returns the result v of a step in clear, and the record of the step as
+// it is to be stored.
 func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver.StepSource) (encoded, done driver.StepRecord, err error) {
 	done = driver.StepRecord{Name: s.name, Finished: true, Mode: s.mode, Shape: s.shape, By: by}
 	encoded, done, err = encodeStepResult(ctx, e.attempt.opts.Seal, e.id, done, v)
@@ -234,20 +234,19 @@ func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver
 	return encoded, done, err
 }
 
-// encodeStepResult returns the step s of a record with v as its result, in clear
-// and as it is to be stored. The error is a [*StoreError] if v could not be sealed,
+// encodeStepResult returns the result v of the step s of a record in clear, and s
+// with that result as it is to be stored. The error is a [*StoreError] if v could not be sealed,
 // and otherwise a [*StepError].
 func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRecord, v any) (encoded, done driver.StepRecord, err error) {
-	encoded = s
 	if encoded.Encoding, encoded.Result, err = encodeResult(stepCodec, v); err != nil {
-		return s, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+		return encoded, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
 	}
 	done = s
 	if done.Encoding, done.Result, err = seal(ctx, sealer, site{id, s.Name}, encoded.Encoding, encoded.Result); err != nil {
-		return s, s, err
+		return encoded, s, err
 	}
 	if n := len(done.Result); n > maxStepResult {
-		return s, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
+		return encoded, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
 	}
 	return encoded, done, nil
 }
@@ -358,7 +357,7 @@ type stepWriter struct {
 
 func (s *stepWriter) meet(current *driver.Record) { s.e.meet(current) }
 
-func (s *stepWriter) judge(_ context.Context, current *driver.Record, now time.Time) (j judgement) {
+func (s *stepWriter) judge(ctx context.Context, current *driver.Record, now time.Time) (j judgement) {
 	e := s.e
 	if !mayCheckpoint(current, e.attempt.owner) {
 		return judgement{end: endLost}

@@ -44,11 +44,8 @@ func decodeStep(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRe
 	case err != nil:
 		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result cannot be read: %v", err)}
 	}
-	data, err = unpack(encoding, stepCodec.Name(), data)
-	if err == nil {
-		err = stepCodec.Decode(data, v)
-	}
-	if err != nil {
+	data, _ = unpack(encoding, stepCodec.Name(), data) // what it returns with an error does not decode
+	if stepCodec.Decode(data, v) != nil {
 		return &StepError{Step: s.Name, Problem: fmt.Sprintf("the recorded result does not decode into a %T", v)}
 	}
 	return nil

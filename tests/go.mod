@@ -9,6 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
+	github.com/aws/aws-sdk-go-v2/service/kms v1.62.3
 	github.com/aws/aws-sdk-go-v2/service/lambda v1.114.1
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/aws/smithy-go v1.28.8
@@ -24,6 +25,7 @@ require (
 	github.com/once-lambda/once v0.1.0
 	github.com/once-lambda/once/boltstore v0.1.0
 	github.com/once-lambda/once/examples/charge-lambda v0.0.0
+	github.com/once-lambda/once/examples/kmsseal v0.0.0
 	github.com/once-lambda/once/examples/order-queue v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/shogo82148/go-sfv v0.3.3
@@ -88,3 +90,5 @@ replace github.com/once-lambda/once/boltstore => ../boltstore
 replace github.com/once-lambda/once/examples/order-queue => ../examples/order-queue
 
 replace github.com/once-lambda/once/examples/charge-lambda => ../examples/charge-lambda
+
+replace github.com/once-lambda/once/examples/kmsseal => ../examples/kmsseal

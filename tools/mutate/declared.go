@@ -28,7 +28,6 @@ var equivalents = map[string]string{
 	"idempotent.reconciler.unresolved: record.Created.Before(*oldest) includes the equal time": "sets the value that the variable already has",
 	"idempotent.reconciler.walk: r.opts.Concurrency == 1 is never true":                        "runs one at a time also on another goroutine, which only the explorer's coroutines notice",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >":                            "the result is MaxBackoff either way",
-	"idempotent.decodeStep: err == nil is always true":                                         "data that failed to unpack does not decode either",
 	"idempotent.withoutStep: !found is never true":                                             "only a step that was begun is removed",
 
 	"idempotent.writeShape: case reflect.Int is gone":                "the default clause writes int too",
