@@ -27,11 +27,12 @@ func TestGoldenVectors(t *testing.T) {
 			`{"b":{"d":1,"c":[{"z":{"y":1,"x":2},"a":3},{"f":{}}]},"a":{"h":1,"g":{"j":1,"i":2}}}`,
 			`{"a":{"g":{"i":2,"j":1},"h":1},"b":{"c":[{"a":3,"z":{"x":2,"y":1}},{"f":{}}],"d":1}}`,
 		},
-		"prefixes":      {`{"ab":1,"a":2,"":3,"a\u0000":4,"aaaaaaaab":5,"aaaaaaaaa":6,"aaaaaaaa":7}`, `{"":3,"a":2,"a\u0000":4,"aaaaaaaa":7,"aaaaaaaaa":6,"aaaaaaaab":5,"ab":1}`},
-		"escaped names": {`{"\\":1,"\"":2,"\u0001":3,"\u007f":4,"]":5,"!":6,"\n":7,"\/":8}`, `{"\u0001":3,"\n":7,"!":6,"\"":2,"/":8,"\\":1,"]":5,"` + "\x7f" + `":4}`},
-		"surrogates":    {`["\ud83d\ude00","\uD83D\uDE00","\uffff\uFFFD"]`, "[\"😀\",\"😀\",\"\uffff\ufffd\"]"},
-		"short escapes": {`"\b\f\n\r\t\"\\\u0008\u000C\u000a\u000D\u0009\u0022\u005c\u0000\u001F"`, `"\b\f\n\r\t\"\\\b\f\n\r\t\"\\\u0000\u001f"`},
-		"white space":   {" \t\r\n[ 1\t,\n{ } ,\r{ \"a\" : [ ] } ] \n", `[1,{},{"a":[]}]`},
+		"prefixes":       {`{"ab":1,"a":2,"":3,"a\u0000":4,"aaaaaaaab":5,"aaaaaaaaa":6,"aaaaaaaa":7}`, `{"":3,"a":2,"a\u0000":4,"aaaaaaaa":7,"aaaaaaaaa":6,"aaaaaaaab":5,"ab":1}`},
+		"escaped names":  {`{"\\":1,"\"":2,"\u0001":3,"\u007f":4,"]":5,"!":6,"\n":7,"\/":8}`, `{"\u0001":3,"\n":7,"!":6,"\"":2,"/":8,"\\":1,"]":5,"` + "\x7f" + `":4}`},
+		"surrogates":     {`["\ud83d\ude00","\uD83D\uDE00","\uffff\uFFFD"]`, "[\"😀\",\"😀\",\"\uffff\ufffd\"]"},
+		"short escapes":  {`"\b\f\n\r\t\"\\\u0008\u000C\u000a\u000D\u0009\u0022\u005c\u0000\u000B\u000E\u001F\u0020"`, `"\b\f\n\r\t\"\\\b\f\n\r\t\"\\\u0000\u000b\u000e\u001f "`},
+		"last of UTF-16": {"{\"\ue000\":1,\"\uffff\":2,\"\U0010ffff\":3,\"\ud7ff\":4}", "{\"\ud7ff\":4,\"\U0010ffff\":3,\"\ue000\":1,\"\uffff\":2}"},
+		"white space":    {" \t\r\n[ 1\t,\n{ } ,\r{ \"a\" : [ ] } ] \n", `[1,{},{"a":[]}]`},
 
 		"RFC 8785 section 3.2.2": {
 			`{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}`,
@@ -62,6 +63,7 @@ func TestGoldenVectors(t *testing.T) {
 		"beyond the largest double":   {`[1e400,10e399,-1e400]`, `[1e400,1e400,-1e400]`},
 		"below the smallest double":   {`[1e-400,0.1e-399]`, `[1e-400,1e-400]`},
 		"exponent with leading zeros": {`1e0000000000000000000000000002`, `100`},
+		"largest exponents":           {`[1e999999999999999999,1e-999999999999999999,0e999999999999999999]`, `[1e999999999999999999,1e-999999999999999999,0]`},
 		"sixteen exact digits":        {`1234567890123456`, `1234567890123456`},
 	} {
 		got, err := canonical.JSON([]byte(v.in))
@@ -97,14 +99,18 @@ func TestRefusals(t *testing.T) {
 		"control character":       {"\"a\nb\"", "invalid JSON document (at byte 2)"},
 		"escape":                  {`"\x41"`, "invalid JSON document"},
 		"escape of no digit":      {`"\u00g0"`, "invalid JSON document"},
+		"escape of a sign":        {`"\u00!0"`, "invalid JSON document"},
+		"surrogate and no digit":  {`"\ud800\u00g0"`, "invalid JSON document"},
 		"trailing data":           {`{} secret`, "invalid JSON document (at byte 3)"},
 		"truncated":               {`{"secret":`, "is incomplete"},
 		"truncated text":          {`"secret`, "is incomplete"},
 		"truncated escape":        {`"\`, "is incomplete"},
 		"truncated unit":          {`"\u00`, "is incomplete"},
+		"truncated surrogate":     {`"\ud83d\ude`, "is incomplete"},
 		"truncated literal":       {`tru`, "is incomplete"},
 		"truncated number":        {`1.`, "is incomplete"},
-		"truncated exponent":      {`1e+`, "is incomplete"},
+		"truncated exponent":      {`1e`, "is incomplete"},
+		"truncated exponent's":    {`1e+`, "is incomplete"},
 		"only a sign":             {`-`, "is incomplete"},
 		"empty":                   {``, "is incomplete"},
 		"a NUL":                   {"\x00", "invalid JSON document (at byte 0)"},
@@ -148,7 +154,7 @@ func TestDepth(t *testing.T) {
 	for name, v := range map[string]struct{ open, inner, end, sorted, sortedEnd string }{
 		"arrays":           {"[", "", "]", "[", "]"},
 		"sorted objects":   {`{"a":`, "{}", "}", `{"a":`, "}"},
-		"unsorted objects": {`{"b":`, "1", `,"a":2}`, `{"a":2,"b":`, "}"},
+		"unsorted objects": {`{"b":`, "null", `,"a":2}`, `{"a":2,"b":`, "}"},
 		"both":             {`{"b":3,"a":`, "1", `,"0":2}`, `{"0":2,"a":`, `,"b":3}`},
 	} {
 		n := depth

@@ -26,8 +26,7 @@ const exponentDigits = 18
 var errExponent = errors.New("canonical JSON: a number's exponent has more than 18 digits")
 
 // decimal is the exact value of a number's text: ±digits × 10^exp, with no zero
-// at either end of digits. Zero has no digits, no sign and no exponent, so two
-// decimals are equal if and only if their fields are equal.
+// at either end of digits. Zero has no digits.
 type decimal struct {
 	negative bool
 	digits   []byte
@@ -55,12 +54,8 @@ func parseDecimal(text []byte, buf *scratch) (decimal, error) {
 	d.exp -= int64(len(fraction))
 	digits := append(append(buf[:0], whole...), fraction...)
 	digits = bytes.TrimLeft(digits, "0")
-	trimmed := bytes.TrimRight(digits, "0")
-	d.exp += int64(len(digits) - len(trimmed))
-	if len(trimmed) == 0 {
-		return decimal{}, nil
-	}
-	d.digits = trimmed
+	d.digits = bytes.TrimRight(digits, "0")
+	d.exp += int64(len(digits) - len(d.digits))
 	return d, nil
 }
 
@@ -107,20 +102,21 @@ func appendNumber(dst, text []byte) ([]byte, error) {
 // ECMAScript prints it. If the shortest text is another decimal, the double would
 // hide a difference.
 //
-// It reports false for all decimals below 1e-300, because strconv needs 20 µs for
-// those near the smallest double, and 100 µs for those just beyond the largest.
+// strconv needs 20 µs for a decimal near the smallest double, and 100 µs for one
+// just beyond the largest. So it reports false for all decimals below 1e-300, and
+// compares the digits of the largest.
 func (d decimal) isShortest() bool {
 	n := d.magnitude()
 	switch {
 	case len(d.digits) > doubleDigits, n < -299, n > 309, n == 309 && string(d.digits) > largestDouble:
 		return false
-	case len(d.digits) <= plainDigits && n < 309:
+	case len(d.digits) <= plainDigits:
 		return true
 	}
 	var text, digits scratch
 	f, _ := strconv.ParseFloat(string(d.append(text[:0])), 64)
 	shortest, _ := parseDecimal(strconv.AppendFloat(text[:0], f, 'e', -1, 64), &digits)
-	return shortest.exp == d.exp && bytes.Equal(shortest.digits, d.digits)
+	return bytes.Equal(shortest.digits, d.digits)
 }
 
 // append writes the decimal without its sign as an integer, with an exponent if
@@ -143,7 +139,7 @@ func (d decimal) appendDouble(dst []byte) []byte {
 	case d.exp >= 0 && n <= 21:
 		dst = append(dst, digits...)
 		return append(dst, zeros[:d.exp]...)
-	case 0 < n && n <= 21:
+	case d.exp < 0 && n > 0:
 		dst = append(dst, digits[:n]...)
 		dst = append(dst, '.')
 		return append(dst, digits[n:]...)

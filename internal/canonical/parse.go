@@ -186,8 +186,8 @@ func (p *parser) text() error {
 		case c < ' ':
 			return p.fail(invalid)
 		default:
-			r, size := utf8.DecodeRune(doc[i:])
-			if r == utf8.RuneError && size == 1 {
+			_, size := utf8.DecodeRune(doc[i:])
+			if size == 1 {
 				return p.fail(notText)
 			}
 			i += size
