@@ -11,10 +11,11 @@ import (
 
 // Access to unexported identifiers for the tests.
 var (
-	Codec        idempotent.Codec = responses{}
-	OperationOf                   = operationOf
-	VerifyDigest                  = verifyDigest
-	SyntaxErrors                  = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
+	Codec          idempotent.Codec = responses{}
+	OperationOf                     = operationOf
+	SplitMultipart                  = splitMultipart
+	VerifyDigest                    = verifyDigest
+	SyntaxErrors                    = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
 // responses is the codec for plain responses: other packages cannot name the

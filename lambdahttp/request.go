@@ -43,6 +43,7 @@ type Request struct {
 	body        string
 	base64      bool
 	stream      *requestBody // instead of body
+	document    []byte       // canonical form of the body, if the key was read from it
 }
 
 // identity identifies the caller as far as the event does; a field is empty if
@@ -127,17 +128,6 @@ func (r *Request) complete(query bool) {
 	if query && r.query != nil {
 		r.RawQuery = r.query(r)
 	}
-}
-
-// contentType returns the media type of the body in lower case, without
-// parameters.
-func (r *Request) contentType() string {
-	values := r.Header("Content-Type")
-	if len(values) != 1 {
-		return ""
-	}
-	media, _, _ := strings.Cut(values[0], ";")
-	return strings.ToLower(strings.TrimSpace(media))
 }
 
 // spellings returns the keys of m that equal name in any letter case. They are
