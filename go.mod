@@ -8,7 +8,6 @@ require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/aws/smithy-go v1.28.8
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 )
 
 require (

@@ -8,6 +8,5 @@ require (
 )
 
 require (
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	golang.org/x/sys v0.45.0 // indirect
 )

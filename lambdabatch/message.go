@@ -53,7 +53,10 @@ func Field(pointer string) IDFunc {
 var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
 
 func field(body []byte, path jsonpointer.Pointer) (string, error) {
-	// A missing or invalid value has an empty form, which is neither text nor number.
+	if !json.Valid(body) {
+		return "", errNoField
+	}
+	// A missing value has an empty form, which is neither text nor number.
 	value, _ := path.Lookup(body)
 	form, _ := canonical.JSON(value)
 	var text string

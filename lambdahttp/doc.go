@@ -65,6 +65,7 @@ package lambdahttp
 //	key.go          where a request carries its key
 //	scope.go        for which caller a key is valid
 //	fingerprint.go  which requests are the same request
+//	content.go      what of a body is compared
 //	request.go      the view of an event that the rules get
 //	profile.go      the dialects of the header
 //	syntax.go       how a key is written

@@ -141,11 +141,11 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	if key.Scope == "" {
 		return e.render(e.problem(UnknownCaller)), nil
 	}
-	if key.Fingerprint, err = r.fingerprint(e.opts.Fingerprint); err != nil {
-		return e.invalidBody(err)
-	}
 	if ctx, err = e.prepared(ctx, r); err != nil {
 		return e.unprepared(err)
+	}
+	if key.Fingerprint, err = r.fingerprint(e.opts.Fingerprint); err != nil {
+		return e.invalidBody(err)
 	}
 	return e.serveOnce(ctx, r, key, w)
 }

@@ -11,11 +11,12 @@ import (
 
 // Access to unexported identifiers for the tests.
 var (
-	Codec         idempotent.Codec = responses{}
-	OperationOf                    = operationOf
-	CanonicalPath                  = canonicalPath
-	VerifyDigest                   = verifyDigest
-	SyntaxErrors                   = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
+	Codec          idempotent.Codec = responses{}
+	OperationOf                     = operationOf
+	CanonicalPath                   = canonicalPath
+	SplitMultipart                  = splitMultipart
+	VerifyDigest                    = verifyDigest
+	SyntaxErrors                    = []error{sfv.ErrNotString, sfv.ErrUnclosed, sfv.ErrEscape, sfv.ErrUnprintable, sfv.ErrTrailing, sfv.ErrParameter, errComma, errCharacter, errUUID}
 )
 
 // ExchangeHeaders yields the groups of headers that are never stored.

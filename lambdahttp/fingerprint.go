@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsonpointer"
 	"github.com/once-lambda/once/internal/sfv"
 )
@@ -33,36 +32,45 @@ type FingerprintRule struct {
 }
 
 // WholeRequest compares query and body by their meaning. The order of query
-// parameters of different names does not matter, and a body whose Content-Type
-// is JSON is compared in canonical form (see [idempotent.FingerprintJSON]). All
-// other bodies are compared byte for byte. The default.
+// parameters of different names does not matter. The body is compared together
+// with its media type, without parameters:
+//
+//   - gzip and deflate are undone, up to 1 MB of compressed and 6 MB of
+//     uncompressed data.
+//   - A body whose Content-Type is JSON is compared in canonical form (see
+//     [idempotent.FingerprintJSON]).
+//   - A multipart body is compared by its parts, in their order, with their
+//     header fields. The boundary does not matter.
+//   - All other bodies, and those that are invalid or larger, are compared byte
+//     for byte, together with their Content-Encoding. Forms are among them: the
+//     order of their fields can have a meaning.
+//
+// The default.
 var WholeRequest = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
-		form, body, err := r.content()
-		return [][]byte{sortedQuery(r), []byte(form), body}, err
+		c, err := r.content()
+		return r.parts(c), err
 	},
-	Description: "the method, the path, the query in any order of its names, and the body: JSON by its meaning, anything else byte for byte",
+	Description: comparedQuery + ", and the body: JSON by its meaning, multipart by its parts, anything else byte for byte; gzip and deflate do not matter",
 }
 
-// RawBody compares the query and the bytes of the body as they were sent. It
-// costs less than [WholeRequest]. A retry with the same JSON in another
-// spelling is refused.
+// RawBody compares the query, the media type and the bytes of the body as they
+// were sent, with their Content-Encoding. It costs less than [WholeRequest]. A
+// retry with the same JSON in another spelling, or with another boundary, is
+// refused.
 var RawBody = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
-		body, err := r.Body()
-		if err != nil {
-			return nil, err
-		}
-		return [][]byte{sortedQuery(r), []byte(formRaw), body}, nil
+		c, err := r.rawContent()
+		return r.parts(c), err
 	},
-	Description: "the method, the path, the query in any order of its names, and the bytes of the body",
+	Description: comparedQuery + ", and the bytes of the body",
 }
 
-// Fields compares the query and some values of a JSON body, each named by a
-// JSON Pointer (RFC 6901): Fields("/amount", "/card/number"). All other values
-// may differ between two requests with one key, so name everything that the
-// effect depends on. A missing value differs from every other, including null.
-// If the body is not JSON, all its bytes are compared.
+// Fields compares the query, the media type and some values of a JSON body, each
+// named by a JSON Pointer (RFC 6901): Fields("/amount", "/card/number"). All
+// other values may differ between two requests with one key, so name everything
+// that the effect depends on. A missing value differs from every other,
+// including null. A body that is not JSON is compared as by [WholeRequest].
 //
 // Fields panics if it has no pointers or a pointer is invalid.
 func Fields(pointers ...string) FingerprintRule {
@@ -79,23 +87,23 @@ func Fields(pointers ...string) FingerprintRule {
 	}
 	return FingerprintRule{
 		Of: func(r *Request) ([][]byte, error) {
-			form, body, err := r.content()
-			parts := [][]byte{sortedQuery(r), []byte(form), body}
-			if err != nil || form != formJSON {
-				return parts, err
+			c, err := r.content()
+			if err != nil || c.form != formJSON {
+				return r.parts(c), err
 			}
-			parts[1], parts[2] = []byte(formFields), nil
+			doc := c.parts[0]
+			c.form, c.parts = formFields, nil
 			for i, path := range paths {
-				parts = append(parts, []byte(pointers[i]))
-				if value, ok := path.Lookup(body); ok {
-					parts = append(parts, []byte("="), value)
+				c.parts = append(c.parts, []byte(pointers[i]))
+				if value, ok := path.Lookup(doc); ok {
+					c.parts = append(c.parts, []byte("="), value)
 				} else {
-					parts = append(parts, []byte("-"), nil)
+					c.parts = append(c.parts, []byte("-"), nil)
 				}
 			}
-			return parts, nil
+			return r.parts(c), nil
 		},
-		Description: "the method, the path, the query in any order of its names, and these values of the body: " + strings.Join(pointers, ", "),
+		Description: comparedQuery + ", and these values of the body: " + strings.Join(pointers, ", "),
 	}
 }
 
@@ -105,18 +113,18 @@ func Fields(pointers ...string) FingerprintRule {
 // 400.
 var VerifiedDigest = FingerprintRule{
 	Of: func(r *Request) ([][]byte, error) {
-		body, err := r.Body()
+		c, err := r.rawContent()
 		if err != nil {
 			return nil, err
 		}
-		if err := verifyDigest(r.Header("Content-Digest"), body); err != nil {
-			return nil, err
-		}
-		return RawBody.Of(r)
+		return r.parts(c), verifyDigest(r.Header("Content-Digest"), c.parts[0])
 	},
 	Description: RawBody.Description + ", which must match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
 	digest:      true,
 }
+
+// comparedQuery is what the rules of this package compare besides the body.
+const comparedQuery = "the method, the path, the query in any order of its names, the media type"
 
 // defaultFingerprint describes a rule that has no description.
 const defaultFingerprint = "the method, the path, and what the operation depends on"
@@ -130,40 +138,10 @@ func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, err
 	return idempotent.FingerprintBytes(append([][]byte{[]byte(r.Method), []byte(r.resource)}, parts...)...), nil
 }
 
-// content returns the body in the form in which it is compared.
-//
-// A body that is called JSON but is invalid is passed to the handler, which has
-// its own 400 for it; its bytes are compared.
-func (r *Request) content() (form string, body []byte, err error) {
-	if body, err = r.Body(); err != nil {
-		return "", nil, err
-	}
-	if !isJSON(r.contentType()) {
-		return formRaw, body, nil
-	}
-	doc, err := canonical.JSON(body)
-	if err != nil {
-		return formBroken, body, nil
-	}
-	return formJSON, doc, nil
+// parts returns what the rules of this package compare: the query and c.
+func (r *Request) parts(c content) [][]byte {
+	return append([][]byte{[]byte(sortQuery(r.RawQuery)), []byte(c.media), []byte(c.coding), []byte(c.form)}, c.parts...)
 }
-
-// The form in which a body is included in a fingerprint. Two bodies of
-// different forms never have the same fingerprint.
-const (
-	formJSON   = "json"   // canonical JSON: spelling does not matter
-	formFields = "fields" // values of canonical JSON
-	formRaw    = "raw"    // the bytes of a body whose Content-Type is not JSON
-	formBroken = "broken" // the bytes of a body whose Content-Type is JSON, but which is invalid or ambiguous
-)
-
-// isJSON reports whether a media type is JSON: application/json, or one with
-// the suffix +json (RFC 6839, section 3.1).
-func isJSON(media string) bool {
-	return media == "application/json" || strings.HasSuffix(media, "+json")
-}
-
-func sortedQuery(r *Request) []byte { return []byte(sortQuery(r.RawQuery)) }
 
 // sortQuery sorts the parameters of a query by name. Values of one name stay in
 // their order, because the order may matter.
@@ -190,6 +168,7 @@ var (
 // skips other algorithms: RFC 9530, section 5, calls them insecure or does not
 // define them.
 func verifyDigest(lines []string, body []byte) error {
+	sums := map[string][]byte{} // of body, by the name of the algorithm; nil: skipped
 	verified := false
 	for _, line := range lines {
 		digests, ok := sfv.ByteDictionary(line)
@@ -197,15 +176,12 @@ func verifyDigest(lines []string, body []byte) error {
 			return errDigestSyntax
 		}
 		for _, d := range digests {
-			var want []byte
-			switch d.Key {
-			case "sha-256":
-				sum := sha256.Sum256(body)
-				want = sum[:]
-			case "sha-512":
-				sum := sha512.Sum512(body)
-				want = sum[:]
-			default:
+			want, known := sums[d.Key]
+			if !known {
+				want = digestOf(d.Key, body)
+				sums[d.Key] = want
+			}
+			if want == nil {
 				continue
 			}
 			if !bytes.Equal(d.Value, want) {
@@ -216,6 +192,19 @@ func verifyDigest(lines []string, body []byte) error {
 	}
 	if !verified {
 		return errNoDigest
+	}
+	return nil
+}
+
+// digestOf returns the digest of body, or nil for an algorithm that is skipped.
+func digestOf(algorithm string, body []byte) []byte {
+	switch algorithm {
+	case "sha-256":
+		sum := sha256.Sum256(body)
+		return sum[:]
+	case "sha-512":
+		sum := sha512.Sum512(body)
+		return sum[:]
 	}
 	return nil
 }

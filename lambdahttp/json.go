@@ -40,7 +40,8 @@ import (
 // idempotent.Unknown(&Problem{…}) leaves its outcome unknown. All other errors
 // mean what they mean for every handler of this package.
 //
-// A body has to be one JSON document without duplicate member names. Members that
+// A body has to be one JSON document without duplicate member names, and can be
+// compressed by gzip or deflate, see [WholeRequest]. Members that
 // Req does not have are ignored. If Req is a struct without fields, the body can be
 // empty. If Req has a method UnmarshalJSON, the text of its error is shown to the
 // client, or the error can be a *Problem.
@@ -148,12 +149,8 @@ type inputKey struct{}
 
 // prepare returns a context with the request's input, checked.
 func (j JSON[Req, Resp]) prepare(ctx context.Context, r *Request) (context.Context, error) {
-	body, err := r.Body()
-	if err != nil {
-		return nil, err
-	}
 	in := new(Req)
-	if err := decodeBody(r.contentType(), body, in); err != nil {
+	if err := r.decode(in); err != nil {
 		return nil, err
 	}
 	if j.Check != nil {
@@ -218,20 +215,28 @@ func (r *Request) PathValue(name string) string {
 	return ""
 }
 
-// decodeBody decodes a request's body into the value that in points to. The
-// error is a *Problem, whose text contains no part of the body.
-func decodeBody(media string, body []byte, in any) error {
+// decode decodes the body into the value that in points to. The text of a
+// *Problem contains no part of the body. It sets r.document, so it must be called
+// before any rule.
+func (r *Request) decode(in any) error {
+	coding, body, err := r.uncoded()
+	if err != nil {
+		return err
+	}
 	if t := reflect.TypeOf(in).Elem(); len(body) == 0 && t.Kind() == reflect.Struct && t.NumField() == 0 {
 		return nil
 	}
-	if media != "" && !isJSON(media) {
+	if media := r.mediaType(); media != "" && !isJSON(media) {
 		return invalidDocument("its Content-Type is not JSON; send application/json")
 	}
-	doc, err := canonical.JSON(body) // refuses duplicate names, which encoding/json accepts
+	if coding != "" {
+		return invalidDocument("its Content-Encoding cannot be undone; send it with gzip, or without one")
+	}
+	r.document, err = canonical.JSON(body) // refuses duplicate names, which encoding/json accepts
 	if err != nil {
 		return invalidDocument(strings.TrimPrefix(err.Error(), "canonical JSON: "))
 	}
-	if string(doc) == "null" { // encoding/json would leave the zero value
+	if string(r.document) == "null" { // encoding/json would leave the zero value
 		return invalidDocument("the document is null")
 	}
 	err = json.Unmarshal(body, in)

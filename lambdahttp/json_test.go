@@ -3,7 +3,10 @@
 package lambdahttp_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -177,6 +180,7 @@ func TestJSONRefusesBodies(t *testing.T) {
 		"two documents":            {`{"amount":1}{}`, "invalid JSON document", nil},
 		"null":                     {` null`, "the document is null", nil},
 		"nothing":                  {``, "incomplete", nil},
+		"an unknown coding":        {validRefund, "Content-Encoding", []func(*request){withHeader("content-encoding", "br")}},
 		"another media type":       {validRefund, "Content-Type is not JSON", []func(*request){withHeader("content-type", "text/plain")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,6 +199,25 @@ func TestJSONRefusesBodies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A compressed body is decoded, and is the same request as without compression.
+func TestJSONInflates(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte(validRefund)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	onEachFront(t, nil, func(t *testing.T, w *jsonWorld) {
+		first, err := w.post(t, base64.StdEncoding.EncodeToString(packed.Bytes()), withHeader("content-encoding", "gzip"), func(r *request) { r.base64 = true })
+		if err != nil || first.status != 201 || w.last.Amount != 100 {
+			t.Errorf("%d %s, error %v; the handler got %+v", first.status, first.body, err, w.last)
+		}
+		if again, err := w.post(t, validRefund); err != nil || again.status != 201 || w.runs != 1 {
+			t.Errorf("again: %d %s, error %v, %d runs", again.status, again.body, err, w.runs)
+		}
+	})
 }
 
 // The check refuses with a problem in the form of the profile, and leaves the key

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/once-lambda/once/internal/canonical"
+	"github.com/once-lambda/once/internal/jsonpointer"
 	"github.com/once-lambda/once/internal/sfv"
 )
 
@@ -22,8 +23,9 @@ type KeySource struct{ member string }
 // missing. The profile's length bounds and the Canonical of its syntax apply.
 //
 // The body must be one JSON object without duplicate names, whatever its
-// Content-Type is. Any other body is refused, because it is ambiguous whether
-// it contains a key. An empty body has no key.
+// Content-Type is. It can be compressed, see [WholeRequest]. Any other body is
+// refused, because it is ambiguous whether it contains a key. An empty body has
+// no key.
 func BodyField(name string) KeySource {
 	if name == "" {
 		panic(`lambdahttp: BodyField: the member's name is empty; give one, for example "idempotency_key"`)
@@ -76,9 +78,9 @@ func (p *Profile) headerKey(r *Request) (key string, found bool, err error) {
 }
 
 // bodyMember returns the string value of a member of the JSON body, and whether
-// the member exists.
+// the member exists. It sets r.document, so it must be called before any rule.
 func (r *Request) bodyMember(name string) (value string, found bool, err error) {
-	body, err := r.Body()
+	_, body, err := r.uncoded()
 	switch {
 	case isUnread(err):
 		return "", true, err
@@ -88,14 +90,11 @@ func (r *Request) bodyMember(name string) (value string, found bool, err error) 
 		return "", false, nil
 	}
 	doc, err := canonical.JSON(body)
-	if err != nil {
+	if err != nil || doc[0] != '{' {
 		return "", true, errNoObject
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &members); err != nil || members == nil {
-		return "", true, errNoObject
-	}
-	raw, found := members[name]
+	r.document = doc
+	raw, found := jsonpointer.Pointer{name}.Lookup(doc)
 	if !found || string(raw) == "null" {
 		return "", false, nil
 	}

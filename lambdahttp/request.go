@@ -48,6 +48,7 @@ type Request struct {
 	body        string
 	base64      bool
 	stream      *requestBody // instead of body
+	document    []byte       // canonical form of the body, if it was read as JSON
 }
 
 // mount locates the path of a resource in an event of API Gateway.
@@ -191,17 +192,6 @@ func canonicalPath(path string) string {
 		segments[i] = url.PathEscape(s)
 	}
 	return strings.Join(segments, "/")
-}
-
-// contentType returns the media type of the body in lower case, without
-// parameters.
-func (r *Request) contentType() string {
-	values := r.Header("Content-Type")
-	if len(values) != 1 {
-		return ""
-	}
-	media, _, _ := strings.Cut(values[0], ";")
-	return strings.ToLower(strings.TrimSpace(media))
 }
 
 // spellings returns the keys of m that equal name in any letter case. They are

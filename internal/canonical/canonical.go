@@ -8,101 +8,49 @@
 // 8785 reads every number as an IEEE 754 double and so makes different payments
 // equal: 9007199254740993 and 9007199254740992, or 1e400 and the largest double.
 // Here a number whose double does not equal the written decimal is returned as
-// that decimal, normalised (see number.go). Every other number follows RFC 8785,
-// section 3.2.2.3.
+// that decimal, normalised, and so is a number below 1e-300 (see number.go). Every
+// other number follows RFC 8785, section 3.2.2.3.
 //
-// The package wraps github.com/go-json-experiment/json/jsontext, which has no
-// tagged release yet and is to become encoding/json/jsontext. The golden vectors
-// of the test contain its output, so that the test detects a change there.
+// The time is proportional to the size of the document, whatever its shape, except
+// that n members of an object are sorted in n log n comparisons. The package reads
+// the document once and writes it in its own order (parse.go). If members have to
+// move, it then copies each byte once more, to its place (order.go).
 package canonical
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"slices"
+	"sync"
 )
 
 // JSON returns the canonical form of the JSON document doc, which it does not
 // modify. It returns an error for a document without a single meaning: a syntax
 // error, trailing data, an object with a duplicate name, invalid UTF-8, or a
-// number whose exponent has more than 18 digits. The error contains the position
-// and not the content.
+// number whose exponent has more than 18 digits. It also refuses a document that
+// is nested more than 10,000 deep, as encoding/json does. The error contains the
+// position and not the content. JSON is safe for concurrent use.
 func JSON(doc []byte) ([]byte, error) {
-	v := jsontext.Value(bytes.Clone(doc))
-	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
-		return nil, syntaxError(err)
+	p := parsers.Get().(*parser)
+	defer p.release()
+	p.doc = doc
+	p.out = slices.Grow(p.out, len(doc))
+	if err := p.document(); err != nil {
+		return nil, err
 	}
-	return numbers(v)
+	return p.sorted(), nil
 }
 
-// numbers rewrites the numbers of a document that is otherwise canonical. Most
-// documents contain only plain integers and are returned unchanged.
-func numbers(doc []byte) ([]byte, error) {
-	var out []byte // nil while nothing was rewritten
-	kept := 0      // doc[:kept] has been copied to out
-	for i := 0; i < len(doc); {
-		switch c := doc[i]; {
-		case c == '"':
-			i = skipString(doc, i)
-		case c == '-' || '0' <= c && c <= '9':
-			end := i + 1
-			for end < len(doc) && isNumberByte(doc[end]) {
-				end++
-			}
-			if text := doc[i:end]; !isPlainInteger(text) {
-				out = append(out, doc[kept:i]...)
-				var err error
-				if out, err = appendNumber(out, text); err != nil {
-					return nil, err
-				}
-				kept = end
-			}
-			i = end
-		default:
-			i++
-		}
-	}
-	if kept == 0 {
-		return doc, nil
-	}
-	return append(out, doc[kept:]...), nil
-}
+// parsers are parsers that are not in use, with room for documents of usual size.
+var parsers = sync.Pool{New: func() any { return new(parser) }}
 
-// skipString returns the index after the string that starts at doc[i].
-func skipString(doc []byte, i int) int {
-	for i++; doc[i] != '"'; i++ {
-		if doc[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
+// maxKept limits the memory that a parser in the pool keeps, in bytes of out. The
+// rest of a parser grows with out.
+const maxKept = 64 << 10
 
-func isNumberByte(c byte) bool {
-	switch c {
-	case '+', '-', '.', 'e', 'E':
-		return true
+func (p *parser) release() {
+	if cap(p.out) > maxKept {
+		return
 	}
-	return '0' <= c && c <= '9'
-}
-
-// syntaxError removes what jsontext quotes from the document: error texts are
-// logged, and a request may contain secrets.
-func syntaxError(err error) error {
-	at := int64(0)
-	var s *jsontext.SyntacticError
-	if errors.As(err, &s) {
-		at = s.ByteOffset
-	}
-	what := "invalid JSON document or invalid UTF-8"
-	switch {
-	case errors.Is(err, jsontext.ErrDuplicateName):
-		what = "duplicate member name in an object"
-	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		what = "the JSON document is incomplete"
-	}
-	return fmt.Errorf("canonical JSON: %s (at byte %d)", what, at)
+	l := &p.layout
+	*p = parser{layout: layout{l.out[:0], l.names[:0], l.keys[:0], l.objects[:0], l.members[:0], l.ranks[:0], l.todo[:0]}}
+	parsers.Put(p)
 }

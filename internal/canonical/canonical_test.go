@@ -3,6 +3,7 @@
 package canonical_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -22,11 +23,30 @@ func TestGoldenVectors(t *testing.T) {
 		"digits in strings":       {`{"1.50":"1.50\"2.0"}`, `{"1.50":"1.50\"2.0"}`},
 		"literals":                {`[null,true,false,"",0,{},[]]`, `[null,true,false,"",0,{},[]]`},
 
+		"nested": {
+			`{"b":{"d":1,"c":[{"z":{"y":1,"x":2},"a":3},{"f":{}}]},"a":{"h":1,"g":{"j":1,"i":2}}}`,
+			`{"a":{"g":{"i":2,"j":1},"h":1},"b":{"c":[{"a":3,"z":{"x":2,"y":1}},{"f":{}}],"d":1}}`,
+		},
+		"prefixes":       {`{"ab":1,"a":2,"":3,"a\u0000":4,"aaaaaaaab":5,"aaaaaaaaa":6,"aaaaaaaa":7}`, `{"":3,"a":2,"a\u0000":4,"aaaaaaaa":7,"aaaaaaaaa":6,"aaaaaaaab":5,"ab":1}`},
+		"escaped names":  {`{"\\":1,"\"":2,"\u0001":3,"\u007f":4,"]":5,"!":6,"\n":7,"\/":8}`, `{"\u0001":3,"\n":7,"!":6,"\"":2,"/":8,"\\":1,"]":5,"` + "\x7f" + `":4}`},
+		"surrogates":     {`["\ud83d\ude00","\uD83D\uDE00","\uffff\uFFFD"]`, "[\"😀\",\"😀\",\"\uffff\ufffd\"]"},
+		"short escapes":  {`"\b\f\n\r\t\"\\\u0008\u000C\u000a\u000D\u0009\u0022\u005c\u0000\u000B\u000E\u001F\u0020"`, `"\b\f\n\r\t\"\\\b\f\n\r\t\"\\\u0000\u000b\u000e\u001f "`},
+		"last of UTF-16": {"{\"\ue000\":1,\"\uffff\":2,\"\U0010ffff\":3,\"\ud7ff\":4}", "{\"\ud7ff\":4,\"\U0010ffff\":3,\"\ue000\":1,\"\uffff\":2}"},
+		"white space":    {" \t\r\n[ 1\t,\n{ } ,\r{ \"a\" : [ ] } ] \n", `[1,{},{"a":[]}]`},
+
 		"RFC 8785 section 3.2.2": {
 			`{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}`,
 			// No double equals 333333333.33333329: RFC 8785 prints
 			// 333333333.3333333.
 			`{"literals":[null,true,false],"numbers":[33333333333333329e-8,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`,
+		},
+		"RFC 8785 section 3.2.3": {
+			`{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`,
+			"{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\u0080\":\"Control\",\"ö\":\"Latin Small Letter O With Diaeresis\",\"€\":\"Euro Sign\",\"😀\":\"Emoji: Grinning Face\",\"\ufb33\":\"Hebrew Letter Dalet With Dagesh\"}",
+		},
+		"RFC 8785 appendix B": {
+			`[0,-0,5e-324,-5e-324,17976931348623157e292,-17976931348623157e292,9007199254740992,-9007199254740992,29514790517935283e4,9999999999999997e7,1e23,10000000000000001e7,9999999999999997e5,9999999999999999e5,1e21,9999999999999997e-22,1e-6,3333333333333332e-7,33333333333333325e-8,3333333333333333e-7,3333333333333334e-7,33333333333333343e-8,-33333333333333333e-22,14249539237812062e-1]`,
+			`[0,0,5e-324,-5e-324,1.7976931348623157e+308,-1.7976931348623157e+308,9007199254740992,-9007199254740992,295147905179352830000,9.999999999999997e+22,1e+23,1.0000000000000001e+23,999999999999999700000,999999999999999900000,1e+21,9.999999999999997e-7,0.000001,333333333.3333332,333333333.33333325,333333333.3333333,333333333.3333334,333333333.33333343,-0.0000033333333333333333,1424953923781206.2]`,
 		},
 
 		"one":                         {`[1,1.0,1e0,10e-1,0.1e1,1E+0]`, `[1,1,1,1,1,1]`},
@@ -37,9 +57,13 @@ func TestGoldenVectors(t *testing.T) {
 		"integers beyond 2^53":        {`[9007199254740992,9007199254740993,9007199254740993.0]`, `[9007199254740992,9007199254740993,9007199254740993]`},
 		"negative beyond 2^53":        {`[-9007199254740993,-90071992547409930]`, `[-9007199254740993,-9007199254740993e1]`},
 		"long decimals":               {`[12345678901234567.89,12345678901234567.88]`, `[1234567890123456789e-2,1234567890123456788e-2]`},
+		"largest, by its digits":      {`[17976931348623157e292,17976931348623158e292,1.9e308,2e308]`, `[1.7976931348623157e+308,17976931348623158e292,19e307,2e308]`},
+		"small decimals":              {`[1e-300,1.5e-300,9.5e-301,1.5e-310,5e-324]`, `[1e-300,1.5e-300,95e-302,15e-311,5e-324]`},
+		"fifteen digits and more":     {`[123456789012345e10,1234567890123456e10,0.1234567890123456,0.30000000000000004,0.30000000000000005]`, `[1.23456789012345e+24,1.234567890123456e+25,0.1234567890123456,0.30000000000000004,30000000000000005e-17]`},
 		"beyond the largest double":   {`[1e400,10e399,-1e400]`, `[1e400,1e400,-1e400]`},
 		"below the smallest double":   {`[1e-400,0.1e-399]`, `[1e-400,1e-400]`},
 		"exponent with leading zeros": {`1e0000000000000000000000000002`, `100`},
+		"largest exponents":           {`[1e999999999999999999,1e-999999999999999999,0e999999999999999999]`, `[1e999999999999999999,1e-999999999999999999,0]`},
 		"sixteen exact digits":        {`1234567890123456`, `1234567890123456`},
 	} {
 		got, err := canonical.JSON([]byte(v.in))
@@ -60,16 +84,57 @@ func TestGoldenVectors(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]struct{ in, want string }{
-		"duplicate name":        {`{"secret":1,"a":2,"secret":3}`, "duplicate member name"},
-		"same after unescaping": {`{"a":1,"\u0061":2}`, "duplicate member name"},
-		"invalid UTF-8":         {"\"\xff\"", "invalid JSON document"},
-		"lone surrogate":        {`"\ud800"`, "invalid JSON document"},
-		"trailing data":         {`{} secret`, "invalid JSON document"},
-		"truncated":             {`{"secret":`, "is incomplete"},
-		"empty":                 {``, "is incomplete"},
-		"leading zero":          {`01`, "invalid JSON document"},
-		"not JSON":              {`secret`, "invalid JSON document"},
-		"endless exponent":      {`1e` + strings.Repeat("9", 19), "more than 18 digits"},
+		"duplicate name":          {`{"secret":1,"a":2,"secret":3}`, "duplicate member name in an object (at byte 29)"},
+		"adjacent duplicate":      {`{"a":1,"a":2}`, "duplicate member name"},
+		"duplicate, long":         {`{"aaaaaaaab":1,"aaaaaaaac":2,"aaaaaaaab":3}`, "duplicate member name"},
+		"same after unescaping":   {`{"a":1,"\u0061":2}`, "duplicate member name"},
+		"duplicate in a member":   {`{"b":{"c":1,"c":2},"a":1}`, "duplicate member name"},
+		"invalid UTF-8":           {"\"\xff\"", "invalid UTF-8 (at byte 1)"},
+		"invalid UTF-8 in a name": {"{\"\xc3\":1}", "invalid UTF-8 (at byte 2)"},
+		"a surrogate in UTF-8":    {"\"\xed\xa0\x80\"", "invalid UTF-8"},
+		"lone surrogate":          {`"\ud800"`, "invalid UTF-8 (at byte 1)"},
+		"lone second surrogate":   {`"\udc00\ud800"`, "invalid UTF-8"},
+		"surrogate and another":   {`"\ud800\u0041"`, "invalid UTF-8"},
+		"surrogate and escape":    {`"\ud800\n"`, "invalid UTF-8"},
+		"control character":       {"\"a\nb\"", "invalid JSON document (at byte 2)"},
+		"escape":                  {`"\x41"`, "invalid JSON document"},
+		"escape of no digit":      {`"\u00g0"`, "invalid JSON document"},
+		"escape of a sign":        {`"\u00!0"`, "invalid JSON document"},
+		"surrogate and no digit":  {`"\ud800\u00g0"`, "invalid JSON document"},
+		"trailing data":           {`{} secret`, "invalid JSON document (at byte 3)"},
+		"truncated":               {`{"secret":`, "is incomplete"},
+		"truncated text":          {`"secret`, "is incomplete"},
+		"truncated escape":        {`"\`, "is incomplete"},
+		"truncated unit":          {`"\u00`, "is incomplete"},
+		"truncated surrogate":     {`"\ud83d\ude`, "is incomplete"},
+		"truncated literal":       {`tru`, "is incomplete"},
+		"truncated number":        {`1.`, "is incomplete"},
+		"truncated exponent":      {`1e`, "is incomplete"},
+		"truncated exponent's":    {`1e+`, "is incomplete"},
+		"only a sign":             {`-`, "is incomplete"},
+		"empty":                   {``, "is incomplete"},
+		"a NUL":                   {"\x00", "invalid JSON document (at byte 0)"},
+		"byte order mark":         {"\ufeff1", "invalid JSON document (at byte 0)"},
+		"leading zero":            {`01`, "invalid JSON document"},
+		"leading zeros":           {`-00`, "invalid JSON document"},
+		"leading plus":            {`+1`, "invalid JSON document"},
+		"no digit":                {`[.5]`, "invalid JSON document"},
+		"no fraction":             {`[1.]`, "invalid JSON document"},
+		"no exponent":             {`[1e]`, "invalid JSON document"},
+		"literal":                 {`[nul]`, "invalid JSON document"},
+		"capitals":                {`True`, "invalid JSON document"},
+		"comma before":            {`[,1]`, "invalid JSON document"},
+		"comma after":             {`[1,]`, "invalid JSON document"},
+		"comma after a member":    {`{"a":1,}`, "invalid JSON document"},
+		"no comma":                {`[1 2]`, "invalid JSON document"},
+		"no comma, members":       {`{"a":1 "b":2}`, "invalid JSON document"},
+		"no colon":                {`{"a" 1}`, "invalid JSON document"},
+		"name without quotes":     {`{a:1}`, "invalid JSON document"},
+		"wrong end":               {`{"a":1]`, "invalid JSON document"},
+		"not JSON":                {`secret`, "invalid JSON document (at byte 0)"},
+		"endless exponent":        {`1e` + strings.Repeat("9", 19), "more than 18 digits"},
+		"deep arrays":             {strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001), "nested more than 10,000 deep (at byte 10000)"},
+		"deep objects":            {strings.Repeat(`{"":`, 10_001) + "1" + strings.Repeat("}", 10_001), "nested more than 10,000 deep"},
 	} {
 		_, err := canonical.JSON([]byte(v.in))
 		if err == nil || !strings.Contains(err.Error(), v.want) {
@@ -81,13 +146,44 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestInputIsLeftUnchanged(t *testing.T) {
+// A document can be nested as deep as encoding/json allows, with unsorted members
+// on every level.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	const depth = 10_000
+	for name, v := range map[string]struct{ open, inner, end, sorted, sortedEnd string }{
+		"arrays":           {"[", "", "]", "[", "]"},
+		"sorted objects":   {`{"a":`, "{}", "}", `{"a":`, "}"},
+		"unsorted objects": {`{"b":`, "null", `,"a":2}`, `{"a":2,"b":`, "}"},
+		"both":             {`{"b":3,"a":`, "1", `,"0":2}`, `{"0":2,"a":`, `,"b":3}`},
+	} {
+		n := depth
+		if v.inner == "{}" {
+			n--
+		}
+		doc := []byte(strings.Repeat(v.open, n) + v.inner + strings.Repeat(v.end, n))
+		want := strings.Repeat(v.sorted, n) + v.inner + strings.Repeat(v.sortedEnd, n)
+		if got, err := canonical.JSON(doc); err != nil || string(got) != want {
+			t.Errorf("%s: got %.40q and %v, want %.40q", name, got, err, want)
+		}
+		if !json.Valid(doc) {
+			t.Errorf("%s: encoding/json refuses the document", name)
+		}
+	}
+}
+
+// A call changes neither its input nor an earlier result.
+func TestInputAndResultAreLeftUnchanged(t *testing.T) {
 	t.Parallel()
 	in := []byte(`{"b":1.50,"a":2}`)
-	if _, err := canonical.JSON(in); err != nil {
+	form, err := canonical.JSON(in)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if string(in) != `{"b":1.50,"a":2}` {
-		t.Fatalf("the input became %s", in)
+	if _, err := canonical.JSON([]byte(`{"d":7,"c":"xxxxx"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if string(in) != `{"b":1.50,"a":2}` || string(form) != `{"a":2,"b":1.5}` {
+		t.Fatalf("the input became %s, and its form %s", in, form)
 	}
 }

@@ -5,20 +5,26 @@ package canonical_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/once-lambda/once/internal/canonical"
 )
 
-// FuzzJSON: the canonical form of a document has the same meaning as the document,
-// and its own canonical form is unchanged. Errors quote nothing.
+// FuzzJSON: the canonical form of a document has the same meaning as the document.
+// It is also the form of the form, and of another spelling of the document. Errors
+// quote nothing.
 func FuzzJSON(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, `[1,1.0,1e0]`, `{"b":1,"a":{"d":2,"c":3}}`, `"\u0061\/\ud83d\ude00"`, `9007199254740993`, `1e400`, `-0.0e-7`,
 		`{"a":1,"a":2}`, "\"\xff\"", `[`, `01`, `{"secret":12345678901234567.89}`,
+		`{"\ufb33":1,"\ud83d\ude00":{"x":true,"\n":false,"":[{"z":null,"y":{"q":1,"p":2}},[]]},"\u20ac":3}`,
 	} {
 		f.Add([]byte(doc))
 	}
@@ -40,20 +46,64 @@ func FuzzJSON(f *testing.F) {
 		if before, after := meaning(t, doc), meaning(t, form); before != after {
 			t.Errorf("%q became %q, whose meaning differs:\n%s\n%s", doc, form, before, after)
 		}
+		other := respell(decode(t, doc))
+		if same, err := canonical.JSON([]byte(other)); err != nil || !bytes.Equal(same, form) {
+			t.Errorf("%q became %q; %q became %q (%v)", doc, form, other, same, err)
+		}
 	})
+}
+
+// decode reads a document by encoding/json.
+func decode(t *testing.T, doc []byte) (v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// respell writes v with the members of objects in descending order, white space,
+// and an escape for each character.
+func respell(v any) string {
+	var b strings.Builder
+	switch v := v.(type) {
+	case string:
+		b.WriteByte('"')
+		for _, unit := range utf16.Encode([]rune(v)) {
+			fmt.Fprintf(&b, `\u%04X`, unit)
+		}
+		b.WriteByte('"')
+	case []any:
+		for i, element := range v {
+			b.WriteByte("[,"[min(i, 1)])
+			b.WriteString(" " + respell(element))
+		}
+		b.WriteString("[]"[min(len(v), 1):])
+	case map[string]any:
+		names := slices.Sorted(maps.Keys(v))
+		slices.Reverse(names)
+		for i, name := range names {
+			b.WriteByte("{,"[min(i, 1)])
+			b.WriteString(respell(name) + "\t: " + respell(v[name]))
+		}
+		b.WriteString("{}"[min(len(v), 1):])
+	case json.Number:
+		b.WriteString(string(v))
+	case bool:
+		b.WriteString(strconv.FormatBool(v))
+	case nil:
+		b.WriteString("null")
+	}
+	return b.String()
 }
 
 // meaning returns a document in a form that is independent of package canonical:
 // encoding/json reads it, and numbers become exact fractions.
 func meaning(t *testing.T, doc []byte) string {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(fractions(v))
+	out, err := json.Marshal(fractions(decode(t, doc)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,42 +5,28 @@ package canonical
 import (
 	"bytes"
 	"errors"
-	"math"
 	"strconv"
 )
 
-// plainDigits is how many decimal digits every double represents exactly.
+// plainDigits is how many decimal digits a double always preserves, if it is not
+// too large or too small: two decimals with so few digits are never the same
+// double, so each is the shortest text of its double.
 const plainDigits = 15
+
+// doubleDigits is how many digits the shortest text of a double has at most, and
+// largestDouble are the digits of the largest, which has 309 before the point.
+const (
+	doubleDigits  = 17
+	largestDouble = "17976931348623157"
+)
 
 // exponentDigits limits the exponent, so that it fits into an int64.
 const exponentDigits = 18
 
 var errExponent = errors.New("canonical JSON: a number's exponent has more than 18 digits")
 
-// isPlainInteger reports whether text is already in canonical form: an integer
-// short enough to be exact as a double. "-0" is not; its canonical form is 0.
-func isPlainInteger(text []byte) bool {
-	digits := text
-	if digits[0] == '-' {
-		digits = digits[1:]
-		if digits[0] == '0' {
-			return false
-		}
-	}
-	if len(digits) > plainDigits {
-		return false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
-}
-
 // decimal is the exact value of a number's text: ±digits × 10^exp, with no zero
-// at either end of digits. Zero has no digits, no sign and no exponent, so two
-// decimals are equal if and only if their fields are equal.
+// at either end of digits. Zero has no digits.
 type decimal struct {
 	negative bool
 	digits   []byte
@@ -68,12 +54,8 @@ func parseDecimal(text []byte, buf *scratch) (decimal, error) {
 	d.exp -= int64(len(fraction))
 	digits := append(append(buf[:0], whole...), fraction...)
 	digits = bytes.TrimLeft(digits, "0")
-	trimmed := bytes.TrimRight(digits, "0")
-	d.exp += int64(len(digits) - len(trimmed))
-	if len(trimmed) == 0 {
-		return decimal{}, nil
-	}
-	d.digits = trimmed
+	d.digits = bytes.TrimRight(digits, "0")
+	d.exp += int64(len(digits) - len(d.digits))
 	return d, nil
 }
 
@@ -94,16 +76,52 @@ func parseExponent(text []byte) (int64, error) {
 	return exp, nil
 }
 
-func (d decimal) equal(o decimal) bool {
-	return d.negative == o.negative && d.exp == o.exp && bytes.Equal(d.digits, o.digits)
-}
+// magnitude returns the number of digits before the decimal point.
+func (d decimal) magnitude() int64 { return d.exp + int64(len(d.digits)) }
 
-// append writes the decimal as an integer, with an exponent if necessary. It is
-// the canonical form of a number that no double equals.
-func (d decimal) append(dst []byte) []byte {
+// appendNumber writes the canonical form of one number.
+func appendNumber(dst, text []byte) ([]byte, error) {
+	var buf scratch
+	d, err := parseDecimal(text, &buf)
+	if err != nil {
+		return nil, err
+	}
+	if len(d.digits) == 0 {
+		return append(dst, '0'), nil
+	}
 	if d.negative {
 		dst = append(dst, '-')
 	}
+	if d.isShortest() {
+		return d.appendDouble(dst), nil
+	}
+	return d.append(dst), nil
+}
+
+// isShortest reports whether the decimal is the shortest text of its double, as
+// ECMAScript prints it. If the shortest text is another decimal, the double would
+// hide a difference.
+//
+// strconv needs 20 µs for a decimal near the smallest double, and 100 µs for one
+// just beyond the largest. So it reports false for all decimals below 1e-300, and
+// compares the digits of the largest.
+func (d decimal) isShortest() bool {
+	n := d.magnitude()
+	switch {
+	case len(d.digits) > doubleDigits, n < -299, n > 309, n == 309 && string(d.digits) > largestDouble:
+		return false
+	case len(d.digits) <= plainDigits:
+		return true
+	}
+	var text, digits scratch
+	f, _ := strconv.ParseFloat(string(d.append(text[:0])), 64)
+	shortest, _ := parseDecimal(strconv.AppendFloat(text[:0], f, 'e', -1, 64), &digits)
+	return bytes.Equal(shortest.digits, d.digits)
+}
+
+// append writes the decimal without its sign as an integer, with an exponent if
+// necessary. It is the canonical form of a number that no double equals.
+func (d decimal) append(dst []byte) []byte {
 	dst = append(dst, d.digits...)
 	if d.exp != 0 {
 		dst = append(dst, 'e')
@@ -112,42 +130,32 @@ func (d decimal) append(dst []byte) []byte {
 	return dst
 }
 
-// appendNumber writes the canonical form of one number.
-func appendNumber(dst, text []byte) ([]byte, error) {
-	var written, printed, digits scratch
-	exact, err := parseDecimal(text, &written)
-	if err != nil {
-		return nil, err
+// appendDouble writes the decimal without its sign as ECMAScript's
+// Number::toString does (RFC 8785, section 3.2.2.3).
+func (d decimal) appendDouble(dst []byte) []byte {
+	const zeros = "000000000000000000000"
+	digits, n := d.digits, d.magnitude()
+	switch {
+	case d.exp >= 0 && n <= 21:
+		dst = append(dst, digits...)
+		return append(dst, zeros[:d.exp]...)
+	case d.exp < 0 && n > 0:
+		dst = append(dst, digits[:n]...)
+		dst = append(dst, '.')
+		return append(dst, digits[n:]...)
+	case -6 < n && n <= 0:
+		dst = append(dst, "0."...)
+		dst = append(dst, zeros[:-n]...)
+		return append(dst, digits...)
 	}
-	if len(exact.digits) == 0 {
-		return append(dst, '0'), nil
+	dst = append(dst, digits[0])
+	if len(digits) > 1 {
+		dst = append(dst, '.')
+		dst = append(dst, digits[1:]...)
 	}
-	f, err := strconv.ParseFloat(string(text), 64)
-	if err != nil { // beyond the largest double
-		return exact.append(dst), nil
+	dst = append(dst, 'e')
+	if n > 0 {
+		dst = append(dst, '+')
 	}
-	// ECMAScript prints the shortest text of f. If that is another decimal than
-	// the written one, the double would hide a difference.
-	shortest := strconv.AppendFloat(printed[:0], f, 'e', -1, 64)
-	if seen, err := parseDecimal(shortest, &digits); err != nil || !seen.equal(exact) {
-		return exact.append(dst), nil
-	}
-	return appendDouble(dst, f), nil
-}
-
-// appendDouble writes f as ECMAScript's Number::toString does (RFC 8785,
-// section 3.2.2.3): plain digits for 1e-6 <= |f| < 1e21, else an exponent
-// without leading zeros.
-func appendDouble(dst []byte, f float64) []byte {
-	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
-		return strconv.AppendFloat(dst, f, 'f', -1, 64)
-	}
-	start := len(dst)
-	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
-	// Go writes at least two exponent digits: e-07 becomes e-7.
-	if n := len(dst); n-start >= 4 && dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') {
-		dst[n-2] = dst[n-1]
-		dst = dst[:n-1]
-	}
-	return dst
+	return strconv.AppendInt(dst, n-1, 10)
 }

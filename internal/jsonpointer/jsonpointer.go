@@ -39,35 +39,124 @@ func Parse(text string) (Pointer, error) {
 }
 
 // Lookup returns the bytes of the value in doc: a member of an object, or an
-// element of an array. It reports false if there is no such value, or doc is not
-// JSON. If an object has two members of one name, Lookup takes the last.
-func (p Pointer) Lookup(doc []byte) ([]byte, bool) {
-	for _, token := range p {
-		doc = bytes.TrimLeft(doc, " \t\r\n")
-		switch {
-		case bytes.HasPrefix(doc, []byte("{")):
-			var members map[string]json.RawMessage
-			if json.Unmarshal(doc, &members) != nil {
-				return nil, false
-			}
-			value, ok := members[token]
-			if !ok {
-				return nil, false
-			}
-			doc = value
-		case bytes.HasPrefix(doc, []byte("[")):
-			var elements []json.RawMessage
-			if json.Unmarshal(doc, &elements) != nil {
-				return nil, false
-			}
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(elements) || strconv.Itoa(i) != token {
-				return nil, false
-			}
-			doc = elements[i]
-		default:
+// element of an array. It reports false if there is no such value. If an object
+// has two members of one name, Lookup takes the last. It reads doc once. The
+// result is undefined if doc is not a valid JSON document.
+func (p Pointer) Lookup(doc []byte) (value []byte, ok bool) {
+	s := scanner{doc: doc}
+	return s.find(p)
+}
+
+// scanner reads a valid document. In such a document commas and colons mean
+// nothing, so they are skipped like white space.
+type scanner struct {
+	doc []byte
+	pos int // doc[:pos] has been read
+}
+
+// find reads a value and returns the value in it that tokens name.
+func (s *scanner) find(tokens []string) (value []byte, ok bool) {
+	open := s.next()
+	if len(tokens) == 0 || open != '{' && open != '[' {
+		start := s.pos
+		if s.skip(); len(tokens) > 0 {
 			return nil, false
 		}
+		return s.doc[start:s.pos], true
 	}
-	return doc, true
+	s.pos++
+	index, name := arrayIndex(tokens[0]), `"`+tokens[0]+`"`
+	for i := 0; ; i++ {
+		switch s.next() {
+		case '}', ']', 0:
+			s.skip()
+			return value, ok
+		}
+		found := i == index
+		if open == '{' {
+			start := s.pos
+			s.text()
+			found = sameText(s.doc[start:s.pos], name)
+		}
+		if found {
+			value, ok = s.find(tokens[1:])
+		} else {
+			s.skip()
+		}
+	}
+}
+
+// next returns the next byte of a value, of a name, or of the end of an array or an
+// object. It returns 0 at the end of the document.
+func (s *scanner) next() byte {
+	for ; s.pos < len(s.doc); s.pos++ {
+		switch c := s.doc[s.pos]; c {
+		case ' ', '\t', '\r', '\n', ',', ':':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// skip reads a value, or the end of an array or an object.
+func (s *scanner) skip() {
+	for depth := 0; ; {
+		switch s.next() {
+		case '{', '[':
+			depth++
+			s.pos++
+		case '}', ']':
+			depth--
+			s.pos++
+		case '"':
+			s.text()
+		case 0:
+			return
+		default:
+			s.literal()
+		}
+		if depth <= 0 {
+			return
+		}
+	}
+}
+
+// text reads a string.
+func (s *scanner) text() {
+	for s.pos++; s.pos < len(s.doc) && s.doc[s.pos] != '"'; s.pos++ {
+		if s.doc[s.pos] == '\\' {
+			s.pos++
+		}
+	}
+	s.pos = min(s.pos+1, len(s.doc))
+}
+
+// literal reads a number, true, false or null.
+func (s *scanner) literal() {
+	for s.pos++; s.pos < len(s.doc); s.pos++ {
+		switch s.doc[s.pos] {
+		case ' ', '\t', '\r', '\n', ',', ']', '}':
+			return
+		}
+	}
+}
+
+// arrayIndex returns the index that token spells, or -1.
+func arrayIndex(token string) int {
+	i, err := strconv.Atoi(token)
+	if err != nil || strconv.Itoa(i) != token {
+		return -1
+	}
+	return i
+}
+
+// sameText reports whether text is a JSON string for the unescaped string in
+// quotes.
+func sameText(text []byte, quoted string) bool {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return string(text) == quoted
+	}
+	var s string
+	return json.Unmarshal(text, &s) == nil && s == quoted[1:len(quoted)-1]
 }

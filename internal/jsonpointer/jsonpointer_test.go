@@ -3,7 +3,10 @@
 package jsonpointer_test
 
 import (
+	"encoding/json"
+	"strconv"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/internal/jsonpointer"
 )
@@ -33,17 +36,47 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestLookupInInvalidDocuments(t *testing.T) {
-	t.Parallel()
-	p, err := jsonpointer.Parse("/0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, doc := range []string{"", "7", `{"0":`, `{"0":1}}`, `[1`, `[1,]`} {
-		if got, ok := p.Lookup([]byte(doc)); ok {
-			t.Errorf("%s: found %s", doc, got)
+// FuzzLookup: the value is the one that encoding/json finds step by step. Invalid
+// documents do not panic.
+func FuzzLookup(f *testing.F) {
+	for _, doc := range []string{
+		document, ``, `7`, `"0"`, `{"0":`, `{"0":1}}`, `[1`, `[1,]`, `{"`, `{"0`, `"\`, `{"\u0030":[7,"]"],"1":{"2":3}}`, "[ \t{ } , [ ] , \"\\\\\" ]",
+		`{"0":{"0":1},"0":{"1":2}}`, `{"0":"\"}","1":-1.5e+3,"2":[null,true]}`,
+	} {
+		for _, pointer := range []string{"/0", "/1", "/0/0", "/deep/0/x", "/foo/1", "/2/1", "/-1", "/00"} {
+			f.Add([]byte(doc), pointer)
 		}
 	}
+	f.Fuzz(func(t *testing.T, doc []byte, pointer string) {
+		p, err := jsonpointer.Parse(pointer)
+		if err != nil || !utf8.ValidString(pointer) {
+			return
+		}
+		got, ok := p.Lookup(doc)
+		if !json.Valid(doc) || !utf8.Valid(doc) {
+			return
+		}
+		if want := bystep(doc, p); string(got) != string(want) || ok != (want != nil) {
+			t.Errorf("%q in %q: got %q, %t, want %q", pointer, doc, got, ok, want)
+		}
+	})
+}
+
+// bystep returns the value by decoding each array and object on the way.
+func bystep(doc []byte, p jsonpointer.Pointer) []byte {
+	for _, token := range p {
+		var members map[string]json.RawMessage
+		var elements []json.RawMessage
+		if json.Unmarshal(doc, &members) == nil {
+			doc = members[token]
+		} else if i, err := strconv.Atoi(token); err == nil && strconv.Itoa(i) == token &&
+			json.Unmarshal(doc, &elements) == nil && 0 <= i && i < len(elements) {
+			doc = elements[i]
+		} else {
+			return nil
+		}
+	}
+	return doc
 }
 
 func TestParse(t *testing.T) {

@@ -16,7 +16,6 @@ const (
 	awsCDK    = "github.com/aws/aws-cdk-go"
 	smithy    = "github.com/aws/smithy-go"
 	jsii      = "github.com/aws/jsii-runtime-go"
-	jsontext  = "github.com/go-json-experiment/json/jsontext"
 	otel      = "go.opentelemetry.io/otel"
 )
 
@@ -24,7 +23,7 @@ const (
 // Dependencies point inward: stores and adapters know the core, the core knows no
 // store. A name without a dot is a package of this repository.
 var allowed = map[string][]string{
-	"internal/canonical":        {jsontext},
+	"internal/canonical":        {},
 	"internal/doctest":          {},
 	"internal/errtype":          {},
 	"internal/fingerprinttest":  {"idempotent"},
