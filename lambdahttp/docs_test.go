@@ -16,7 +16,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-var update = flag.Bool("update", false, "rewrite golden files, and the tables in docs/http-keys.md")
+var update = flag.Bool("update", false, "rewrite golden files, and the tables in docs/")
 
 // The page for clients has a heading for each problem.
 func TestProblemsHaveAHeading(t *testing.T) {
@@ -32,10 +32,10 @@ func TestProblemsHaveAHeading(t *testing.T) {
 	}
 }
 
-// docs/http-keys.md compares the profiles by their data.
+// docs/http-profiles.md compares the profiles by their data.
 func TestProfilesInDocs(t *testing.T) {
 	t.Parallel()
-	doctest.Part(t, "../docs/http-keys.md", "profiles", profilesTable(t), *update)
+	doctest.Part(t, "../docs/http-profiles.md", "profiles", profilesTable(t), *update)
 }
 
 // docs/http-replays.md lists the headers that are never stored.
