@@ -25,7 +25,7 @@ import (
 	"github.com/once-lambda/once/internal/sealtest"
 )
 
-// A dump of the table shows neither a key nor a hash that depends on a request
+// F25: a dump of the table shows neither a key nor a hash that depends on a request
 // alone: equal requests cannot be found in it, and a card number cannot be found
 // by trying all of them. Every state that a request can leave is in the dump.
 func TestDumpShowsNoRequest(t *testing.T) {

@@ -121,7 +121,7 @@ func answers(value string) func(context.Context, *drawer) (string, error) {
 	return func(context.Context, *drawer) (string, error) { return value, nil }
 }
 
-// A guard with a Sealer gives its store no result in clear, and replays all of
+// G14: a guard with a Sealer gives its store no result in clear, and replays all of
 // them. A guard without it gets neither the result nor the sealed bytes.
 func TestSealedResults(t *testing.T) {
 	t.Parallel()
@@ -464,7 +464,7 @@ var brokenSeals = map[string]func(ctx context.Context, plain, bound []byte) erro
 	},
 }
 
-// If sealing fails, the effect has happened. Its caller gets the outcome, which is
+// G14: if sealing fails, the effect has happened. Its caller gets the outcome, which is
 // stored without the result, and nothing is stored or logged in clear.
 func TestSealingFails(t *testing.T) {
 	t.Parallel()
