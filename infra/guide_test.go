@@ -51,7 +51,7 @@ func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.
 	records.GrantHandler(orders)
 	infra.NewQueueSource(stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
 		Function: orders, Queue: queue,
-		Retention: awscdk.Duration_Hours(jsii.Number(4*24 + 12)), // the default of lambdabatch
+		Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
 		Source:    &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(10)},
 	})
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// The defaults of AWS.
+// The defaults and limits of AWS.
 const (
-	defaultTimeout        = 3 * time.Second    // of a function
-	defaultVisibility     = 30 * time.Second   // of a queue
-	defaultQueueRetention = 4 * 24 * time.Hour // of a queue
-	visibilityTimeouts    = 6                  // Lambda developer guide, "Creating and configuring an Amazon SQS event source mapping"
+	defaultTimeout        = 3 * time.Second     // of a function
+	defaultVisibility     = 30 * time.Second    // of a queue
+	defaultQueueRetention = 4 * 24 * time.Hour  // of a queue
+	longestQueueRetention = 14 * 24 * time.Hour // of a queue
+	visibilityTimeouts    = 6                   // Lambda developer guide, "Creating and configuring an Amazon SQS event source mapping"
 )
 
 // QueueSourceProps are the properties of [NewQueueSource].
@@ -32,8 +33,14 @@ type QueueSourceProps struct {
 	Queue awssqs.Queue
 
 	// Retention is how long the function stores outcomes: the value that its
-	// code passes to lambdabatch (Options.Retention, or Redelivery). Required.
+	// code passes to lambdabatch (Options.Retention, or Redelivery), or that
+	// package's default, 23 days. Required.
 	Retention awscdk.Duration
+
+	// NoRedrive declares that messages of the dead-letter queue are never moved
+	// back. Set it if the function's code sets NoRedrive of lambdabatch. Default:
+	// false.
+	NoRedrive *bool
 
 	// Source contains the other settings of the event source mapping. Its
 	// ReportBatchItemFailures is ignored: partial failures are always reported.
@@ -41,13 +48,19 @@ type QueueSourceProps struct {
 }
 
 // QueueSource feeds a queue to a function, message by message. Only the messages
-// that the function reports as failed are delivered again.
+// that the function reports as failed are delivered again. The function may change
+// the visibility time-out of messages (sqs:ChangeMessageVisibility).
 type QueueSource struct{ constructs.Construct }
 
 // NewQueueSource connects the queue and the function. It refuses a configuration
 // that would run a message twice, or lose it: a visibility time-out below six
 // times the function's time-out plus the batching window, outcomes that expire
 // while the queue may still deliver, a queue without a dead-letter queue.
+//
+// A message that is redriven from the dead-letter queue has a new retention in the
+// queue. So outcomes must be stored for twice the queue's retention and visibility
+// time-out, plus the dead-letter queue's retention. A dead-letter queue of another
+// stack counts with 14 days, the longest retention.
 func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourceProps) *QueueSource {
 	if props == nil {
 		props = &QueueSourceProps{}
@@ -77,25 +90,43 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 			" batching window: a message would be delivered again during its first run; raise VisibilityTimeout of the queue",
 			inWords(visibility), inWords(needed)))
 	}
-	CheckRetention(s.Construct, props.Retention, awscdk.Duration_Seconds(jsii.Number((retention + visibility).Seconds())))
-	if props.Queue.DeadLetterQueue() == nil {
+	redelivery, otherwise := retention+visibility, "shorten the retention of the queue"
+	dead := props.Queue.DeadLetterQueue()
+	if dead == nil {
 		refuse(s.Construct, "the queue has no dead-letter queue: a message that always fails would be delivered until it expires; set DeadLetterQueue of the queue")
+	} else if !or(props.NoRedrive, false) {
+		redelivery = 2*redelivery + retentionOf(dead.Queue)
+		otherwise = "set NoRedrive in both if messages are never redriven from the dead-letter queue"
 	}
+	checkRetention(s.Construct, props.Retention, redelivery, otherwise)
 	props.Function.AddEventSource(awslambdaeventsources.NewSqsEventSource(props.Queue, &source))
 	return s
+}
+
+// retentionOf returns how long a dead-letter queue retains messages.
+func retentionOf(queue awssqs.IQueue) time.Duration {
+	if created, ok := queue.Node().DefaultChild().(awssqs.CfnQueue); ok {
+		return seconds(created.MessageRetentionPeriod(), defaultQueueRetention)
+	}
+	return longestQueueRetention
 }
 
 // CheckRetention refuses outcomes that expire while a source may still deliver
 // the same event. It attaches the error to scope. [NewQueueSource] calls it for
 // its queue. For a stream, redelivery is the stream's retention period; for
 // EventBridge it is the maximum age of an event plus six hours of Lambda's own
-// queue.
+// queue. Package lambdabatch has constants for the defaults of each source.
 func CheckRetention(scope constructs.IConstruct, retention, redelivery awscdk.Duration) {
-	switch kept, needed := duration(retention, 0), duration(redelivery, 0); {
+	checkRetention(scope, retention, duration(redelivery, 0), "let the source give up earlier")
+}
+
+// checkRetention is CheckRetention with the second thing that a user can do.
+func checkRetention(scope constructs.IConstruct, retention awscdk.Duration, needed time.Duration, otherwise string) {
+	switch stored := duration(retention, 0); {
 	case retention == nil:
 		refuse(scope, "Retention is not set: set it to the time for which the function stores outcomes; it must be longer than the source may deliver the same message again")
-	case kept < needed:
+	case stored < needed:
 		refuse(scope, fmt.Sprintf("outcomes are stored for %s and a message may be delivered again for %s: it would run twice; raise the retention in the"+
-			" function's code and here, or let the source give up earlier", inWords(kept), inWords(needed)))
+			" function's code and here, or %s", inWords(stored), inWords(needed), otherwise))
 	}
 }

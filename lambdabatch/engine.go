@@ -181,7 +181,11 @@ func (e *engine) setKey(ctx context.Context, m *message) {
 			e.panicked(ctx, m, p)
 		}
 	}()
-	if m.key.ID, m.keyErr = e.opts.ID(ctx, &m.record); m.keyErr == nil {
+	m.key.ID, m.keyErr = e.opts.ID(ctx, &m.record)
+	if m.keyErr == nil && m.key.ID == m.record.ItemID && m.key.ID != "" && e.opts.redriven(&e.source) {
+		m.keyErr = itemIDError{}
+	}
+	if m.keyErr == nil {
 		m.key.Scope, m.keyErr = e.opts.Scope(ctx, &m.record)
 	}
 }

@@ -38,6 +38,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"Options.Operation", func() { sqs(func(o *lambdabatch.Options) { o.Operation = "" }) }},
 		{"Options.ID", func() { sqs(func(o *lambdabatch.Options) { o.ID = nil }) }},
 		{"Options.ID", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
+		{"Options.ID returns the message id", func() { sqs(itemID) }},
+		{"Options.ID returns the message id", func() { lambdabatch.SQSFIFO(w.guard, w.handle, w.options(itemID)) }},
+		{"", func() { sqs(itemID, noRedrive) }},
+		{"", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(itemID)) }},
+		{"Options.NoRedrive", func() { lambdabatch.DynamoDB(w.guard, w.handle, w.options(noRedrive)) }},
 		{"", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.ID = nil })) }},
 		{"Options.Recovery", func() { sqs(recovery(idempotent.Rerun + 1)) }},
 		{"", func() { sqs(recovery(idempotent.Reconcile)) }},
@@ -60,6 +65,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+func itemID(o *lambdabatch.Options)    { o.ID = lambdabatch.ItemID }
+func noRedrive(o *lambdabatch.Options) { o.NoRedrive = true }
+
 func panicOf(f func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -74,18 +82,25 @@ func panicOf(f func()) (text string) {
 // retention if that is longer.
 func TestRetentionFollowsTheSource(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct{ retention, redelivery, want time.Duration }{
-		"defaults":           {0, 0, lambdabatch.SQSRedelivery},
-		"shorter retention":  {time.Hour, 0, lambdabatch.SQSRedelivery},
-		"longer retention":   {30 * 24 * time.Hour, 0, 30 * 24 * time.Hour},
-		"longer redelivery":  {time.Hour, 14 * 24 * time.Hour, 14 * 24 * time.Hour},
-		"shorter than a day": {time.Hour, 2 * time.Hour, 2 * time.Hour},
-		"equal":              {2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
+	const day = 24 * time.Hour
+	for name, row := range map[string]struct {
+		retention, redelivery time.Duration
+		noRedrive             bool
+		want                  time.Duration
+	}{
+		"defaults":           {want: 23 * day},
+		"shorter retention":  {retention: time.Hour, want: 23 * day},
+		"longer retention":   {retention: 30 * day, want: 30 * day},
+		"longer redelivery":  {retention: time.Hour, redelivery: 42 * day, want: 42 * day},
+		"shorter than a day": {retention: time.Hour, redelivery: 2 * time.Hour, want: 2 * time.Hour},
+		"equal":              {retention: 2 * time.Hour, redelivery: 2 * time.Hour, want: 2 * time.Hour},
+		"no redrive":         {noRedrive: true, want: 4*day + 12*time.Hour},
+		"both declared":      {noRedrive: true, redelivery: 15 * day, want: 15 * day},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			h := lambdabatch.SQS(w.guard, w.handle, w.options(
-				func(o *lambdabatch.Options) { o.Redelivery = row.redelivery },
+				func(o *lambdabatch.Options) { o.Redelivery, o.NoRedrive = row.redelivery, row.noRedrive },
 				guarded(func(o *idempotent.Options) { o.Retention = row.retention })))
 			wantIDs(t, w.send(h, messages("o-1")))
 			w.clock.Advance(row.want - time.Minute)
@@ -118,6 +133,30 @@ func TestUnresolvedRetentionFollowsTheSource(t *testing.T) {
 			w.wantRuns("o-1")
 		})
 	}
+}
+
+// A message whose key is its own id does not run if it can return with another id,
+// also if a function of the program chose that id. The log names the reason.
+func TestAMessageIDIsNoKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	fallback := func(o *lambdabatch.Options) {
+		o.ID = func(ctx context.Context, m *lambdabatch.Message) (string, error) {
+			if id, err := lambdabatch.Field("/order_id")(ctx, m); err == nil {
+				return id, nil
+			}
+			return lambdabatch.ItemID(ctx, m)
+		}
+	}
+	batch := messages("o-1", "o-2")
+	batch.Records[1].Body = `{"amount":1}`
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(fallback)), batch), "m2")
+	w.wantRuns("o-1")
+	if !strings.Contains(w.log(), "item=m2 error_type=lambdabatch.itemIDError\n") {
+		t.Errorf("the log:\n%s", w.log())
+	}
+	wantIDs(t, w.send(lambdabatch.SQS(w.guard, w.handle, w.options(fallback, noRedrive)), batch))
+	w.wantRuns("o-1", "")
 }
 
 // A panic or runtime.Goexit in any function fails only its own message.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsonpointer"
@@ -79,7 +80,23 @@ func Attribute(name string) IDFunc {
 }
 
 // ItemID is the [IDFunc] for the source's own id of the message. It is the
-// default for streams, whose sequence numbers are permanent. For a queue prefer
-// a business field: if a sender retries, or a message is redriven from a
-// dead-letter queue, the same order gets a new message id.
+// default for streams, whose sequence numbers are permanent. If a sender retries,
+// or a message is redriven from a dead-letter queue, the same order gets a new
+// message id. So a queue whose messages have a business field should use that, and
+// [Options.NoRedrive] is required with ItemID.
 func ItemID(_ context.Context, m *Message) (string, error) { return m.ItemID, nil }
+
+// isItemID reports whether f is [ItemID]. It does not find functions that call
+// ItemID.
+func isItemID(f IDFunc) bool {
+	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(ItemID).Pointer()
+}
+
+// itemIDError reports a key made of a message's id, which a redrive changes. The
+// log shows its type.
+type itemIDError struct{}
+
+func (itemIDError) Error() string {
+	return "lambdabatch: Options.ID returns the message id, and a message that is redriven from a dead-letter queue has a new one and would run again;" +
+		" use a field of the body or an attribute, or set Options.NoRedrive if messages are never redriven"
+}

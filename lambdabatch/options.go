@@ -18,8 +18,9 @@ type Options struct {
 	// Operation names the operation on a message. Required.
 	Operation string
 
-	// ID returns the unit of work that a message stands for. Required for
-	// queues; default for streams: ItemID.
+	// ID returns the unit of work that a message stands for. The id of the message
+	// itself is refused for queues, because a redriven message has a new one; see
+	// NoRedrive. Required for queues; default for streams: ItemID.
 	ID IDFunc
 
 	// Scope is the scope of the idempotency key. Default: the source's ARN. Two
@@ -32,13 +33,20 @@ type Options struct {
 	// body, JSON by meaning and anything else by its bytes.
 	Fingerprint func(m *Message) (idempotent.Fingerprint, error)
 
-	// Redelivery is how long the source may deliver a message again: its
-	// retention plus, for a queue, the visibility timeout. Outcomes and
+	// Redelivery is how long the source may deliver a message again. Outcomes and
 	// unresolved records are stored for at least as long, even if the guard's
-	// Retention or UnresolvedRetention is shorter. If you redrive messages from
-	// a dead-letter queue, include that time. Default: SQSRedelivery for
-	// queues, StreamRedelivery for streams.
+	// Retention or UnresolvedRetention is shorter. For a stream it is its retention.
+	// For a queue it is twice its retention and visibility timeout, plus the
+	// retention of its dead-letter queue, because a message that is redriven has a
+	// new retention. For each further redrive of the same message add one retention
+	// of each queue and one visibility timeout. Default: SQSRedelivery for queues, 4
+	// days and 12 hours with NoRedrive; StreamRedelivery for streams.
 	Redelivery time.Duration
+
+	// NoRedrive declares that messages of the queue are never redriven from a
+	// dead-letter queue. Redelivery then needs only the queue's retention and
+	// visibility timeout, and ID may be ItemID. Default: false.
+	NoRedrive bool
 
 	// Concurrency is how many messages are processed at the same time. Messages
 	// of one FIFO group, of one partition and, in a standard queue, of one key
@@ -89,24 +97,35 @@ const defaultReserve = time.Second
 // How long each source redelivers by its own defaults. Outcomes must be stored
 // for at least as long.
 const (
-	// SQSRedelivery is the default retention of a queue plus the longest
-	// visibility timeout (SQS developer guide, "Amazon SQS message quotas").
-	SQSRedelivery = (4*24 + 12) * time.Hour
-	// StreamRedelivery is the retention of a DynamoDB stream, and the default
-	// retention of a Kinesis stream.
+	// SQSRedelivery is enough for a queue with the default retention (4 days) and
+	// any visibility timeout (at most 12 hours), whose messages are redriven once
+	// from a dead-letter queue with any retention (at most 14 days): 23 days (SQS
+	// developer guide, "Amazon SQS message quotas"). A redrive gives a message a new
+	// id and a new retention (ibid., "Learn how to configure a dead-letter queue
+	// redrive").
+	SQSRedelivery = 2*sqsOnce + 14*24*time.Hour
+	// StreamRedelivery is the retention of a DynamoDB stream (DynamoDB developer
+	// guide, "Change data capture for DynamoDB Streams"), and the default retention
+	// of a Kinesis stream (Kinesis Data Streams developer guide, "Change the data
+	// retention period").
 	StreamRedelivery = 24 * time.Hour
-	// EventBridgeRedelivery is how long EventBridge retries, plus
-	// AsyncRedelivery for Lambda's asynchronous queue behind it.
+	// EventBridgeRedelivery is the longest time that EventBridge retries
+	// (EventBridge API reference, "RetryPolicy"), plus AsyncRedelivery for Lambda's
+	// asynchronous queue behind it.
 	EventBridgeRedelivery = 24*time.Hour + AsyncRedelivery
 	// SNSRedelivery is how long SNS retries a function, a little over 23 days
 	// by its policy for AWS managed endpoints (SNS developer guide, "Amazon SNS
 	// message delivery retries"), plus AsyncRedelivery for Lambda's
 	// asynchronous queue behind it.
 	SNSRedelivery = 24*24*time.Hour + AsyncRedelivery
-	// AsyncRedelivery is how long Lambda retains an asynchronous event (Lambda
-	// developer guide, "How Lambda handles errors and retries with asynchronous
-	// invocation").
+	// AsyncRedelivery is the longest time that Lambda retains an asynchronous event
+	// (Lambda developer guide, "How Lambda handles errors and retries with
+	// asynchronous invocation").
 	AsyncRedelivery = 6 * time.Hour
+
+	// sqsOnce is how long a queue with the default retention and the longest
+	// visibility timeout delivers a message that is not redriven.
+	sqsOnce = (4*24 + 12) * time.Hour
 )
 
 func (o *Options) setDefaults(s *source) {
@@ -121,6 +140,9 @@ func (o *Options) setDefaults(s *source) {
 	}
 	if o.Redelivery == 0 {
 		o.Redelivery = s.redelivery
+		if o.NoRedrive {
+			o.Redelivery = sqsOnce
+		}
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
@@ -139,13 +161,20 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.Operation is empty; name the operation on a message")
 	case o.ID == nil:
 		return errors.New("lambdabatch: Options.ID is not set; identify the work of a message, for example with Field(\"/order_id\") (or ItemID, if two messages never stand for the same work)")
+	case o.redriven(s) && isItemID(o.ID):
+		return itemIDError{}
 	case o.Redelivery < 0 || o.Reserve < 0 || o.Concurrency < 1:
 		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency must be at least 1 (or zero for the default)")
+	case o.NoRedrive && s.streams:
+		return fmt.Errorf("lambdabatch: Options.NoRedrive is for queues; the messages of %s are not redriven", s.name)
 	case o.PerGroup && !s.fifo:
 		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
 	}
 	return nil
 }
+
+// redriven reports whether messages of the source can return with another id.
+func (o *Options) redriven(s *source) bool { return !s.streams && !o.NoRedrive }
 
 // wholeBody is the default of [Options.Fingerprint].
 func wholeBody(m *Message) (idempotent.Fingerprint, error) {

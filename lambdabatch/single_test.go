@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -178,6 +179,40 @@ func again[Req any](t *testing.T, w *world, key idempotent.KeyFunc[Req], first, 
 		if got, err := h(w.invocation(), req); err != nil || got != 1 {
 			t.Errorf("got %d %v, want 1", got, err)
 		}
+	}
+}
+
+// H10: an outcome that is stored for the time that this package names is replayed
+// to the last delivery that the source's documentation allows, and is not stored
+// for more than a day longer.
+func TestRedeliveryOfSingleEvents(t *testing.T) {
+	t.Parallel()
+	const async = 6 * time.Hour // Lambda developer guide: MaximumEventAgeInSeconds is at most 21,600
+	// SNS developer guide, "AWS managed endpoints": 3 retries at once, 2 after 1 s,
+	// 10 after 1 s to 20 s, 100,000 after 20 s.
+	const sns = (2*1 + 10*20 + 100_000*20) * time.Second
+	const bridge = 86_400 * time.Second // EventBridge API reference: the longest MaximumEventAgeInSeconds
+	onLast(t, lambdabatch.SNS("fulfil"), load[events.SNSEvent](t, "sns.json"), lambdabatch.SNSRedelivery, sns+async)
+	onLast(t, lambdabatch.EventBridge("fulfil"), load[events.EventBridgeEvent](t, "eventbridge.json"), lambdabatch.EventBridgeRedelivery, bridge+async)
+	onLast(t, lambdabatch.S3("fulfil"), load[events.S3Event](t, "s3.json"), lambdabatch.AsyncRedelivery, async)
+}
+
+// onLast delivers an event, and again after the longest time for which its source
+// retries.
+func onLast[Req any](t *testing.T, key idempotent.KeyFunc[Req], req Req, stored, longest time.Duration) {
+	t.Helper()
+	w := newWorld(t)
+	runs := 0
+	h := idempotent.Wrap(w.guard, key, func(context.Context, Req) (int, error) { runs++; return runs, nil },
+		func(o *idempotent.Options) { o.Retention = stored })
+	for range 2 {
+		if got, err := h(w.invocation(), req); err != nil || got != 1 {
+			t.Errorf("%T: got %d %v, want 1", req, got, err)
+		}
+		w.clock.Advance(longest - time.Second)
+	}
+	if stored >= longest+24*time.Hour {
+		t.Errorf("%T: outcomes are stored for %s, and the source retries for %s", req, stored, longest)
 	}
 }
 

@@ -284,6 +284,24 @@ func TestRedriveFromTheDeadLetterQueue(t *testing.T) {
 	w.wantRuns("o-1")
 }
 
+// H10: a message is done, but SQS gets no answer. It expires at the end of each
+// queue's retention, by the published limits, but is redriven just before with a
+// new id and a new retention. Its last delivery is a replay.
+func TestTheLastDeliveryOfARedrivenMessage(t *testing.T) {
+	t.Parallel()
+	// SQS developer guide, "Amazon SQS message quotas": in seconds.
+	const retention, longestRetention, longestVisibility = 345_600 * time.Second, 1_209_600 * time.Second, 43_200 * time.Second
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, w.options())
+	wantIDs(t, w.send(h, messages("o-1")))
+	w.clock.Advance(retention + longestVisibility + longestRetention)
+	redriven := messages("o-1")
+	redriven.Records[0].MessageId = "another"
+	w.clock.Advance(retention + longestVisibility - time.Second)
+	wantIDs(t, w.send(h, redriven))
+	w.wantRuns("o-1")
+}
+
 // A resolved outcome is stored for as long as the queue redelivers, even if the
 // guard that resolves it has a shorter retention.
 func TestEvidenceIsKeptForTheRedelivery(t *testing.T) {

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdabatch"
 )
 
@@ -117,6 +119,23 @@ func TestPartitionsKeepTheirOrder(t *testing.T) {
 			w.wantRuns("o-1", "o-2", "o-3", "o-5")
 		})
 	}
+}
+
+// H10: outcomes are stored for the retention of a stream by its default, 86,400
+// seconds in both developer guides, even if the guard's retention is shorter.
+func TestRetentionFollowsTheStream(t *testing.T) {
+	t.Parallel()
+	onEachStream(t, func(t *testing.T, s stream) {
+		w := newWorld(t)
+		short := guarded(func(o *idempotent.Options) { o.Retention = time.Hour })
+		wantIDs(t, s.send(t, w, []string{"a"}, short))
+		w.clock.Advance(86_399 * time.Second)
+		wantIDs(t, s.send(t, w, []string{"a"}, short))
+		w.wantRuns("o-1")
+		w.clock.Advance(2 * time.Second)
+		wantIDs(t, s.send(t, w, []string{"a"}, short))
+		w.wantRuns("o-1", "o-1")
+	})
 }
 
 // A record that is not reached is a checkpoint too.

@@ -45,7 +45,7 @@ func TestMemoryOfAMessage(t *testing.T) {
 		<-leave
 		return nil
 	}, func(o *lambdabatch.Options) {
-		o.Operation, o.ID, o.Concurrency = "send", lambdabatch.ItemID, n
+		o.Operation, o.ID, o.NoRedrive, o.Concurrency = "send", lambdabatch.ItemID, true, n
 	})
 	var batch events.SQSEvent
 	for i := range n {

@@ -56,7 +56,7 @@ func logged(t *testing.T) (fields map[string]bool, text string) {
 		}
 		return nil
 	}, func(o *lambdabatch.Options) {
-		o.Operation, o.ID = "ship", lambdabatch.ItemID
+		o.Operation, o.ID, o.NoRedrive = "ship", lambdabatch.ItemID, true
 	})
 	batch := events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", Body: "works", EventSourceARN: "arn"}, {MessageId: "m2", Body: "fails", EventSourceARN: "arn"}}}
 	for range 2 {

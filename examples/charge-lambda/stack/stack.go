@@ -119,7 +119,7 @@ func (s *stack) orders() awssqs.Queue {
 	})
 	infra.NewQueueSource(s.Stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
 		Function: fn, Queue: queue,
-		Retention: awscdk.Duration_Hours(jsii.Number(4*24 + 12)), // the default of lambdabatch
+		Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
 		Source:    &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(10)},
 	})
 	s.output("OrderQueueURL", queue.QueueUrl())
