@@ -30,12 +30,13 @@ package lambdabatch
 
 // Chapters, each of which refers only to those below it:
 //
-//	sqs.go       SQS and SQSFIFO
-//	kinesis.go   Kinesis
-//	dynamodb.go  DynamoDB streams
-//	single.go    keys for sources that deliver one event at a time
-//	handler.go   a batch in, the ids to redeliver out
-//	engine.go    one message through the core, and what its outcome means
-//	lanes.go     which messages may run at the same time
-//	options.go   Options
-//	message.go   a message, and the ids of work
+//	sqs.go         SQS and SQSFIFO
+//	kinesis.go     Kinesis
+//	dynamodb.go    DynamoDB streams
+//	single.go      keys for sources that deliver one event at a time
+//	handler.go     a batch in, the ids to redeliver out
+//	visibility.go  when a refused message returns
+//	engine.go      one message through the core, and what its outcome means
+//	lanes.go       which messages may run at the same time
+//	options.go     Options
+//	message.go     a message, and the ids of work

@@ -14,14 +14,14 @@ import (
 	"github.com/once-lambda/once/idempotent"
 )
 
-// engine applies the rules for every source. It is immutable and safe for
-// concurrent use.
+// engine applies the rules for every source. It is safe for concurrent use.
 type engine struct {
-	opts   Options
-	source source
-	guard  *idempotent.Guard
-	now    func() time.Time
-	log    *slog.Logger
+	opts      Options
+	source    source
+	guard     *idempotent.Guard
+	now       func() time.Time
+	log       *slog.Logger
+	notHidden sync.Once // whose log line is written once
 }
 
 func newEngine(g *idempotent.Guard, s source, optFns []func(*Options)) (*engine, error) {
@@ -160,6 +160,7 @@ type message struct {
 	open   func() (func(context.Context) error, error)
 	key    idempotent.Key
 	keyErr error // why there is no key: the record cannot be read, or has no id
+	err    error // of the attempt
 	failed bool
 }
 
@@ -199,12 +200,11 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 			e.panicked(ctx, m, p)
 		}
 	}()
-	err := e.do(ctx, m)
-	if err == nil {
+	if m.err = e.do(ctx, m); m.err == nil {
 		return true
 	}
 	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message failed and will be redelivered",
-		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", err)))...)
+		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", m.err)))...)
 	return false
 }
 

@@ -52,6 +52,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"Redelivery", func() { sqs(func(o *lambdabatch.Options) { o.Redelivery = -1 }) }},
 		{"Options.Retention", func() { sqs(guarded(func(o *idempotent.Options) { o.Retention = -1 })) }},
 		{"Options.UnresolvedRetention", func() { sqs(guarded(func(o *idempotent.Options) { o.UnresolvedRetention = -1 })) }},
+		{"Options.ChangeVisibility", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(new(changes).option)) }},
 		{"Options.PerGroup", func() { sqs(perGroup) }},
 		{"Options.PerGroup", func() { lambdabatch.Kinesis(w.guard, w.handle, w.options(perGroup)) }},
 		{"DefaultLease", func() { sqs(guarded(func(o *idempotent.Options) { o.DefaultLease = time.Second })) }},

@@ -45,6 +45,7 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 		}
 	}
 	b.engine.run(ctx, batch)
+	b.engine.hide(ctx, batch)
 	return failures(batch)
 }
 

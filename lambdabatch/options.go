@@ -70,6 +70,18 @@ type Options struct {
 	// redelivered.
 	HandOver func(ctx context.Context, m *Message, unresolved *idempotent.UnresolvedError) error
 
+	// ChangeVisibility changes the visibility timeout of a message, with the method
+	// ChangeMessageVisibility of an SQS client. It is called for messages that their
+	// records refused, at the end of a batch. A message whose key is running returns
+	// when the lease of that run ends; one whose outcome is unknown returns after the
+	// error's RetryAfter, doubled with each receipt up to an hour; both up to a tenth
+	// later. queueURL is made from the ARN of the queue, and seconds is 1 to 39,600
+	// (11 hours). The calls may be concurrent, and ctx ends after two seconds or half
+	// of the time left. A failure does not change the response; the first one is
+	// logged. Default: a refused message returns after the queue's visibility
+	// timeout.
+	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
+
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
 	// value without decoding. Default: JSON.
@@ -167,6 +179,8 @@ func (o *Options) validate(s *source) error {
 		return errors.New("lambdabatch: Options.Redelivery and Reserve must not be negative, and Concurrency must be at least 1 (or zero for the default)")
 	case o.NoRedrive && s.streams:
 		return fmt.Errorf("lambdabatch: Options.NoRedrive is for queues; the messages of %s are not redriven", s.name)
+	case o.ChangeVisibility != nil && s.streams:
+		return fmt.Errorf("lambdabatch: Options.ChangeVisibility is for queues; the messages of %s have no visibility timeout", s.name)
 	case o.PerGroup && !s.fifo:
 		return fmt.Errorf("lambdabatch: Options.PerGroup is for SQSFIFO; %s has no message groups", s.name)
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -41,6 +42,13 @@ func TestBatchAccounting(t *testing.T) {
 			seen.Least(t, 50, "died", "faults", "event retryable", "event marked_unknown", "handed over", "resolved", "not executed")
 			if !s.ordered {
 				seen.Least(t, 500, "fault-free and exact")
+			}
+			if s.sqs {
+				seen.Least(t, 100, "hidden")
+				seen.Least(t, 30, "not hidden")
+			}
+			if s.sqs && s.ordered {
+				seen.Least(t, 100, "waited for its group")
 			}
 		})
 	}
@@ -96,6 +104,9 @@ func (w *world) waiting() []*sent {
 // round delivers one batch and checks the answer.
 func (w *world) round(trouble bool) {
 	batch := w.waiting()
+	if w.source.sqs {
+		batch = w.visible(trouble)
+	}
 	w.script, w.dead = map[string]ending{}, false
 	w.faults.Plan = nil
 	faulty := false
@@ -111,6 +122,10 @@ func (w *world) round(trouble bool) {
 			w.faults.Plan = idempotenttest.Seeded(rapid.Uint64().Draw(w.t, "seed"),
 				idempotenttest.Odds{Fault: idempotenttest.LostRequest, P: 0.1}, idempotenttest.Odds{Fault: idempotenttest.LostReply, P: 0.1})
 		}
+	}
+	if w.source.sqs {
+		w.queue.receive(batch)
+		w.hides, w.hidden = rapid.IntRange(0, 3).Draw(w.t, "hides") > 0, map[*sent]bool{}
 	}
 	w.batch = batch
 	before := faultsOf(&w.faults)
@@ -137,6 +152,9 @@ func (w *world) round(trouble bool) {
 		if slices.Contains(failed, m) || m.acknowledged {
 			continue
 		}
+		if w.hidden[m] {
+			w.t.Fatalf("%s is acknowledged, and was hidden until later", m.id)
+		}
 		m.acknowledged = true
 		w.seen.Add("acknowledged", 1)
 		if !w.done(m) {
@@ -157,6 +175,23 @@ func (w *world) round(trouble bool) {
 		}
 	}
 	w.seen.Add("fault-free and exact", 1)
+}
+
+// visible returns the messages that SQS can deliver, after waiting for one. In times
+// of trouble a standard queue may deliver messages that are hidden.
+func (w *world) visible(trouble bool) []*sent {
+	if trouble && !w.source.ordered && rapid.IntRange(0, 5).Draw(w.t, "deliver hidden messages") == 0 {
+		return w.waiting()
+	}
+	for {
+		before := w.queue.waited
+		batch := w.queue.available()
+		w.seen.Add("waited for its group", w.queue.waited-before)
+		if len(batch) > 0 {
+			return batch
+		}
+		w.queue.wait(w.clock.Now().Add(day))
+	}
 }
 
 func faultsOf(f *idempotenttest.Faults) (n int) {
@@ -206,17 +241,19 @@ func (w *world) reconcile() {
 type sent struct {
 	id, about, group string
 	acknowledged     bool
+	receipts
 }
 
 // source is one kind of event source: how it delivers, and how it interprets an
 // answer.
 type source struct {
 	name     string
+	sqs      bool // with a visibility timeout
 	ordered  bool // within a group
 	together bool // one failure stops the whole batch
 	option   func(*lambdabatch.Options)
 	build    func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler
-	// deliver picks a batch, by index, of the messages that are still waiting.
+	// deliver picks a batch, by index, of the messages that are waiting and not hidden.
 	deliver func(*rapid.T, []*sent) []*sent
 	// failed returns the messages of the batch that are redelivered.
 	failed func(batch []*sent, ids []string) []*sent
@@ -230,25 +267,28 @@ type order struct {
 	Message string `json:"message"`
 }
 
-const arn = "arn:aws:source"
+const arn, url = "arn:aws:sqs:eu-central-1:123456789012:orders", "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"
 
 func none(*lambdabatch.Options) {}
 
 var sources = []source{
-	{name: "SQS", option: none, build: queue(lambdabatch.SQS[order]), deliver: anyOf, failed: named},
-	{name: "SQSFIFO", ordered: true, together: true, option: none, build: queue(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
-	{name: "SQSFIFO per group", ordered: true, option: func(o *lambdabatch.Options) { o.PerGroup = true }, build: queue(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
+	{name: "SQS", sqs: true, option: none, build: ofSQS(lambdabatch.SQS[order]), deliver: anyOf, failed: named},
+	{name: "SQSFIFO", sqs: true, ordered: true, together: true, option: none, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
+	{name: "SQSFIFO per group", sqs: true, ordered: true, option: func(o *lambdabatch.Options) { o.PerGroup = true }, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
 	{name: "Kinesis", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: kinesis, deliver: first, failed: checkpoint},
 	{name: "DynamoDB", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: dynamodb, deliver: first, failed: checkpoint},
 }
 
-func queue(constructor func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)) func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler {
+func ofSQS(constructor func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)) func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler {
 	return func(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
 		h := constructor(g, work, option)
 		return func(ctx context.Context, batch []*sent) (ids []string, err error) {
 			var e events.SQSEvent
 			for _, m := range batch {
-				e.Records = append(e.Records, events.SQSMessage{MessageId: m.id, EventSourceARN: arn, Body: body(m), Attributes: map[string]string{"MessageGroupId": m.group}})
+				e.Records = append(e.Records, events.SQSMessage{
+					MessageId: m.id, EventSourceARN: arn, Body: body(m), ReceiptHandle: m.receipt,
+					Attributes: map[string]string{"MessageGroupId": m.group, "ApproximateReceiveCount": strconv.Itoa(m.receives)},
+				})
 			}
 			response, err := h(ctx, e)
 			for _, f := range response.BatchItemFailures {

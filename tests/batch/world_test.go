@@ -56,6 +56,7 @@ type world struct {
 	faults   idempotenttest.Faults
 	handle   handler
 	all      []*sent
+	queue    *queue // of SQS
 
 	mu         sync.Mutex
 	script     map[string]ending          // of this invocation, by order
@@ -69,6 +70,8 @@ type world struct {
 	handedOver map[string]bool
 	handsOver  bool
 	running    map[string]int // by group
+	hides      bool           // SQS accepts changes of the visibility timeout
+	hidden     map[*sent]bool // messages whose timeout this invocation changed
 	seen       *tally.Tally
 }
 
@@ -137,6 +140,9 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 		o.Fingerprint = func(*lambdabatch.Message) (idempotent.Fingerprint, error) {
 			return idempotent.FingerprintBytes(nil), nil
 		}
+		if s.sqs {
+			o.ChangeVisibility = w.hide
+		}
 		if w.handsOver {
 			o.HandOver = func(_ context.Context, _ *lambdabatch.Message, u *idempotent.UnresolvedError) error {
 				w.mu.Lock()
@@ -154,7 +160,33 @@ func newWorld(t *rapid.T, s source, seen *tally.Tally) *world {
 		}
 		w.all = append(w.all, &sent{id: "m" + letter(i), about: "o" + letter(about), group: letter(rapid.IntRange(0, groups-1).Draw(t, "group"))})
 	}
+	w.queue = &queue{
+		clock: &w.clock, fifo: s.ordered, retention: 14 * day,
+		visibility: rapid.SampledFrom([]time.Duration{timeout, 6 * timeout}).Draw(t, "visibility"),
+	}
+	for _, m := range w.all {
+		w.queue.send(m)
+	}
 	return w
+}
+
+// hide is the function's client of SQS.
+func (w *world) hide(_ context.Context, queueURL, receipt string, seconds int32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead || !w.hides {
+		w.seen.Add("not hidden", 1)
+		return errBroken
+	}
+	m, err := w.queue.changeVisibility(queueURL, receipt, seconds)
+	if err != nil && !errors.Is(err, errExpired) {
+		w.breaks(err.Error())
+	}
+	if err == nil {
+		w.hidden[m] = true
+		w.seen.Add("hidden", 1)
+	}
+	return err
 }
 
 func letter(i int) string { return string(rune('A' + i)) }

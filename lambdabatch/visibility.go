@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdabatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+const (
+	// longestVisibility is the longest time for which a message is hidden. SQS
+	// rejects more than 12 hours from its receipt (SQS API reference,
+	// "ChangeMessageVisibility"). An hour is left for the time that has passed since
+	// then: the batching window, retries of a throttled function, this invocation.
+	longestVisibility = 11 * time.Hour
+
+	// longestGrown is where the wait for an unknown outcome stops growing.
+	longestGrown = time.Hour
+
+	// hideTime is the longest time that hide takes, and hideCalls the number of
+	// calls that it makes at the same time.
+	hideTime, hideCalls = 2 * time.Second, 10
+)
+
+// hide changes the visibility timeout of messages that their records refused, so
+// that each returns when its record can have changed. It does not change the
+// response: a message whose timeout was not changed returns after the queue's.
+func (e *engine) hide(ctx context.Context, batch []message) {
+	limit := hideTime
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, deadline.Sub(e.now())/2)
+	}
+	if e.opts.ChangeVisibility == nil || limit <= 0 || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	refused := make(chan *message, len(batch))
+	for i := range batch {
+		if m := &batch[i]; m.failed && m.wait(e.now()) > 0 {
+			refused <- m
+		}
+	}
+	close(refused)
+	var calls sync.WaitGroup
+	for range min(len(refused), hideCalls) {
+		calls.Go(func() {
+			for m := range refused {
+				e.hideOne(ctx, m)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// wait returns how long the record that refused m cannot change, or zero if no
+// record did.
+func (m *message) wait(now time.Time) time.Duration {
+	if running, ok := errors.AsType[*idempotent.InProgressError](m.err); ok && running.RecordID == m.key.RecordID() {
+		// To the end of the lease, and not RetryAfter, which is an estimate for a
+		// caller who waits. Each delivery brings the message nearer to the dead-letter
+		// queue, and before that end only the running request can finish its work.
+		return max(running.Until.Sub(now), time.Second)
+	}
+	if unknown, ok := errors.AsType[*idempotent.UnresolvedError](m.err); ok && unknown.RecordID == m.key.RecordID() {
+		// Evidence can exist after RetryAfter, but need not. So the wait grows.
+		wait := max(unknown.RetryAfter, time.Second)
+		for n := m.receives(); n > 1 && wait < longestGrown; n-- {
+			wait = min(2*wait, longestGrown)
+		}
+		return wait
+	}
+	return 0
+}
+
+// receives returns how often SQS has delivered m.
+func (m *message) receives() int {
+	if r, ok := m.record.Event.(*events.SQSMessage); ok {
+		if n, err := strconv.Atoi(r.Attributes["ApproximateReceiveCount"]); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 1
+}
+
+// hideOne changes the visibility timeout of one message. The first failure is
+// logged, without the text of the error, which may contain the receipt handle.
+func (e *engine) hideOne(ctx context.Context, m *message) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.panicked(ctx, m, p)
+		}
+	}()
+	wait := m.wait(e.now())
+	wait = min(wait+rand.N(wait/10+1), longestVisibility) // messages of one key return one after the other
+	r := m.record.Event.(*events.SQSMessage)
+	err := ctx.Err()
+	if err == nil {
+		err = e.opts.ChangeVisibility(ctx, queueURL(r.EventSourceARN), r.ReceiptHandle, int32((wait+time.Second-1)/time.Second))
+	}
+	if err == nil {
+		return
+	}
+	reason := slog.String("error_type", fmt.Sprintf("%T", err))
+	if api, ok := errors.AsType[interface {
+		error
+		ErrorCode() string // of the AWS SDK
+	}](err); ok {
+		reason = slog.String("error_code", api.ErrorCode())
+	}
+	e.notHidden.Do(func() {
+		e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: the visibility timeout of a message was not changed, it returns after the queue's;"+
+			" further failures are not logged", append(e.named(m), reason)...)
+	})
+}
+
+// queueURL returns the URL of the queue with that ARN.
+func queueURL(arn string) string {
+	parts := strings.SplitN(arn, ":", 6) // arn, partition, sqs, region, account, name
+	if len(parts) != 6 {
+		return ""
+	}
+	suffix := "amazonaws.com"
+	if parts[1] == "aws-cn" {
+		suffix += ".cn"
+	}
+	return "https://sqs." + parts[3] + "." + suffix + "/" + parts[4] + "/" + parts[5]
+}
