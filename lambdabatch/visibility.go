@@ -41,14 +41,14 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, deadline.Sub(e.now())/2)
 	}
-	if e.opts.ChangeVisibility == nil || limit <= 0 || ctx.Err() != nil {
+	if e.opts.ChangeVisibility == nil || limit <= 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	refused := make(chan *message, len(batch))
 	for i := range batch {
-		if m := &batch[i]; m.failed && m.wait(e.now()) > 0 {
+		if m := &batch[i]; m.wait(e.now()) > 0 {
 			refused <- m
 		}
 	}
@@ -64,8 +64,7 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	calls.Wait()
 }
 
-// wait returns how long the record that refused m cannot change, or zero if no
-// record did.
+// wait returns how long to hide m, or zero if its record did not refuse it.
 func (m *message) wait(now time.Time) time.Duration {
 	if running, ok := errors.AsType[*idempotent.InProgressError](m.err); ok && running.RecordID == m.key.RecordID() {
 		// To the end of the lease, and not RetryAfter, which is an estimate for a
@@ -75,23 +74,14 @@ func (m *message) wait(now time.Time) time.Duration {
 	}
 	if unknown, ok := errors.AsType[*idempotent.UnresolvedError](m.err); ok && unknown.RecordID == m.key.RecordID() {
 		// Evidence can exist after RetryAfter, but need not. So the wait grows.
-		wait := max(unknown.RetryAfter, time.Second)
-		for n := m.receives(); n > 1 && wait < longestGrown; n-- {
-			wait = min(2*wait, longestGrown)
+		wait := unknown.RetryAfter
+		receives, _ := strconv.Atoi(m.record.Event.(*events.SQSMessage).Attributes["ApproximateReceiveCount"])
+		for range receives - 1 {
+			wait = max(wait, min(2*wait, longestGrown))
 		}
 		return wait
 	}
 	return 0
-}
-
-// receives returns how often SQS has delivered m.
-func (m *message) receives() int {
-	if r, ok := m.record.Event.(*events.SQSMessage); ok {
-		if n, err := strconv.Atoi(r.Attributes["ApproximateReceiveCount"]); err == nil && n > 0 {
-			return n
-		}
-	}
-	return 1
 }
 
 // hideOne changes the visibility timeout of one message. The first failure is

@@ -93,6 +93,25 @@ func TestHide_Running(t *testing.T) {
 		if got := c.only(t); got < want[0] || got > want[1] {
 			t.Errorf("%s before the end of the lease, the message is hidden for %d s, want %d to %d", left, got, want[0], want[1])
 		}
+		if strings.Contains(w.log(), "visibility") {
+			t.Errorf("the log:\n%s", w.log())
+		}
+	}
+}
+
+// A lease that ended during the batch holds the message no longer, and neither does
+// a context without a deadline.
+func TestHide_LeaseEnded(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t), &changes{}
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(c.option))
+	w.on("o-2", func(context.Context) error { w.clock.Advance(time.Minute); return nil })
+	w.while("o-1", queue, time.Minute, func() {
+		response, err := h(t.Context(), received(1, messages("o-1", "o-2")))
+		wantIDs(t, failed(t, response, err), "m1")
+	})
+	if got := c.only(t); got < 1 || got > 2 {
+		t.Errorf("the message is hidden for %d s, want 1 or 2", got)
 	}
 }
 

@@ -140,7 +140,7 @@ func (s *orderShop) deliver(p *mortal, messages ...events.SQSMessage) (again []e
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	h := orders.New(guard, orders.Shop(s.table), &s.payments)
+	h := orders.New(guard, orders.Shop(s.table), &s.payments, nil)
 	response, err := h(s.clock.Invocation(s.t.Context(), 30*time.Second), events.SQSEvent{Records: messages})
 	if p.dead.Load() {
 		return messages

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdabatch"
@@ -20,8 +21,10 @@ const Operation = "take-order"
 type HandlerFunc = func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
 
 // New returns the function's handler. guard needs a *dynamostore.Store, because
-// the shop's table is written in its transactions.
-func New(guard *idempotent.Guard, shop Shop, payments Payments) HandlerFunc {
+// the shop's table is written in its transactions. queue hides messages of orders
+// that are being taken elsewhere; if it is nil, they return after the queue's
+// visibility time-out.
+func New(guard *idempotent.Guard, shop Shop, payments Payments, queue *sqs.Client) HandlerFunc {
 	t := &taker{shop, payments}
 	return lambdabatch.SQS(guard, t.take, func(o *lambdabatch.Options) {
 		o.Operation = Operation
@@ -29,6 +32,15 @@ func New(guard *idempotent.Guard, shop Shop, payments Payments) HandlerFunc {
 		o.Concurrency = 10
 		o.Guard = func(g *idempotent.Options) {
 			g.Recovery, g.Steps = idempotent.Resume, []string{"reserve", "charge", "give-back"}
+		}
+		if queue == nil {
+			return
+		}
+		o.ChangeVisibility = func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error {
+			_, err := queue.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
+				QueueUrl: &queueURL, ReceiptHandle: &receiptHandle, VisibilityTimeout: seconds,
+			})
+			return err
 		}
 	})
 }

@@ -7,13 +7,18 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/dynamostore/dynamotest"
@@ -25,7 +30,7 @@ import (
 // message is a message of the queue with an order for two cups.
 func message(id string) events.SQSEvent {
 	return events.SQSEvent{Records: []events.SQSMessage{{
-		MessageId: id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
+		MessageId: id, ReceiptHandle: "receipt of " + id, EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:orders",
 		Body: `{"order_id":"o-1","customer":"c-1","sku":"cup","quantity":2,"amount":1250}`,
 	}}}
 }
@@ -67,7 +72,7 @@ func TestADeadOrderIsDue(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	response, err := New(guard, "shop", nil)(ctx, message("m-1"))
+	response, err := New(guard, "shop", nil, nil)(ctx, message("m-1"))
 	if err != nil || len(response.BatchItemFailures) != 1 {
 		t.Fatalf("got %+v, %v", response, err)
 	}
@@ -88,6 +93,22 @@ func TestADeadOrderIsDue(t *testing.T) {
 	if !r.Due.Equal(r.LeaseEnd) || !r.Expires.IsZero() {
 		t.Errorf("the record is due %s, want %s, and expires %s, want never", r.Due, r.LeaseEnd, r.Expires)
 	}
+}
+
+// newStore returns a store beside the table of a shop with ten cups.
+func newStore(t *testing.T) *dynamostore.Store {
+	t.Helper()
+	db := dynamotest.New("once", "shop")
+	if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{
+		TableName: aws.String("shop"), Item: item{"pk": text("stock#cup"), "available": number(10)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := dynamostore.New(db, "once")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // ledger is a provider that remembers keys for a day.
@@ -113,23 +134,14 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, after := range []time.Duration{5 * day, 4*day + 14*day + 4*day} {
-		db := dynamotest.New("once", "shop")
-		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{
-			TableName: aws.String("shop"), Item: item{"pk": text("stock#cup"), "available": number(10)},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		store, err := dynamostore.New(db, "once")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := newStore(t)
 		var clock idempotenttest.Clock
 		guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Now, o.Logger = clock.Now, slog.New(slog.DiscardHandler) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		provider := &ledger{now: clock.Now, made: map[string]time.Time{}}
-		h := New(guard, "shop", provider)
+		h := New(guard, "shop", provider, nil)
 		for _, id := range []string{"m-1", "redriven"} {
 			response, err := h(clock.Invocation(t.Context(), 30*time.Second), message(id))
 			if err != nil || len(response.BatchItemFailures) != 0 {
@@ -140,5 +152,54 @@ func TestARedrivenOrderIsNotTakenAgain(t *testing.T) {
 		if provider.count != 1 {
 			t.Errorf("the customer was charged %d times by a message that was redriven after %s", provider.count, after)
 		}
+	}
+}
+
+// during is a provider that calls a function while it makes a charge.
+type during func()
+
+func (d during) Charge(context.Context, string, string, int) (Charge, error) {
+	d()
+	return Charge{ID: "ch_1"}, nil
+}
+
+// A message that is delivered while its order is being taken is hidden until the
+// lease of that run ends: the SDK sends what SQS expects.
+func TestAnOrderThatIsBeingTaken(t *testing.T) {
+	t.Parallel()
+	var requests []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		requests = append(requests, r.Header.Get("X-Amz-Target")+" "+string(body))
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	queue := sqs.New(sqs.Options{BaseEndpoint: &server.URL, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")})
+
+	store := newStore(t)
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h HandlerFunc
+	h = New(guard, "shop", during(func() {
+		response, err := h(t.Context(), message("m-2"))
+		if err != nil || len(response.BatchItemFailures) != 1 {
+			t.Errorf("got %+v, %v", response, err)
+		}
+	}), queue)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	response, err := h(ctx, message("m-1"))
+	if err != nil || len(response.BatchItemFailures) != 0 {
+		t.Errorf("got %+v, %v", response, err)
+	}
+	want := regexp.MustCompile(`^AmazonSQS\.ChangeMessageVisibility \{"QueueUrl":"https://sqs\.us-east-1\.amazonaws\.com/123456789012/orders","ReceiptHandle":"receipt of m-2","VisibilityTimeout":3[0-3]\d\}$`)
+	if len(requests) != 1 || !want.MatchString(requests[0]) {
+		t.Errorf("SQS got %q", requests)
 	}
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/order-queue/orders"
@@ -51,6 +53,10 @@ func newHandler(ctx context.Context, stdout io.Writer) (orders.HandlerFunc, erro
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the AWS configuration: %w", err)
+	}
 	metrics, err := emf.New(stdout, "OrderQueue")
 	if err != nil {
 		return nil, err
@@ -64,7 +70,7 @@ func newHandler(ctx context.Context, stdout io.Writer) (orders.HandlerFunc, erro
 	if err != nil {
 		return nil, err
 	}
-	return emf.Flushed(metrics, orders.New(guard, orders.Shop(shop), payments)), nil
+	return emf.Flushed(metrics, orders.New(guard, orders.Shop(shop), payments, sqs.NewFromConfig(cfg))), nil
 }
 
 // requestID returns the id of the invocation, for events and records.
