@@ -23,7 +23,7 @@ func Markdown(p *lambdahttp.Policy) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Idempotency keys\n\n"+
 		"A request with %s is executed once. Repeat it with the same key, and you get the response of the first one.\n"+
-		"Create a new random key for each operation, and store it until you have a response.\n\n", carrier(p))
+		"Create a new random key for each operation, and store it until you have a response. A key must not contain personal data.\n\n", carrier(p))
 	writeRules(&b, p)
 	b.WriteString("\n## Responses\n\nA response to your request may have these headers:\n\n" +
 		"| header | values | meaning |\n|---|---|---|\n")

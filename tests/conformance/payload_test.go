@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/sealtest"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// seal encrypts the responses of the shops that have it.
+var seal = sealtest.New()
+
+func compressed(text string, level int) string {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, level) // the level is valid
+	_, _ = w.Write([]byte(text))           // a buffer accepts everything
+	_ = w.Close()
+	return b.String()
+}
+
+// Which requests with one key are the same request, and what is stored of them.
+var payloadRequirements = []requirement{
+	{
+		name: "other-payload", text: "A key with another payload is refused; nothing is executed, and the first response stays", asks: "D2.2 D2.4 D2.7 B0 B1 B3 P1 P2 P3 Pa Pq O2 O5 R2 R4 R7",
+		rule: "422 in D, B, O and R; 400 in P's description of Stripe, and in its profile.",
+		run: func(c *check) {
+			key := c.newKey()
+			first := c.created(c.charge(key))
+			for _, other := range []string{c.body(9000), strings.Replace(c.body(4200), "usd", "eur", 1)} {
+				c.problem(c.charge(key, withBody(other)), "key-reused")
+			}
+			if c.routes {
+				c.problem(c.charge(key, at("POST", "/charges?dry_run=true")), "key-reused")
+			}
+			c.replays(c.charge(key), first)
+			c.effects(1, 1)
+			c.created(c.charge(c.newKey(), withBody(c.body(9000))))
+			c.effects(2, 2)
+		},
+	},
+	{
+		name: "payload-first", text: "Another payload is reported whatever the state of the first request is", asks: "B7",
+		run: func(c *check) {
+			key, other := c.newKey(), withBody(c.body(9000))
+			h, pending := c.held(key)
+			c.problem(c.charge(key, other), "key-reused")
+			h.release()
+			c.created(c.finish(pending))
+			c.treat(conduct{cut: true})
+			unknown := c.newKey()
+			c.want(c.charge(unknown), http.StatusBadGateway)
+			c.problem(c.charge(unknown, other), "key-reused")
+			c.effects(2, 2)
+		},
+	},
+	{
+		name: "same-meaning", text: "JSON is compared by its meaning: space, order and escapes make no difference, at any depth", asks: "B0 B3",
+		run: func(c *check) {
+			format, values := `{"amount":%[1]s,"currency":"usd","customer":"%[2]s"}`, []any{"4200", c.customer}
+			respelt := "{ \"customer\" : \"%[2]s\",\n\t\"currency\":\"\\u0075sd\", \"amount\": 4200 }"
+			if c.routes {
+				format = strings.TrimSuffix(format, "}") + `,"note":{"b":[1.50,{"y":"é","x":null}],"a":true}}`
+				respelt = strings.TrimSuffix(respelt, "}") + `, "note": {"a": true, "b": [ 15e-1, {"x": null, "y": "\u00e9"} ]} }`
+			}
+			key := c.newKey()
+			first := c.created(c.charge(key, withBody(fmt.Sprintf(format, values...))))
+			c.replays(c.charge(key, withBody(fmt.Sprintf(respelt, values...))), first)
+			c.replays(c.charge(key, withBody(fmt.Sprintf(respelt, values...)), withHeader("Content-Type", "Application/JSON; charset=utf-8")), first)
+			if c.routes {
+				reordered := strings.Replace(fmt.Sprintf(format, values...), `[1.50,{"y":"é","x":null}]`, `[{"y":"é","x":null},1.50]`, 1)
+				c.problem(c.charge(key, withBody(reordered)), "key-reused")
+			}
+			c.effects(1, 1)
+		},
+	},
+	{
+		name: "same-content", text: "Bodies with the same parts, or compressed anew, are equal; another media type is another payload", asks: "B3", on: shops,
+		run: func(c *check) {
+			form := func(boundary, amount string) func(*call) {
+				return func(r *call) {
+					r.body = fmt.Sprintf("--%s\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n%s\r\n--%[1]s--\r\n", boundary, amount)
+					withHeader("Content-Type", "multipart/form-data; boundary="+boundary)(r)
+				}
+			}
+			text := strings.Repeat("one line of many\n", 100)
+			packed := func(level int) func(*call) {
+				return func(r *call) {
+					r.body = compressed(text, level)
+					withHeader("Content-Type", "text/plain")(r)
+					withHeader("Content-Encoding", "gzip")(r)
+				}
+			}
+			unpacked := func(media string) func(*call) {
+				return func(r *call) {
+					r.body = text
+					withHeader("Content-Type", media)(r)
+				}
+			}
+			upload := at("POST", "/uploads/"+c.customer)
+			for i, row := range []struct{ first, same, other func(*call) }{
+				{form("one", "4200"), form("two", "4200"), form("one", "9000")},
+				{packed(gzip.BestSpeed), packed(gzip.BestCompression), unpacked("text/html")},
+				{unpacked("text/plain"), unpacked("Text/Plain; charset=utf-8"), unpacked("text/html")},
+			} {
+				key := c.newKey()
+				first := c.created(c.charge(key, upload, row.first))
+				c.replays(c.charge(key, upload, row.same), first)
+				c.problem(c.charge(key, upload, row.other), "key-reused")
+				c.effects(i+1, i+1)
+			}
+		},
+	},
+	{
+		name: "delimiters", text: "Values that look alike when they are joined are different payloads", asks: "B3 B5",
+		run: func(c *check) {
+			key := c.newKey()
+			body := func(amount, customer string) func(*call) {
+				return withBody(fmt.Sprintf(`{"amount":%s,"currency":"usd","customer":%q}`, amount, customer))
+			}
+			c.created(c.charge(key, body("12", c.customer)))
+			for _, pair := range [][2]string{{"1", "2" + c.customer}, {"1", "2|usd|" + c.customer}, {"12", c.customer + "|"}, {"12", c.customer + `"`}} {
+				c.problem(c.charge(key, body(pair[0], pair[1])), "key-reused")
+			}
+			c.effects(1, 1)
+		},
+	},
+	{
+		name: "selected-values", text: "The comparison can be limited to some values of the payload", asks: "D2.4", on: shops,
+		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/amount", "/currency", "/customer") },
+		run: func(c *check) {
+			key := c.newKey()
+			first := c.created(c.charge(key))
+			noted := strings.TrimSuffix(c.body(4200), "}") + `,"note":"sent again"}`
+			c.replays(c.charge(key, withBody(noted)), first)
+			c.problem(c.charge(key, withBody(c.body(9000))), "key-reused")
+			c.effects(1, 1)
+		},
+	},
+	{
+		name: "digest", text: "The comparison can use a digest that the client sends", asks: "D2.4", on: shops,
+		options: func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.VerifiedDigest },
+		run: func(c *check) {
+			digest := func(body string) func(*call) {
+				sum := sha256.Sum256([]byte(body))
+				return withHeader("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
+			}
+			key := c.newKey()
+			c.problem(c.charge(key), "invalid-digest")
+			c.problem(c.charge(key, digest(c.body(9000))), "invalid-digest")
+			first := c.created(c.charge(key, digest(c.body(4200))))
+			c.replays(c.charge(key, digest(c.body(4200))), first)
+			c.problem(c.charge(key, withBody(c.body(9000)), digest(c.body(9000))), "key-reused")
+			c.effects(1, 1)
+		},
+	},
+	{
+		name: "hashes-only", text: "The store has neither keys nor bodies of requests", asks: "B5 R7", alone: true,
+		run: func(c *check) {
+			key := c.newKey()
+			// This spelling is not in the response.
+			body := fmt.Sprintf("{ \"customer\":%q,  \"currency\":\"usd\",  \"amount\":  4200 }", c.customer)
+			hidden := []string{key, strings.ReplaceAll(key, "-", ""), body, `:  4200`}
+			if c.routes {
+				body = strings.TrimSuffix(body, "}") + `, "note": "only in the request" }`
+				hidden = append(hidden, "only in the request")
+			}
+			a := c.created(c.charge(key, withBody(body)))
+			dump := c.stored()
+			if !strings.Contains(dump, a.header.Get("Location")) {
+				c.failf("the dump does not contain the response, so it shows nothing")
+			}
+			for _, text := range hidden {
+				if strings.Contains(strings.ToLower(dump), strings.ToLower(text)) {
+					c.failf("the store contains %q", text)
+				}
+			}
+		},
+	},
+	{
+		name: "sealed", text: "An API can have its stored responses encrypted", asks: "–", on: shops,
+		options: guarded(func(o *idempotent.Options) { o.Seal = seal }),
+		run: func(c *check) {
+			key := c.newKey()
+			first := c.created(c.charge(key))
+			c.replays(c.charge(key), first)
+			if dump := c.stored(); strings.Contains(dump, c.id(first)) || strings.Contains(dump, c.customer) {
+				c.failf("the store contains the response: %s", dump)
+			}
+		},
+	},
+	{
+		name: "keyed-hashes", text: "Equal requests under two keys have different hashes", asks: "R7", alone: true,
+		run: func(c *check) {
+			c.created(c.charge(c.newKey()))
+			c.created(c.charge(c.newKey()))
+			f := c.fingerprints()
+			if len(f) != 2 || len(f[0]) < 16 || f[0] == f[1] {
+				c.failf("the stored fingerprints are %q", f)
+			}
+		},
+	},
+}
