@@ -19,21 +19,21 @@ type content struct {
 	media  string // media type without parameters, in lower case; empty if missing
 	coding string // the Content-Encoding that was not undone
 	form   string
+	body   []byte
 	parts  [][]byte
 }
 
-// The form of the parts.
+// The form of a content.
 const (
-	formJSON      = "json"      // canonical JSON: spelling does not matter
-	formFields    = "fields"    // values of canonical JSON
-	formMultipart = "multipart" // the parts of a multipart body: the boundary does not matter
-	formRaw       = "raw"       // the bytes
+	formRaw       = "raw"       // body is the bytes
+	formJSON      = "json"      // body is canonical JSON, or parts are values of it: spelling does not matter
+	formMultipart = "multipart" // parts are those of a multipart body: the boundary does not matter
 )
 
 // rawContent returns the bytes of the body as they were sent.
 func (r *Request) rawContent() (c content, err error) {
 	body, err := r.Body()
-	return content{r.mediaType(), r.coding(), formRaw, [][]byte{body}}, err
+	return content{media: r.mediaType(), coding: r.coding(), form: formRaw, body: body}, err
 }
 
 // content returns the content of the body by its meaning: without a coding, and in
@@ -42,19 +42,19 @@ func (r *Request) rawContent() (c content, err error) {
 func (r *Request) content() (c content, err error) {
 	media := r.mediaType()
 	if r.document != nil && isJSON(media) {
-		return content{media, "", formJSON, [][]byte{r.document}}, nil
+		return content{media: media, form: formJSON, body: r.document}, nil
 	}
 	coding, body, err := r.uncoded()
-	c = content{media, coding, formRaw, [][]byte{body}}
+	c = content{media: media, coding: coding, form: formRaw, body: body}
 	switch {
-	case err != nil || coding != "":
+	case err != nil || coding != "" || strings.Contains(media, ","): // the last is several media types
 	case isJSON(media):
 		if doc, err := canonical.JSON(body); err == nil {
-			c.form, c.parts = formJSON, [][]byte{doc}
+			c.form, c.body = formJSON, doc
 		}
 	case strings.HasPrefix(media, "multipart/"):
 		if parts, ok := splitMultipart(body, r.boundary()); ok {
-			c.form, c.parts = formMultipart, parts
+			c.form, c.body, c.parts = formMultipart, nil, parts
 		}
 	}
 	return c, err
@@ -133,9 +133,6 @@ func (r *Request) boundary() string {
 // same way: nothing precedes the first delimiter or follows the last one, lines end
 // with CRLF, and the parts do not contain the boundary.
 func splitMultipart(body []byte, boundary string) (parts [][]byte, ok bool) {
-	if boundary == "" {
-		return nil, false
-	}
 	delimiter, crlf := []byte("--"+boundary), []byte("\r\n")
 	parts = bytes.Split(body, delimiter)
 	first, last := parts[0], parts[len(parts)-1]

@@ -118,6 +118,7 @@ func TestFM53Contents(t *testing.T) {
 		"another type":          {typed("text/csv", "a"), typed("text/plain", "a"), false},
 		"another charset":       {typed("text/plain; charset=utf-8", "a"), typed("text/plain", "a"), true},
 		"capitals":              {typed("Text/Plain", "a"), typed("text/plain ; a=b", "a"), true},
+		"two types in a line":   {typed("text/plain, application/x+json", doc), typed("text/plain, application/x+json", respelled), false},
 		"no type":               {untyped("a"), untyped("a"), true},
 		"no type, and one":      {untyped("a"), typed("text/plain", "a"), false},
 		"no type, and JSON":     {untyped(doc), asJSON(doc), false},
@@ -176,6 +177,12 @@ func TestFM53Contents(t *testing.T) {
 		"multipart, zipped": {
 			coded("gzip", typed("multipart/form-data; boundary=abc", gzipped(1, "--abc\r\n\r\na\r\n--abc--"))),
 			coded("gzip", typed("multipart/form-data; boundary=xyz", gzipped(1, "--xyz\r\n\r\na\r\n--xyz--"))), true},
+		"multipart, nothing in it": {typed("multipart/form-data; boundary=abc", "--abc\r\n\r\n--abc--"), typed("multipart/form-data; boundary=xyz", "--xyz\r\n\r\n--xyz--"), true},
+		"multipart, empty":         {typed("multipart/form-data; boundary=abc", "--abc--"), typed("multipart/form-data; boundary=abc", ""), false},
+		"a boundary in a text":     {typed("text/plain; boundary=abc", "--abc\r\n\r\n--abc--"), typed("text/plain; boundary=xyz", "--xyz\r\n\r\n--xyz--"), false},
+		"two lines of types": {
+			func(r *request) { typed("text/csv", "a")(r); withHeader("Content-Type", "text/plain;a")(r) },
+			func(r *request) { typed("text/html", "a")(r); withHeader("Content-Type", "text/plain;a")(r) }, false},
 		"multipart and its parts": {form("abc", amount), typed("multipart/form-data", "Content-Disposition: form-data; name=\"amount\"\r\n\r\n1250"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,6 +296,23 @@ func TestContentsOfOtherRules(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a change of the rule, retries of earlier requests are refused.
+func TestChangedRule(t *testing.T) {
+	t.Parallel()
+	onEachWire(t, func(t *testing.T, on wire) {
+		r := charge(withBody(`{"a":1,"b":1}`))
+		a := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/a") })
+		a.post(r)
+		for _, rule := range []lambdahttp.FingerprintRule{lambdahttp.Fields("/b"), lambdahttp.Fields("/a", "/b"), lambdahttp.WholeRequest, lambdahttp.RawBody} {
+			b := newWorld(t, on, func(o *lambdahttp.Options) { o.Fingerprint = rule })
+			b.store.Store = a.store.Store
+			if got := b.post(r); got.status != 422 || b.runs != 0 {
+				t.Errorf("%s: got %d %s", rule.Description, got.status, got.body)
+			}
+		}
+	})
 }
 
 // A key in the body is found in a compressed body, and the body is compared by the

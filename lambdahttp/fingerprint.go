@@ -88,18 +88,14 @@ func Fields(pointers ...string) FingerprintRule {
 	return FingerprintRule{
 		Of: func(r *Request) ([][]byte, error) {
 			c, err := r.content()
-			if err != nil || c.form != formJSON {
+			if c.form != formJSON {
 				return r.parts(c), err
 			}
-			doc := c.parts[0]
-			c.form, c.parts = formFields, nil
+			doc := c.body
+			c.body = nil
 			for i, path := range paths {
-				c.parts = append(c.parts, []byte(pointers[i]))
-				if value, ok := path.Lookup(doc); ok {
-					c.parts = append(c.parts, []byte("="), value)
-				} else {
-					c.parts = append(c.parts, []byte("-"), nil)
-				}
+				value, _ := path.Lookup(doc) // empty if it is missing, as no value is
+				c.parts = append(c.parts, []byte(pointers[i]), value)
 			}
 			return r.parts(c), nil
 		},
@@ -117,7 +113,7 @@ var VerifiedDigest = FingerprintRule{
 		if err != nil {
 			return nil, err
 		}
-		return r.parts(c), verifyDigest(r.Header("Content-Digest"), c.parts[0])
+		return r.parts(c), verifyDigest(r.Header("Content-Digest"), c.body)
 	},
 	Description: RawBody.Description + ", which must match the Content-Digest header (RFC 9530, sha-256 or sha-512)",
 	digest:      true,
@@ -140,7 +136,7 @@ func (r *Request) fingerprint(rule FingerprintRule) (idempotent.Fingerprint, err
 
 // parts returns what the rules of this package compare: the query and c.
 func (r *Request) parts(c content) [][]byte {
-	return append([][]byte{[]byte(sortQuery(r.RawQuery)), []byte(c.media), []byte(c.coding), []byte(c.form)}, c.parts...)
+	return append([][]byte{[]byte(sortQuery(r.RawQuery)), []byte(c.media), []byte(c.coding), []byte(c.form), c.body}, c.parts...)
 }
 
 // sortQuery sorts the parameters of a query by name. Values of one name stay in

@@ -61,8 +61,8 @@ func (l *layout) open() opened {
 	return o
 }
 
-// named takes the name of o's next member, which is in quotes at the end of out and
-// begins at start. It returns the name's index.
+// named adds the next member of o. Its name in quotes is out[start:]. It returns
+// the index of the name.
 func (l *layout) named(o *opened, start int) (i int) {
 	i = len(l.names)
 	// The byte before a member belongs to it: a comma or the brace.
@@ -79,7 +79,7 @@ func (l *layout) named(o *opened, start int) (i int) {
 // key returns the key of the name with index i.
 func (l *layout) key(i int) []byte { return l.keys[l.names[i].key:l.names[i].keyEnd] }
 
-// ended takes the end of the member whose name has index i: the end of out.
+// ended sets the end of the member whose name has index i to the end of out.
 func (l *layout) ended(i int) {
 	m := &l.names[i].member
 	m.end, m.objects = len(l.out), len(l.objects)

@@ -134,7 +134,7 @@ func (s *scanner) text() {
 
 // literal reads a number, true, false or null.
 func (s *scanner) literal() {
-	for s.pos++; s.pos < len(s.doc); s.pos++ {
+	for ; s.pos < len(s.doc); s.pos++ {
 		switch s.doc[s.pos] {
 		case ' ', '\t', '\r', '\n', ',', ']', '}':
 			return
@@ -144,8 +144,8 @@ func (s *scanner) literal() {
 
 // arrayIndex returns the index that token spells, or -1.
 func arrayIndex(token string) int {
-	i, err := strconv.Atoi(token)
-	if err != nil || strconv.Itoa(i) != token {
+	i, _ := strconv.Atoi(token)
+	if strconv.Itoa(i) != token {
 		return -1
 	}
 	return i
