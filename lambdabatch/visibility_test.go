@@ -286,7 +286,7 @@ func TestHide_Cancelled(t *testing.T) {
 }
 
 // G6, FM41: in a FIFO queue only the refused message is hidden. Those behind it
-// are redelivered, and the queue returns no message of their group before it.
+// are redelivered, and the queue does not return their group before it.
 func TestHide_FIFO(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
