@@ -451,8 +451,8 @@ func TestWaitingLeavesNoDeadlineBehind(t *testing.T) {
 	})
 }
 
-// At most ten requests of a guard wait for one key. The others are refused at
-// once, and after one of the ten has left, another one can wait. Other keys do not
+// At most a hundred requests of a guard wait for one key. The others are refused at
+// once, and after one of them has left, another one can wait. Other keys do not
 // count.
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
@@ -471,16 +471,16 @@ func TestWaitingIsBounded(t *testing.T) {
 		}
 		for range 2 { // the second round shows that the first one has left
 			var wg sync.WaitGroup
-			for range 10 {
+			for range 100 {
 				wg.Go(func() {
 					if waited := ask(key); waited < 50*time.Second {
-						t.Errorf("one of ten requests waited %s", waited)
+						t.Errorf("one of a hundred requests waited %s", waited)
 					}
 				})
 			}
 			synctest.Wait()
 			if waited := ask(key); waited != 0 {
-				t.Errorf("the eleventh request waited %s", waited)
+				t.Errorf("one more request waited %s", waited)
 			}
 			if waited := ask(other); waited < 50*time.Second {
 				t.Errorf("a request with another key waited %s", waited)

@@ -46,7 +46,7 @@ type Options struct {
 
 	// WaitFor is the longest time that a request waits for the outcome of another
 	// running request with its key, never past its own deadline. It polls the store
-	// with one Get, first after 50 ms, then at growing intervals. At most 10 requests
+	// with one Get, first after 50 ms, then at growing intervals. At most 100 requests
 	// of a guard wait for one key; the others get InProgressError at once. Default:
 	// return InProgressError at once.
 	WaitFor time.Duration

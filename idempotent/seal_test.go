@@ -550,7 +550,7 @@ func TestSealingAStepFails(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d, key, sealer := newDrawer(), newKey(), sealtest.New()
 			sealer.BeforeSeal = fail
-			g, _ := newGuardOver(t, d, sealer.Option)
+			g, events := newGuardOver(t, d, sealer.Option)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			_, err := idempotent.Do(ctx, g, key, func(ctx context.Context) (string, error) {
@@ -576,8 +576,8 @@ func TestSealingAStepFails(t *testing.T) {
 			if s, found := r.Step("pay"); !found || s.Finished || r.State != driver.StateUnknown || len(r.Steps) != 1 {
 				t.Errorf("%s: the record is %s with the steps %+v", name, r.State, r.Steps)
 			}
-			if err := g.Resolve(ctx, key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) {
-				t.Errorf("%s: evidence got %v", name, err)
+			if err := g.Resolve(ctx, key.RecordID(), idempotent.ResolvedStep("pay", private)); !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 1 {
+				t.Errorf("%s: evidence got %v, events %v", name, err, events.Kinds())
 			}
 			d.wantPrivate(t, name)
 		})

@@ -6,7 +6,7 @@ import "sync"
 
 // maxWaiting is how many requests of one guard wait for one key at the same time.
 // Each poll costs a read, and each waiting request occupies a client's connection.
-const maxWaiting = 10
+const maxWaiting = 100
 
 // waiting counts the requests that wait for each key.
 type waiting struct {
