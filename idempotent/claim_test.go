@@ -461,7 +461,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		for _, k := range []idempotent.Key{key, other} {
 			s.holds(t, k, driver.Record{State: driver.StateInProgress, LeaseEnd: now().Add(time.Hour)})
 		}
-		g, _ := newGuardOver(t, s, waitFor(time.Minute))
+		g, _ := newGuardOver(t, s.Store, waitFor(time.Minute)) // s supports one request at a time
 		ask := func(k idempotent.Key) (waited time.Duration) {
 			start := time.Now()
 			if _, err := idempotent.Do(t.Context(), g, k, forbidden(t)); !errors.As(err, new(*idempotent.InProgressError)) {
