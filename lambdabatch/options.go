@@ -71,15 +71,15 @@ type Options struct {
 	HandOver func(ctx context.Context, m *Message, unresolved *idempotent.UnresolvedError) error
 
 	// ChangeVisibility changes the visibility timeout of a message, with the method
-	// ChangeMessageVisibility of an SQS client. It is called for messages that their
-	// records refused, at the end of a batch. A message whose key is running returns
-	// when the lease of that run ends; one whose outcome is unknown returns after the
-	// error's RetryAfter, doubled with each receipt up to an hour; both up to a tenth
-	// later. queueURL is made from the ARN of the queue, and seconds is 1 to 39,600
-	// (11 hours). The calls may be concurrent, and ctx ends after two seconds or half
-	// of the time left. A failure does not change the response; the first one is
-	// logged. Default: a refused message returns after the queue's visibility
-	// timeout.
+	// ChangeMessageVisibility of an SQS client. It is called at the end of a batch for
+	// messages that their records refused, and for those behind them in a FIFO group.
+	// A message whose key is running returns when the lease of that run ends; one
+	// whose outcome is unknown returns after the error's RetryAfter, doubled with each
+	// receipt up to an hour; both up to a tenth later. queueURL is made from the ARN
+	// of the queue, and seconds is 1 to 39,600 (11 hours). The calls may be
+	// concurrent, and ctx ends after two seconds or half of the time left. A failure
+	// does not change the response; the first one is logged. Default: a refused
+	// message returns after the queue's visibility timeout.
 	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
 
 	// Decode decodes a message's body into the value that v points to. A

@@ -27,7 +27,8 @@ func SQS[T any](
 // SQSFIFO is [SQS] for a FIFO queue. It stops at the first failure, and returns
 // that message and all that were not reached, so that none overtakes it. With
 // [Options.PerGroup] only the failed message's group stops, and with
-// [Options.Concurrency] groups run at the same time.
+// [Options.Concurrency] groups run at the same time. A message that
+// [Options.ChangeVisibility] hides holds its group.
 //
 // Do not use a content-based deduplication id as [Options.ID]: it means "the
 // same body within five minutes", and not "the same order".

@@ -46,22 +46,40 @@ func (e *engine) hide(ctx context.Context, batch []message) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	refused := make(chan *message, len(batch))
+	refused := make(chan []message, len(batch)) // each with those behind it
 	for i := range batch {
-		if m := &batch[i]; m.wait(e.now()) > 0 {
-			refused <- m
+		if batch[i].wait(e.now()) > 0 {
+			refused <- batch[i:]
 		}
 	}
 	close(refused)
 	var calls sync.WaitGroup
 	for range min(len(refused), hideCalls) {
 		calls.Go(func() {
-			for m := range refused {
-				e.hideOne(ctx, m)
+			for rest := range refused {
+				e.hideGroup(ctx, rest)
 			}
 		})
 	}
 	calls.Wait()
+}
+
+// hideGroup changes the visibility timeout of the first message, and in a FIFO
+// queue of those behind it in its group, one after the other. SQS returns no
+// message of a group while another one is hidden, so with the queue's own timeout
+// they would hold the group for longer.
+func (e *engine) hideGroup(ctx context.Context, rest []message) {
+	wait := rest[0].wait(e.now())
+	wait = min(wait+rand.N(wait/10+1), longestVisibility) // messages of one key return one after the other
+	seconds := int32((wait + time.Second - 1) / time.Second)
+	for i := range rest {
+		if i > 0 && !e.source.fifo {
+			return
+		}
+		if m := &rest[i]; m.record.Lane == rest[0].record.Lane && !e.hideOne(ctx, m, seconds) {
+			return
+		}
+	}
 }
 
 // wait returns how long to hide m, or zero if its record did not refuse it.
@@ -84,23 +102,22 @@ func (m *message) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// hideOne changes the visibility timeout of one message. The first failure is
-// logged, without the text of the error, which may contain the receipt handle.
-func (e *engine) hideOne(ctx context.Context, m *message) {
+// hideOne changes the visibility timeout of one message, and reports whether it
+// did. The first failure is logged, without the text of the error, which may
+// contain the receipt handle.
+func (e *engine) hideOne(ctx context.Context, m *message, seconds int32) (hidden bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.panicked(ctx, m, p)
 		}
 	}()
-	wait := m.wait(e.now())
-	wait = min(wait+rand.N(wait/10+1), longestVisibility) // messages of one key return one after the other
 	r := m.record.Event.(*events.SQSMessage)
 	err := ctx.Err()
 	if err == nil {
-		err = e.opts.ChangeVisibility(ctx, queueURL(r.EventSourceARN), r.ReceiptHandle, int32((wait+time.Second-1)/time.Second))
+		err = e.opts.ChangeVisibility(ctx, queueURL(r.EventSourceARN), r.ReceiptHandle, seconds)
 	}
 	if err == nil {
-		return
+		return true
 	}
 	reason := slog.String("error_type", fmt.Sprintf("%T", err))
 	if api, ok := errors.AsType[interface {
@@ -113,6 +130,7 @@ func (e *engine) hideOne(ctx context.Context, m *message) {
 		e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: the visibility timeout of a message was not changed, it returns after the queue's;"+
 			" further failures are not logged", append(e.named(m), reason)...)
 	})
+	return false
 }
 
 // queueURL returns the URL of the queue with that ARN.

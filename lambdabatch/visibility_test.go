@@ -285,28 +285,44 @@ func TestHide_Cancelled(t *testing.T) {
 	}
 }
 
-// G6, FM41: in a FIFO queue only the refused message is hidden. Those behind it
-// are redelivered, and the queue does not return their group before it.
-func TestHide_FIFO(t *testing.T) {
+// G6, FM41: in a FIFO queue the messages behind the refused one are hidden with it,
+// if they are of its group; in a standard queue no other message is. A failure ends
+// the calls for a group.
+func TestHide_Group(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		option func(*lambdabatch.Options)
-		again  []string
-		runs   []string
+		constructor func(*idempotent.Guard, func(context.Context, order) error, ...func(*lambdabatch.Options)) func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
+		option      func(*lambdabatch.Options)
+		fails       string // the receipt whose call fails
+		again       []string
+		receipts    string
+		runs        int
 	}{
-		"the batch stops": {concurrency(1), []string{"m1", "m2", "m3"}, nil},
-		"the group stops": {perGroup, []string{"m1", "m2"}, []string{"o-3"}},
+		"the batch stops": {lambdabatch.SQSFIFO[order], concurrency(1), "", []string{"m1", "m2", "m3", "m4", "m5"}, "m1 m2 m4 m5", 0},
+		"the group stops": {lambdabatch.SQSFIFO[order], perGroup, "", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4 m5", 1},
+		"the first fails": {lambdabatch.SQSFIFO[order], perGroup, "receipt of m1", []string{"m1", "m2", "m4", "m5"}, "m1", 1},
+		"a later fails":   {lambdabatch.SQSFIFO[order], perGroup, "receipt of m4", []string{"m1", "m2", "m4", "m5"}, "m1 m2 m4", 1},
+		"a fair queue":    {lambdabatch.SQS[order], concurrency(1), "", []string{"m1"}, "m1", 4},
 	} {
-		w, c := newWorld(t), &changes{}
-		h := lambdabatch.SQSFIFO(w.guard, w.handle, w.options(row.option, c.option))
+		w := newWorld(t)
+		var calls []string
+		seconds := map[int32]bool{}
+		h := row.constructor(w.guard, w.handle, w.options(row.option, func(o *lambdabatch.Options) {
+			o.ChangeVisibility = func(_ context.Context, _, receiptHandle string, s int32) error {
+				calls, seconds[s] = append(calls, strings.TrimPrefix(receiptHandle, "receipt of ")), true
+				if receiptHandle == row.fails {
+					return errBroken
+				}
+				return nil
+			}
+		}))
 		w.while("o-1", fifoQueue, time.Minute, func() {
-			if got := w.send(h, received(1, grouped("a", "a", "b"))); !slices.Equal(got, row.again) {
+			if got := w.send(h, received(1, grouped("a", "a", "b", "a", "a"))); !slices.Equal(got, row.again) {
 				t.Errorf("%s: %q are redelivered, want %q", name, got, row.again)
 			}
 		})
-		w.wantRuns(row.runs...)
-		if len(c.calls) != 1 || c.calls[0].receipt != "receipt of m1" || !strings.HasSuffix(c.calls[0].url, "/orders.fifo") {
-			t.Errorf("%s: got the calls %+v", name, c.calls)
+		if got := strings.Join(calls, " "); got != row.receipts || len(seconds) != 1 || len(w.runs) != row.runs {
+			t.Errorf("%s: the messages %q are hidden for %v s, and the handler ran for %q", name, got, seconds, w.runs)
 		}
 	}
 }
