@@ -169,9 +169,12 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
 	}
 
-	now := o.now()
+	began := o.Now()
+	now := stored(began)
 	a := g.begin(ctx, o, key, now)
 	out.RecordID = a.id
+	a.mark, a.phase = began, &a.took.Claim
+	defer a.ended(ctx) // also when the handler panics
 	held, replay, err := a.claim(ctx, now)
 	if err != nil {
 		return out, err
@@ -209,6 +212,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		}
 		// A panic, or runtime.Goexit, for which recover returns nil.
 		p := recover()
+		a.lap(nil)
 		err, isError := p.(error)
 		if !isError {
 			err = errors.New("idempotent: the handler panicked")
@@ -222,8 +226,10 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 			panic(p)
 		}
 	}()
+	a.lap(&a.took.Handler)
 	value, err := fn(handlerCtx)
 	returned = true
+	a.lap(nil)
 
 	w := execution.seal()
 	switch {

@@ -125,7 +125,7 @@ func (e *NoTimeError) Unwrap() error { return e.Err }
 
 // StoreError reports a failed store call. A retry with the same key is safe.
 type StoreError struct {
-	RecordID RecordID
+	RecordID RecordID // empty if the list of due records failed
 	Op       driver.Op
 	// Entered reports whether the handler had been entered. If false, nothing was
 	// executed. If true, the outcome may not be stored, and a retry is answered from
@@ -135,6 +135,9 @@ type StoreError struct {
 }
 
 func (e *StoreError) Error() string {
+	if e.RecordID == "" {
+		return fmt.Sprintf("idempotent: store: %s failed: %v", e.Op, e.Err)
+	}
 	then := "nothing was executed, and a retry is safe"
 	if e.Entered {
 		then = "the handler was entered, and its outcome may not be stored"

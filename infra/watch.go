@@ -74,8 +74,8 @@ func NewIdempotencyDashboard(scope constructs.Construct, id *string, props *Idem
 		d.Dashboard.AddWidgets(widgets...)
 	}
 	d.Dashboard.AddWidgets(
-		widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestUnresolved)}),
-		widget("Age of the oldest released run that no request has continued (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.OldestReleased)}),
+		widget("Age of the oldest unknown outcome (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.UnknownOldestAge)}),
+		widget("Age of the oldest released run that no request has continued (seconds)", &[]awscloudwatch.IMetric{m.oldest(telemetry.ReleasedOldestAge)}),
 	)
 	return d
 }
@@ -171,7 +171,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 		}
 	}
 	if reconciled {
-		a.add("OldestUnknown", m.oldest(telemetry.OldestUnresolved), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
+		a.add("OldestUnknown", m.oldest(telemetry.UnknownOldestAge), duration(props.OldestUnknown, 15*time.Minute).Seconds(), 3,
 			"The age of the oldest unknown outcome, in seconds, is too high. Check whether the reconciler runs, and what the resolver returns (once list --due).")
 	}
 	if props.Table == nil {

@@ -49,7 +49,7 @@ func TestAlarms(t *testing.T) {
 		}
 		for _, what := range []string{
 			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "complete.failed", "reconcile.exhausted",
-			telemetry.OldestUnresolved, "WriteThrottleEvents", "ApproximateNumberOfMessagesVisible",
+			telemetry.UnknownOldestAge, "WriteThrottleEvents", "ApproximateNumberOfMessagesVisible",
 		} {
 			if strings.Contains(text, what) {
 				about[what]++
@@ -59,7 +59,7 @@ func TestAlarms(t *testing.T) {
 	for what, want := range map[string]int{
 		"zombie_key": 2, "key_misuse": 2, "store.error": 2, "complete.late": 2, "complete.contradicted": 2, "complete.failed": 2,
 		"reconcile.exhausted":      2,
-		telemetry.OldestUnresolved: 1, "WriteThrottleEvents": 2, "ApproximateNumberOfMessagesVisible": 2,
+		telemetry.UnknownOldestAge: 1, "WriteThrottleEvents": 2, "ApproximateNumberOfMessagesVisible": 2,
 	} {
 		if about[what] != want {
 			t.Errorf("%d alarms about %s, want %d", about[what], what, want)
@@ -76,7 +76,7 @@ func TestAlarmsWithoutReconciler(t *testing.T) {
 	})
 	wantRefusals(t, stack)
 	alarms := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm"))
-	if strings.Contains(alarms, "reconcile.exhausted") || strings.Contains(alarms, telemetry.OldestUnresolved) {
+	if strings.Contains(alarms, "reconcile.exhausted") || strings.Contains(alarms, telemetry.UnknownOldestAge) {
 		t.Errorf("there are alarms on a reconciler's metrics: %s", alarms)
 	}
 	if !strings.Contains(alarms, "zombie_key") {
@@ -89,7 +89,7 @@ func TestAlarmsWithoutReconciler(t *testing.T) {
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack, _ := watched()
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
-	known := map[string]bool{telemetry.OldestUnresolved: true, telemetry.OldestReleased: true}
+	known := map[string]bool{telemetry.UnknownOldestAge: true, telemetry.ReleasedOldestAge: true}
 	for _, m := range telemetry.Metrics() {
 		known[m.Name] = true
 	}

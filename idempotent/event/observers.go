@@ -65,7 +65,7 @@ func levelOf(kind Kind) slog.Level {
 		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
 	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,
-		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp:
+		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp, RequestEnded:
 	}
 	return slog.LevelDebug
 }
