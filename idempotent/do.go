@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Wrap returns a guarded version of h: for each key h runs once, and a retry gets
@@ -215,7 +216,7 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		a.lap(nil)
 		err, isError := p.(error)
 		if !isError {
-			err = errors.New("idempotent: the handler panicked")
+			err = logs.Error("idempotent: the handler panicked")
 		}
 		if w := execution.seal(); w.committed != nil {
 			a.observe(ctx, event.Contradicted, w.committed, err)

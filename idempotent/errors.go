@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -177,10 +178,44 @@ func (e *StaleEvidenceError) Error() string {
 type StepError struct {
 	Step    string
 	Problem string // what is wrong and what to do
+	Err     error  // the encoder's error, if the result cannot be recorded
 }
 
 func (e *StepError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("idempotent: step %q: %s: %v", e.Step, e.Problem, e.Err)
+	}
 	return fmt.Sprintf("idempotent: step %q: %s", e.Step, e.Problem)
+}
+
+func (e *StepError) Unwrap() error { return e.Err }
+
+// The methods LogValue return texts without a key, a payload or a result, so that
+// logs can show them. They leave out the errors of handlers, their transactions,
+// key functions and encoders.
+
+func (e *InProgressError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
+func (e *MismatchError) LogValue() slog.Value          { return slog.StringValue(e.Error()) }
+func (e *UnresolvedError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
+func (e *NoKeyError) LogValue() slog.Value             { return slog.StringValue(e.Error()) }
+func (e *LeaseLostError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
+func (e *ReplayUnavailableError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+func (e *NoTimeError) LogValue() slog.Value            { return slog.StringValue(e.Error()) }
+func (e *SettledError) LogValue() slog.Value           { return slog.StringValue(e.Error()) }
+func (e *StaleEvidenceError) LogValue() slog.Value     { return slog.StringValue(e.Error()) }
+func (e *StoreError) LogValue() slog.Value {
+	if e.Op != driver.OpTransact {
+		return slog.StringValue(e.Error()) // the errors of a driver.Store contain no key and no result
+	}
+	with := *e
+	with.Err = fmt.Errorf("error of type %T", e.Err)
+	return slog.StringValue(with.Error())
+}
+func (e *InvalidKeyError) LogValue() slog.Value {
+	return slog.StringValue((&InvalidKeyError{Field: e.Field, Problem: e.Problem}).Error())
+}
+func (e *StepError) LogValue() slog.Value {
+	return slog.StringValue((&StepError{Step: e.Step, Problem: e.Problem}).Error())
 }
 
 // noTime returns the error for a request that does not begin.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be invoked
@@ -33,7 +34,7 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 	resolve := func(ctx context.Context, r PendingRecord) (Resolution, error) {
 		resolve := resolvers[r.ID.Operation()]
 		if resolve == nil {
-			return Resolution{}, fmt.Errorf("idempotent: no resolver for operation %q", r.ID.Operation())
+			return Resolution{}, logs.Error(fmt.Sprintf("idempotent: no resolver for operation %q", r.ID.Operation()))
 		}
 		return resolve(ctx, r)
 	}
@@ -474,7 +475,7 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotent: the resolver panicked with a %T", p)
+			err = logs.Error(fmt.Sprintf("idempotent: the resolver panicked with a %T", p))
 		}
 	}()
 	return r.resolve(ctx, r.guard.Pending(*record))

@@ -233,7 +233,7 @@ func (e *Execution) encodeStep(s *stepRun, v any) (done driver.StepRecord, err e
 // encodeStepResult encodes the result of the named step.
 func encodeStepResult(name string, v any) (encoding string, data []byte, err error) {
 	if encoding, data, err = encodeResult(stepCodec, v); err != nil {
-		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+		return "", nil, &StepError{Step: name, Problem: "the result cannot be recorded", Err: err}
 	}
 	if n := len(data); n > maxStepResult {
 		return "", nil, &StepError{Step: name, Problem: fmt.Sprintf("the result has %d bytes; the limit is %d: return a reference", n, maxStepResult)}
