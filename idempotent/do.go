@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Wrap returns a guarded version of h: for each key h runs once, and a retry gets
@@ -169,9 +170,12 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return out, &InvalidKeyError{Field: "Fingerprint", Problem: "missing; set it with FingerprintOf, from the request or its relevant fields"}
 	}
 
-	now := o.now()
+	began := o.Now()
+	now := storedTime(began)
 	a := g.begin(ctx, o, key, now)
 	out.RecordID = a.id
+	a.mark, a.phase = began, &a.took.Claim
+	defer a.ended(ctx) // also when the handler panics
 	held, replay, err := a.claim(ctx, now)
 	if err != nil {
 		return out, err
@@ -210,9 +214,10 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 		}
 		// A panic, or runtime.Goexit, for which recover returns nil.
 		p := recover()
+		a.lap(nil)
 		err, isError := p.(error)
 		if !isError {
-			err = errors.New("idempotent: the handler panicked")
+			err = logs.Error("idempotent: the handler panicked")
 		}
 		if w := execution.end(); w.committed != nil {
 			a.observe(ctx, event.Contradicted, w.committed, err)
@@ -223,8 +228,10 @@ func run[T any](ctx context.Context, a *attempt, held *driver.Record, fn func(co
 			panic(p)
 		}
 	}()
+	a.lap(&a.took.Handler)
 	value, err := fn(handlerCtx)
 	returned = true
+	a.lap(nil)
 
 	w := execution.end()
 	switch {

@@ -668,7 +668,7 @@ func TestObserverPanicIsCaught(t *testing.T) {
 	if got, err := idempotent.Do(t.Context(), g, newKey(), func(context.Context) (int, error) { return 7, nil }); got != 7 || err != nil {
 		t.Errorf("got %d and error %v", got, err)
 	}
-	if n := strings.Count(log.String(), "the observer panicked"); n != 2 {
+	if n := strings.Count(log.String(), "the observer panicked"); n != 3 {
 		t.Errorf("%d lines in the log, want one per event: %s", n, &log)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -132,7 +133,7 @@ func (e *NoTimeError) Unwrap() error { return e.Err }
 // StoreError reports a failed call of the store, or of [Options.Seal]. A retry
 // with the same key is safe.
 type StoreError struct {
-	RecordID RecordID
+	RecordID RecordID // empty if the list of due records failed
 	Op       driver.Op
 	// Entered reports whether the handler had been entered. If false, nothing was
 	// executed. If true, the outcome may not be stored, and a retry is answered from
@@ -142,6 +143,9 @@ type StoreError struct {
 }
 
 func (e *StoreError) Error() string {
+	if e.RecordID == "" {
+		return fmt.Sprintf("idempotent: store: %s failed: %v", e.Op, e.Err)
+	}
 	then := "nothing was executed, and a retry is safe"
 	if e.Entered {
 		then = "the handler was entered, and its outcome may not be stored"
@@ -185,10 +189,44 @@ func (e *StaleEvidenceError) Error() string {
 type StepError struct {
 	Step    string
 	Problem string // what is wrong and what to do
+	Err     error  // the encoder's error, if the result cannot be recorded
 }
 
 func (e *StepError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("idempotent: step %q: %s: %v", e.Step, e.Problem, e.Err)
+	}
 	return fmt.Sprintf("idempotent: step %q: %s", e.Step, e.Problem)
+}
+
+func (e *StepError) Unwrap() error { return e.Err }
+
+// The methods LogValue return texts without a key, a payload or a result, so that
+// logs can show them. They leave out the errors of handlers, their transactions,
+// key functions and encoders.
+
+func (e *InProgressError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
+func (e *MismatchError) LogValue() slog.Value          { return slog.StringValue(e.Error()) }
+func (e *UnresolvedError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
+func (e *NoKeyError) LogValue() slog.Value             { return slog.StringValue(e.Error()) }
+func (e *LeaseLostError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
+func (e *ReplayUnavailableError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+func (e *NoTimeError) LogValue() slog.Value            { return slog.StringValue(e.Error()) }
+func (e *SettledError) LogValue() slog.Value           { return slog.StringValue(e.Error()) }
+func (e *StaleEvidenceError) LogValue() slog.Value     { return slog.StringValue(e.Error()) }
+func (e *StoreError) LogValue() slog.Value {
+	if e.Op != driver.OpTransact {
+		return slog.StringValue(e.Error()) // the errors of a driver.Store contain no key and no result
+	}
+	with := *e
+	with.Err = fmt.Errorf("error of type %T", e.Err)
+	return slog.StringValue(with.Error())
+}
+func (e *InvalidKeyError) LogValue() slog.Value {
+	return slog.StringValue((&InvalidKeyError{Field: e.Field, Problem: e.Problem}).Error())
+}
+func (e *StepError) LogValue() slog.Value {
+	return slog.StringValue((&StepError{Step: e.Step, Problem: e.Problem}).Error())
 }
 
 // noTime returns the error for a request that does not begin.

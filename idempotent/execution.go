@@ -282,6 +282,12 @@ type attempt struct {
 	// lastCall is how long the last write took.
 	lastCall time.Duration
 	entered  bool // the handler was called
+	// took are the durations of the request's phases. phase points to that of the
+	// current phase, which began at mark; it is nil between two phases. They are
+	// only measured for an observer.
+	took  event.Durations
+	phase *time.Duration
+	mark  time.Time
 }
 
 // begin prepares an attempt for key. The owner token is random, never the request
@@ -349,6 +355,35 @@ func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time
 
 func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record, err error) {
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
+}
+
+// lap ends the current phase of the request and begins the next one, if there is
+// an observer.
+func (a *attempt) lap(next *time.Duration) {
+	if a.opts.Observer == nil {
+		return
+	}
+	now := a.opts.Now()
+	if a.phase != nil {
+		*a.phase += now.Sub(a.mark)
+	}
+	a.mark, a.phase = now, next
+}
+
+// ended reports the end of the request, with its durations.
+func (a *attempt) ended(ctx context.Context) {
+	if a.opts.Observer == nil {
+		return
+	}
+	a.lap(nil)
+	e := event.Event{
+		Kind: event.RequestEnded, Time: storedTime(a.mark), Operation: a.id.Operation(), KeyHash: a.id.KeyHash(),
+		Recovery: a.opts.Recovery, Durations: a.took,
+	}
+	if a.opts.RequestID != nil {
+		e.RequestID = a.opts.RequestID(ctx)
+	}
+	a.opts.emit(ctx, e)
 }
 
 // insert and replace call the store and measure the duration. They recognize this

@@ -6,12 +6,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Guard runs the work of each key once. Create it at start-up and share it; it is
@@ -75,7 +75,8 @@ func (g *Guard) options(optFns []func(*Options)) (*Options, error) {
 
 // hint logs, once per guard and kind, that the guard ignored a declaration in a
 // handler's error, or that an error without a declaration left the record
-// unknown. It logs only the error's type, because the text may contain a secret.
+// unknown. It logs the text of an error of this toolkit, and only the type of
+// another, because its text may contain a secret.
 func (g *Guard) hint(ctx context.Context, o *Options, r *driver.Record, out outcome, err error) {
 	switch {
 	case out.reason != driver.ReasonNotExecuted && reachesNotExecuted(err):
@@ -98,9 +99,7 @@ func (g *Guard) warn(ctx context.Context, o *Options, once *atomic.Bool, id Reco
 		return
 	}
 	o.logger().LogAttrs(ctx, slog.LevelWarn, text,
-		slog.String("operation", id.Operation()),
-		slog.String("key_hash", id.KeyHash()),
-		slog.String("error_type", fmt.Sprintf("%T", bare(err))))
+		append([]slog.Attr{slog.String("operation", id.Operation()), slog.String("key_hash", id.KeyHash())}, logs.OfError(bare(err))...)...)
 }
 
 // warnDisabled logs, once per guard, that requests run unguarded.

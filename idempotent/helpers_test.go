@@ -14,13 +14,14 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/internal/fingerprinttest"
 )
 
 // newGuard returns a guard over a new memory store and the recorder of its
-// events.
+// events, except that a request ended: see TestRequestEnded.
 func newGuard(t *testing.T, optFns ...func(*idempotent.Options)) (*idempotent.Guard, *idempotenttest.Recorder) {
 	t.Helper()
 	return newGuardOver(t, memstore.New(), optFns...)
@@ -30,12 +31,21 @@ func newGuardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Optio
 	t.Helper()
 	events := &idempotenttest.Recorder{}
 	g, err := idempotent.New(s, append([]func(*idempotent.Options){func(o *idempotent.Options) {
-		o.Observer, o.Logger = events, slog.New(slog.DiscardHandler)
+		o.Observer, o.Logger = aboutRecords(events), slog.New(slog.DiscardHandler)
 	}}, optFns...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g, events
+}
+
+// aboutRecords returns an observer that passes the events about records to o.
+func aboutRecords(o event.Observer) event.Observer {
+	return event.ObserverFunc(func(ctx context.Context, e event.Event) {
+		if e.Kind != event.RequestEnded {
+			o.Observe(ctx, e)
+		}
+	})
 }
 
 // newKey returns a key that no other test uses.

@@ -204,10 +204,11 @@ func (o Options) with(optFns []func(*Options)) (*Options, error) {
 	return &o, nil
 }
 
-// now returns the current time as records store it: UTC, in whole milliseconds.
-func (o *Options) now() time.Time {
-	return o.Now().UTC().Truncate(time.Millisecond)
-}
+// now returns the current time as records store it.
+func (o *Options) now() time.Time { return storedTime(o.Now()) }
+
+// storedTime returns t as records store it: UTC, in whole milliseconds.
+func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 func (o *Options) logger() *slog.Logger {
 	if o.Logger != nil {

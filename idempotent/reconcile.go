@@ -12,6 +12,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be invoked
@@ -33,7 +34,7 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 	resolve := func(ctx context.Context, r PendingRecord) (Resolution, error) {
 		resolve := resolvers[r.ID.Operation()]
 		if resolve == nil {
-			return Resolution{}, fmt.Errorf("idempotent: no resolver for operation %q", r.ID.Operation())
+			return Resolution{}, logs.Error(fmt.Sprintf("idempotent: no resolver for operation %q", r.ID.Operation()))
 		}
 		return resolve(ctx, r)
 	}
@@ -202,14 +203,24 @@ type Report struct {
 	Exhausted     int // given up
 	Stale         int // another writer was faster
 	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
-	// Oldest is the creation time of the oldest record whose outcome is still
-	// unknown; zero if no such record exists.
+
+	// Listed reports that the list of waiting records was read to its end. If it is
+	// false, the next four fields do not cover all of them.
+	Listed bool
+	// Pending is how many records are left whose outcome is unknown, due or not,
+	// except those given up.
+	Pending int
+	// Oldest is when the oldest of them became unknown, or its lease ended if that
+	// was earlier; zero if there are none.
 	Oldest time.Time
-	// OldestReleased is the creation time of the oldest record that was released
-	// under [Resume] and still waits for a request to continue it; zero if no such
-	// record exists.
+	// PendingReleased is how many records are left that were released under [Resume]
+	// and wait for a request to continue them, due or not, except those given up.
+	PendingReleased int
+	// OldestReleased is since when the oldest of them has waited; zero if there are
+	// none.
 	OldestReleased time.Time
-	// Incomplete reports that the time ended before the list did.
+
+	// Incomplete reports that the time ended before every due record was worked on.
 	Incomplete bool
 }
 
@@ -229,7 +240,7 @@ func (r Report) String() string {
 		}
 	}
 	if r.Incomplete {
-		s += "; incomplete: the time ended before the list did"
+		s += "; incomplete: the time ended before every due record was worked on"
 	}
 	return s
 }
@@ -242,8 +253,11 @@ func (r Report) String() string {
 //
 // It begins no further record if less than Timeout is left until the deadline of
 // ctx. It returns an error if the guard's store is not a [driver.DueLister] or if
-// the list fails. A failure of one record is counted and reported to the
-// observer, and does not stop the others.
+// the list fails, which it also reports to the observer. A failure of one record
+// is counted and reported to the observer, and does not stop the others.
+//
+// It lists the records that are due later too, and counts them in the report, so
+// that a long pause between two attempts does not hide a record.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
 	r, err := newReconciler(g, resolve, optFns)
 	if err != nil {
@@ -287,9 +301,12 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 		slots   = make(chan struct{}, r.opts.Concurrency)
 		failure error
 	)
-	for record, err := range r.lister.Due(ctx, r.guard.opts.now()) {
+	now := r.guard.opts.now()
+	for record, err := range r.lister.Due(ctx, endOfTime) {
 		if err != nil && record.ID == "" {
 			failure = fmt.Errorf("idempotent: list due records: %w", err)
+			// An event about no operation.
+			r.guard.opts.observe(ctx, event.StoreError, "", nil, &StoreError{Op: driver.OpListDue, Err: err})
 			break
 		}
 		if !r.concerns(&record) {
@@ -300,9 +317,14 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 			r.guard.opts.observe(ctx, event.StoreError, record.ID.Operation(), &record, err)
 			continue
 		}
+		if record.Due.After(now) {
+			r.waits(&record, now)
+			continue
+		}
 		if !r.timeFor(ctx) {
 			r.count(func(p *Report) { p.Incomplete = true })
-			break
+			r.waits(&record, now)
+			continue
 		}
 		if r.opts.Concurrency == 1 {
 			r.one(ctx, &record)
@@ -315,8 +337,12 @@ func (r *reconciler) walk(ctx context.Context) (Report, error) {
 		})
 	}
 	workers.Wait()
+	r.report.Listed = failure == nil
 	return r.report, failure
 }
+
+// endOfTime is later than every time in a record.
+var endOfTime = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
 
 func (r *reconciler) concerns(record *driver.Record) bool {
 	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
@@ -358,30 +384,46 @@ func (r *reconciler) one(ctx context.Context, record *driver.Record) {
 	switch {
 	case record == nil || record.Due.IsZero():
 	case r.opts.SweepOnly:
-		r.unresolved(record)
+		r.waits(record, now)
 	default:
 		r.ask(ctx, record)
 	}
 }
 
-// unresolved counts a record that still waits.
-func (r *reconciler) unresolved(record *driver.Record) {
-	r.count(func(p *Report) {
-		oldest := &p.Oldest
-		if record.State == driver.StateRetryable {
-			oldest = &p.OldestReleased
+// waits counts a record that is left waiting. A lease that has not ended is not
+// waiting.
+func (r *reconciler) waits(record *driver.Record, now time.Time) {
+	since, released := record.Since, record.State == driver.StateRetryable
+	if record.State == driver.StateInProgress {
+		if !leaseEnded(record, now) {
+			return
 		}
-		if oldest.IsZero() || record.Created.Before(*oldest) {
-			*oldest = record.Created
+		since, released = record.LeaseEnd, runsAgain(record)
+	}
+	if !record.LeaseEnd.IsZero() && record.LeaseEnd.Before(since) {
+		since = record.LeaseEnd // the sweep came later
+	}
+	r.count(func(p *Report) {
+		pending, oldest := &p.Pending, &p.Oldest
+		if released {
+			pending, oldest = &p.PendingReleased, &p.OldestReleased
+		}
+		*pending++
+		if oldest.IsZero() || since.Before(*oldest) {
+			*oldest = since
 		}
 	})
 }
 
-// sweep writes the state that follows from an ended lease. It returns nil if the
-// write failed.
+// sweep writes the state that follows from an ended lease. It returns nil if it
+// was not written.
 func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind event.Kind, now time.Time) *driver.Record {
 	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, now)
-	if !r.write(ctx, &next, record) {
+	written, err := r.write(ctx, &next, record)
+	if err != nil {
+		r.waits(record, now)
+	}
+	if !written {
 		return nil
 	}
 	r.observe(ctx, kind, &next, nil)
@@ -389,10 +431,10 @@ func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state dri
 }
 
 // write replaces record with next, sets next's version, and reports whether it
-// succeeded.
-func (r *reconciler) write(ctx context.Context, next, record *driver.Record) bool {
+// did. It returns an error if the store failed.
+func (r *reconciler) write(ctx context.Context, next, record *driver.Record) (written bool, err error) {
 	if r.opts.DryRun {
-		return true
+		return true, nil
 	}
 	c := change{
 		opts:   &r.guard.opts,
@@ -402,15 +444,16 @@ func (r *reconciler) write(ctx context.Context, next, record *driver.Record) boo
 	switch w := r.guard.apply(ctx, record, &c); w.end {
 	case endWritten:
 		*next = *w.record
-		return true
+		return true, nil
 	case endLost, endContended:
 		r.count(func(p *Report) { p.Stale++ })
+		return false, nil
 	default:
 		err := storeError(record.ID, driver.OpReplace, w.err)
 		r.count(func(p *Report) { p.Failed++ })
 		r.guard.opts.observe(ctx, event.StoreError, next.ID.Operation(), next, err)
+		return false, err
 	}
-	return false
 }
 
 // ask calls the resolver and writes its answer.
@@ -426,7 +469,6 @@ func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
 		r.count(func(p *Report) { p.Failed++ })
 		r.observe(ctx, event.ReconcileFailed, record, err)
 	}
-	r.unresolved(record)
 	r.postpone(ctx, record, answer.later)
 }
 
@@ -436,7 +478,7 @@ func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (a
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("idempotent: the resolver panicked with a %T", p)
+			err = logs.Error(fmt.Sprintf("idempotent: the resolver panicked with a %T", p))
 		}
 	}()
 	return r.resolve(ctx, r.guard.Pending(*record))
@@ -467,13 +509,14 @@ func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer R
 	case err == nil:
 		r.count(done)
 		if !settled.Due.IsZero() {
-			r.unresolved(settled)
+			r.waits(settled, r.guard.opts.now())
 		}
 	case errors.As(err, new(*SettledError)), errors.As(err, new(*InProgressError)), errors.Is(err, ErrNoRecord),
 		errors.As(err, new(*StaleEvidenceError)) && answer.token == record.Token():
 		r.count(func(p *Report) { p.Stale++ })
 	case errors.As(err, new(*StoreError)): // already reported to the observer; the record is still due
 		r.count(func(p *Report) { p.Failed++ })
+		r.waits(record, r.guard.opts.now())
 	default:
 		return false, err
 	}
@@ -492,12 +535,13 @@ func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later 
 	if givenUp && r.exhaust(ctx, record, next, now) {
 		return
 	}
+	r.waits(record, now)
 	next.ReconcileAttempts = min(record.ReconcileAttempts+1, r.opts.MaxAttempts-1)
 	if later <= 0 {
 		later = r.pause(next.ReconcileAttempts)
 	}
 	next.Due = now.Add(later).Truncate(time.Millisecond)
-	if r.write(ctx, &next, record) {
+	if written, _ := r.write(ctx, &next, record); written {
 		r.count(func(p *Report) { p.Postponed++ })
 		r.observe(ctx, event.ReconcileScheduled, &next, nil)
 	}
@@ -531,7 +575,11 @@ func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next dr
 			return false
 		}
 	}
-	if r.write(ctx, given, record) {
+	written, err := r.write(ctx, given, record)
+	if err != nil {
+		r.waits(record, now)
+	}
+	if written {
 		r.count(func(p *Report) { p.Exhausted++ })
 		r.observe(ctx, kind, given, nil)
 	}

@@ -117,12 +117,12 @@ func TestReconcileStepEvidence(t *testing.T) {
 		"the outcome": {steps, []idempotent.Resolution{idempotent.Resolved("x")}, []string{"1 due, 1 marked unknown, 1 completed"}, false, false},
 	} {
 		s := newStranded(t, c.declare)
-		created := record(t, s, s.leave(t, atOnce)).Created
+		ended := record(t, s, s.leave(t, atOnce)).LeaseEnd
 		var unknown, released time.Time
 		if c.waits && c.released {
-			released = created
+			released = ended
 		} else if c.waits {
-			unknown = created
+			unknown = ended
 		}
 		for i, evidence := range c.evidence {
 			s.clock.Advance(2 * time.Hour)
@@ -340,7 +340,7 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 		}
 		died()
 	})
-	created := record(t, s, key).Created
+	ended := record(t, s, key).LeaseEnd
 	options := func(o *idempotent.ReconcileOptions) {
 		o.MaxAttempts, o.ReleasedFor = 2, 8*time.Hour
 		o.OnExhausted = func(context.Context, idempotent.PendingRecord) error {
@@ -351,8 +351,8 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	for range 7 {
 		s.clock.Advance(time.Hour + time.Minute)
 		report := s.reconcile(t, answer(idempotent.Later(time.Hour)), options)
-		if report.Postponed != 1 || !report.Oldest.IsZero() || !report.OldestReleased.Equal(created) {
-			t.Fatalf("the report: %s; oldest %s, oldest released %s; want it postponed and released at %s", report, report.Oldest, report.OldestReleased, created)
+		if report.Postponed != 1 || !report.Oldest.IsZero() || !report.OldestReleased.Equal(ended) {
+			t.Fatalf("the report: %s; oldest %s, oldest released %s; want it postponed and waiting since %s", report, report.Oldest, report.OldestReleased, ended)
 		}
 	}
 	s.clock.Advance(time.Hour)
@@ -389,7 +389,7 @@ func TestReconcileOldest(t *testing.T) {
 			}
 			return idempotent.Later(0), nil
 		}, func(o *idempotent.ReconcileOptions) { o.DryRun = true })
-		if want := record(t, s, keys[1-min(settled, 1)]).Created; !report.Oldest.Equal(want) {
+		if want := record(t, s, keys[1-min(settled, 1)]).LeaseEnd; !report.Oldest.Equal(want) {
 			t.Errorf("%s: the oldest is of %s, want %s", name, report.Oldest, want)
 		}
 	}
@@ -521,7 +521,7 @@ func TestReconcileTime(t *testing.T) {
 		want string
 	}{
 		"exactly enough": {deadlineIn(t, at, 10*time.Second), "2 due, 2 completed"},
-		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; incomplete: the time ended before the list did"},
+		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; incomplete: the time ended before every due record was worked on"},
 	} {
 		s := newStranded(t)
 		s.unknowns(t, 2)
@@ -644,5 +644,78 @@ func TestReconcilerFails(t *testing.T) {
 	}}
 	if report, err := idempotent.Reconciler(s.guard, half, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(t.Context()); err != nil || report.Failed != 1 || report.Completed != 1 {
 		t.Errorf("one of two: %s, %v", report, err)
+	}
+}
+
+// The report covers every record that waits, whenever it is due: F82.
+func TestReportCoversAllThatWait(t *testing.T) {
+	t.Parallel()
+	later := answer(idempotent.Later(24 * time.Hour))
+	s := newStranded(t)
+	first := record(t, s, s.leave(t, atOnce)).LeaseEnd
+	s.clock.Advance(time.Minute)
+	want := func(what string, report idempotent.Report, pending int, oldest time.Time) {
+		t.Helper()
+		if !report.Listed || report.Pending != pending || !report.Oldest.Equal(oldest) || report.PendingReleased != 0 {
+			t.Errorf("%s: listed %v, %d pending, the oldest since %s; want %d since %s", what, report.Listed, report.Pending, report.Oldest, pending, oldest)
+		}
+	}
+	want("asked for the first time", s.reconcile(t, later), 1, first)
+	s.clock.Advance(time.Hour)
+	s.leave(t, atOnce)
+	want("one is due tomorrow, and one is running", s.reconcile(t, later), 1, first)
+	s.clock.Advance(time.Minute)
+	want("two are due tomorrow", s.reconcile(t, later), 2, first)
+	s.clock.Advance(time.Hour)
+	report, err := idempotent.ReconcileDue(deadlineIn(t, s.clock.Now(), 30*time.Hour), s.guard, later)
+	if err != nil || report.Due != 0 {
+		t.Fatal(report, err)
+	}
+	want("nothing is due", report, 2, first)
+	s.clock.Advance(24 * time.Hour)
+	report, err = idempotent.ReconcileDue(deadlineIn(t, s.clock.Now(), time.Second), s.guard, later)
+	if err != nil || !report.Incomplete {
+		t.Fatal(report, err)
+	}
+	want("no time for the resolver", report, 2, first)
+	want("one is given up", s.reconcile(t, later, func(o *idempotent.ReconcileOptions) { o.MaxAttempts, o.Concurrency = 1, 1 }), 0, time.Time{})
+}
+
+// A record whose sweep or evidence could not be written still waits.
+func TestReportCoversFailedWrites(t *testing.T) {
+	t.Parallel()
+	for name, unknown := range map[string]bool{"the sweep": false, "the evidence": true} {
+		s := newStranded(t)
+		key := s.leave(t, atOnce)
+		ended := record(t, s, key).LeaseEnd
+		s.clock.Advance(time.Minute)
+		if unknown {
+			s.reconcile(t, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true })
+			s.clock.Advance(time.Hour)
+		}
+		g, _ := newGuardOver(t, &failing{s.Store, down}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
+		if err != nil || report.Failed != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
+			t.Errorf("%s: %s, %v, %d pending since %s; want 1 since %s", name, report, err, report.Pending, report.Oldest, ended)
+		}
+	}
+}
+
+// A list that fails is an event of no operation, and the report does not claim
+// to be complete.
+func TestListFailureIsReported(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	s.unknowns(t, 1)
+	failure := errors.New("index is gone")
+	g, events := newGuardOver(t, yields{s.Store, []driver.Record{{}}, []error{failure}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(0)))
+	if !errors.Is(err, failure) || report.Listed {
+		t.Errorf("got %v, listed %v", err, report.Listed)
+	}
+	all := events.Events()
+	stored, ok := errors.AsType[*idempotent.StoreError](all[0].Err)
+	if len(all) != 1 || all[0].Kind != event.StoreError || all[0].Operation != "" || !ok || stored.Op != driver.OpListDue || !errors.Is(stored, failure) {
+		t.Errorf("events %+v", all)
 	}
 }

@@ -435,7 +435,7 @@ func TestReconcileSweepOnly(t *testing.T) {
 	s.clock.Advance(time.Minute)
 	sweep := func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.MaxAttempts = true, 1 }
 	dry := func(o *idempotent.ReconcileOptions) { o.DryRun = true }
-	created := record(t, s, key).Created
+	ended := record(t, s, key).LeaseEnd
 	for _, want := range []struct {
 		report string
 		optFns []func(*idempotent.ReconcileOptions)
@@ -445,8 +445,8 @@ func TestReconcileSweepOnly(t *testing.T) {
 		{"1 due", []func(*idempotent.ReconcileOptions){sweep}},
 	} {
 		report := s.reconcile(t, nil, want.optFns...)
-		if report.String() != want.report || !report.Oldest.Equal(created) {
-			t.Errorf("the report: %s, oldest %s; want %s, %s", report, report.Oldest, want.report, created)
+		if report.String() != want.report || !report.Oldest.Equal(ended) {
+			t.Errorf("the report: %s, oldest %s; want %s, %s", report, report.Oldest, want.report, ended)
 		}
 		if !strings.Contains(want.report, "unknown") || len(want.optFns) > 1 {
 			continue

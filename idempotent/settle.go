@@ -22,6 +22,7 @@ type settlement struct {
 // outcome that could not be stored is reported as an event, and the record
 // follows its recovery when the lease ends.
 func (a *attempt) settle(ctx context.Context, w *work, out outcome) settlement {
+	a.lap(&a.took.Settle)
 	ctx, cancel := a.opts.outcomeContext(ctx, a.window)
 	defer cancel()
 	by := &outcomeWriter{a: a, w: w, out: out, kind: settledEvent(out.state)}

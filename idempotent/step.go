@@ -235,11 +235,11 @@ func (e *Execution) encodeStep(ctx context.Context, s *stepRun, v any, by driver
 }
 
 // encodeStepResult returns the result v of the step s of a record in clear, and s
-// with that result as it is to be stored. The error is a [*StoreError] if v could not be sealed,
-// and otherwise a [*StepError].
+// with that result as it is to be stored. The error is a [*StoreError] if v could
+// not be sealed, and otherwise a [*StepError].
 func encodeStepResult(ctx context.Context, sealer Sealer, id RecordID, s driver.StepRecord, v any) (encoded, done driver.StepRecord, err error) {
 	if encoded.Encoding, encoded.Result, err = encodeResult(stepCodec, v); err != nil {
-		return encoded, s, &StepError{Step: s.Name, Problem: fmt.Sprintf("the result cannot be recorded: %v", err)}
+		return encoded, s, &StepError{Step: s.Name, Problem: "the result cannot be recorded", Err: err}
 	}
 	done = s
 	if done.Encoding, done.Result, err = seal(ctx, sealer, site{id, s.Name}, encoded.Encoding, encoded.Result); err != nil {

@@ -16,8 +16,8 @@
 // a function, and refuses settings with which a message is lost or runs twice. For
 // sources of other kinds, [CheckRetention] compares the retention.
 // [IdempotencyAlarms] and [IdempotencyDashboard] read the metrics that package
-// telemetry/emf prints. The alarms also watch the table, and the reconciler's
-// queues.
+// telemetry/emf prints. The alarms also watch the table, the reconciler and its
+// queues, and notify topics by urgency.
 //
 // The defaults are those for production: encrypted, backed up, protected from
 // deletion. A configuration that cannot work is an error at synthesis, attached to
@@ -29,7 +29,9 @@
 //
 // Chapters, from top to bottom; each refers only to those below it:
 //
-//	watch.go       the dashboard, the alarms, and their metrics
+//	dashboard.go   the dashboard
+//	alarms.go      the alarms, and who is notified
+//	metrics.go     the metrics of both
 //	reconciler.go  the schedule
 //	sources.go     queues and retention
 //	table.go       the table and its permissions

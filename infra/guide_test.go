@@ -15,7 +15,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "write what is generated")
 
 // protect is the code that docs/deploy.md adds to a stack with existing
 // functions.
-func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, topic awssns.Topic) *infra.IdempotencyTable {
+func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	records.GrantHandler(charge) // and sets ONCE_TABLE
 	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
@@ -40,8 +40,8 @@ func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, topic aws
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("OnceAlarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("POST /charges"), Table: records,
-		DeadLetterQueues: &[]awssqs.IQueue{reconciler.Exhausted, reconciler.Undelivered},
-		Action:           awscloudwatchactions.NewSnsAction(topic),
+		Functions:  &[]awslambda.Function{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
+		Reconciler: reconciler, Page: pager, Ticket: tickets,
 	})
 	return records
 }
@@ -60,11 +60,12 @@ func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.
 func TestGuide(t *testing.T) {
 	stack := newStack()
 	topic := awssns.NewTopic(stack, jsii.String("Topic"), nil)
-	records := protect(stack, newFunction(stack, "Charge", 10), newFunction(stack, "Reconcile", 60), topic)
+	records := protect(stack, newFunction(stack, "Charge", 10), newFunction(stack, "Reconcile", 60), topic, topic)
 	feed(stack, records, newFunction(stack, "Orders", 5), awssqs.NewQueue(stack, jsii.String("Orders Queue"), &awssqs.QueueProps{
 		DeadLetterQueue: &awssqs.DeadLetterQueue{Queue: awssqs.NewQueue(stack, jsii.String("Dead"), nil), MaxReceiveCount: jsii.Number(5)},
 	}))
 	wantRefusals(t, stack)
+	wantWarnings(t, stack)
 	if got := len(resources(t, stack, "AWS::IAM::Policy")); got != 3 {
 		t.Errorf("%d functions have permissions, want 3", got)
 	}
@@ -99,45 +100,104 @@ func TestPermissionsInTheGuide(t *testing.T) {
 	doctest.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
 }
 
-var (
-	metricNames = regexp.MustCompile(`"MetricName":"(?:api\.idempotency\.)?([^"]+)"`)
-	numbered    = regexp.MustCompile(`[0-9]+$`)
-)
-
-// The alarms in the guide equal those that the construct creates.
+// The table of alarms in the guide equals the alarms that the construct creates,
+// and each has a section that its description links to.
 func TestAlarmsInTheGuide(t *testing.T) {
 	stack, alarms := watched()
+	text, err := os.ReadFile("../docs/alarms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	made := map[string]resource{}
 	for _, r := range resources(t, stack, "AWS::CloudWatch::Alarm") {
 		made[r.id] = r
 	}
 	var table strings.Builder
-	table.WriteString("| alarm | on | when | description |\n| --- | --- | --- | --- |\n")
+	table.WriteString("| alarm | notifies | rings if |\n| --- | --- | --- |\n")
 	rows := map[string]bool{}
-	for _, alarm := range alarms.Alarms {
-		name, _, _ := strings.Cut(numbered.ReplaceAllString(*alarm.Node().Id(), ""), "-")
-		if rows[name] {
-			continue // the alarm of another queue or operation
+	for _, list := range []struct {
+		topic  string
+		alarms []awscloudwatch.Alarm
+	}{{"`Page`", alarms.Page}, {"`Ticket`", alarms.Ticket}, {"`Look`", alarms.Look}} {
+		for _, alarm := range list.alarms {
+			name, _, _ := strings.Cut(strings.TrimRight(*alarm.Node().Id(), "0123456789"), "-")
+			if rows[name] {
+				continue // the alarm of another queue or operation
+			}
+			rows[name] = true
+			r := made[*stack.GetLogicalId(alarm.Node().DefaultChild().(awscdk.CfnElement))]
+			anchor := "#" + strings.ToLower(name)
+			if link := "https://github.com/once-lambda/once/blob/main/docs/alarms.md" + anchor; !strings.HasSuffix(r.Properties["AlarmDescription"].(string), " "+link) {
+				t.Errorf("%s does not link to its procedure: %s", name, r.Properties["AlarmDescription"])
+			}
+			if !bytes.Contains(text, []byte("\n## "+name+"\n")) {
+				t.Errorf("docs/alarms.md has no section %s", name)
+			}
+			fmt.Fprintf(&table, "| [%s](%s) | %s | %s |\n", name, anchor, list.topic, rings(t, r))
 		}
-		rows[name] = true
-		r := made[*stack.GetLogicalId(alarm.Node().DefaultChild().(awscdk.CfnElement))]
-		var on []string
-		for _, metric := range metricNames.FindAllStringSubmatch(asJSON(t, r.Properties), -1) {
-			on = append(on, metric[1])
-		}
-		slices.Sort(on)
-		if name == "Misuse" { // a share of all requests
-			on = slices.DeleteFunc(on, func(metric string) bool { return metric != "reserve.key_misuse.count" })
-		}
-		minutes := "a minute"
-		if n := r.Properties["EvaluationPeriods"].(float64); n > 1 {
-			minutes = fmt.Sprintf("each of %v minutes", n)
-		}
-		said := strings.TrimPrefix(r.Properties["AlarmDescription"].(string), "charge: ")
-		said = strings.ReplaceAll(said, "Test/Reconciler/Exhausted", "the queue")
-		fmt.Fprintf(&table, "| `%s` | `%s` | > %v in %s | %s |\n", name, strings.Join(on, "`, `"), r.Properties["Threshold"], minutes, said)
 	}
-	doctest.Part(t, "../docs/observe.md", "alarms", table.String(), *update)
+	for _, heading := range regexp.MustCompile(`(?m)^## ([A-Z]\w+)$`).FindAllSubmatch(text, -1) {
+		if !rows[string(heading[1])] {
+			t.Errorf("docs/alarms.md has a section for %s, and there is no such alarm", heading[1])
+		}
+	}
+	doctest.Part(t, "../docs/alarms.md", "alarms", table.String(), *update)
+}
+
+// rings says when an alarm rings, from its properties.
+func rings(t *testing.T, r resource) string {
+	t.Helper()
+	var a struct {
+		MetricName, ComparisonOperator, TreatMissingData string
+		Period, Threshold                                float64
+		EvaluationPeriods, DatapointsToAlarm             int
+		Metrics                                          []struct {
+			Expression string
+			MetricStat struct {
+				Period float64
+				Metric struct{ MetricName string }
+			}
+		}
+	}
+	decode(t, asJSON(t, r.Properties), &a)
+	on, percent := []string{a.MetricName}, false
+	if len(a.Metrics) > 0 {
+		on = nil
+	}
+	for _, m := range a.Metrics {
+		percent = percent || strings.HasPrefix(m.Expression, "IF(")
+		if m.Expression != "" {
+			continue
+		}
+		a.Period = m.MetricStat.Period
+		if name := m.MetricStat.Metric.MetricName; name != "once.request_ended" && name != "ConsumedWriteCapacityUnits" {
+			on = append(on, name)
+		}
+	}
+	slices.Sort(on)
+	said := "`" + strings.Join(on, "` and `") + "`"
+	if percent {
+		said += " per request"
+		if on[0] == "WriteThrottleEvents" {
+			said = "`WriteThrottleEvents` per write unit"
+		}
+	}
+	said += map[string]string{"GreaterThanThreshold": " > ", "LessThanThreshold": " < "}[a.ComparisonOperator] + fmt.Sprint(a.Threshold)
+	if percent {
+		said += " %"
+	}
+	if a.TreatMissingData == "breaching" {
+		said += " or missing"
+	}
+	unit := map[float64]string{60: "minute", 3600: "hour"}[a.Period]
+	switch {
+	case a.EvaluationPeriods == 1:
+		return said + " in the last " + unit
+	case a.DatapointsToAlarm == a.EvaluationPeriods:
+		return fmt.Sprintf("%s in %d %ss in a row", said, a.EvaluationPeriods, unit)
+	default:
+		return fmt.Sprintf("%s in %d of %d %ss", said, a.DatapointsToAlarm, a.EvaluationPeriods, unit)
+	}
 }
 
 // The table for CloudFormation is the one that the CDK synthesises.

@@ -34,10 +34,14 @@ type ReconcilerProps struct {
 // passes the records that it cannot settle to a queue.
 type Reconciler struct {
 	constructs.Construct
+	// Function is the function of the properties.
+	Function awslambda.Function
 	// Exhausted holds a message for each record that reconciliation has given up.
 	Exhausted awssqs.Queue
 	// Undelivered holds the scheduled events that did not reach the function.
 	Undelivered awssqs.Queue
+
+	every time.Duration // the interval between two runs
 }
 
 // NewReconciler creates the schedule and the queues, and grants the function the
@@ -46,7 +50,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props == nil {
 		props = &ReconcilerProps{}
 	}
-	r := &Reconciler{Construct: constructs.NewConstruct(scope, id)}
+	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function, every: duration(props.Every, time.Minute)}
 	r.Exhausted = deadLetters(r.Construct, "Exhausted")
 	r.Undelivered = deadLetters(r.Construct, "Undelivered")
 	if props.Function == nil {
@@ -55,8 +59,9 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props.Table == nil {
 		refuse(r.Construct, "Table is not set: set it to the table to reconcile")
 	}
-	if every := duration(props.Every, time.Minute); every < time.Minute || every%time.Minute != 0 {
-		refuse(r.Construct, fmt.Sprintf("Every is %v: set it to whole minutes, because EventBridge schedules support nothing else", inWords(every)))
+	if r.every < time.Minute || r.every%time.Minute != 0 {
+		refuse(r.Construct, fmt.Sprintf("Every is %v: set it to whole minutes, because EventBridge schedules support nothing else", inWords(r.every)))
+		r.every = time.Minute // so that this is the only error
 		return r
 	}
 	if props.Function == nil || props.Table == nil {
@@ -65,12 +70,15 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	props.Table.GrantReconciler(props.Function)
 	r.Exhausted.GrantSendMessages(props.Function)
 	props.Function.AddEnvironment(jsii.String("ONCE_EXHAUSTED_QUEUE_URL"), r.Exhausted.QueueUrl(), nil)
-	every := props.Every
-	if every == nil {
-		every = awscdk.Duration_Minutes(jsii.Number(1))
+	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {
+		// A run that fails or waits too long is not repeated: the next run does the same
+		// work, and old runs would pile up.
+		props.Function.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
+			RetryAttempts: jsii.Number(0), MaxEventAge: lasting(time.Minute),
+		})
 	}
 	awsevents.NewRule(r.Construct, jsii.String("Schedule"), &awsevents.RuleProps{
-		Schedule: awsevents.Schedule_Rate(every),
+		Schedule: awsevents.Schedule_Rate(lasting(r.every)),
 		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(props.Function, &awseventstargets.LambdaFunctionProps{
 			DeadLetterQueue: r.Undelivered,
 			// The next run does the same work.

@@ -3,12 +3,19 @@
 package infra_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
@@ -17,71 +24,202 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// watched is a stack with the alarms and the dashboard of two operations. The
-// tests share it, and do not change it.
+// watched is a stack with the alarms and dashboards of two services: one with a
+// reconciler, and one without. The tests share it, and do not change it.
 var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 	stack := newStack()
 	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	r := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
-		Function: newFunction(stack, "Function", 60), Table: table,
+	topic := func(id string) awssns.Topic {
+		return awssns.NewTopic(stack, jsii.String(id), &awssns.TopicProps{EnforceSSL: jsii.Bool(true)})
+	}
+	pager, tickets, looks := topic("Pager"), topic("Tickets"), topic("Looks")
+	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Charges"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "refund"), Table: table,
+		Functions: &[]awslambda.Function{newFunction(stack, "Charge", 10)},
+		Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+			Function: newFunction(stack, "Reconcile", 60), Table: table,
+		}),
+		Page: pager, Ticket: tickets, Look: looks,
 	})
-	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Table: table,
-		DeadLetterQueues: &[]awssqs.IQueue{r.Exhausted, r.Undelivered},
-		Action:           awscloudwatchactions.NewSnsAction(awssns.NewTopic(stack, jsii.String("Topic"), nil)),
+	infra.NewIdempotencyDashboard(stack, jsii.String("ChargesDashboard"), &infra.IdempotencyDashboardProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "refund"), Alarms: alarms,
 	})
-	infra.NewIdempotencyDashboard(stack, jsii.String("Dashboard"), &infra.IdempotencyDashboardProps{
-		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "order"), Alarms: alarms,
+	infra.NewIdempotencyAlarms(stack, jsii.String("Orders"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Table: table,
+		Functions:        &[]awslambda.Function{newFunction(stack, "Order", 10)},
+		DeadLetterQueues: &[]awssqs.IQueue{awssqs.NewQueue(stack, jsii.String("Dead"), nil)},
+		Page:             pager, Ticket: tickets,
 	})
 	return stack, alarms
 })
 
-// G12: every condition that needs an operator has an alarm with a description.
-func TestAlarms(t *testing.T) {
+// G12: every property of every alarm is the one in the file, which the tests of
+// the alarms (tests/alarms) evaluate, and so is who is notified.
+func TestAlarmsAreGolden(t *testing.T) {
 	stack, _ := watched()
 	wantRefusals(t, stack)
-	about := map[string]int{}
-	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
-		wantProperties(t, alarm, `{"ComparisonOperator": "GreaterThanThreshold", "TreatMissingData": "notBreaching"}`)
-		text := asJSON(t, alarm.Properties)
-		if alarm.Properties["AlarmActions"] == nil || alarm.Properties["OKActions"] == nil || alarm.Properties["AlarmDescription"] == nil {
-			t.Errorf("an alarm without actions or a description: %s", text)
+	wantWarnings(t, stack)
+	golden := map[string]map[string]resource{}
+	for _, kind := range []string{"AWS::CloudWatch::Alarm", "AWS::SNS::TopicPolicy", "AWS::Events::Rule", "AWS::Lambda::EventInvokeConfig"} {
+		golden[kind] = map[string]resource{}
+		for _, r := range resources(t, stack, kind) {
+			golden[kind][r.id] = r
 		}
-		for _, what := range []string{
-			"zombie_key", "key_misuse", "store.error", "complete.late", "complete.contradicted", "complete.failed", "reconcile.exhausted",
-			telemetry.OldestUnresolved, "WriteThrottleEvents", "ApproximateNumberOfMessagesVisible",
-		} {
-			if strings.Contains(text, what) {
-				about[what]++
+	}
+	want, err := json.MarshalIndent(golden, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *update {
+		if err := os.WriteFile("testdata/alarms.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile("testdata/alarms.json"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("testdata/alarms.json is out of date (%v); after reading the difference: go test ./infra -run %s -update", err, t.Name())
+	}
+}
+
+// Each alarm has a topic, for its start and its end, and the topic's policy lets
+// CloudWatch publish for this account. A policy that only denies would take the
+// place of the default policy, and no alarm would reach anyone.
+func TestAlarmsReachTheirTopics(t *testing.T) {
+	stack, _ := watched()
+	wantReachable(t, stack, map[string]int{"Pager": 10, "Tickets": 21, "Looks": 2}, 1)
+}
+
+// wantReachable walks from each alarm over its action and the topic to the
+// topic's policy, and counts the alarms by topic. silent is how many have no
+// action.
+func wantReachable(t *testing.T, stack awscdk.Stack, want map[string]int, silent int) {
+	t.Helper()
+	publish := map[string]bool{} // by topic: CloudWatch may publish
+	for _, policy := range resources(t, stack, "AWS::SNS::TopicPolicy") {
+		var p struct {
+			PolicyDocument struct {
+				Statement []struct {
+					Effect, Action string
+					Principal      any
+					Condition      any
+					Resource       struct{ Ref string }
+				}
+			}
+			Topics []struct{ Ref string }
+		}
+		decode(t, asJSON(t, policy.Properties), &p)
+		for _, s := range p.PolicyDocument.Statement {
+			if s.Effect == "Allow" && s.Action == "sns:Publish" && asJSON(t, s.Principal) == `{"Service":"cloudwatch.amazonaws.com"}` &&
+				asJSON(t, s.Condition) == `{"StringEquals":{"aws:SourceAccount":{"Ref":"AWS::AccountId"}}}` {
+				for _, topic := range p.Topics {
+					publish[topic.Ref] = topic.Ref == s.Resource.Ref
+				}
 			}
 		}
 	}
-	for what, want := range map[string]int{
-		"zombie_key": 2, "key_misuse": 2, "store.error": 2, "complete.late": 2, "complete.contradicted": 2, "complete.failed": 2,
-		"reconcile.exhausted":      2,
-		telemetry.OldestUnresolved: 1, "WriteThrottleEvents": 2, "ApproximateNumberOfMessagesVisible": 2,
-	} {
-		if about[what] != want {
-			t.Errorf("%d alarms about %s, want %d", about[what], what, want)
+	topics := map[string]string{} // id without the hash, by id
+	for _, topic := range resources(t, stack, "AWS::SNS::Topic") {
+		topics[topic.id] = topic.id[:len(topic.id)-8]
+	}
+	got, without := map[string]int{}, 0
+	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		var a struct{ AlarmActions, OKActions []struct{ Ref string } }
+		decode(t, asJSON(t, alarm.Properties), &a)
+		switch {
+		case len(a.AlarmActions) == 0 && len(a.OKActions) == 0:
+			without++
+		case len(a.AlarmActions) != 1 || len(a.OKActions) != 1 || a.AlarmActions[0] != a.OKActions[0]:
+			t.Errorf("%s has the actions %v", alarm.id, a)
+		case !publish[a.AlarmActions[0].Ref]:
+			t.Errorf("%s notifies %s, whose policy does not let CloudWatch publish", alarm.id, a.AlarmActions[0].Ref)
+		default:
+			got[topics[a.AlarmActions[0].Ref]]++
+		}
+	}
+	if !maps.Equal(got, want) || without != silent {
+		t.Errorf("alarms by topic: %v, and %d without one; want %v and %d", got, without, want, silent)
+	}
+}
+
+// A topic with a key lets CloudWatch use it. The policy of an imported topic is
+// left to its owner, and synthesis says so.
+func TestTopicsOfOtherKinds(t *testing.T) {
+	stack := newStack()
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Functions: &[]awslambda.Function{newFunction(stack, "Charge", 10)},
+		Page:      awssns.NewTopic(stack, jsii.String("Pager"), &awssns.TopicProps{MasterKey: key}),
+		Ticket:    awssns.Topic_FromTopicArn(stack, jsii.String("Imported"), jsii.String("arn:aws:sns:eu-west-1:123456789012:tickets")),
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack, "the policy of the imported topic Test/Imported cannot be changed here")
+	policy := asJSON(t, resources(t, stack, "AWS::KMS::Key")[0].Properties["KeyPolicy"])
+	if want := `{"Action":["kms:Decrypt","kms:GenerateDataKey*"],"Condition":{"StringEquals":{"aws:SourceAccount":{"Ref":"AWS::AccountId"}}},"Effect":"Allow","Principal":{"Service":"cloudwatch.amazonaws.com"},"Resource":"*"}`; !strings.Contains(policy, want) {
+		t.Errorf("the key's policy is %s, want in it %s", policy, want)
+	}
+}
+
+// Without functions and topics the alarms are synthesised, with warnings.
+func TestSilentAlarmsAreWarnedAbout(t *testing.T) {
+	stack := newStack()
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack, "Functions are not set", "Page is not set", "Ticket is not set")
+	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		if strings.Contains(alarm.id, "Reconciler") || strings.Contains(alarm.id, "OldestUnknown") || strings.Contains(alarm.id, "Exhausted") {
+			t.Errorf("without a reconciler there is the alarm %s", alarm.id)
 		}
 	}
 }
 
-// Without a reconciler there are no alarms on its metrics.
-func TestAlarmsWithoutReconciler(t *testing.T) {
+// The functions get the namespace that the alarms watch.
+func TestFunctionsGetTheNamespace(t *testing.T) {
+	stack, _ := watched()
+	got := map[string]string{}
+	for _, fn := range resources(t, stack, "AWS::Lambda::Function") {
+		var f struct {
+			Environment struct{ Variables map[string]any }
+		}
+		decode(t, asJSON(t, fn.Properties), &f)
+		got[fn.id[:len(fn.id)-8]] = fmt.Sprint(f.Environment.Variables["ONCE_METRICS_NAMESPACE"])
+	}
+	if want := map[string]string{"Charge": "Charges", "Reconcile": "Charges", "Order": "Orders"}; !maps.Equal(got, want) {
+		t.Errorf("the namespaces are %v, want %v", got, want)
+	}
+}
+
+// A reconciler that runs rarely has alarms with its own interval, and a limit of
+// three intervals.
+func TestAlarmsOfARareReconciler(t *testing.T) {
 	stack := newStack()
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
-		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Reconciled: jsii.Bool(false),
-		Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: table,
+		Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+			Function: newFunction(stack, "Reconcile", 60), Table: table, Every: awscdk.Duration_Hours(jsii.Number(1)),
+		}),
+		StoreErrorRate: jsii.Number(2), MisuseRate: jsii.Number(3),
 	})
 	wantRefusals(t, stack)
-	alarms := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm"))
-	if strings.Contains(alarms, "reconcile.exhausted") || strings.Contains(alarms, telemetry.OldestUnresolved) {
-		t.Errorf("there are alarms on a reconciler's metrics: %s", alarms)
+	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		switch id := alarm.id; {
+		case strings.Contains(id, "OldestUnknown"):
+			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 10800, "EvaluationPeriods": 3}`)
+		case strings.Contains(id, "ReconcilerErrors"), strings.Contains(id, "ReconcilerThrottled"):
+			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 0, "EvaluationPeriods": 3}`)
+		case strings.Contains(id, "ReconcilerSilent"):
+			wantProperties(t, alarm, `{"Period": 3600, "Threshold": 1, "EvaluationPeriods": 3, "ComparisonOperator": "LessThanThreshold"}`)
+		case strings.Contains(id, "StoreErrors"):
+			wantProperties(t, alarm, `{"Threshold": 2}`)
+		case strings.Contains(id, "Misuse"):
+			wantProperties(t, alarm, `{"Threshold": 3}`)
+		}
 	}
-	if !strings.Contains(alarms, "zombie_key") {
-		t.Errorf("there is no alarm on unknown outcomes: %s", alarms)
-	}
+	rule := resources(t, stack, "AWS::Events::Rule")[0]
+	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 hour)"}`)
 }
 
 // G12: every metric of the alarms and the dashboard is one that the functions
@@ -89,22 +227,21 @@ func TestAlarmsWithoutReconciler(t *testing.T) {
 func TestMetricsAreThoseOfTelemetry(t *testing.T) {
 	stack, _ := watched()
 	text := asJSON(t, resources(t, stack, "AWS::CloudWatch::Alarm")) + asJSON(t, resources(t, stack, "AWS::CloudWatch::Dashboard"))
-	known := map[string]bool{telemetry.OldestUnresolved: true, telemetry.OldestReleased: true}
+	known := map[string]bool{
+		telemetry.UnknownRecords: true, telemetry.UnknownOldestAge: true, telemetry.ReleasedRecords: true, telemetry.ReleasedOldestAge: true,
+		telemetry.ClaimDuration: true, telemetry.HandlerDuration: true, telemetry.SettleDuration: true,
+	}
 	for _, m := range telemetry.Metrics() {
 		known[m.Name] = true
 	}
 	found := 0
-	for part := range strings.SplitSeq(text, "api.idempotency.") {
-		name := "api.idempotency." + part[:strings.IndexFunc(part, func(r rune) bool { return r != '.' && r != '_' && (r < 'a' || r > 'z') })]
-		if name == "api.idempotency." {
-			continue // the text before the first metric
-		}
-		if found++; !known[name] {
-			t.Errorf("package telemetry has no metric %s", name)
+	for _, name := range regexp.MustCompile(`"once\.[a-z_.]+`).FindAllString(strings.ReplaceAll(text, `\"`, `"`), -1) {
+		if found++; !known[name[1:]] {
+			t.Errorf("package telemetry has no metric %s", name[1:])
 		}
 	}
-	if found < 30 {
-		t.Errorf("got %d metrics, want at least 30", found)
+	if found < 60 {
+		t.Errorf("found %d metrics, want at least 60", found)
 	}
 }
 
@@ -148,13 +285,17 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 // F41: the reconciler runs once a minute, and the records it gives up go to a
 // queue.
 func TestReconciler(t *testing.T) {
-	stack, _ := watched()
+	stack := newStack()
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Function", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+	})
 	rule := resources(t, stack, "AWS::Events::Rule")[0]
 	wantProperties(t, rule, `{"ScheduleExpression": "rate(1 minute)", "State": "ENABLED"}`)
 	target := rule.Properties["Targets"].([]any)[0].(map[string]any)
 	if target["DeadLetterConfig"] == nil || asJSON(t, target["RetryPolicy"]) != `{"MaximumRetryAttempts":0}` {
 		t.Errorf("the target is %v", target)
 	}
+	wantProperties(t, resources(t, stack, "AWS::Lambda::EventInvokeConfig")[0], `{"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}`)
 	for _, queue := range resources(t, stack, "AWS::SQS::Queue") {
 		wantProperties(t, queue, `{"MessageRetentionPeriod": 1209600, "SqsManagedSseEnabled": true}`)
 	}

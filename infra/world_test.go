@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/cxapi"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -46,14 +47,14 @@ func newFunction(stack awscdk.Stack, id string, timeout float64) awslambda.Funct
 	return awslambda.NewFunction(stack, jsii.String(id), &awslambda.FunctionProps{
 		Runtime: awslambda.Runtime_PROVIDED_AL2023(),
 		Handler: jsii.String("bootstrap"),
-		Code:    awslambda.Code_FromBucket(code, jsii.String("code.zip"), nil),
+		Code:    awslambda.Code_FromBucket(code, jsii.String("code.zip"), jsii.String("1")),
 		Timeout: awscdk.Duration_Seconds(jsii.Number(timeout)),
 	})
 }
 
 type resource struct {
 	id             string // in the template
-	DeletionPolicy string
+	DeletionPolicy string `json:",omitempty"`
 	Properties     map[string]any
 }
 
@@ -101,17 +102,28 @@ func asJSON(t *testing.T, v any) string {
 // and containing it.
 func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
 	t.Helper()
+	wantMessages(t, "refusals", *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()), want)
+}
+
+// wantWarnings is wantRefusals for warnings.
+func wantWarnings(t *testing.T, stack awscdk.Stack, want ...string) {
+	t.Helper()
+	wantMessages(t, "warnings", *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_AnyValue()), want)
+}
+
+func wantMessages(t *testing.T, kind string, messages []*cxapi.SynthesisMessage, want []string) {
+	t.Helper()
 	var got []string
-	for _, m := range *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()) {
+	for _, m := range messages {
 		got = append(got, m.Entry.Data.(string)) //lint:ignore SA1019 there is no other way to it in Go yet
 	}
 	if len(got) != len(want) {
-		t.Errorf("%d refusals, want %d: %q", len(got), len(want), got)
+		t.Errorf("%d %s, want %d: %q", len(got), kind, len(want), got)
 		return
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {
-			t.Errorf("got refusals %q, want one with %q", got, w)
+			t.Errorf("got %s %q, want one with %q", kind, got, w)
 		}
 	}
 }

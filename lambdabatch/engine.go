@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // engine applies the rules for every source. It is safe for concurrent use.
@@ -165,8 +166,8 @@ type message struct {
 }
 
 var (
-	errPanicked    = errors.New("lambdabatch: reading the message panicked")
-	errNotRecorded = errors.New("lambdabatch: the handler succeeded but its outcome was not stored")
+	errPanicked    error = logs.Error("lambdabatch: reading the message panicked")
+	errNotRecorded error = logs.Error("lambdabatch: the handler succeeded but its outcome was not stored")
 )
 
 // setKey computes the key of a message, without its fingerprint. An error is
@@ -204,7 +205,7 @@ func (e *engine) one(ctx context.Context, m *message) (done bool) {
 		return true
 	}
 	e.log.LogAttrs(ctx, slog.LevelWarn, "lambdabatch: message failed and will be redelivered",
-		append(e.named(m), slog.String("error_type", fmt.Sprintf("%T", m.err)))...)
+		append(e.named(m), logs.OfError(m.err)...)...)
 	return false
 }
 

@@ -5,6 +5,7 @@ package lambdabatch
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/once-lambda/once/idempotent"
 )
@@ -83,6 +84,9 @@ func (b *batchOf[R, T]) decode(r *R, body []byte) (v T, err error) {
 type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string { return "lambdabatch: the message cannot be decoded" }
+
+// LogValue returns the text, which contains nothing of the message.
+func (e *DecodeError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 
 // Unwrap returns the decoder's error, whose text may contain parts of the
 // message.

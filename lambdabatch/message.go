@@ -5,12 +5,12 @@ package lambdabatch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 
 	"github.com/once-lambda/once/internal/canonical"
 	"github.com/once-lambda/once/internal/jsonpointer"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // Message is the view of a message that the rules get, the same for every
@@ -51,7 +51,7 @@ func Field(pointer string) IDFunc {
 	return func(_ context.Context, m *Message) (string, error) { return field(m.Body, path) }
 }
 
-var errNoField = errors.New("lambdabatch: the body has no string or number in the field of Options.ID")
+var errNoField error = logs.Error("lambdabatch: the body has no string or number in the field of Options.ID")
 
 func field(body []byte, path jsonpointer.Pointer) (string, error) {
 	if !json.Valid(body) {

@@ -1,67 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package telemetry has the names of the metrics of package idempotent. Its
-// observers are emf (CloudWatch's embedded metric format), otel (OpenTelemetry, a
-// separate module) and audit (one line per settled operation).
+// Package telemetry names the metrics of package idempotent. Its observers are
+// emf (CloudWatch's embedded metric format), otelonce (OpenTelemetry, a separate
+// module) and audit (one line per settled operation).
 //
-// Every metric counts one kind of fact. Its only dimension is the operation,
-// because each value of a dimension, such as a key or a tenant, would be a
-// separate metric.
+// One rule names everything: each kind of event is counted by the metric
+// "once." + kind, and is on a span as an event with that name. The only dimension
+// of a metric is the operation, because each value of a dimension, such as a key
+// or a tenant, would be a separate metric.
 package telemetry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/event"
 )
 
-// The gauges, set after every reconciliation: the age in seconds of the oldest
-// record whose outcome is unknown, and of the oldest record that was released
-// under idempotent.Resume and waits for a request to continue it. A gauge is zero
-// if there is no such record.
+// Prefix begins each name that is shared with other programs: of metrics, of
+// events on spans, and of span attributes.
+const Prefix = "once."
+
+// The gauges are set after every reconciliation that has read the whole list of
+// waiting records. If the list fails, they have no value. The ages are in seconds
+// and zero if there is no such record.
 const (
-	OldestUnresolved = "api.idempotency.unknown.oldest_age"
-	OldestReleased   = "api.idempotency.released.oldest_age"
+	UnknownRecords    = Prefix + "unknown.records"     // records whose outcome is unknown
+	UnknownOldestAge  = Prefix + "unknown.oldest_age"  // how long the oldest of them has been unknown
+	ReleasedRecords   = Prefix + "released.records"    // records released under idempotent.Resume that wait for a request
+	ReleasedOldestAge = Prefix + "released.oldest_age" // how long the oldest of them has waited
 )
 
-// Metric is the count of one kind of fact.
+// The histograms, in seconds: how long the phases of requests took, from
+// [event.Durations].
+const (
+	ClaimDuration   = Prefix + "claim.duration"
+	HandlerDuration = Prefix + "handler.duration"
+	SettleDuration  = Prefix + "settle.duration"
+)
+
+// Metric is the count of one kind of event.
 type Metric struct {
 	Kind event.Kind
-	Name string
+	Name string // Prefix and the kind
 }
 
-// metrics has every kind of fact.
-var metrics = [...]Metric{
-	{event.Reserved, "api.idempotency.reserve.created.count"},
-	{event.Replayed, "api.idempotency.reserve.replay.count"},
-	{event.ReplayFailed, "api.idempotency.reserve.replay_failed.count"},
-	{event.InProgress, "api.idempotency.reserve.in_progress.count"},
-	{event.Mismatch, "api.idempotency.reserve.key_misuse.count"},
-	{event.TakenOver, "api.idempotency.reserve.failed_retry.count"},
-	{event.Unresolved, "api.idempotency.reserve.unknown.count"},
-	{event.KeyMissing, "api.idempotency.reserve.key_missing.count"},
-	{event.ExpiredReplaced, "api.idempotency.ttl_pruned.count"},
-	{event.Completed, "api.idempotency.complete.count"},
-	{event.CompletionFailed, "api.idempotency.complete.failed.count"},
-	{event.LateCompletion, "api.idempotency.complete.late.count"},
-	{event.Contradicted, "api.idempotency.complete.contradicted.count"},
-	{event.LeaseLost, "api.idempotency.complete.lease_lost.count"},
-	{event.Retryable, "api.idempotency.retryable.count"},
-	{event.MarkedUnknown, "api.idempotency.zombie_key.count"},
-	{event.StepDone, "api.idempotency.step.done.count"},
-	{event.StepReplayed, "api.idempotency.step.replay.count"},
-	{event.StoreError, "api.idempotency.store.error.count"},
-	{event.ReconcileScheduled, "api.idempotency.reconcile.scheduled.count"},
-	{event.Resolved, "api.idempotency.reconcile.resolved.count"},
-	{event.ReconcileFailed, "api.idempotency.reconcile.failed.count"},
-	{event.ReconcileExhausted, "api.idempotency.reconcile.exhausted.count"},
-	{event.ReleasedGivenUp, "api.idempotency.released.given_up.count"},
-}
+var metrics = func() (all []Metric) {
+	for _, kind := range []event.Kind{
+		event.RequestEnded, event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed,
+		event.InProgress, event.Mismatch, event.Unresolved, event.KeyMissing, event.Completed, event.CompletionFailed,
+		event.LateCompletion, event.Contradicted, event.LeaseLost, event.Retryable, event.MarkedUnknown, event.StepDone,
+		event.StepReplayed, event.StoreError, event.ReconcileScheduled, event.Resolved, event.ReconcileFailed,
+		event.ReconcileExhausted, event.ReleasedGivenUp,
+	} {
+		all = append(all, Metric{kind, Prefix + string(kind)})
+	}
+	return all
+}()
 
-// Metrics returns every kind of fact with its metric, in a fixed order.
-func Metrics() []Metric { return append([]Metric{}, metrics[:]...) }
+// Metrics returns every kind of event with its metric, in a fixed order.
+func Metrics() []Metric { return slices.Clone(metrics) }
 
-// Index returns the index of a kind of fact in [Metrics], or -1 for a kind that
+// Index returns the index of a kind of event in [Metrics], or -1 for a kind that
 // this version does not know.
 func Index(kind event.Kind) int {
 	for i := range metrics {
@@ -72,11 +72,10 @@ func Index(kind event.Kind) int {
 	return -1
 }
 
-// Age returns the value of a gauge for a record with that creation time: its age
-// at now, or 0 if there is no such record.
-func Age(created, now time.Time) time.Duration {
-	if created.IsZero() {
+// Age returns how long a record has waited at now, or 0 if since is zero.
+func Age(since, now time.Time) time.Duration {
+	if since.IsZero() {
 		return 0
 	}
-	return max(now.Sub(created), 0)
+	return max(now.Sub(since), 0)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/once-lambda/once/telemetry"
 )
 
-// kinds returns every kind of fact that package event declares.
+// kinds returns every kind of event that package event declares.
 func kinds(t *testing.T) (all []event.Kind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../idempotent/event/event.go", nil, parser.SkipObjectResolution)
@@ -36,29 +36,28 @@ func kinds(t *testing.T) (all []event.Kind) {
 	return all
 }
 
-// Every kind of fact has one metric, and no two share a name.
-func TestEveryFactHasAMetric(t *testing.T) {
+// Every kind of event has one metric, named after it.
+func TestEveryKindHasAMetric(t *testing.T) {
 	t.Parallel()
 	all := kinds(t)
 	metrics := telemetry.Metrics()
 	if len(all) < 20 || len(metrics) != len(all) {
-		t.Errorf("%d kinds of fact and %d metrics", len(all), len(metrics))
+		t.Errorf("%d kinds of event and %d metrics", len(all), len(metrics))
 	}
 	for _, kind := range all {
-		if i := telemetry.Index(kind); i < 0 || metrics[i].Kind != kind {
+		i := telemetry.Index(kind)
+		if i < 0 || metrics[i].Kind != kind || metrics[i].Name != "once."+string(kind) {
 			t.Errorf("%s has no metric", kind)
 		}
 	}
 	if i := telemetry.Index("of a later version"); i != -1 {
 		t.Errorf("an unknown kind has index %d", i)
 	}
-	wellFormed := regexp.MustCompile(`^api\.idempotency(\.[a-z_]+)+\.count$`)
-	seen := map[string]bool{}
-	for _, m := range metrics {
-		if seen[m.Name] || !wellFormed.MatchString(m.Name) {
-			t.Errorf("%s is not a valid name, or is used twice", m.Name)
+	wellFormed := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	for _, kind := range all {
+		if !wellFormed.MatchString(string(kind)) {
+			t.Errorf("%s is not a valid name", kind)
 		}
-		seen[m.Name] = true
 	}
 	metrics[0].Name = "changed"
 	if telemetry.Metrics()[0].Name == "changed" {
@@ -66,7 +65,9 @@ func TestEveryFactHasAMetric(t *testing.T) {
 	}
 }
 
-// F81, F82: the names of the metrics do not change, because dashboards use them.
+// F81, F82: the names of the metrics do not change, because alarms and dashboards
+// use them. Conflicts, misuse of keys, failures of the store and records that lost
+// their owner have separate metrics.
 func TestNamesStand(t *testing.T) {
 	t.Parallel()
 	names := map[event.Kind]string{}
@@ -74,13 +75,14 @@ func TestNamesStand(t *testing.T) {
 		names[m.Kind] = m.Name
 	}
 	for kind, want := range map[event.Kind]string{
-		event.Reserved: "reserve.created", event.Replayed: "reserve.replay", event.InProgress: "reserve.in_progress",
-		event.Mismatch: "reserve.key_misuse", event.TakenOver: "reserve.failed_retry", event.Unresolved: "reserve.unknown",
-		event.StoreError: "store.error", event.MarkedUnknown: "zombie_key", event.ExpiredReplaced: "ttl_pruned",
-		event.ReconcileScheduled: "reconcile.scheduled", event.Resolved: "reconcile.resolved", event.ReconcileFailed: "reconcile.failed",
+		event.InProgress: "once.in_progress", event.Mismatch: "once.mismatch", event.StoreError: "once.store_error",
+		event.MarkedUnknown: "once.marked_unknown", event.Reserved: "once.reserved", event.Replayed: "once.replayed",
+		event.TakenOver: "once.taken_over", event.Unresolved: "once.unresolved", event.ExpiredReplaced: "once.expired_replaced",
+		event.ReconcileScheduled: "once.reconcile_scheduled", event.Resolved: "once.resolved", event.ReconcileFailed: "once.reconcile_failed",
+		event.RequestEnded: "once.request_ended",
 	} {
-		if got := names[kind]; got != "api.idempotency."+want+".count" {
-			t.Errorf("%s is counted as %q, want api.idempotency.%s.count", kind, got, want)
+		if got := names[kind]; got != want {
+			t.Errorf("%s is counted as %q, want %s", kind, got, want)
 		}
 	}
 }

@@ -115,39 +115,41 @@ func failures(r idempotent.Report) error {
 
 // reportView is the report in the form of --json.
 type reportView struct {
-	DryRun        bool    `json:"dry_run"`
-	Due           int     `json:"due"`
-	MarkedUnknown int     `json:"marked_unknown"`
-	Released      int     `json:"released"`
-	Completed     int     `json:"completed"`
-	NotExecuted   int     `json:"not_executed"`
-	Steps         int     `json:"steps"`
-	Postponed     int     `json:"postponed"`
-	Exhausted     int     `json:"exhausted"`
-	Stale         int     `json:"stale"`
-	Failed        int     `json:"failed"`
-	Oldest        stamp   `json:"oldest,omitzero"` // the oldest record with an unknown outcome
-	OldestRelease stamp   `json:"oldest_released,omitzero"`
-	Incomplete    bool    `json:"incomplete"`
-	Records       []entry `json:"records"`
+	DryRun         bool    `json:"dry_run"`
+	Due            int     `json:"due"`
+	MarkedUnknown  int     `json:"marked_unknown"`
+	Released       int     `json:"released"`
+	Completed      int     `json:"completed"`
+	NotExecuted    int     `json:"not_executed"`
+	Steps          int     `json:"steps"`
+	Postponed      int     `json:"postponed"`
+	Exhausted      int     `json:"exhausted"`
+	Stale          int     `json:"stale"`
+	Failed         int     `json:"failed"`
+	Pending        int     `json:"pending"`
+	Oldest         stamp   `json:"oldest,omitzero"` // since when the oldest outcome is unknown
+	PendingRelease int     `json:"pending_released"`
+	OldestRelease  stamp   `json:"oldest_released,omitzero"`
+	Incomplete     bool    `json:"incomplete"`
+	Records        []entry `json:"records"`
 }
 
 func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 	if c.json {
 		return c.document(reportView{
 			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
-			stamp{r.Oldest}, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
+			r.Pending, stamp{r.Oldest}, r.PendingReleased, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}
 	text := r.String()
 	if c.dryRun {
 		text += "; nothing was written"
 	}
-	if !r.Oldest.IsZero() {
-		text += fmt.Sprintf("\nthe oldest whose outcome is unknown was created %s", when(r.Oldest, c.now()))
+	if r.Pending > 0 {
+		text += fmt.Sprintf("\n%s left, the oldest since %s", count(r.Pending, "unknown outcome"), when(r.Oldest, c.now()))
 	}
-	if !r.OldestReleased.IsZero() {
-		text += fmt.Sprintf("\nthe oldest that waits to be continued was created %s", when(r.OldestReleased, c.now()))
+	if r.PendingReleased > 0 {
+		text += fmt.Sprintf("\n%s left that can be continued, the oldest since %s", count(r.PendingReleased, "record"), when(r.OldestReleased, c.now()))
 	}
 	_, err := fmt.Fprintln(c.stdout, text)
 	return err

@@ -41,6 +41,7 @@ const (
 	ReconcileFailed    Kind = "reconcile_failed"    // a resolver failed
 	ReconcileExhausted Kind = "reconcile_exhausted" // reconciliation gave up; an operator must act
 	ReleasedGivenUp    Kind = "released_given_up"   // a record released under Resume was not continued; a request with its key still can
+	RequestEnded       Kind = "request_ended"       // a request with a key ended, with or without an error; the event has its durations
 )
 
 // Event is one fact about a request or a record. It contains no key, no payload
@@ -55,9 +56,19 @@ type Event struct {
 	Recovery  driver.Recovery
 	Reason    driver.Reason // of the transition, if any
 	Step      string        // name of the step, if the event is about one
+	// Durations is only set in a RequestEnded event.
+	Durations Durations
 	// Err is the error, if any. It may be the handler's own error, whose text may
 	// contain secrets.
 	Err error
+}
+
+// Durations are how long the phases of a request took. A duration is zero if the
+// request had no such phase.
+type Durations struct {
+	Claim   time.Duration // until the key was claimed, its outcome replayed, or the request refused
+	Handler time.Duration // until the handler returned
+	Settle  time.Duration // until its outcome was stored; zero if a Commit stored it before
 }
 
 // Observer receives every event, in the order in which they occur within one

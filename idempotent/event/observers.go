@@ -4,14 +4,20 @@ package event
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"time"
+
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // LogObserver returns an [Observer] that logs every event: as a warning or an
-// error if it may need an operator's attention, otherwise at debug level. It logs
-// only the type of an error, because the text may contain secrets. If l is nil,
+// error if it may need an operator's attention, otherwise at debug level. Of an
+// error it logs the type, and the text if the error implements slog.LogValuer, as
+// errors of this toolkit do: the text of another may contain secrets. If l is nil,
 // it logs to slog.Default.
+//
+// The event's context is passed to the handler of l, so that lambdacontext's
+// NewLogHandler adds the id of the invocation to each line.
 func LogObserver(l *slog.Logger) Observer {
 	return ObserverFunc(func(ctx context.Context, e Event) {
 		logger := l
@@ -34,23 +40,31 @@ func LogObserver(l *slog.Logger) Observer {
 			attrs = append(attrs, slog.Int("attempt", e.Attempt), slog.String("recovery", e.Recovery.String()))
 		}
 		if e.Err != nil {
-			attrs = append(attrs, slog.String("error_type", fmt.Sprintf("%T", e.Err)))
+			attrs = append(attrs, logs.OfError(e.Err)...)
 		}
-		logger.LogAttrs(ctx, level, "idempotent: "+string(e.Kind), attrs...)
+		for _, phase := range [...]struct {
+			name string
+			took time.Duration
+		}{{"claim_duration", e.Durations.Claim}, {"handler_duration", e.Durations.Handler}, {"settle_duration", e.Durations.Settle}} {
+			if phase.took > 0 {
+				attrs = append(attrs, slog.Float64(phase.name, phase.took.Seconds()))
+			}
+		}
+		logger.LogAttrs(ctx, level, "once: "+string(e.Kind), attrs...)
 	})
 }
 
 // Observers returns an [Observer] that passes every event to each of the given
 // observers in order. Nil observers are skipped.
 func Observers(all ...Observer) Observer {
-	var told []Observer
+	var list []Observer
 	for _, o := range all {
 		if o != nil {
-			told = append(told, o)
+			list = append(list, o)
 		}
 	}
 	return ObserverFunc(func(ctx context.Context, e Event) {
-		for _, o := range told {
+		for _, o := range list {
 			o.Observe(ctx, e)
 		}
 	})
@@ -65,7 +79,7 @@ func levelOf(kind Kind) slog.Level {
 		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
 	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,
-		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp:
+		StepDone, StepReplayed, ReconcileScheduled, ReleasedGivenUp, RequestEnded:
 	}
 	return slog.LevelDebug
 }

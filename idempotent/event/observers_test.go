@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -30,20 +32,29 @@ func logOf(level slog.Level, events ...event.Event) string {
 	return b.String()
 }
 
-// A line has the fields of the event, and only the type of an error.
+// A line has the fields of the event, the type of an error, and the text of an
+// error of this toolkit.
 func TestLogObserver(t *testing.T) {
 	t.Parallel()
 	full := event.Event{
 		Kind: event.StoreError, Operation: "charge", KeyHash: "abc", RequestID: "r-1", Attempt: 2,
 		Recovery: idempotent.Rerun, Reason: driver.ReasonLeaseEnded, Step: "ship", Err: errors.New("the card is 4242"),
 	}
-	want := `level=ERROR msg="idempotent: store_error" event=store_error operation=charge key_hash=abc request_id=r-1 reason=` + string(driver.ReasonLeaseEnded) +
+	want := `level=ERROR msg="once: store_error" event=store_error operation=charge key_hash=abc request_id=r-1 reason=` + string(driver.ReasonLeaseEnded) +
 		` step=ship attempt=2 recovery=rerun error_type=*errors.errorString` + "\n"
 	if got := logOf(slog.LevelInfo, full); got != want {
 		t.Errorf("it logged\n%swant\n%s", got, want)
 	}
+	full.Err = fmt.Errorf("the card is 4242: %w", &idempotent.NoKeyError{Operation: "charge"})
+	if got := logOf(slog.LevelInfo, full); strings.Contains(got, "4242") || !strings.Contains(got, ` error_type=*fmt.wrapError error="idempotent: charge: the request has no idempotency key`) {
+		t.Errorf("of an error of this toolkit it logged %s", got)
+	}
+	ended := event.Event{Kind: event.RequestEnded, Operation: "charge", Durations: event.Durations{Claim: 2 * time.Millisecond, Handler: time.Second}}
+	if got, want := logOf(slog.LevelDebug, ended), `level=DEBUG msg="once: request_ended" event=request_ended operation=charge claim_duration=0.002 handler_duration=1`+"\n"; got != want {
+		t.Errorf("it logged\n%swant\n%s", got, want)
+	}
 	bare := event.Event{Kind: event.KeyMissing, Operation: "charge"}
-	if got, want := logOf(slog.LevelInfo, bare), `level=WARN msg="idempotent: key_missing" event=key_missing operation=charge`+"\n"; got != want {
+	if got, want := logOf(slog.LevelInfo, bare), `level=WARN msg="once: key_missing" event=key_missing operation=charge`+"\n"; got != want {
 		t.Errorf("it logged\n%swant\n%s", got, want)
 	}
 }

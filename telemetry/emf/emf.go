@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package emf counts the facts of package idempotent in CloudWatch's embedded
+// Package emf counts the events of package idempotent in CloudWatch's embedded
 // metric format: log lines that CloudWatch turns into metrics, without a call and
 // without an agent (CloudWatch user guide, "Specification: Embedded metric
 // format").
 //
-//	metrics, err := emf.New(os.Stdout, "Charges")
+//	metrics, err := emf.New(os.Stdout, os.Getenv("ONCE_METRICS_NAMESPACE"))
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = metrics })
 //	lambda.StartHandlerFunc(emf.Flushed(metrics, handler))
 //
-// The counts are written at the end of an invocation: one line for each operation
-// with facts. Package telemetry has the names of the metrics.
+// The metrics are written at the end of an invocation: one line for each
+// operation with events. Package telemetry has their names.
 package emf
 
 import (
@@ -30,49 +30,68 @@ import (
 )
 
 // maxOperations limits how many operations are counted separately, because each is
-// billed as a separate metric. Facts of further operations are counted as "other".
+// billed as a separate metric. Events of further operations are counted as "other".
 const maxOperations = 100
 
 const (
-	other = "other" // the operation of facts beyond maxOperations
+	other = "other" // the operation of events beyond maxOperations
 	all   = "all"   // the operation of metrics about all operations
 )
 
-// Observer counts facts. Make one with [New]; it is safe for concurrent use.
+// Observer counts events. Make one with [New]; it is safe for concurrent use.
 type Observer struct {
 	w   io.Writer
 	now func() time.Time
 
 	mu         sync.Mutex
-	operations map[string]*counts
-	order      []*counts // in the order of their first facts
-	line       []byte    // buffer, reused for every line
-	before     []byte    // the line's beginning, before the names of the metrics
+	operations map[string]*metrics
+	order      []*metrics // in the order of their first events
+	line       []byte     // buffer, reused for every line
+	before     []byte     // the line's beginning, before the names of the metrics
+	failed     error      // of a line that was written before the flush
 }
 
-// counts are the facts of one operation since the last flush.
-type counts struct {
-	operation  []byte // as a JSON string
-	facts      [metricCount]uint32
-	reconciled bool          // the gauges have been set
-	unknown    time.Duration // telemetry.OldestUnresolved
-	released   time.Duration // telemetry.OldestReleased
-	any        bool
+// metrics are the values of one operation since the last line.
+type metrics struct {
+	operation []byte // as a JSON string
+	counts    [metricCount]uint32
+	durations [len(histograms)][]time.Duration
+	gauges    [len(gauges)]float64
+	gauged    bool // the gauges have been set
+	any       bool
 }
 
-// metricCount is the size of the array of metrics. If it is too small, the program
+// metricCount is the size of the array of counts. If it is too small, the program
 // panics at its start.
 const metricCount = 32
 
-// fragments are the two parts of a line for each metric: its declaration, and the
+// maxValues is how many values of a histogram fit in a line (CloudWatch user
+// guide, "Specification: Embedded metric format": an array of at most 100).
+const maxValues = 100
+
+// fragment are the two parts of a line for a metric: its declaration, and the
 // member with its value.
-var fragments = func() (f [metricCount]struct{ declared, member string }) {
-	for i, m := range telemetry.Metrics() {
-		f[i].declared = `{"Name":"` + m.Name + `","Unit":"Count"}`
-		f[i].member = `,"` + m.Name + `":`
+type fragment struct{ declared, member string }
+
+func fragmentOf(name, unit string) fragment {
+	return fragment{`{"Name":"` + name + `","Unit":"` + unit + `"}`, `,"` + name + `":`}
+}
+
+var (
+	counts = func() (f [metricCount]fragment) {
+		for i, m := range telemetry.Metrics() {
+			f[i] = fragmentOf(m.Name, "Count")
+		}
+		return f
+	}()
+	histograms = [...]fragment{
+		fragmentOf(telemetry.ClaimDuration, "Seconds"), fragmentOf(telemetry.HandlerDuration, "Seconds"), fragmentOf(telemetry.SettleDuration, "Seconds"),
 	}
-	return f
-}()
+	gauges = [...]fragment{
+		fragmentOf(telemetry.UnknownRecords, "Count"), fragmentOf(telemetry.UnknownOldestAge, "Seconds"),
+		fragmentOf(telemetry.ReleasedRecords, "Count"), fragmentOf(telemetry.ReleasedOldestAge, "Seconds"),
+	}
+)
 
 // Options are the options of [New]. The zero value of each field is its documented
 // default.
@@ -96,100 +115,165 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 	for _, f := range optFns {
 		f(&o)
 	}
-	e := &Observer{w: w, now: o.Now, operations: map[string]*counts{}}
+	e := &Observer{w: w, now: o.Now, operations: map[string]*metrics{}}
 	e.before = append(quote([]byte(`,"CloudWatchMetrics":[{"Namespace":`), namespace), `,"Dimensions":[["operation"]],"Metrics":[`...)
 	return e, nil
 }
 
-// Observe counts e.
+// Observe counts e and collects its durations. An event about no operation, such
+// as a list of due records that failed, counts for the operation "all".
 func (o *Observer) Observe(_ context.Context, e event.Event) {
 	i := telemetry.Index(e.Kind)
 	if i < 0 {
 		return // of a later version
 	}
+	operation := e.Operation
+	if operation == "" {
+		operation = all
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := o.of(e.Operation)
-	c.facts[i]++
-	c.any = true
+	m := o.of(operation)
+	m.counts[i]++
+	m.any = true
+	if e.Kind != event.RequestEnded {
+		return
+	}
+	full := false
+	for i, d := range [...]time.Duration{e.Durations.Claim, e.Durations.Handler, e.Durations.Settle} {
+		if d > 0 {
+			m.durations[i] = append(m.durations[i], d)
+			full = full || len(m.durations[i]) == maxValues
+		}
+	}
+	if full {
+		o.write(m)
+	}
 }
 
-// Reconciled sets two metrics of the operation "all": the ages of the oldest
-// records that r counts as unknown, and as released. Call it with every report.
+// Reconciled sets the gauges of the operation "all": how many records wait, and
+// for how long. Call it with every report. It does nothing if the report does not
+// cover all records ([idempotent.Report.Listed]), so that a metric without data
+// shows a reconciler that fails.
 func (o *Observer) Reconciled(r idempotent.Report) {
+	if !r.Listed {
+		return
+	}
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := o.of(all)
-	c.unknown, c.released = telemetry.Age(r.Oldest, now), telemetry.Age(r.OldestReleased, now)
-	c.reconciled, c.any = true, true
+	m := o.of(all)
+	m.gauges = [...]float64{
+		float64(r.Pending), telemetry.Age(r.Oldest, now).Round(time.Millisecond).Seconds(),
+		float64(r.PendingReleased), telemetry.Age(r.OldestReleased, now).Round(time.Millisecond).Seconds(),
+	}
+	m.gauged, m.any = true, true
 }
 
-// of returns the counts of an operation. The caller holds the lock.
-func (o *Observer) of(operation string) *counts {
-	c := o.operations[operation]
+// of returns the metrics of an operation. The caller holds the lock.
+func (o *Observer) of(operation string) *metrics {
+	m := o.operations[operation]
 	switch {
-	case c != nil:
-		return c
+	case m != nil:
+		return m
 	case len(o.operations) >= maxOperations && operation != other && operation != all:
 		return o.of(other)
 	}
-	c = &counts{operation: quote(nil, dimension(operation))}
-	o.operations[operation] = c
-	o.order = append(o.order, c)
-	return c
+	m = &metrics{operation: quote(nil, dimension(operation))}
+	o.operations[operation] = m
+	o.order = append(o.order, m)
+	return m
 }
 
-// Flush writes the counts since the last flush, one line for each operation, and
-// returns the writer's error. Counts that could not be written are lost, so that a
-// metric cannot fail an invocation.
+// Flush writes the metrics since the last flush, one line for each operation, and
+// returns an error of the writer since then. Metrics that could not be written
+// are lost, so that a metric cannot fail an invocation. After 100 requests of an
+// operation its line is written without a flush.
 func (o *Observer) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var failed error
-	for _, c := range o.order {
-		if !c.any {
-			continue
+	for _, m := range o.order {
+		if m.any {
+			o.write(m)
 		}
-		o.line = c.append(o.line[:0], o.before, o.now())
-		if _, err := o.w.Write(o.line); err != nil {
-			failed = err
-		}
-		c.facts, c.reconciled, c.any = [metricCount]uint32{}, false, false
 	}
+	failed := o.failed
+	o.failed = nil
 	return failed
 }
 
+// write writes the line of an operation. The caller holds the lock.
+func (o *Observer) write(m *metrics) {
+	o.line = m.append(o.line[:0], o.before, o.now())
+	m.counts, m.gauged, m.any = [metricCount]uint32{}, false, false
+	for i := range m.durations {
+		m.durations[i] = m.durations[i][:0]
+	}
+	if _, err := o.w.Write(o.line); err != nil {
+		o.failed = err
+	}
+}
+
 // append appends one line.
-func (c *counts) append(line, before []byte, now time.Time) []byte {
+func (m *metrics) append(line, before []byte, now time.Time) []byte {
 	line = append(line, `{"_aws":{"Timestamp":`...)
 	line = strconv.AppendInt(line, now.UnixMilli(), 10)
 	line = append(line, before...)
 	comma := false
-	for i, n := range c.facts {
+	declare := func(f *fragment) {
+		if comma {
+			line = append(line, ',')
+		}
+		line = append(line, f.declared...)
+		comma = true
+	}
+	for i, n := range m.counts {
 		if n > 0 {
-			line = separated(line, comma, fragments[i].declared)
-			comma = true
+			declare(&counts[i])
 		}
 	}
-	if c.reconciled {
-		line = separated(line, comma, `{"Name":"`+telemetry.OldestUnresolved+`","Unit":"Seconds"},{"Name":"`+telemetry.OldestReleased+`","Unit":"Seconds"}`)
+	for i, values := range m.durations {
+		if len(values) > 0 {
+			declare(&histograms[i])
+		}
+	}
+	for i := range gauges {
+		if m.gauged {
+			declare(&gauges[i])
+		}
 	}
 	line = append(line, `]}]},"operation":`...)
-	line = append(line, c.operation...)
-	for i, n := range c.facts {
+	line = append(line, m.operation...)
+	for i, n := range m.counts {
 		if n > 0 {
-			line = append(line, fragments[i].member...)
+			line = append(line, counts[i].member...)
 			line = strconv.AppendUint(line, uint64(n), 10)
 		}
 	}
-	if c.reconciled {
-		line = append(line, `,"`+telemetry.OldestUnresolved+`":`...)
-		line = strconv.AppendFloat(line, c.unknown.Seconds(), 'f', 3, 64)
-		line = append(line, `,"`+telemetry.OldestReleased+`":`...)
-		line = strconv.AppendFloat(line, c.released.Seconds(), 'f', 3, 64)
+	for i, values := range m.durations {
+		if len(values) > 0 {
+			line = appendValues(append(line, histograms[i].member...), values)
+		}
+	}
+	for i, v := range m.gauges {
+		if m.gauged {
+			line = append(line, gauges[i].member...)
+			line = strconv.AppendFloat(line, v, 'f', -1, 64)
+		}
 	}
 	return append(line, "}\n"...)
+}
+
+// appendValues appends durations as an array of seconds.
+func appendValues(line []byte, values []time.Duration) []byte {
+	line = append(line, '[')
+	for i, d := range values {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = strconv.AppendFloat(line, d.Seconds(), 'f', 6, 64)
+	}
+	return append(line, ']')
 }
 
 // dimension returns an operation as the value of a dimension. CloudWatch drops a
@@ -211,13 +295,6 @@ func dimension(operation string) string {
 }
 
 func unprintable(r rune) bool { return r < ' ' || r > '~' }
-
-func separated(line []byte, comma bool, s string) []byte {
-	if comma {
-		line = append(line, ',')
-	}
-	return append(line, s...)
-}
 
 // quote appends s, which is printable ASCII, as a JSON string.
 func quote(line []byte, s string) []byte {

@@ -71,10 +71,10 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
-		`{"Name":"api.idempotency.reserve.created.count","Unit":"Count"},{"Name":"api.idempotency.complete.count","Unit":"Count"}]}]},` +
-		`"operation":"charge","api.idempotency.reserve.created.count":2,"api.idempotency.complete.count":1}` + "\n" +
+		`{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"}]}]},` +
+		`"operation":"charge","once.reserved":2,"once.completed":1}` + "\n" +
 		`{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
-		`{"Name":"api.idempotency.store.error.count","Unit":"Count"}]}]},"operation":"refund","api.idempotency.store.error.count":1}` + "\n"
+		`{"Name":"once.store_error","Unit":"Count"}]}]},"operation":"refund","once.store_error":1}` + "\n"
 	if w.String() != want {
 		t.Errorf("it wrote\n%swant\n%s", &w, want)
 	}
@@ -84,7 +84,7 @@ func TestLines(t *testing.T) {
 	}
 	tell(o, "charge", event.Reserved)
 	o.Flush()
-	if got := lines(t, &w); len(got) != 1 || got[0]["api.idempotency.reserve.created.count"] != 1.0 {
+	if got := lines(t, &w); len(got) != 1 || got[0]["once.reserved"] != 1.0 {
 		t.Errorf("the next flush counted the first one's facts: %v", got)
 	}
 }
@@ -98,13 +98,13 @@ func TestDimensionsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		tell(o, fmt.Sprintf("operation %d", i), event.Reserved)
 	}
-	o.Reconciled(idempotent.Report{})
+	o.Reconciled(idempotent.Report{Listed: true})
 	tell(o, "other", event.Reserved)
 	o.Flush()
 	got := lines(t, &w)
 	values := map[string]float64{}
 	for _, l := range got {
-		n, _ := l["api.idempotency.reserve.created.count"].(float64)
+		n, _ := l["once.reserved"].(float64)
 		values[l["operation"].(string)] = n
 	}
 	if len(got) != 102 || values["operation 99"] != 1 || values["other"] != 901 {
@@ -126,7 +126,7 @@ func TestOperationsAsDimensions(t *testing.T) {
 		"POST /charges/ä":    "POST /charges/%C3%A4",
 		`say "hi" \ there`:   `say "hi" \ there`,
 		":charge:":           "%3Acharge:",
-		"":                   "other",
+		"":                   "all",
 		"  ":                 "other",
 		"two\nlines\x00\x7f": "two%0Alines%00%7F",
 		"broken \xff":        "broken %EF%BF%BD",
@@ -150,24 +150,83 @@ func TestReconciled(t *testing.T) {
 	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(idempotent.Report{Oldest: c.oldest, OldestReleased: noon.Add(-time.Minute)})
+		o.Reconciled(idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
 		tell(o, "all", event.Reserved)
 		o.Flush()
 		got := lines(t, &w)
-		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.OldestUnresolved] != c.want || got[0][telemetry.OldestReleased] != 60.0 {
+		if len(got) != 1 || got[0]["operation"] != "all" || got[0][telemetry.UnknownOldestAge] != c.want || got[0][telemetry.ReleasedOldestAge] != 60.0 ||
+			got[0][telemetry.UnknownRecords] != 3.0 || got[0][telemetry.ReleasedRecords] != 2.0 {
 			t.Errorf("%s: got %v, want %v", c.oldest, got, c.want)
 		}
-		for _, name := range []string{telemetry.OldestUnresolved, telemetry.OldestReleased} {
-			if !strings.Contains(w.String(), `{"Name":"`+name+`","Unit":"Seconds"}`) {
+		for name, unit := range map[string]string{
+			telemetry.UnknownOldestAge: "Seconds", telemetry.ReleasedOldestAge: "Seconds", telemetry.UnknownRecords: "Count", telemetry.ReleasedRecords: "Count",
+		} {
+			if !strings.Contains(w.String(), `{"Name":"`+name+`","Unit":"`+unit+`"}`) {
 				t.Errorf("%s is not declared: %s", name, &w)
 			}
 		}
 		w.Reset()
 		tell(o, "all", event.Reserved)
+		o.Reconciled(idempotent.Report{Pending: 3, Oldest: c.oldest}) // of a list that failed
 		o.Flush()
-		if strings.Contains(w.String(), "oldest_age") {
-			t.Error("the age was written again")
+		if strings.Contains(w.String(), "oldest_age") || strings.Contains(w.String(), "records") {
+			t.Errorf("gauges were written without a whole list: %s", &w)
 		}
+	}
+}
+
+// The durations of requests are values of histograms, in seconds. A duration of
+// zero is not a value.
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o := newObserver(t, &w)
+	ended := func(claim, handler, settle time.Duration) {
+		o.Observe(t.Context(), event.Event{Kind: event.RequestEnded, Operation: "charge", Durations: event.Durations{Claim: claim, Handler: handler, Settle: settle}})
+	}
+	ended(1500*time.Microsecond, 2*time.Second, 30*time.Millisecond)
+	ended(2*time.Millisecond, 0, 0)
+	o.Flush()
+	const want = `{"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[` +
+		`{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.claim.duration","Unit":"Seconds"},{"Name":"once.handler.duration","Unit":"Seconds"},{"Name":"once.settle.duration","Unit":"Seconds"}]}]},` +
+		`"operation":"charge","once.request_ended":2,"once.claim.duration":[0.001500,0.002000],"once.handler.duration":[2.000000],"once.settle.duration":[0.030000]}` + "\n"
+	if w.String() != want {
+		t.Errorf("it wrote\n%swant\n%s", &w, want)
+	}
+	// A line has at most 100 values, and none is lost or repeated.
+	w.Reset()
+	for range 250 {
+		ended(time.Second, 0, 0)
+	}
+	if written := bytes.Count(w.Bytes(), []byte("\n")); written != 2 {
+		t.Errorf("%d lines before the flush, want 2", written)
+	}
+	o.Flush()
+	var sizes []int
+	requests := 0.0
+	for _, l := range lines(t, &w) {
+		sizes, requests = append(sizes, len(l["once.claim.duration"].([]any))), requests+l["once.request_ended"].(float64)
+	}
+	if !slices.Equal(sizes, []int{100, 100, 50}) || requests != 250 {
+		t.Errorf("the lines have %d values of %v requests", sizes, requests)
+	}
+}
+
+// The error of a line that was written before the flush is the flush's error.
+func TestEarlyLineFails(t *testing.T) {
+	t.Parallel()
+	o, err := emf.New(failing{}, "Charges")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		o.Observe(t.Context(), event.Event{Kind: event.RequestEnded, Operation: "charge", Durations: event.Durations{Claim: 1}})
+	}
+	if err := o.Flush(); err == nil {
+		t.Error("the writer's error was lost")
+	}
+	if err := o.Flush(); err != nil {
+		t.Errorf("the error was returned again: %v", err)
 	}
 }
 
@@ -231,14 +290,15 @@ func TestFlushed(t *testing.T) {
 			}
 			return id, nil
 		}))
+	timed := []string{"once.claim.duration", "once.handler.duration", "once.settle.duration"}
 	for _, c := range []struct {
 		id   string
 		want []string
 	}{
-		{"ok", []string{"api.idempotency.complete.count", "api.idempotency.reserve.created.count"}},
-		{"ok", []string{"api.idempotency.reserve.replay.count"}},
-		{"fails", []string{"api.idempotency.reserve.created.count", "api.idempotency.zombie_key.count"}},
-		{"panics", []string{"api.idempotency.reserve.created.count", "api.idempotency.zombie_key.count"}},
+		{"ok", append(timed, "once.completed", "once.request_ended", "once.reserved")},
+		{"ok", []string{"once.claim.duration", "once.replayed", "once.request_ended"}},
+		{"fails", append(timed, "once.marked_unknown", "once.request_ended", "once.reserved")},
+		{"panics", append(timed, "once.marked_unknown", "once.request_ended", "once.reserved")},
 	} {
 		w.Reset()
 		func() {
@@ -253,7 +313,7 @@ func TestFlushed(t *testing.T) {
 		}
 		delete(got[0], "_aws")
 		delete(got[0], "operation")
-		if names := slices.Sorted(maps.Keys(got[0])); !slices.Equal(names, c.want) {
+		if names := slices.Sorted(maps.Keys(got[0])); !slices.Equal(names, slices.Sorted(slices.Values(c.want))) {
 			t.Errorf("%s: counted %q, want %q", c.id, names, c.want)
 		}
 	}
@@ -330,11 +390,11 @@ func TestRefusedLateOwnerDoesNotPage(t *testing.T) {
 		}
 		metrics.Flush()
 		all := lines(t, &w)
-		if len(all) != 1 || all[0]["api.idempotency.complete.lease_lost.count"] == nil {
+		if len(all) != 1 || all[0]["once.lease_lost"] == nil {
 			t.Fatalf("%s: counted %v", name, all)
 		}
-		for _, pages := range []string{"store.error", "reconcile.exhausted", "complete.contradicted"} {
-			if n := all[0]["api.idempotency."+pages+".count"]; n != nil {
+		for _, pages := range []string{"once.store_error", "once.contradicted"} {
+			if n := all[0][pages]; n != nil {
 				t.Errorf("%s: %s is %v", name, pages, n)
 			}
 		}
@@ -362,7 +422,7 @@ func TestManyInvocations(t *testing.T) {
 	o.Flush()
 	sum := 0.0
 	for _, l := range lines(t, &w) {
-		sum += l["api.idempotency.reserve.created.count"].(float64)
+		sum += l["once.reserved"].(float64)
 	}
 	if sum != 6400 {
 		t.Errorf("%v were counted, want 6400", sum)

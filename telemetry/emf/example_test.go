@@ -13,14 +13,17 @@ import (
 )
 
 func ExampleFlushed() {
-	charge := func(_ context.Context, order string) (string, error) { return "ch_1", nil }
-	metrics, err := emf.New(os.Stdout, "Charges", func(o *emf.Options) {
-		o.Now = func() time.Time { return time.UnixMilli(1795262400000) }
-	})
+	at := time.UnixMilli(1795262400000)
+	clock := func() time.Time { return at }
+	charge := func(_ context.Context, order string) (string, error) {
+		at = at.Add(200 * time.Millisecond) // how long the provider takes
+		return "ch_1", nil
+	}
+	metrics, err := emf.New(os.Stdout, "Charges", func(o *emf.Options) { o.Now = clock })
 	if err != nil {
 		panic(err)
 	}
-	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = metrics })
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer, o.Now = metrics, clock })
 	if err != nil {
 		panic(err)
 	}
@@ -29,6 +32,6 @@ func ExampleFlushed() {
 	handler(context.Background(), "o-1")
 	handler(context.Background(), "o-1")
 	// Output:
-	// {"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"api.idempotency.reserve.created.count","Unit":"Count"},{"Name":"api.idempotency.complete.count","Unit":"Count"}]}]},"operation":"charge","api.idempotency.reserve.created.count":1,"api.idempotency.complete.count":1}
-	// {"_aws":{"Timestamp":1795262400000,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"api.idempotency.reserve.replay.count","Unit":"Count"}]}]},"operation":"charge","api.idempotency.reserve.replay.count":1}
+	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.reserved","Unit":"Count"},{"Name":"once.completed","Unit":"Count"},{"Name":"once.handler.duration","Unit":"Seconds"}]}]},"operation":"charge","once.request_ended":1,"once.reserved":1,"once.completed":1,"once.handler.duration":[0.200000]}
+	// {"_aws":{"Timestamp":1795262400200,"CloudWatchMetrics":[{"Namespace":"Charges","Dimensions":[["operation"]],"Metrics":[{"Name":"once.request_ended","Unit":"Count"},{"Name":"once.replayed","Unit":"Count"}]}]},"operation":"charge","once.request_ended":1,"once.replayed":1}
 }

@@ -4,6 +4,7 @@ package otelonce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -22,31 +23,43 @@ import (
 // scope is the name of the instrumentation.
 const scope = "github.com/once-lambda/once/telemetry/otelonce"
 
-// Attributes without a name in OpenTelemetry.
+// Attributes without a name in OpenTelemetry's semantic conventions.
 const (
-	OperationKey = attribute.Key("once.operation")
-	KeyHashKey   = attribute.Key("once.key_hash")
-	AttemptKey   = attribute.Key("once.attempt")
-	RecoveryKey  = attribute.Key("once.recovery")
-	ReasonKey    = attribute.Key("once.reason")
-	StepKey      = attribute.Key("once.step")
+	OperationKey = attribute.Key(telemetry.Prefix + "operation")
+	KeyHashKey   = attribute.Key(telemetry.Prefix + "key_hash")
+	AttemptKey   = attribute.Key(telemetry.Prefix + "attempt")
+	RecoveryKey  = attribute.Key(telemetry.Prefix + "recovery")
+	ReasonKey    = attribute.Key(telemetry.Prefix + "reason")
+	StepKey      = attribute.Key(telemetry.Prefix + "step")
+	RequestIDKey = attribute.Key(telemetry.Prefix + "request_id") // of idempotent.Options.RequestID; not always the invocation's
 )
 
 // maxOperations limits how many operations are counted separately, because each is
-// a separate series of every counter. Further operations are counted as "other".
+// a separate series of every instrument. Further operations are counted as "other".
 const maxOperations = 100
 
-// Observer counts facts, and adds them as events to the span of their context.
-// Make one with [New]; it is safe for concurrent use.
+// buckets are the boundaries of the histograms, in seconds. A handler runs for up
+// to 15 minutes.
+var buckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900}
+
+// Observer counts events and adds them to the span of their context. Make one with
+// [New]; it is safe for concurrent use.
 type Observer struct {
 	tracer   trace.Tracer
 	counters []metric.Int64Counter // in the order of telemetry.Metrics
-	unknown  metric.Float64Gauge   // telemetry.OldestUnresolved
-	released metric.Float64Gauge   // telemetry.OldestReleased
 	now      func() time.Time
+
+	claim, handler, settle metric.Float64Histogram
+	unknown, released      backlog
 
 	mu         sync.RWMutex
 	operations map[string]metric.MeasurementOption
+}
+
+// backlog are the gauges of the records that wait in one state.
+type backlog struct {
+	records metric.Int64Gauge
+	oldest  metric.Float64Gauge
 }
 
 // Options are the options of [New]. The zero value of each field is its documented
@@ -81,27 +94,45 @@ func New(optFns ...func(*Options)) (*Observer, error) {
 		tracer: opts.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		now:    opts.Now, operations: map[string]metric.MeasurementOption{},
 	}
-	meter := opts.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	i := instruments{meter: opts.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))}
 	for _, m := range telemetry.Metrics() {
-		c, err := meter.Int64Counter(m.Name, metric.WithUnit("{fact}"), metric.WithDescription("Facts of the kind "+string(m.Kind)+"."))
-		if err != nil {
-			return nil, fmt.Errorf("otel: %w", err)
-		}
-		o.counters = append(o.counters, c)
+		o.counters = append(o.counters, i.counter(m.Name, "Events of the kind "+string(m.Kind)+"."))
 	}
-	for _, g := range []struct {
-		gauge             *metric.Float64Gauge
-		name, description string
-	}{
-		{&o.unknown, telemetry.OldestUnresolved, "Age of the oldest record whose outcome is unknown."},
-		{&o.released, telemetry.OldestReleased, "Age of the oldest record that was released and waits to be continued."},
-	} {
-		var err error
-		if *g.gauge, err = meter.Float64Gauge(g.name, metric.WithUnit("s"), metric.WithDescription(g.description)); err != nil {
-			return nil, fmt.Errorf("otel: %w", err)
-		}
+	o.claim = i.histogram(telemetry.ClaimDuration, "Duration of claims: of the key, or of its stored outcome.")
+	o.handler = i.histogram(telemetry.HandlerDuration, "Duration of handlers.")
+	o.settle = i.histogram(telemetry.SettleDuration, "Duration of storing outcomes.")
+	o.unknown = i.backlog(telemetry.UnknownRecords, telemetry.UnknownOldestAge, "whose outcome is unknown")
+	o.released = i.backlog(telemetry.ReleasedRecords, telemetry.ReleasedOldestAge, "that were released and wait for a request")
+	if err := errors.Join(i.errs...); err != nil {
+		return nil, fmt.Errorf("otelonce: New: %w", err)
 	}
 	return o, nil
+}
+
+// instruments makes instruments and collects the errors.
+type instruments struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func (i *instruments) counter(name, description string) metric.Int64Counter {
+	c, err := i.meter.Int64Counter(name, metric.WithUnit("{event}"), metric.WithDescription(description))
+	i.errs = append(i.errs, err)
+	return c
+}
+
+func (i *instruments) histogram(name, description string) metric.Float64Histogram {
+	h, err := i.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(buckets...))
+	i.errs = append(i.errs, err)
+	return h
+}
+
+func (i *instruments) backlog(records, oldest, which string) backlog {
+	r, err := i.meter.Int64Gauge(records, metric.WithUnit("{record}"), metric.WithDescription("Records "+which+"."))
+	i.errs = append(i.errs, err)
+	a, err := i.meter.Float64Gauge(oldest, metric.WithUnit("s"), metric.WithDescription("How long the oldest record has waited, of those "+which+"."))
+	i.errs = append(i.errs, err)
+	return backlog{r, a}
 }
 
 // Observe counts e, and adds it to the span of ctx if that span is recorded.
@@ -110,18 +141,36 @@ func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	if i < 0 {
 		return // of a later version
 	}
-	o.counters[i].Add(ctx, 1, o.of(e.Operation))
+	operation := o.of(e.Operation)
+	o.counters[i].Add(ctx, 1, operation)
+	for _, phase := range [...]struct {
+		histogram metric.Float64Histogram
+		took      time.Duration
+	}{{o.claim, e.Durations.Claim}, {o.handler, e.Durations.Handler}, {o.settle, e.Durations.Settle}} {
+		if phase.took > 0 {
+			phase.histogram.Record(ctx, phase.took.Seconds(), operation)
+		}
+	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("idempotent."+string(e.Kind), trace.WithTimestamp(e.Time), trace.WithAttributes(attributes(e)...))
+		span.AddEvent(telemetry.Prefix+string(e.Kind), trace.WithTimestamp(e.Time), trace.WithAttributes(attributes(e)...))
 	}
 }
 
-// Reconciled sets the gauges: the ages of the oldest records that r counts as
-// unknown, and as released. Call it with every report.
+// Reconciled sets the gauges: how many records wait, and for how long. Call it
+// with every report. It does nothing if the report does not cover all records
+// ([idempotent.Report.Listed]).
 func (o *Observer) Reconciled(ctx context.Context, r idempotent.Report) {
+	if !r.Listed {
+		return
+	}
 	now := o.now()
-	o.unknown.Record(ctx, telemetry.Age(r.Oldest, now).Seconds())
-	o.released.Record(ctx, telemetry.Age(r.OldestReleased, now).Seconds())
+	o.unknown.record(ctx, r.Pending, telemetry.Age(r.Oldest, now))
+	o.released.record(ctx, r.PendingReleased, telemetry.Age(r.OldestReleased, now))
+}
+
+func (b *backlog) record(ctx context.Context, records int, oldest time.Duration) {
+	b.records.Record(ctx, int64(records))
+	b.oldest.Record(ctx, oldest.Seconds())
 }
 
 // of returns an operation as the attribute of a counter.
@@ -150,7 +199,7 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 func attributes(e event.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{OperationKey.String(e.Operation)}
 	for _, a := range []attribute.KeyValue{
-		KeyHashKey.String(e.KeyHash), ReasonKey.String(string(e.Reason)), StepKey.String(e.Step), semconv.FaaSInvocationID(e.RequestID),
+		KeyHashKey.String(e.KeyHash), ReasonKey.String(string(e.Reason)), StepKey.String(e.Step), RequestIDKey.String(e.RequestID),
 	} {
 		if a.Value.AsString() != "" {
 			all = append(all, a)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -65,37 +66,61 @@ func (l *lab) charge(h func(context.Context, string) (string, error)) func(conte
 	return otelonce.Handler(l.observer, "charge", idempotent.Wrap(l.guard, idempotent.KeyFrom("charge", func(id string) (string, string) { return "acme", id }), h))
 }
 
-// counts returns the counters by name and operation.
-func (l *lab) counts() (counts map[string]map[string]int64, gauge []float64) {
+// collect returns the metrics that were recorded.
+func (l *lab) collect() (all []metricdata.Metrics) {
 	l.t.Helper()
 	var got metricdata.ResourceMetrics
 	if err := l.reader.Collect(l.t.Context(), &got); err != nil {
 		l.t.Fatal(err)
 	}
-	counts = map[string]map[string]int64{}
 	for _, s := range got.ScopeMetrics {
 		for _, m := range s.Metrics {
-			switch data := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				if !data.IsMonotonic || m.Unit != "{fact}" || m.Description == "" {
-					l.t.Errorf("%s is %+v", m.Name, m)
-				}
-				counts[m.Name] = map[string]int64{}
-				for _, p := range data.DataPoints {
-					if p.Attributes.Len() != 1 {
-						l.t.Errorf("%s has the attributes %v", m.Name, p.Attributes)
-					}
-					operation, _ := p.Attributes.Value(otelonce.OperationKey)
-					counts[m.Name][operation.AsString()] += p.Value
-				}
-			case metricdata.Gauge[float64]:
-				for _, p := range data.DataPoints {
-					gauge = append(gauge, p.Value)
-				}
+			if m.Description == "" {
+				l.t.Errorf("%s has no description", m.Name)
 			}
+			all = append(all, m)
 		}
 	}
-	return counts, gauge
+	return all
+}
+
+// counts returns the counters by name and operation.
+func (l *lab) counts() map[string]map[string]int64 {
+	l.t.Helper()
+	counts := map[string]map[string]int64{}
+	for _, m := range l.collect() {
+		data, ok := m.Data.(metricdata.Sum[int64])
+		if !ok {
+			continue
+		}
+		if !data.IsMonotonic || m.Unit != "{event}" {
+			l.t.Errorf("%s is %+v", m.Name, m)
+		}
+		counts[m.Name] = map[string]int64{}
+		for _, p := range data.DataPoints {
+			if p.Attributes.Len() != 1 {
+				l.t.Errorf("%s has the attributes %v", m.Name, p.Attributes)
+			}
+			operation, _ := p.Attributes.Value(otelonce.OperationKey)
+			counts[m.Name][operation.AsString()] += p.Value
+		}
+	}
+	return counts
+}
+
+// gauges returns the gauges by name.
+func (l *lab) gauges() map[string]float64 {
+	l.t.Helper()
+	gauges := map[string]float64{}
+	for _, m := range l.collect() {
+		switch data := m.Data.(type) {
+		case metricdata.Gauge[float64]:
+			gauges[m.Name] = data.DataPoints[0].Value
+		case metricdata.Gauge[int64]:
+			gauges[m.Name] = float64(data.DataPoints[0].Value)
+		}
+	}
+	return gauges
 }
 
 func texts(all []attribute.KeyValue) (s []string) {
@@ -131,9 +156,9 @@ func TestHandler(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		"charge Unset []: idempotent.reserved idempotent.completed",
-		"charge Unset []: idempotent.replayed",
-		"charge Error [error.type=*errors.errorString]: idempotent.reserved idempotent.marked_unknown",
+		"charge Unset []: once.reserved once.completed once.request_ended",
+		"charge Unset []: once.replayed once.request_ended",
+		"charge Error [error.type=*errors.errorString]: once.reserved once.marked_unknown once.request_ended",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the spans:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -141,15 +166,15 @@ func TestHandler(t *testing.T) {
 	hash := idempotent.Key{Operation: "charge", Scope: "acme", ID: "o-2"}.RecordID().KeyHash()
 	last := l.spans.Ended()[2].Events()[1]
 	attrs := texts(last.Attributes)
-	if wanted := []string{"once.operation=charge", "once.key_hash=" + hash, "once.reason=handler_error", "faas.invocation_id=r-1", "once.attempt=1", "once.recovery=reconcile", "error.type=*errors.errorString"}; !slices.Equal(attrs, wanted) {
+	if wanted := []string{"once.operation=charge", "once.key_hash=" + hash, "once.reason=handler_error", "once.request_id=r-1", "once.attempt=1", "once.recovery=reconcile", "error.type=*errors.errorString"}; !slices.Equal(attrs, wanted) {
 		t.Errorf("the fact has %q, want %q", attrs, wanted)
 	}
 	if last.Time.IsZero() || strings.Contains(fmt.Sprint(l.spans.Ended()), "secret") {
 		t.Error("a fact has no time, or contains a secret")
 	}
-	counts, _ := l.counts()
-	for name, n := range map[string]int64{"reserve.created": 2, "reserve.replay": 1, "complete": 1, "zombie_key": 1} {
-		if c := counts["api.idempotency."+name+".count"]["charge"]; c != n {
+	counts := l.counts()
+	for name, n := range map[string]int64{"once.reserved": 2, "once.replayed": 1, "once.completed": 1, "once.marked_unknown": 1, "once.request_ended": 3} {
+		if c := counts[name]["charge"]; c != n {
 			t.Errorf("%s is %d, want %d", name, c, n)
 		}
 	}
@@ -167,7 +192,7 @@ func TestEvidenceAboutAStepNamesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := l.spans.Ended()[0].Events()
-	if len(events) != 3 || events[1].Name != "idempotent.resolved" || !slices.Contains(texts(events[1].Attributes), "once.step=ship") {
+	if len(events) != 4 || events[1].Name != "once.resolved" || !slices.Contains(texts(events[1].Attributes), "once.step=ship") {
 		t.Errorf("the facts: %v", events)
 	}
 }
@@ -228,7 +253,7 @@ func TestEveryFact(t *testing.T) {
 		l.observer.Observe(t.Context(), event.Event{Kind: m.Kind, Operation: "charge", Step: "ship"})
 	}
 	l.observer.Observe(t.Context(), event.Event{Kind: "of a later version", Operation: "charge"})
-	counts, _ := l.counts()
+	counts := l.counts()
 	if len(counts) != len(telemetry.Metrics()) {
 		t.Errorf("%d counters, want %d", len(counts), len(telemetry.Metrics()))
 	}
@@ -252,13 +277,15 @@ func TestOperationsAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	counts, _ := l.counts()
-	by := counts["api.idempotency.reserve.created.count"]
+	counts := l.counts()
+	by := counts["once.reserved"]
 	if len(by) != 101 || by["other"] != 800 {
 		t.Errorf("%d operations, %d others; want 101 and 800", len(by), by["other"])
 	}
 }
 
+// The gauges cover all records that wait. A report of a list that failed sets
+// none.
 func TestReconciled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -266,10 +293,42 @@ func TestReconciled(t *testing.T) {
 		want   float64
 	}{{time.Time{}, 0}, {time.UnixMilli(10_000), 90}, {time.UnixMilli(100_001), 0}} {
 		l := newLab(t)
-		l.observer.Reconciled(t.Context(), idempotent.Report{Oldest: c.oldest, OldestReleased: time.UnixMilli(40_000)})
-		if _, gauge := l.counts(); !slices.Equal(gauge, []float64{c.want, 60}) {
-			t.Errorf("%s: got %v, want %v", c.oldest, gauge, c.want)
+		l.observer.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: time.UnixMilli(40_000)})
+		want := map[string]float64{telemetry.UnknownRecords: 3, telemetry.UnknownOldestAge: c.want, telemetry.ReleasedRecords: 2, telemetry.ReleasedOldestAge: 60}
+		if got := l.gauges(); !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", c.oldest, got, want)
 		}
+	}
+	l := newLab(t)
+	l.observer.Reconciled(t.Context(), idempotent.Report{Pending: 3, Oldest: time.UnixMilli(10_000)})
+	if got := l.gauges(); len(got) != 0 {
+		t.Errorf("got %v of a list that failed", got)
+	}
+}
+
+// The durations of requests are histograms in seconds, by operation. A duration of
+// zero is not a value.
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	for _, d := range []event.Durations{{Claim: 4 * time.Millisecond, Handler: 2 * time.Second, Settle: 30 * time.Millisecond}, {Claim: 6 * time.Millisecond}} {
+		l.observer.Observe(t.Context(), event.Event{Kind: event.RequestEnded, Operation: "charge", Durations: d})
+	}
+	got := map[string]string{}
+	for _, m := range l.collect() {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Unit == "s" {
+			p := h.DataPoints[0]
+			operation, _ := p.Attributes.Value(otelonce.OperationKey)
+			got[m.Name] = fmt.Sprintf("%s %d %.3f, the last boundary is %v", operation.AsString(), p.Count, p.Sum, p.Bounds[len(p.Bounds)-1])
+		}
+	}
+	want := map[string]string{
+		telemetry.ClaimDuration:   "charge 2 0.010, the last boundary is 900",
+		telemetry.HandlerDuration: "charge 1 2.000, the last boundary is 900",
+		telemetry.SettleDuration:  "charge 1 0.030, the last boundary is 900",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -280,7 +339,7 @@ func TestWithoutAProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Reconciled(t.Context(), idempotent.Report{})
+	o.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	h := otelonce.Handler(o, "charge", func(ctx context.Context, id int) (int, error) {
 		o.Observe(ctx, event.Event{Kind: event.Reserved})
 		return id, nil

@@ -144,7 +144,7 @@ func start(t *testing.T, bootstrap string) time.Duration {
 	cmd.Env = []string{
 		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(api.URL, "http://"), "AWS_LAMBDA_FUNCTION_NAME=charge", "_HANDLER=bootstrap",
 		"AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
-		"ONCE_TABLE=records", "PROVIDER_URL=http://127.0.0.1:1",
+		"ONCE_TABLE=records", "ONCE_METRICS_NAMESPACE=Charges", "PROVIDER_URL=http://127.0.0.1:1",
 	}
 	began := time.Now()
 	if err := cmd.Start(); err != nil {

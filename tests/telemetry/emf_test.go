@@ -85,8 +85,14 @@ func valid(s *jsonschema.Schema, line []byte) error {
 		}
 		seen := map[string]bool{}
 		for _, m := range d.Metrics {
-			if _, ok := members[m.Name].(float64); !ok || seen[m.Name] {
+			values, several := members[m.Name].([]any)
+			if _, single := members[m.Name].(float64); !single && !several || len(values) > 100 || seen[m.Name] {
 				return fmt.Errorf("the metric %s is %v, or is declared twice", m.Name, members[m.Name])
+			}
+			for _, v := range values {
+				if _, ok := v.(float64); !ok {
+					return fmt.Errorf("the metric %s is %v", m.Name, values)
+				}
 			}
 			seen[m.Name] = true
 		}
@@ -120,7 +126,7 @@ func TestEMFIsValid(t *testing.T) {
 		}
 	}
 	observe := func(o *emf.Observer, kind event.Kind, operation string) {
-		o.Observe(context.Background(), event.Event{Kind: kind, Operation: operation})
+		o.Observe(context.Background(), event.Event{Kind: kind, Operation: operation, Durations: event.Durations{Claim: time.Millisecond, Handler: time.Hour, Settle: 1}})
 	}
 	for _, m := range telemetry.Metrics() {
 		check(m.Name, func(o *emf.Observer) { observe(o, m.Kind, "charge") })
@@ -129,11 +135,16 @@ func TestEMFIsValid(t *testing.T) {
 		for _, m := range telemetry.Metrics() {
 			observe(o, m.Kind, operation)
 		}
-		o.Reconciled(idempotent.Report{Oldest: time.Now().Add(-time.Hour)})
+		o.Reconciled(idempotent.Report{Listed: true, Pending: 1, Oldest: time.Now().Add(-time.Hour)})
 	}
 	for _, operation := range []string{"charge", "all", "", ":", "POST /ä", "\x00\n\"\\", strings.Repeat("ä", 128), "\xff"} {
 		check(fmt.Sprintf("operation %q", operation), func(o *emf.Observer) { all(o, operation) })
 	}
+	check("more than 100 requests", func(o *emf.Observer) {
+		for range 250 {
+			all(o, "charge")
+		}
+	})
 	check("many", func(o *emf.Observer) {
 		for i := range 300 {
 			all(o, fmt.Sprint(i))
@@ -157,7 +168,7 @@ func TestEMFRulesNotice(t *testing.T) {
 		{`"Timestamp":1`, `"Timestamp":"1"`}, {`"Timestamp":1,`, ``}, {`"Timestamp":1`, `"Timestamp":1.5`},
 		{`"Namespace":"n"`, `"Namespace":""`}, {`"Namespace":"n",`, ``}, {`[["operation"]]`, `["operation"]`}, {`[["operation"]]`, `[[""]]`}, {`[["operation"]]`, `[]`},
 		{`"Unit":"Count"`, `"Unit":"count"`}, {`"Unit":"Count"`, `"Value":1`}, {`"Name":"m"`, `"Name":""`}, {`"Name":"m",`, ``},
-		{`"m":1`, `"m":"1"`}, {`"m":1`, `"k":1`}, {`"operation":"charge"`, `"operation":""`}, {`"operation":"charge",`, ``}, {`"_aws"`, `"aws"`},
+		{`"m":1`, `"m":"1"`}, {`"m":1`, `"k":1`}, {`"m":1`, `"m":["1"]`}, {`"m":1`, `"m":[` + strings.Repeat("1,", 100) + `1]`}, {`"operation":"charge"`, `"operation":""`}, {`"operation":"charge",`, ``}, {`"_aws"`, `"aws"`},
 		{`{"Name":"m","Unit":"Count"}`, `{"Name":"m"},{"Name":"m"}`}, {`"m":1`, `"m":1,"x":"` + strings.Repeat("x", maxLine) + `"`},
 	} {
 		bad := strings.Replace(good, change[0], change[1], 1)

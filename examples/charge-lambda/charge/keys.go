@@ -13,9 +13,6 @@ import (
 // part of every record's id: records must still be found after a route is renamed.
 const Operation = "POST /charges"
 
-// Namespace is the namespace of the function's CloudWatch metrics.
-const Namespace = "Charges"
-
 // keys sets how the API uses idempotency keys. Both the function and its published
 // policy are made from it.
 func keys(o *lambdahttp.Options) {

@@ -19,6 +19,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/gateway"
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/idempotent/memstore"
 )
@@ -103,7 +104,7 @@ func (w *world) serve(providerURL string, timeout time.Duration) {
 	guard, err := idempotent.New(w.store, func(o *idempotent.Options) {
 		o.Now = w.clock.Now
 		o.Logger = logger
-		o.Observer = charge.LogEvents(logger)
+		o.Observer = event.LogObserver(logger)
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -30,12 +29,9 @@ type props struct {
 	orderTimeout float64 // of the function that reads the queue, in seconds
 }
 
-// The namespaces of the functions' metrics, and their operations, as in their
-// code.
+// The operations of the functions, as in their code.
 const (
-	chargeNamespace = "Charges"
 	chargeOperation = "POST /charges"
-	orderNamespace  = "OrderQueue"
 	orderOperation  = "take-order"
 )
 
@@ -44,6 +40,10 @@ type stack struct {
 	awscdk.Stack
 	props
 	records *infra.IdempotencyTable
+
+	rest, url awslambda.Function // take charges
+	queued    awslambda.Function // takes orders
+	dead      awssqs.Queue       // orders that were given up
 }
 
 // newStack creates the stack. Synthesis checks it with the rules of cdk-nag.
@@ -52,9 +52,8 @@ func newStack(scope constructs.Construct, id string, p props) awscdk.Stack {
 	s.records = infra.NewIdempotencyTable(s.Stack, jsii.String("Records"), nil)
 	s.output("RecordsTable", s.records.Table.TableName())
 	s.charges()
-	dead := s.orders()
-	reconciler := s.reconciler()
-	s.watch(reconciler, dead)
+	s.orders()
+	s.watch()
 	awscdk.Aspects_Of(s.Stack).Add(cdknag.NewAwsSolutionsChecks(nil), nil)
 	return s.Stack
 }
@@ -64,10 +63,10 @@ func newStack(scope constructs.Construct, id string, p props) awscdk.Stack {
 // service.
 func (s *stack) charges() {
 	const timeout = 10 // seconds; API Gateway waits for 29
-	rest := s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest", "CALLER": "api-key"})
-	s.records.GrantHandler(rest)
+	s.rest = s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest", "CALLER": "api-key"})
+	s.records.GrantHandler(s.rest)
 	api := awsapigateway.NewLambdaRestApi(s.Stack, jsii.String("API"), &awsapigateway.LambdaRestApiProps{
-		Handler:              rest,
+		Handler:              s.rest,
 		CloudWatchRole:       jsii.Bool(false),
 		DefaultMethodOptions: &awsapigateway.MethodOptions{ApiKeyRequired: jsii.Bool(true)},
 		DeployOptions: &awsapigateway.StageOptions{
@@ -90,15 +89,16 @@ func (s *stack) charges() {
 	}
 	s.output("APIURL", api.Url())
 
-	url := s.function("ChargesURL", "charge", timeout, nil)
-	s.records.GrantHandler(url)
-	s.output("FunctionURL", url.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_AWS_IAM}).Url())
+	s.url = s.function("ChargesURL", "charge", timeout, nil)
+	s.records.GrantHandler(s.url)
+	s.output("FunctionURL", s.url.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_AWS_IAM}).Url())
 }
 
-// orders creates the function that takes orders from a queue, and returns the
-// dead-letter queue.
-func (s *stack) orders() awssqs.Queue {
+// orders creates the function that takes orders from a queue, and its dead-letter
+// queue.
+func (s *stack) orders() {
 	fn := s.function("Orders", "orders", s.orderTimeout, nil)
+	s.queued = fn
 	s.records.GrantHandler(fn)
 	shop := awsdynamodb.NewTableV2(s.Stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
 		PartitionKey:       &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
@@ -109,12 +109,12 @@ func (s *stack) orders() awssqs.Queue {
 	})
 	shop.Grant(fn, jsii.String("dynamodb:PutItem"), jsii.String("dynamodb:UpdateItem"))
 	fn.AddEnvironment(jsii.String("SHOP_TABLE"), shop.TableName(), nil)
-	dead := awssqs.NewQueue(s.Stack, jsii.String("DeadOrders"), &awssqs.QueueProps{
+	s.dead = awssqs.NewQueue(s.Stack, jsii.String("DeadOrders"), &awssqs.QueueProps{
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)), EnforceSSL: jsii.Bool(true),
 	})
 	queue := awssqs.NewQueue(s.Stack, jsii.String("OrderQueue"), &awssqs.QueueProps{
 		VisibilityTimeout: awscdk.Duration_Seconds(jsii.Number(6 * s.orderTimeout)),
-		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(3)},
+		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: s.dead, MaxReceiveCount: jsii.Number(3)},
 		EnforceSSL:        jsii.Bool(true),
 	})
 	infra.NewQueueSource(s.Stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
@@ -123,9 +123,8 @@ func (s *stack) orders() awssqs.Queue {
 		Source:    &awslambdaeventsources.SqsEventSourceProps{BatchSize: jsii.Number(10)},
 	})
 	s.output("OrderQueueURL", queue.QueueUrl())
-	s.output("DeadOrdersURL", dead.QueueUrl())
+	s.output("DeadOrdersURL", s.dead.QueueUrl())
 	s.output("ShopTable", shop.TableName())
-	return dead
 }
 
 func (s *stack) reconciler() *infra.Reconciler {
@@ -138,26 +137,29 @@ func (s *stack) reconciler() *infra.Reconciler {
 	return r
 }
 
-// watch creates the alarms and dashboards.
-func (s *stack) watch(r *infra.Reconciler, dead awssqs.Queue) {
-	topic := awssns.NewTopic(s.Stack, jsii.String("Alarms"), &awssns.TopicProps{EnforceSSL: jsii.Bool(true)})
-	s.output("AlarmTopic", topic.TopicArn())
-	for _, w := range []struct {
-		id, namespace, operation string
-		reconciled               bool
-		dead                     []awssqs.IQueue
-	}{
-		{"Charge", chargeNamespace, chargeOperation, true, []awssqs.IQueue{r.Exhausted, r.Undelivered}},
-		{"Order", orderNamespace, orderOperation, false, []awssqs.IQueue{dead}}, // the next delivery continues an order
-	} {
-		alarms := infra.NewIdempotencyAlarms(s.Stack, jsii.String(w.id+"Alarms"), &infra.IdempotencyAlarmsProps{
-			Namespace: jsii.String(w.namespace), Operations: jsii.Strings(w.operation), Table: s.records,
-			Reconciled: jsii.Bool(w.reconciled), DeadLetterQueues: &w.dead, Action: awscloudwatchactions.NewSnsAction(topic),
-		})
-		infra.NewIdempotencyDashboard(s.Stack, jsii.String(w.id+"Dashboard"), &infra.IdempotencyDashboardProps{
-			Namespace: jsii.String(w.namespace), Operations: jsii.Strings(w.operation), Alarms: alarms,
-		})
+// watch creates the alarms, with a topic for each urgency, and the dashboards.
+func (s *stack) watch() {
+	topic := func(id string) awssns.Topic {
+		t := awssns.NewTopic(s.Stack, jsii.String(id), &awssns.TopicProps{EnforceSSL: jsii.Bool(true)})
+		s.output(id+"Topic", t.TopicArn())
+		return t
 	}
+	pager, tickets := topic("Pager"), topic("Tickets")
+	s.watchOne("Charge", &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings(chargeOperation), Table: s.records,
+		Functions: &[]awslambda.Function{s.rest, s.url}, Reconciler: s.reconciler(), Page: pager, Ticket: tickets,
+	})
+	s.watchOne("Order", &infra.IdempotencyAlarmsProps{ // without a reconciler: the next delivery continues an order
+		Namespace: jsii.String("OrderQueue"), Operations: jsii.Strings(orderOperation), Table: s.records,
+		Functions: &[]awslambda.Function{s.queued}, DeadLetterQueues: &[]awssqs.IQueue{s.dead}, Page: pager, Ticket: tickets,
+	})
+}
+
+func (s *stack) watchOne(id string, props *infra.IdempotencyAlarmsProps) {
+	infra.NewIdempotencyDashboard(s.Stack, jsii.String(id+"Dashboard"), &infra.IdempotencyDashboardProps{
+		Namespace: props.Namespace, Operations: props.Operations,
+		Alarms: infra.NewIdempotencyAlarms(s.Stack, jsii.String(id+"Alarms"), props),
+	})
 }
 
 // function creates a function from its bundle, with its own log group.
@@ -192,6 +194,8 @@ func (s *stack) function(id, program string, timeout float64, env map[string]str
 		Environment:  &variables,
 		Role:         role,
 		LogGroup:     logs,
+		// The functions log with lambdacontext.NewLogger, which follows this setting.
+		LoggingFormat: awslambda.LoggingFormat_JSON,
 	})
 }
 

@@ -129,6 +129,9 @@ func TestSAMFunctions(t *testing.T) {
 				t.Errorf("%s: %s is %s, want %s", name, setting, got, want)
 			}
 		}
+		if got, want := got["LoggingConfig"].(map[string]any)["LogFormat"], want["LoggingConfig"].(map[string]any)["LogFormat"]; got != want || want != "JSON" {
+			t.Errorf("%s logs as %v, and the stack's as %v", name, got, want)
+		}
 		if code := got["CodeUri"]; code != "../../../.cache/bundles/"+program+"-arm64.zip" {
 			t.Errorf("%s runs %v", name, code)
 		}
@@ -203,9 +206,50 @@ func TestSAMEvents(t *testing.T) {
 	if got := asJSON(reconciler["Events"]); got != `{"EveryMinute":{"Properties":{"DeadLetterConfig":{"Type":"SQS"},"RetryPolicy":{"MaximumRetryAttempts":0},"Schedule":"rate(1 minute)"},"Type":"Schedule"}}` {
 		t.Errorf("the events of Reconciler are %s", got)
 	}
+	if got := asJSON(reconciler["EventInvokeConfig"]); got != `{"MaximumEventAgeInSeconds":60,"MaximumRetryAttempts":0}` {
+		t.Errorf("asynchronous invocations of Reconciler are %s", got)
+	}
 	for _, name := range []string{"DeadOrders", "Exhausted"} {
 		if got := sam().Resources[name].Properties["MessageRetentionPeriod"].(float64); got != (14 * 24 * time.Hour).Seconds() {
 			t.Errorf("%s retains messages for %v s", name, got)
 		}
+	}
+}
+
+// Every alarm of the stack notifies a topic, or is for looking only, and
+// CloudWatch may publish to the topics: what the constructs grant is not lost.
+func TestAlarmsReachTheTopics(t *testing.T) {
+	resources := synthesised().Resources
+	publish := map[string]bool{}
+	for _, r := range resources {
+		if r.Type != "AWS::SNS::TopicPolicy" {
+			continue
+		}
+		for _, s := range r.Properties["PolicyDocument"].(map[string]any)["Statement"].([]any) {
+			if text := asJSON(s); strings.Contains(text, `"Effect":"Allow"`) && strings.Contains(text, `"Service":"cloudwatch.amazonaws.com"`) {
+				for _, topic := range r.Properties["Topics"].([]any) {
+					publish[asJSON(topic)] = true
+				}
+			}
+		}
+	}
+	notified := map[bool]int{}
+	for id, r := range resources {
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		actions, _ := r.Properties["AlarmActions"].([]any)
+		notified[len(actions) > 0]++
+		for _, action := range actions {
+			if !publish[asJSON(action)] {
+				t.Errorf("%s notifies %s, to which CloudWatch may not publish", id, asJSON(action))
+			}
+		}
+		if len(actions) == 0 && !strings.Contains(id, "Misuse") {
+			t.Errorf("%s notifies no one", id)
+		}
+	}
+	if len(publish) != 2 || notified[true] < 15 || notified[false] != 2 {
+		t.Errorf("%d topics, alarms with and without an action: %v", len(publish), notified)
 	}
 }

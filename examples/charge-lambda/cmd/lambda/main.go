@@ -5,21 +5,22 @@
 //
 // Environment:
 //
-//	ONCE_TABLE    the DynamoDB table of the records
-//	PROVIDER_URL  the payment provider's address
-//	PROFILE       the dialect of the Idempotency-Key header: ietf, stripe or uuid
-//	EVENTS        the event source: http, for an HTTP API or a function URL, or rest
-//	CALLER        the scope of a key: single or api-key
+//	ONCE_TABLE              the DynamoDB table of the records
+//	ONCE_METRICS_NAMESPACE  the namespace of the metrics in CloudWatch
+//	PROVIDER_URL            the payment provider's address
+//	PROFILE                 the dialect of the Idempotency-Key header: ietf, stripe or uuid
+//	EVENTS                  the event source: http, for an HTTP API or a function URL, or rest
+//	CALLER                  the scope of a key: single or api-key
 package main
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
@@ -57,14 +58,14 @@ func newHandler(ctx context.Context, stdout io.Writer) (lambda.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
-	metrics, err := emf.New(stdout, charge.Namespace)
+	metrics, err := emf.New(stdout, os.Getenv("ONCE_METRICS_NAMESPACE"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ONCE_METRICS_NAMESPACE: %w", err)
 	}
-	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	logger := lambdacontext.NewLogger() // as the function's logging is configured, with the id of the invocation
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
-		o.Observer = event.Observers(metrics, charge.LogEvents(logger))
+		o.Observer = event.Observers(metrics, event.LogObserver(logger))
 	})
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 )
 
 // run serves the example until ctx ends. Its errors state what to do.
@@ -36,7 +37,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	defer listener.Close()
 	address := "http://" + listener.Addr().String()
 
-	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if err := makeData(c.data); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string
 	}
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
-		o.Observer = charge.LogEvents(logger)
+		o.Observer = event.LogObserver(logger)
 	})
 	if err != nil {
 		return nil, err

@@ -3,8 +3,9 @@
 // Command reconciler is a Lambda function on a schedule. It settles charges with
 // an unknown outcome by asking the payment provider.
 //
-// Environment: ONCE_TABLE is the DynamoDB table of the records, PROVIDER_URL the
-// payment provider's address, ONCE_EXHAUSTED_QUEUE_URL the queue for the
+// Environment: ONCE_TABLE is the DynamoDB table of the records,
+// ONCE_METRICS_NAMESPACE the namespace of the metrics in CloudWatch, PROVIDER_URL
+// the payment provider's address, ONCE_EXHAUSTED_QUEUE_URL the queue for the
 // exhausted records.
 package main
 
@@ -14,11 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -43,7 +44,7 @@ type handlerFunc = func(context.Context, json.RawMessage) (idempotent.Report, er
 
 // newHandler returns the function's handler. It calls no service.
 func newHandler(ctx context.Context, getenv func(string) string, stdout io.Writer) (handlerFunc, error) {
-	for _, name := range []string{"ONCE_TABLE", "PROVIDER_URL", "ONCE_EXHAUSTED_QUEUE_URL"} {
+	for _, name := range []string{"ONCE_TABLE", "ONCE_METRICS_NAMESPACE", "PROVIDER_URL", "ONCE_EXHAUSTED_QUEUE_URL"} {
 		if getenv(name) == "" {
 			return nil, fmt.Errorf("%s is not set", name)
 		}
@@ -60,11 +61,11 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := emf.New(stdout, charge.Namespace)
+	metrics, err := emf.New(stdout, getenv("ONCE_METRICS_NAMESPACE"))
 	if err != nil {
 		return nil, err
 	}
-	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	logger := lambdacontext.NewLogger()
 	guard, err := idempotent.New(store, func(o *idempotent.Options) {
 		o.Logger = logger
 		o.Observer = event.Observers(metrics, event.LogObserver(logger))

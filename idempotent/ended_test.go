@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// stopped is a clock that only a test moves.
+type stopped struct{ at time.Time }
+
+func (c *stopped) now() time.Time { return c.at }
+
+// invocation is a context with a deadline on such a clock.
+type invocation struct {
+	context.Context
+	deadline time.Time
+}
+
+func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
+
+// slow is a store whose calls take time.
+type slow struct {
+	*memstore.Store
+	clock *stopped
+}
+
+const (
+	insertTakes  = 10 * time.Millisecond
+	replaceTakes = 30 * time.Millisecond
+	handlerTakes = 200 * time.Millisecond
+)
+
+func (s slow) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	s.clock.at = s.clock.at.Add(insertTakes)
+	return s.Store.Insert(ctx, r, now)
+}
+
+func (s slow) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	s.clock.at = s.clock.at.Add(replaceTakes)
+	return s.Store.Replace(ctx, r, was)
+}
+
+// The last event of every request with a key has the durations of its phases.
+func TestRequestEnded(t *testing.T) {
+	t.Parallel()
+	commit := func(ctx context.Context) (string, error) {
+		e, _ := idempotent.FromContext(ctx)
+		return "ok", e.Commit(ctx, "ok", e.Store().Replace)
+	}
+	first := event.Durations{Claim: insertTakes, Handler: handlerTakes, Settle: replaceTakes}
+	for _, c := range []struct {
+		name    string
+		before  func(context.Context) (string, error) // of an earlier request with the key
+		handler func(context.Context) (string, error)
+		left    time.Duration
+		want    event.Durations
+	}{
+		{"a first request", nil, func(context.Context) (string, error) { return "ok", nil }, time.Minute, first},
+		{"an error", nil, func(context.Context) (string, error) { return "", errors.New("no") }, time.Minute, first},
+		{"a panic", nil, func(context.Context) (string, error) { panic("no") }, time.Minute, first},
+		{"a Commit", nil, commit, time.Minute, event.Durations{Claim: insertTakes, Handler: handlerTakes + replaceTakes}},
+		{"a takeover", func(context.Context) (string, error) { return "", idempotent.NotExecuted(errors.New("busy")) },
+			func(context.Context) (string, error) { return "ok", nil }, time.Minute,
+			event.Durations{Claim: insertTakes + replaceTakes, Handler: handlerTakes, Settle: replaceTakes}},
+		{"a replay", func(context.Context) (string, error) { return "ok", nil }, nil, time.Minute, event.Durations{Claim: insertTakes}},
+		{"a refusal", func(context.Context) (string, error) { return "", errors.New("no") }, nil, time.Minute, event.Durations{Claim: insertTakes}},
+		{"no time", nil, nil, time.Millisecond, event.Durations{Claim: insertTakes + replaceTakes}},
+	} {
+		clock, events := &stopped{time.Now()}, new(idempotenttest.Recorder)
+		g, err := idempotent.New(slow{memstore.New(), clock}, func(o *idempotent.Options) { o.Now, o.Observer, o.Logger = clock.now, events, quiet })
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey()
+		do := func(h func(context.Context) (string, error), left time.Duration) {
+			defer func() { _ = recover() }()
+			_, _ = idempotent.Do(invocation{t.Context(), clock.at.Add(left)}, g, key, func(ctx context.Context) (string, error) {
+				clock.at = clock.at.Add(handlerTakes)
+				return h(ctx)
+			})
+		}
+		if c.before != nil {
+			do(c.before, time.Minute)
+		}
+		ended := events.Count(event.RequestEnded)
+		do(c.handler, c.left)
+		all := events.Events()
+		last := all[len(all)-1]
+		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want || last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() {
+			t.Errorf("%s: the last of %v is %+v, want %s with %+v", c.name, events.Kinds(), last, event.RequestEnded, c.want)
+		}
+		for _, e := range all {
+			if e.Kind != event.RequestEnded && e.Durations != (event.Durations{}) {
+				t.Errorf("%s: %s has durations", c.name, e.Kind)
+			}
+		}
+	}
+}
+
+// A request without a key is not counted as one that ended: it is not guarded.
+func TestRequestWithoutAKeyHasNoEnd(t *testing.T) {
+	t.Parallel()
+	events := new(idempotenttest.Recorder)
+	g, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer, o.Logger = events, quiet })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := newKey()
+	key.ID = ""
+	for _, disabled := range []bool{false, true} {
+		_, _ = idempotent.Do(t.Context(), g, key, func(context.Context) (int, error) { return 1, nil }, func(o *idempotent.Options) { o.Disabled = disabled })
+	}
+	if n := events.Count(event.RequestEnded); n != 0 || events.Count(event.KeyMissing) != 1 {
+		t.Errorf("got events %v, want key_missing alone", events.Kinds())
+	}
+}

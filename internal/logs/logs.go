@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logs decides what a log line contains of an error.
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// Error is an error of this toolkit whose text contains no key, payload or result.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// LogValue returns the text.
+func (e Error) LogValue() slog.Value { return slog.StringValue(string(e)) }
+
+// OfError returns the fields of a log line about err: its type as error_type, and
+// as error the text of the first error in its tree that implements
+// slog.LogValuer. Errors of this toolkit implement it. The text of another error
+// may contain a secret, so it is left out.
+func OfError(err error) []slog.Attr {
+	attrs := []slog.Attr{slog.String("error_type", fmt.Sprintf("%T", err))}
+	if text, ok := errors.AsType[loggable](err); ok {
+		attrs = append(attrs, slog.Any("error", text))
+	}
+	return attrs
+}
+
+type loggable interface {
+	error
+	slog.LogValuer
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alarms
+
+import (
+	"strings"
+	"time"
+)
+
+// State is the state of an alarm.
+type State string
+
+// The states of an alarm.
+const (
+	OK               State = "OK"
+	InAlarm          State = "ALARM"
+	InsufficientData State = "INSUFFICIENT_DATA"
+)
+
+// Evaluator evaluates alarms once a minute.
+type Evaluator struct {
+	// Extra is how many periods are retrieved beyond those that an alarm evaluates.
+	// In the examples of the user guide it is 2.
+	Extra int
+	// Delay is how late the values of a metric arrive.
+	Delay time.Duration
+
+	parsed map[*Alarm]expression
+}
+
+// Evaluate returns the state of an alarm at the end of a minute, after the state
+// before.
+func (e *Evaluator) Evaluate(c *Cloud, a *Alarm, now time.Time, before State) State {
+	x := e.expression(a)
+	values := make(map[string]value, len(a.Queries))
+	points := make([]byte, a.N+e.Extra) // the newest last
+	for i := range points {
+		for id, q := range a.Queries {
+			end := now.Add(-time.Duration(len(points)-1-i) * q.Period) // CloudWatch requires the same period of all
+			values[id] = c.value(q, end, now.Add(-e.Delay))
+		}
+		points[i] = a.breaches(x(values))
+	}
+	return a.judge(string(points), before)
+}
+
+// expression returns what the alarm compares.
+func (e *Evaluator) expression(a *Alarm) expression {
+	if e.parsed == nil {
+		e.parsed = map[*Alarm]expression{}
+	}
+	x, ok := e.parsed[a]
+	if !ok {
+		text := a.Expression
+		for id := range a.Queries {
+			if text == "" { // the only one
+				text = id
+			}
+		}
+		var err error
+		if x, err = parse(text); err != nil {
+			panic(err)
+		}
+		e.parsed[a] = x
+	}
+	return x
+}
+
+// A period is breaching, not breaching, or has no data, as in the tables of the
+// user guide.
+const (
+	breaching = 'X'
+	good      = '0'
+	missing   = '-'
+)
+
+func (a *Alarm) breaches(v value) byte {
+	above := false
+	switch a.Operator {
+	case "GreaterThanThreshold":
+		above = v.number > a.Threshold
+	case "GreaterThanOrEqualToThreshold":
+		above = v.number >= a.Threshold
+	case "LessThanThreshold":
+		above = v.number < a.Threshold
+	case "LessThanOrEqualToThreshold":
+		above = v.number <= a.Threshold
+	default:
+		panic("alarms: operator " + a.Operator + " is not implemented")
+	}
+	switch {
+	case v.missing:
+		return missing
+	case above:
+		return breaching
+	default:
+		return good
+	}
+}
+
+// judge returns the state that follows from the periods of the evaluation range,
+// the newest last.
+func (a *Alarm) judge(points string, before State) State {
+	existing := strings.ReplaceAll(points, string(missing), "")
+	existing = existing[max(0, len(existing)-a.N):] // the most recent ones, from wherever in the range
+	bad, fill := strings.Count(existing, string(breaching)), a.N-len(existing)
+	treat := a.Missing
+	if a.ofDynamoDB() {
+		treat = "ignore"
+	}
+	switch {
+	case bad >= a.M:
+		return InAlarm
+	case fill == 0 || treat == "notBreaching":
+		return OK
+	case treat == "breaching":
+		if bad+fill >= a.M {
+			return InAlarm
+		}
+		return OK
+	case strings.Contains(existing, string(good)):
+		return OK
+	case treat == "ignore":
+		return before
+	case existing != "" && len(points)-strings.IndexByte(points, breaching) >= a.M:
+		// "Avoiding premature transitions": the oldest breaching period is old enough, and
+		// all later ones are breaching or missing.
+		return InAlarm
+	default:
+		return InsufficientData
+	}
+}
+
+// ofDynamoDB reports whether the alarm evaluates a metric of DynamoDB itself.
+// Such alarms ignore missing data, whatever they declare (API reference,
+// PutMetricAlarm).
+func (a *Alarm) ofDynamoDB() bool {
+	for _, q := range a.Queries {
+		if q.Namespace == "AWS/DynamoDB" {
+			return true
+		}
+	}
+	return false
+}
