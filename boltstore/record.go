@@ -193,6 +193,7 @@ func fields(r *driver.Record, rest *extra) []field {
 		sum("ch", r.Chunks.Sum[:]),
 		text("ref", &r.Ref),
 		text("rid", &r.RequestID),
+		text("tp", &r.TraceParent),
 		steps("steps", &r.Steps, &rest.steps),
 		millis("os", &r.OpenSince),
 		millis("due", &r.Due),

@@ -30,7 +30,7 @@ func document() map[string]any {
 		"lease": 1, "exp": 2, "ct": 3, "dt": 4,
 		"enc": "json", "res": []byte("secret"), "rv": "2",
 		"ret": 1000, "uret": 2000, "cdc": "gzip+json", "sn": []string{"pay", "ship"}, "os": 6,
-		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1",
+		"cn": 1, "cl": 6, "ch": bytes.Repeat([]byte{1}, 32), "ref": "orders/1", "rid": "request-1", "tp": "trace-1",
 		"due": 5, "rc": 2, "x": true,
 		"steps": map[string]any{
 			"pay":  map[string]any{"m": "L", "a": 3, "t": 4, "b": "R", "s": "int", "e": "json", "r": []byte("1"), "new": []any{"x"}},
@@ -106,6 +106,7 @@ func TestMalformedRecord(t *testing.T) {
 		"ch":    {nil, secret, make([]byte, 31), make([]byte, 33)},
 		"ref":   {nil, 1},
 		"rid":   {nil, 1},
+		"tp":    {nil, 1},
 		"x":     {nil, secret, false, 1},
 		"steps": {nil, secret, 1, []any{}, map[string]any{}, // an empty list is not written
 			map[string]any{"a": secret},
@@ -403,7 +404,7 @@ func TestForeignExtra(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	full := document()
 	empty := maps.Clone(full)
-	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "due", "rc", "new",
+	for _, name := range []string{"why", "att", "lease", "exp", "ct", "dt", "enc", "res", "rv", "cn", "cl", "ch", "ref", "rid", "tp", "due", "rc", "new",
 		"ret", "uret", "cdc", "sn", "os", "steps", "x"} {
 		delete(empty, name)
 	}

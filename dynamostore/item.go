@@ -84,12 +84,13 @@ const (
 	attrChunkSum          = "ch"
 	attrRef               = "ref"
 	attrRequestID         = "rid"
+	attrTraceParent       = "tp"
 	attrSteps             = "steps"
 	attrReconcileAttempts = "rc"
 )
 
 // attributeCount is how many attributes this version knows.
-const attributeCount = 31
+const attributeCount = 32
 
 // known reports whether this version writes the named attribute itself.
 func known(name string) bool {
@@ -98,7 +99,7 @@ func known(name string) bool {
 		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
 		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince,
-		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrSteps, attrReconcileAttempts:
+		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrSteps, attrReconcileAttempts:
 		return true
 	}
 	return false
@@ -152,6 +153,7 @@ func encode(r *driver.Record) (item, error) {
 	putText(it, attrCodec, r.Codec)
 	putText(it, attrRef, r.Ref)
 	putText(it, attrRequestID, r.RequestID)
+	putText(it, attrTraceParent, r.TraceParent)
 	putTime(it, attrLeaseEnd, r.LeaseEnd)
 	putTime(it, attrExpires, r.Expires)
 	putTime(it, attrCreated, r.Created)
@@ -291,6 +293,7 @@ func decode(it item) (*driver.Record, error) {
 		StepNames:         d.stepNames(),
 		Ref:               d.text(attrRef, optional),
 		RequestID:         d.text(attrRequestID, optional),
+		TraceParent:       d.text(attrTraceParent, optional),
 		Steps:             steps,
 		OpenSince:         d.time(attrOpenSince, optional),
 		Due:               d.time(IndexSortKey, optional),

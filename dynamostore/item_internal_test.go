@@ -24,7 +24,7 @@ var fuzzNames = []string{
 	PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
 	attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
 	attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrReconcileAttempts,
+	attrResultVersion, attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrReconcileAttempts,
 	attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince, attrSteps,
 	stepMode, stepAttempt, stepAt, stepBy, stepShape, stepEncoding, stepResult,
 	attrPart, "later",

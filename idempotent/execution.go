@@ -333,6 +333,7 @@ func (a *attempt) claimed(ctx context.Context, r driver.Record, now time.Time) d
 	if a.opts.RequestID != nil {
 		r.RequestID = a.opts.RequestID(ctx)
 	}
+	r.TraceParent = a.opts.traceParent(ctx)
 	schedule(&r, now, a.opts)
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
@@ -121,6 +122,13 @@ type Options struct {
 	// people to read. Default: no identifier.
 	RequestID func(context.Context) string
 
+	// TraceParent returns the W3C trace parent of the request, such as
+	// otelonce.TraceParent. It is stored in the record, which becomes 60 bytes larger,
+	// and is in the events about it, so that a replay can be linked to the request
+	// that ran. Text of another format than version 00 is not stored. Default: not
+	// stored.
+	TraceParent func(context.Context) string
+
 	// Now returns the current time. It must use the same clock as the context's
 	// deadline, and the clocks of all machines must agree to within LeaseMargin.
 	// Default: time.Now.
@@ -227,12 +235,26 @@ func (o *Options) observe(ctx context.Context, kind event.Kind, operation string
 func (o *Options) event(ctx context.Context, kind event.Kind, operation string, r *driver.Record, err error) event.Event {
 	e := event.Event{Kind: kind, Time: o.now(), Operation: operation, Recovery: o.Recovery, Err: err}
 	if r != nil {
-		e.KeyHash, e.Attempt, e.Recovery, e.Reason = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason
+		e.KeyHash, e.Attempt, e.Recovery, e.Reason, e.TraceParent = r.ID.KeyHash(), r.Attempt, r.Recovery, r.Reason, r.TraceParent
 	}
 	if o.RequestID != nil {
 		e.RequestID = o.RequestID(ctx)
 	}
 	return e
+}
+
+// traceParent returns the request's trace parent, or nothing if there is no valid
+// one (W3C Trace Context, section 3.2).
+func (o *Options) traceParent(ctx context.Context) string {
+	if o.TraceParent == nil {
+		return ""
+	}
+	text := o.TraceParent(ctx)
+	if len(text) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") || !strings.HasPrefix(text, "00-") ||
+		strings.Trim(text, "0123456789abcdef-") != "" {
+		return ""
+	}
+	return text
 }
 
 // emit passes e to the observer. It recovers and logs a panic of the observer.

@@ -224,7 +224,7 @@ func (e *engine) do(ctx context.Context, m *message) error {
 		return err
 	}
 	out, err := idempotent.DoOutcome(ctx, e.guard, m.key, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, work(ctx)
+		return struct{}{}, work(context.WithValue(ctx, messageKey{}, &m.record))
 	})
 	return e.settled(ctx, m, out, err)
 }

@@ -34,6 +34,15 @@ type Message struct {
 	Event any
 }
 
+// FromContext returns the message that a handler works on, from the handler's
+// context. It returns false outside a handler of this package.
+func FromContext(ctx context.Context) (*Message, bool) {
+	m, ok := ctx.Value(messageKey{}).(*Message)
+	return m, ok
+}
+
+type messageKey struct{}
+
 // IDFunc returns the id of the unit of work that a message stands for. An empty
 // id fails the message with [idempotent.NoKeyError]; an error fails it too.
 type IDFunc func(ctx context.Context, m *Message) (string, error)

@@ -184,6 +184,9 @@ func (c *showCmd) facts(r *driver.Record, v *view) [][2]string {
 	if r.RequestID != "" {
 		add("request id", oneLine(r.RequestID))
 	}
+	if r.TraceParent != "" {
+		add("trace", oneLine(r.TraceParent))
+	}
 	if r.State == driver.StateCompleted {
 		add("result", v.describeResult())
 	}

@@ -85,7 +85,7 @@ func TestShow_Plain(t *testing.T) {
 	const evil = "\x1b]0;pwned\x07\x1b[2J\r\nfake line\u202e"
 	r := record(key("op", "s", "k"), 0, func(r *driver.Record) {
 		settled(r, driver.StateCompleted, evil, 0)
-		r.Ref, r.RequestID, r.ResultVersion = evil, evil, evil
+		r.Ref, r.RequestID, r.ResultVersion, r.TraceParent = evil, evil, evil, evil
 		r.Encoding, r.Result = "text", []byte(evil)
 	})
 	d := newDesk(t, r)

@@ -54,8 +54,9 @@ type view struct {
 	ReconcileAttempts int  `json:"reconcile_attempts,omitempty"`
 	Exhausted         bool `json:"exhausted,omitempty"`
 
-	Ref       string `json:"ref,omitempty"`
-	RequestID string `json:"request_id,omitempty"`
+	Ref         string `json:"ref,omitempty"`
+	RequestID   string `json:"request_id,omitempty"`
+	TraceParent string `json:"trace_parent,omitempty"`
 
 	Encoding    string `json:"encoding,omitempty"`
 	Sealed      bool   `json:"sealed,omitempty"`       // the result is encrypted, and not shown
@@ -138,7 +139,7 @@ func viewOf(r *driver.Record, further ...string) *view {
 		Created: stamp{r.Created}, Since: stamp{r.Since}, LeaseEnd: stamp{r.LeaseEnd},
 		Expires: stamp{r.Expires}, Due: stamp{r.Due}, OpenSince: stamp{r.OpenSince},
 		ReconcileAttempts: r.ReconcileAttempts, Exhausted: r.Exhausted,
-		Ref: r.Ref, RequestID: r.RequestID,
+		Ref: r.Ref, RequestID: r.RequestID, TraceParent: r.TraceParent,
 		Encoding: r.Encoding, Sealed: isSealed(r.Encoding), ResultBytes: resultBytes(r),
 		DownstreamKey: key, DownstreamUUID: idempotent.AsUUID(key),
 	}

@@ -138,6 +138,9 @@ type Record struct {
 
 	Ref       string // resource reference, from idempotent.Execution.SetRef
 	RequestID string // for people; no logic depends on it
+	// TraceParent is the W3C trace parent of the current attempt, if its guard has
+	// Options.TraceParent; for traces, no logic depends on it.
+	TraceParent string
 
 	Steps []StepRecord // sorted by name; dropped at completion
 	// OpenSince is when the first run began whose unfinished steps may have had an

@@ -56,6 +56,9 @@ type Event struct {
 	Recovery  driver.Recovery
 	Reason    driver.Reason // of the transition, if any
 	Step      string        // name of the step, if the event is about one
+	// TraceParent is the W3C trace parent that the record stores, of the request that
+	// ran or runs: see idempotent.Options.TraceParent.
+	TraceParent string
 	// Durations is only set in a RequestEnded event.
 	Durations Durations
 	// Err is the error, if any. It may be the handler's own error, whose text may

@@ -111,7 +111,7 @@ func fullRecord() driver.Record {
 		Result:    fmt.Appendf(nil, "{\"id\":\"ch_%d\"}\x00\xff", n),
 		Chunks:    driver.Chunks{Count: 2 + n, Length: 500_000 + n, Sum: sha256.Sum256([]byte(key.ID))},
 		Ref:       fmt.Sprintf("orders/%d ü", n),
-		RequestID: fmt.Sprintf("request-%d", n),
+		RequestID: fmt.Sprintf("request-%d", n), TraceParent: fmt.Sprintf("trace-%d", n),
 		Steps: []driver.StepRecord{
 			{Name: fmt.Sprintf("charge %d", n), Finished: true, Attempt: 1 + n, At: at.Add(-time.Minute),
 				By: driver.StepByTransaction, Shape: fmt.Sprintf("shape%d", n), Encoding: "json", Result: fmt.Appendf(nil, "%d", n)},
@@ -177,6 +177,7 @@ func sameRecord(what string, got *driver.Record, want driver.Record) error {
 	field("ResultVersion", got.ResultVersion == want.ResultVersion, got.ResultVersion, want.ResultVersion)
 	field("Ref", got.Ref == want.Ref, got.Ref, want.Ref)
 	field("RequestID", got.RequestID == want.RequestID, got.RequestID, want.RequestID)
+	field("TraceParent", got.TraceParent == want.TraceParent, got.TraceParent, want.TraceParent)
 	field("Steps", slices.EqualFunc(got.Steps, want.Steps, sameStep), got.Steps, want.Steps)
 	moment("OpenSince", got.OpenSince, want.OpenSince)
 	moment("Due", got.Due, want.Due)

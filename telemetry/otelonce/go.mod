@@ -3,6 +3,7 @@ module github.com/once-lambda/once/telemetry/otelonce
 go 1.26.0
 
 require (
+	github.com/aws/aws-lambda-go v1.55.1
 	github.com/once-lambda/once v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -135,7 +137,9 @@ func (i *instruments) backlog(records, oldest, which string) backlog {
 	return backlog{r, a}
 }
 
-// Observe counts e, and adds it to the span of ctx if that span is recorded.
+// Observe counts e, and adds it to the span of ctx if that span is recorded. A
+// replay or a refusal adds a link to the span of the request that ran, if
+// idempotent.Options.TraceParent is set.
 func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	i := telemetry.Index(e.Kind)
 	if i < 0 {
@@ -153,8 +157,17 @@ func (o *Observer) Observe(ctx context.Context, e event.Event) {
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(telemetry.Prefix+string(e.Kind), trace.WithTimestamp(e.Time), trace.WithAttributes(attributes(e)...))
+		if slices.Contains(ofAnother, e.Kind) && e.TraceParent != "" {
+			if ran := spanContext(propagation.MapCarrier{traceParent: e.TraceParent}); ran.IsValid() {
+				span.AddLink(trace.Link{SpanContext: ran})
+			}
+		}
 	}
 }
+
+// ofAnother are the events about the record of another request. Their span is
+// linked to that request's, if the record stores it.
+var ofAnother = []event.Kind{event.Replayed, event.ReplayFailed, event.InProgress, event.Unresolved, event.Resolved}
 
 // Reconciled sets the gauges: how many records wait, and for how long. Call it
 // with every report. It does nothing if the report does not cover all records

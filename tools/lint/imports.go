@@ -44,7 +44,10 @@ var allowed = map[string][]string{
 	"telemetry/audit":           {"idempotent", "idempotent/event", "telemetry"},
 	"telemetry/emf":             {"idempotent", "idempotent/event", "telemetry"},
 	// The program chooses the SDK of OpenTelemetry, if any.
-	"telemetry/otelonce":     {"idempotent", "idempotent/event", "telemetry", otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/semconv", otel + "/trace"},
+	"telemetry/otelonce": {
+		"idempotent", "idempotent/event", "lambdabatch", "telemetry", awsLambda,
+		otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/semconv", otel + "/trace",
+	},
 	"dynamostore":            {"idempotent", "idempotent/driver", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
