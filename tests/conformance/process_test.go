@@ -60,6 +60,7 @@ func (x *process) start() error {
 	x.cmd = exec.Command(x.program)
 	x.cmd.Env = append(os.Environ(), append(x.env, "DATA="+x.dir, "PROVIDER_URL="+x.bankURL)...)
 	x.cmd.Stderr = &x.log
+	engine.EndWithParent(x.cmd)
 	stdout, err := x.cmd.StdoutPipe()
 	if err != nil {
 		return err

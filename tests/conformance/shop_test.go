@@ -60,7 +60,7 @@ type invocation struct {
 
 func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
 
-// shop is a small service with two endpoints that cost money, behind one front.
+// shop is a small service whose endpoints cost money, behind one front.
 // Its records are in DynamoDB in memory, and survive the lives of its process.
 type shop struct {
 	c      *check
@@ -121,7 +121,7 @@ const (
 )
 
 // born starts a new process.
-func (s *shop) born(mods ...func(*life)) *life {
+func (s *shop) born(mods ...func(*life)) {
 	l := &life{shop: s, bankURL: s.c.bank.URL}
 	l.ctx, l.kill = context.WithCancel(context.Background())
 	s.c.t.Cleanup(l.kill)
@@ -149,7 +149,6 @@ func (s *shop) born(mods ...func(*life)) *life {
 	mux.HandleFunc("POST /admin/reconcile", l.reconcile)
 	l.routes = mux
 	s.alive.Store(l)
-	return l
 }
 
 // options are those of every handler of the shop.
