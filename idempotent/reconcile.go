@@ -211,13 +211,13 @@ type Report struct {
 	// except those given up.
 	Pending int
 	// Oldest is when the oldest of them became unknown, or its lease ended if that
-	// was earlier; zero if there are none.
+	// was earlier. Zero if Pending is 0.
 	Oldest time.Time
 	// PendingReleased is how many records are left that were released under [Resume]
 	// and wait for a request to continue them, due or not, except those given up.
 	PendingReleased int
-	// OldestReleased is since when the oldest of them has waited; zero if there are
-	// none.
+	// OldestReleased is since when the oldest of them has waited. Zero if
+	// PendingReleased is 0.
 	OldestReleased time.Time
 
 	// Incomplete reports that the time ended before every due record was worked on.

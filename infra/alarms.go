@@ -34,7 +34,7 @@ type IdempotencyAlarmsProps struct {
 
 	// Functions are the functions whose code prints the metrics with package
 	// telemetry/emf. The construct sets their variable ONCE_METRICS_NAMESPACE to
-	// Namespace; pass it to emf.New. Synthesis warns if there are none, because
+	// Namespace; pass it to emf.New. Synthesis warns if the list is empty, because
 	// alarms on metrics without data never ring. The function of Reconciler need not
 	// be listed.
 	Functions *[]awslambda.Function

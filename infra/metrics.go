@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -127,8 +126,4 @@ func expression(text string, using map[string]awscloudwatch.IMetric, period time
 	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
 		Expression: jsii.String(text), UsingMetrics: &using, Period: lasting(period),
 	})
-}
-
-func lasting(d time.Duration) awscdk.Duration {
-	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
 }

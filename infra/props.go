@@ -32,6 +32,11 @@ func duration(d awscdk.Duration, otherwise time.Duration) time.Duration {
 	return time.Duration(*d.ToMilliseconds(nil)) * time.Millisecond
 }
 
+// lasting returns d as a duration of the CDK.
+func lasting(d time.Duration) awscdk.Duration {
+	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
+}
+
 // seconds is duration for a property of CloudFormation.
 func seconds(n *float64, otherwise time.Duration) time.Duration {
 	if n == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
-	"github.com/aws/aws-cdk-go/awscdk/v2/cxapi"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -102,21 +101,25 @@ func asJSON(t *testing.T, v any) string {
 // and containing it.
 func wantRefusals(t *testing.T, stack awscdk.Stack, want ...string) {
 	t.Helper()
-	wantMessages(t, "refusals", *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()), want)
+	var got []string
+	for _, m := range *assertions.Annotations_FromStack(stack).FindError(jsii.String("*"), assertions.Match_AnyValue()) {
+		got = append(got, m.Entry.Data.(string)) //lint:ignore SA1019 there is no other way to it in Go yet
+	}
+	wantMessages(t, "refusals", got, want)
 }
 
 // wantWarnings is wantRefusals for warnings.
 func wantWarnings(t *testing.T, stack awscdk.Stack, want ...string) {
 	t.Helper()
-	wantMessages(t, "warnings", *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_AnyValue()), want)
-}
-
-func wantMessages(t *testing.T, kind string, messages []*cxapi.SynthesisMessage, want []string) {
-	t.Helper()
 	var got []string
-	for _, m := range messages {
+	for _, m := range *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_AnyValue()) {
 		got = append(got, m.Entry.Data.(string)) //lint:ignore SA1019 there is no other way to it in Go yet
 	}
+	wantMessages(t, "warnings", got, want)
+}
+
+func wantMessages(t *testing.T, kind string, got, want []string) {
+	t.Helper()
 	if len(got) != len(want) {
 		t.Errorf("%d %s, want %d: %q", len(got), kind, len(want), got)
 		return

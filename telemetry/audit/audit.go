@@ -34,7 +34,7 @@ type Line struct {
 	RequestID string    `json:"request_id,omitempty"`
 }
 
-// outcomeOf returns the outcome of a fact that settles an operation, or that
+// outcomeOf returns the outcome of an event that settles an operation, or that
 // contradicts its settled outcome.
 func outcomeOf(kind event.Kind) string {
 	switch kind {
@@ -54,7 +54,7 @@ func outcomeOf(kind event.Kind) string {
 		return "exhausted"
 	case event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed, event.InProgress,
 		event.Mismatch, event.Unresolved, event.CompletionFailed, event.KeyMissing, event.StoreError, event.StepDone,
-		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp:
+		event.StepReplayed, event.ReconcileScheduled, event.ReconcileFailed, event.ReleasedGivenUp, event.RequestEnded:
 	}
 	return ""
 }

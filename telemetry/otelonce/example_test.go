@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/memstore"
 	"github.com/once-lambda/once/telemetry/otelonce"
@@ -19,7 +17,9 @@ func ExampleHandler() {
 	if err != nil {
 		panic(err)
 	}
-	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Observer = facts })
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) {
+		o.Observer, o.TraceParent = facts, otelonce.TraceParent
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -38,7 +38,7 @@ func ExampleMessage() {
 	if err != nil {
 		panic(err)
 	}
-	work := otelonce.Message(facts, "orders", ship, semconv.MessagingSystemAWSSQS) // for lambdabatch.SQS
+	work := otelonce.Message(facts, "orders", ship) // for lambdabatch.SQS
 	fmt.Println(work(context.Background(), "o-1"))
 	// Output:
 	// shipping o-1

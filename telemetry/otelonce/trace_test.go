@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/lambdabatch"
 	"github.com/once-lambda/once/telemetry/otelonce"
 )
@@ -160,5 +164,50 @@ func TestTraceParent(t *testing.T) {
 	}
 	if got := texts(l.spans.Ended()[0].Attributes()); !slices.Equal(got, []string{"faas.invocation_id=8476a536"}) {
 		t.Errorf("the span has the attributes %q", got)
+	}
+}
+
+// The table of words in docs/observe.md has every attribute of a span and of its
+// events.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/observe.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "<!-- words -->\n")
+	table, _, _ = strings.Cut(table, "<!-- /words -->")
+	words := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\|[^|]*\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(table, -1) {
+		words[row[1]] = true
+	}
+	l := newLab(t)
+	work := otelonce.Message(l.observer, "orders", func(ctx context.Context, _ string) error {
+		l.observer.Observe(ctx, event.Event{
+			Kind: event.StoreError, Operation: "fulfil", KeyHash: "h", RequestID: "r", Attempt: 1, Reason: driver.ReasonResult, Step: "s", Err: errors.New("x"),
+		})
+		return errors.New("x")
+	})
+	h := otelonce.Handler(l.observer, "batch", lambdabatch.SQS(l.guard, work, func(o *lambdabatch.Options) { o.Operation, o.ID = "fulfil", lambdabatch.ItemID }))
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "8476a536"})
+	if _, err := h(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m-1", EventSourceARN: "arn:aws:sqs:eu-west-1:123456789012:orders", Body: "{}"}}}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, s := range l.spans.Ended() {
+		keys := slices.Clone(s.Attributes())
+		for _, e := range s.Events() {
+			keys = append(keys, e.Attributes...)
+		}
+		for _, a := range keys {
+			if seen[string(a.Key)] = true; !words[string(a.Key)] {
+				t.Errorf("the table has no attribute %s", a.Key)
+			}
+		}
+	}
+	for word := range words {
+		if !seen[word] {
+			t.Errorf("no span has the attribute %s of the table", word)
+		}
 	}
 }

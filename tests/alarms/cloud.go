@@ -117,6 +117,6 @@ func (c *Cloud) value(q Query, end, visible time.Time) value {
 		}
 		return v
 	default:
-		panic("alarms: statistic " + q.Stat + " is not implemented")
+		panic("alarms: statistic " + q.Stat + " is unknown")
 	}
 }

@@ -86,7 +86,7 @@ func (a *Alarm) breaches(v value) byte {
 	case "LessThanOrEqualToThreshold":
 		above = v.number <= a.Threshold
 	default:
-		panic("alarms: operator " + a.Operator + " is not implemented")
+		panic("alarms: operator " + a.Operator + " is unknown")
 	}
 	switch {
 	case v.missing:

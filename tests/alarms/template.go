@@ -37,7 +37,7 @@ type Query struct {
 type Alarm struct {
 	ID          string // logical id
 	Description string
-	Topic       string // logical id of the topic that is notified; empty if there is none
+	Topic       string // logical id of the topic that is notified; empty without one
 
 	Queries    map[string]Query // by id
 	Expression string           // empty: the only query is compared

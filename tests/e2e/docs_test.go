@@ -291,14 +291,47 @@ func TestOperatorsGuide(t *testing.T) {
 	g.end()
 }
 
+// The procedures for alarms, followed from top to bottom at a terminal: each block
+// of commands runs unchanged.
+func TestAlarmsGuide(t *testing.T) {
+	t.Parallel()
+	g := newGuide(t, "docs", "alarms.md")
+	table := tableName()
+	env := dynamoEnv(t, table)
+	o := newOperator(t, env...)
+	o.wants(0, nil, "table", "create", "--table", table)
+	store := openTable(t, table)
+	strand(t, store, guideCharge, guideTransfer, guideRefund)
+	claim(t, store, idempotent.Key{Operation: "mail", Scope: "acme", ID: "m-3"})
+	short := func(k idempotent.Key) string { return k.Operation + "#" + k.RecordID().KeyHash() }
+	next := func(mark string, want ...string) {
+		t.Helper()
+		block := g.next(mark)
+		shown, err := atTerminal(t, o.command("bash", "-euo", "pipefail", "-c", block))
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, block, shown)
+		}
+		g.wants(block, shown, want...)
+	}
+	next("once table check", "table "+table+" in us-east-1 can be used as a store")
+	next("once show '#4RexMqXSY3Lf'", string(guideCharge.RecordID()))
+	next("once list --state unknown", short(guideCharge), short(guideTransfer), short(guideRefund))
+	next("once list --exhausted", short(guideRefund))
+	next("once list --due", short(guideCharge))
+	next("once reconcile --dry-run", "nothing was written")
+	next("once stats", "POST /charges")
+	g.end()
+}
+
 var sample = regexp.MustCompile("(?ms)^```text\n(.*?)^```$")
 
-// The samples in the guide are the output of the commands: each one is an
-// expected output in the command line's own tests. The same holds for the exit
+// The samples in the guide and in the procedures for alarms are the output of the
+// commands: each one is an expected output in the command line's own tests. The same holds for the exit
 // codes.
 func TestOperatorsGuideShowsTheTruth(t *testing.T) {
 	t.Parallel()
 	text := document(t, "docs", "operate.md")
+	procedures := document(t, "docs", "alarms.md")
 	files, err := filepath.Glob(filepath.Join(engine.Root(), "cmd", "once", "testdata", "*.golden"))
 	if err != nil {
 		t.Fatal(err)
@@ -311,9 +344,9 @@ func TestOperatorsGuideShowsTheTruth(t *testing.T) {
 		}
 		golden = append(golden, string(data))
 	}
-	samples := sample.FindAllStringSubmatch(text, -1)
-	if len(samples) == 0 {
-		t.Error("no sample was found")
+	samples := sample.FindAllStringSubmatch(text+procedures, -1)
+	if len(samples) < 9 {
+		t.Errorf("%d samples were found", len(samples))
 	}
 	for _, s := range samples {
 		if !slices.Contains(golden, s[1]) {
