@@ -68,7 +68,8 @@ type ChunkStore interface {
 // the list.
 type DueLister interface {
 	// Due lists the records whose Due is set and not after before, except the
-	// exhausted ones.
+	// exhausted ones. Reconciliation passes the end of the year 9999, because it also
+	// counts the records that are due later.
 	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
 	// Exhausted lists the records that reconciliation gave up.
 	Exhausted(ctx context.Context) iter.Seq2[Record, error]

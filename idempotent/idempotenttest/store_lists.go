@@ -29,6 +29,17 @@ var listRequirements = []requirement{
 			}
 			return q.lists("Due", s.Due(ctx, q.at), q.records[:2])
 		}),
+	listRequirement("DueListsAll",
+		"Due lists every record that is ever due, if it is asked for those until the end of the year 9999.",
+		func(ctx context.Context, s listStore) error {
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
+				r.Due = []time.Time{at, at.AddDate(1, 0, 0), {}}[i]
+			}, 3)
+			if err != nil {
+				return err
+			}
+			return q.lists("Due", s.Due(ctx, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)), q.records[:2])
+		}),
 	listRequirement("ExhaustedAreApart",
 		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
 		func(ctx context.Context, s listStore) error {
