@@ -54,7 +54,7 @@ func TestMessageOfAQueue(t *testing.T) {
 	} {
 		l := newLab(t)
 		work := otelonce.Message(l.observer, "orders", func(context.Context, string) error { return nil })
-		h := lambdabatch.SQS(l.guard, work, func(o *lambdabatch.Options) { o.Operation, o.ID = "fulfil", lambdabatch.ItemID })
+		h := lambdabatch.SQS(l.guard, work, func(o *lambdabatch.Options) { o.Operation, o.ID, o.NoRedrive = "fulfil", lambdabatch.ItemID, true })
 		c.message.MessageId, c.message.EventSourceARN, c.message.Body = "m-1", arn, "{}"
 		if answer, err := h(t.Context(), events.SQSEvent{Records: []events.SQSMessage{c.message}}); err != nil || len(answer.BatchItemFailures) != 0 {
 			t.Fatal(answer, err)
@@ -188,7 +188,7 @@ func TestWords(t *testing.T) {
 		})
 		return errors.New("x")
 	})
-	h := otelonce.Handler(l.observer, "batch", lambdabatch.SQS(l.guard, work, func(o *lambdabatch.Options) { o.Operation, o.ID = "fulfil", lambdabatch.ItemID }))
+	h := otelonce.Handler(l.observer, "batch", lambdabatch.SQS(l.guard, work, func(o *lambdabatch.Options) { o.Operation, o.ID, o.NoRedrive = "fulfil", lambdabatch.ItemID, true }))
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "8476a536"})
 	if _, err := h(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m-1", EventSourceARN: "arn:aws:sqs:eu-west-1:123456789012:orders", Body: "{}"}}}); err != nil {
 		t.Fatal(err)
