@@ -210,6 +210,43 @@ func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 	}
 }
 
+// hasWaited reports whether a record has waited for evidence for d at now: since
+// it entered its state, or was requeued.
+func hasWaited(r *driver.Record, d time.Duration, now time.Time) bool {
+	since := r.Since
+	if since.IsZero() {
+		since = r.Created
+	}
+	return !now.Before(since.Add(d))
+}
+
+// requeueVerdict is the decision about a request to ask about a record again.
+type requeueVerdict uint8
+
+const (
+	requeueWrite   requeueVerdict = iota + 1 // make it due
+	requeueDue                               // its lease has ended: reconciliation will find it
+	requeueRunning                           // refuse; the owner may be executing
+	requeueSettled                           // refuse; it does not wait for evidence
+	requeueGone                              // past retention: counts as absent
+)
+
+// decideRequeue returns the verdict about asking about r again.
+func decideRequeue(r *driver.Record, now time.Time) requeueVerdict {
+	switch {
+	case pastRetention(r, now):
+		return requeueGone
+	case r.State == driver.StateInProgress && !leaseEnded(r, now):
+		return requeueRunning
+	case r.State == driver.StateInProgress && !r.Due.IsZero():
+		return requeueDue
+	case r.State == driver.StateUnknown, r.State == driver.StateRetryable && !r.Due.IsZero():
+		return requeueWrite
+	default:
+		return requeueSettled
+	}
+}
+
 // mayCheckpoint reports whether the owner of an attempt that wants to write a
 // step, and finds r instead, may write it on r. Once another party has judged the
 // record, the run must not write further steps; it may only report its outcome.

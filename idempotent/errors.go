@@ -132,7 +132,7 @@ func (e *NoTimeError) Unwrap() error { return e.Err }
 // StoreError reports a failed call of the store, or of [Options.Seal]. A retry
 // with the same key is safe.
 type StoreError struct {
-	RecordID RecordID
+	RecordID RecordID // empty if a list failed
 	Op       driver.Op
 	// Entered reports whether the handler had been entered. If false, nothing was
 	// executed. If true, the outcome may not be stored, and a retry is answered from
@@ -150,7 +150,10 @@ func (e *StoreError) Error() string {
 	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
 		of = "Options.Seal"
 	}
-	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)
+	if e.RecordID != "" {
+		of = short(e.RecordID) + ": " + of
+	}
+	return fmt.Sprintf("idempotent: %s: %s failed: %v; %s", of, e.Op, e.Err, then)
 }
 
 func (e *StoreError) Unwrap() error { return e.Err }
