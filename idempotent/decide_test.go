@@ -349,6 +349,52 @@ func TestDecideSweep(t *testing.T) {
 	}
 }
 
+// A record has waited since it entered its state, or in its first run since it was
+// created.
+func TestHasWaited(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		since, created time.Time
+		want           bool
+	}{
+		{at.Add(-time.Hour), at.Add(-24 * time.Hour), true},
+		{at.Add(-time.Hour + ms), at.Add(-24 * time.Hour), false},
+		{never, at.Add(-time.Hour), true},
+		{never, at.Add(-time.Hour + ms), false},
+	} {
+		if got := hasWaited(&driver.Record{Since: row.since, Created: row.created}, time.Hour, at); got != row.want {
+			t.Errorf("%+v: got %t", row, got)
+		}
+	}
+}
+
+// The verdict about asking about a record again, in every state.
+func TestDecideRequeue(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		r    driver.Record
+		want requeueVerdict
+	}{
+		{"unknown", driver.Record{State: driver.StateUnknown, Due: live}, requeueWrite},
+		{"unknown, given up", driver.Record{State: driver.StateUnknown, Due: at, Exhausted: true}, requeueWrite},
+		{"unknown, never due", driver.Record{State: driver.StateUnknown}, requeueWrite},
+		{"unknown, its retention over", driver.Record{State: driver.StateUnknown, Due: at, Expires: past}, requeueGone},
+		{"unknown, its retention not over", driver.Record{State: driver.StateUnknown, Due: at, Expires: notPast}, requeueWrite},
+		{"released, given up", driver.Record{State: driver.StateRetryable, Recovery: Resume, Due: at, Exhausted: true}, requeueWrite},
+		{"retryable", driver.Record{State: driver.StateRetryable}, requeueSettled},
+		{"completed", driver.Record{State: driver.StateCompleted}, requeueSettled},
+		{"running", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Due: live}, requeueRunning},
+		{"its lease ended", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Due: ended}, requeueDue},
+		{"its lease ended, Rerun", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: ended}, requeueSettled},
+		{"a state of a later version", driver.Record{State: driver.StateUnknown + 1, Due: at}, requeueSettled},
+	} {
+		if got := decideRequeue(&row.r, at); got != row.want {
+			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+		}
+	}
+}
+
 // Only the record's owner writes a step, and only until another party judges the
 // record.
 func TestMayCheckpoint(t *testing.T) {

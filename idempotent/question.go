@@ -165,14 +165,7 @@ const (
 
 // one reconciles a listed record. If resolve is nil, it only processes the end of
 // the lease.
-func (r *reconciler) one(ctx context.Context, resolve ResolveFunc, e driver.Listed) (asked call) {
-	defer func() { // of a codec, a Sealer or a store; a resolver's is recovered before
-		if p := recover(); p != nil {
-			asked = callFailed
-			r.fails(ctx, event.ReconcileFailed, &driver.Record{ID: e.ID}, fmt.Errorf("idempotent: reconciliation panicked with a %T", p))
-			r.waits(e)
-		}
-	}()
+func (r *reconciler) one(ctx context.Context, resolve ResolveFunc, e driver.Listed) call {
 	o := &r.guard.opts
 	record, err := r.guard.store.Get(ctx, e.ID)
 	switch {
