@@ -220,31 +220,10 @@ func hasWaited(r *driver.Record, d time.Duration, now time.Time) bool {
 	return !now.Before(since.Add(d))
 }
 
-// requeueVerdict is the decision about a request to ask about a record again.
-type requeueVerdict uint8
-
-const (
-	requeueWrite   requeueVerdict = iota + 1 // make it due
-	requeueDue                               // its lease has ended: reconciliation will find it
-	requeueRunning                           // refuse; the owner may be executing
-	requeueSettled                           // refuse; it does not wait for evidence
-	requeueGone                              // past retention: counts as absent
-)
-
-// decideRequeue returns the verdict about asking about r again.
-func decideRequeue(r *driver.Record, now time.Time) requeueVerdict {
-	switch {
-	case pastRetention(r, now):
-		return requeueGone
-	case r.State == driver.StateInProgress && !leaseEnded(r, now):
-		return requeueRunning
-	case r.State == driver.StateInProgress && !r.Due.IsZero():
-		return requeueDue
-	case r.State == driver.StateUnknown, r.State == driver.StateRetryable && !r.Due.IsZero():
-		return requeueWrite
-	default:
-		return requeueSettled
-	}
+// mayRequeue reports whether r waits for evidence, so that reconciliation can ask
+// about it again.
+func mayRequeue(r *driver.Record) bool {
+	return r.State == driver.StateUnknown || r.State == driver.StateRetryable && !r.Due.IsZero()
 }
 
 // mayCheckpoint reports whether the owner of an attempt that wants to write a

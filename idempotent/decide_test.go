@@ -368,29 +368,24 @@ func TestHasWaited(t *testing.T) {
 	}
 }
 
-// The verdict about asking about a record again, in every state.
-func TestDecideRequeue(t *testing.T) {
+// Only a record that waits for evidence can be requeued.
+func TestMayRequeue(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name string
-		r    driver.Record
-		want requeueVerdict
+		state driver.State
+		due   time.Time
+		want  bool
 	}{
-		{"unknown", driver.Record{State: driver.StateUnknown, Due: live}, requeueWrite},
-		{"unknown, given up", driver.Record{State: driver.StateUnknown, Due: at, Exhausted: true}, requeueWrite},
-		{"unknown, never due", driver.Record{State: driver.StateUnknown}, requeueWrite},
-		{"unknown, its retention over", driver.Record{State: driver.StateUnknown, Due: at, Expires: past}, requeueGone},
-		{"unknown, its retention not over", driver.Record{State: driver.StateUnknown, Due: at, Expires: notPast}, requeueWrite},
-		{"released, given up", driver.Record{State: driver.StateRetryable, Recovery: Resume, Due: at, Exhausted: true}, requeueWrite},
-		{"retryable", driver.Record{State: driver.StateRetryable}, requeueSettled},
-		{"completed", driver.Record{State: driver.StateCompleted}, requeueSettled},
-		{"running", driver.Record{State: driver.StateInProgress, LeaseEnd: live, Due: live}, requeueRunning},
-		{"its lease ended", driver.Record{State: driver.StateInProgress, LeaseEnd: ended, Due: ended}, requeueDue},
-		{"its lease ended, Rerun", driver.Record{State: driver.StateInProgress, Recovery: Rerun, LeaseEnd: ended}, requeueSettled},
-		{"a state of a later version", driver.Record{State: driver.StateUnknown + 1, Due: at}, requeueSettled},
+		{driver.StateUnknown, live, true},
+		{driver.StateUnknown, never, true},
+		{driver.StateRetryable, live, true},
+		{driver.StateRetryable, never, false},
+		{driver.StateCompleted, never, false},
+		{driver.StateInProgress, ended, false},
+		{driver.StateUnknown + 1, live, false},
 	} {
-		if got := decideRequeue(&row.r, at); got != row.want {
-			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+		if got := mayRequeue(&driver.Record{State: row.state, Due: row.due}); got != row.want {
+			t.Errorf("%s, due %s: got %t", row.state, row.due, got)
 		}
 	}
 }

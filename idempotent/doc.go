@@ -27,7 +27,8 @@ package idempotent
 //	do.go         Wrap and Do: one request
 //	reconcile.go  ReconcileDue and Reconciler: the records that wait for evidence
 //	question.go   one of these records: what is asked, and what is written
-//	report.go     ReconcileOptions and Report
+//	resolver.go   ResolveFunc, what it gets, and ReconcileOptions
+//	report.go     what a run of ReconcileDue did, and what waits
 //	requeue.go    Requeue: records that reconciliation gave up
 //	resolve.go    Guard.Resolve: evidence
 //	commit.go     Commit and CommitStep: outcomes and steps in transactions

@@ -215,7 +215,7 @@ func (q *queue) add(e driver.Listed) bool {
 	return true
 }
 
-// take removes the next record. There is none if the resolver keeps failing. Until
+// take removes the next record, unless the resolver keeps failing. Until
 // the resolver has answered in this run, and after a failure, no more records are
 // worked on than calls may still fail: take then waits for one of them.
 func (q *queue) take() (e driver.Listed, ok bool) {

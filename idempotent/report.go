@@ -3,91 +3,11 @@
 package idempotent
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 )
-
-// ReconcileOptions configure [ReconcileDue]. The zero value of each field selects
-// its documented default.
-type ReconcileOptions struct {
-	// GiveUpAfter is how long after a record became unknown, or was requeued,
-	// reconciliation gives it up: if the next call of the resolver brings no evidence,
-	// OnExhausted gets the record, and it is then listed as exhausted, not as due. It
-	// stays unknown. [Guard.Requeue] makes it due again. Default: 7 days.
-	GiveUpAfter time.Duration
-
-	// Backoff is the pause after the first call of the resolver that brought no
-	// evidence. It doubles after each further call, up to MaxBackoff. Default: 1 min.
-	Backoff time.Duration
-
-	// MaxBackoff is the longest pause. Default: 1 h.
-	MaxBackoff time.Duration
-
-	// Timeout limits one call of the resolver, and one of OnExhausted. A call that
-	// does not return soon after its context has ended counts as failed and is left
-	// behind. Default: 10 s.
-	Timeout time.Duration
-
-	// Concurrency is how many records of one operation are reconciled at the same
-	// time. Operations do not wait for each other. Default: 8.
-	Concurrency int
-
-	// Operations limits the run to these operations. Default: all.
-	Operations []string
-
-	// ReleasedFor is how long after a record was released under [Resume], or
-	// requeued, reconciliation gives it up and lists it as exhausted. The next request
-	// with its key can still continue it. GiveUpAfter and OnExhausted do not apply to
-	// such a record, because it needs no action by an operator. Default: 24 h.
-	ReleasedFor time.Duration
-
-	// OnExhausted is called with each record that reconciliation gives up, for
-	// example to send it to a queue for operators. If it returns an error or panics,
-	// the record stays due. It may be called twice for a record. Default: no call; the
-	// record is only listed as exhausted.
-	OnExhausted func(ctx context.Context, r PendingRecord) error
-
-	// DryRun calls the resolver but writes nothing. Default: false.
-	DryRun bool
-
-	// SweepOnly only marks or releases records whose lease has ended. It does not
-	// call the resolver, which may be nil. Default: false.
-	SweepOnly bool
-}
-
-func (o *ReconcileOptions) setDefaults() {
-	if o.Concurrency == 0 {
-		o.Concurrency = 8
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.GiveUpAfter, 7 * 24 * time.Hour}, {&o.ReleasedFor, 24 * time.Hour},
-		{&o.Backoff, time.Minute}, {&o.MaxBackoff, time.Hour}, {&o.Timeout, 10 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-}
-
-func (o *ReconcileOptions) validate() error {
-	if o.Concurrency < 1 {
-		return errors.New("idempotent: ReconcileOptions.Concurrency must be at least 1 (or zero for the default)")
-	}
-	if min(o.GiveUpAfter, o.ReleasedFor) < 0 {
-		return errors.New("idempotent: ReconcileOptions.GiveUpAfter and ReleasedFor must be positive (or zero for the default)")
-	}
-	if o.Backoff < time.Millisecond || o.Timeout < time.Millisecond || o.MaxBackoff < o.Backoff {
-		return errors.New("idempotent: ReconcileOptions.Backoff and Timeout must be at least 1ms (or zero for the default), and MaxBackoff not below Backoff")
-	}
-	return nil
-}
 
 // Report counts what [ReconcileDue] did, or in a dry run would have done. Each
 // count is made after the write. A record whose lease had ended counts twice: as
@@ -114,13 +34,13 @@ type Report struct {
 	// except those given up.
 	Pending int
 	// Oldest is when the oldest of them became unknown, or its lease ended if that
-	// was earlier; zero if there are none.
+	// was earlier; zero if there is no such record.
 	Oldest time.Time
 	// PendingReleased is how many records are left that were released under [Resume]
 	// and wait for a request to continue them, due or not, except those given up.
 	PendingReleased int
-	// OldestReleased is since when the oldest of them has waited; zero if there are
-	// none.
+	// OldestReleased is since when the oldest of them has waited; zero if there is no
+	// such record.
 	OldestReleased time.Time
 	// Operations has Pending and Oldest of each operation with such records.
 	Operations map[string]Waiting

@@ -91,23 +91,21 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 		return false, g.resolveFailed(ctx, id, driver.OpGet, err)
 	}
 	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
-		if exhausted && !current.Exhausted {
-			return judgement{end: endAgreed}
-		}
-		switch decideRequeue(current, now) {
-		case requeueGone:
+		switch {
+		case pastRetention(current, now):
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
-		case requeueRunning:
-			return judgement{end: endRefused, err: inProgress(current, now)}
-		case requeueSettled:
-			return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
-		case requeueDue:
+		case exhausted && !current.Exhausted:
 			return judgement{end: endAgreed}
-		case requeueWrite:
+		case mayRequeue(current):
+			next := *current
+			next.Since, next.Due, next.ReconcileAttempts, next.Exhausted = now, now, 0, false
+			return judgement{next: next}
+		case current.State == driver.StateInProgress && !leaseEnded(current, now):
+			return judgement{end: endRefused, err: inProgress(current, now)}
+		case !current.Due.IsZero(): // its lease has ended: it is due
+			return judgement{end: endAgreed}
 		}
-		next := *current
-		next.Since, next.Due, next.ReconcileAttempts, next.Exhausted = now, now, 0, false
-		return judgement{next: next}
+		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
 	})})
 	switch r.end {
 	case endWritten:
