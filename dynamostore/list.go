@@ -21,7 +21,7 @@ const (
 	// listParallel is how many shards are read at the same time.
 	listParallel = 8
 	// listPage is how many entries are read from a shard in one query. An entry has
-	// about 150 bytes, so a full page costs five read units.
+	// about 100 bytes, so a full page costs three read units.
 	listPage = 250
 )
 

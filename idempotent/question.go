@@ -80,8 +80,7 @@ func (r *reconciler) count(f func(*Report)) {
 
 // waits counts a record that waits after the run.
 func (r *reconciler) waits(e driver.Listed) {
-	operation := e.ID.Operation()
-	r.count(func(p *Report) { p.wait(operation, e, !r.opts.SweepOnly && r.resolverOf(operation) == nil, r.began) })
+	r.count(func(p *Report) { p.wait(e.ID.Operation(), e, r.began) })
 }
 
 // fails counts and reports a failure with a record.

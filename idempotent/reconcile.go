@@ -49,7 +49,7 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 		if err = r.run(ctx); err == nil {
 			err = r.outage()
 		}
-		r.warnUnasked(ctx, warned)
+		r.reportUnasked(ctx, warned)
 		return r.report, err
 	}
 }
@@ -154,7 +154,7 @@ func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err
 		}
 		resolve := r.resolverOf(operation)
 		if e.Due.After(r.began) || r.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
-			r.waits(e)
+			r.report.wait(operation, e, r.began)
 			continue
 		}
 		if resolve == nil {
@@ -337,13 +337,15 @@ func (r *reconciler) outage() error {
 	return nil
 }
 
-// warnUnasked logs, once per operation, that records wait and this reconciler has
-// no resolver for them.
-func (r *reconciler) warnUnasked(ctx context.Context, warned *sync.Map) {
+// reportUnasked marks the operations without a resolver whose records wait, and logs
+// each once.
+func (r *reconciler) reportUnasked(ctx context.Context, warned *sync.Map) {
 	for operation, w := range r.report.Operations {
-		if !w.NoResolver {
+		if r.opts.SweepOnly || r.resolverOf(operation) != nil {
 			continue
 		}
+		w.NoResolver = true
+		r.report.Operations[operation] = w
 		if _, already := warned.LoadOrStore(operation, true); !already {
 			r.guard.opts.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: records with an unknown outcome wait, and this reconciler has no resolver for their operation: another reconciler or an operator must settle them. This is logged once.",
 				slog.String("operation", operation), slog.Int("records", w.Pending))

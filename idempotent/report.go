@@ -64,7 +64,7 @@ func (r *Report) forget() {
 
 // wait counts a record that is left waiting at now. A record in progress whose
 // lease has ended counts as unknown: the run could not process it.
-func (r *Report) wait(operation string, e driver.Listed, noResolver bool, now time.Time) {
+func (r *Report) wait(operation string, e driver.Listed, now time.Time) {
 	since := e.LeaseEnd
 	if !e.Since.IsZero() {
 		since = earlier(since, e.Since)
@@ -81,7 +81,9 @@ func (r *Report) wait(operation string, e driver.Listed, noResolver bool, now ti
 			r.Operations = map[string]Waiting{}
 		}
 		w := r.Operations[operation]
-		r.Operations[operation] = Waiting{w.Pending + 1, earlier(w.Oldest, since), noResolver}
+		w.Pending++
+		w.Oldest = earlier(w.Oldest, since)
+		r.Operations[operation] = w
 	}
 }
 
