@@ -6,7 +6,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -15,18 +14,23 @@ import (
 
 var _ driver.DueLister = (*Store)(nil)
 
-// Due lists the records that are due no later than before, the earliest first.
-// Like all lists it reads the whole file in one transaction.
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, func(r *driver.Record) bool {
-		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
-	})
+// Due lists the records that wait for reconciliation, the earliest due first. Like
+// all lists it reads the whole file in one transaction.
+func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return entries(s.list(ctx, func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() }))
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return entries(s.list(ctx, func(r *driver.Record) bool { return r.Exhausted }))
+}
+
+// entries yields the entries of listed records.
+func entries(list iter.Seq2[driver.Record, error]) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		list(func(r driver.Record, err error) bool { return yield(r.Listed(), err) })
+	}
 }
 
 // All lists every record, including expired ones, in the order of their creation.

@@ -97,6 +97,10 @@ const (
 	ttlPlaceholder  = "#ttl"
 )
 
+// keysPage is how many keys one BatchGetItem reads (API reference, BatchGetItem:
+// 100 items).
+const keysPage = 100
+
 // PurgeChunks removes the chunks of large results whose time to live ended before
 // the given time and that no record refers to, and returns how many. A process
 // that is killed between writing a chunk and its record leaves such chunks;
@@ -146,7 +150,7 @@ func (s *Store) purgeSegment(ctx context.Context, in *dynamodb.ScanInput, o *Pur
 		if err != nil {
 			return s.explain("Scan", err)
 		}
-		for batch := range slices.Chunk(out.Items, duePage) {
+		for batch := range slices.Chunk(out.Items, keysPage) {
 			n, err := s.purgeBatch(ctx, batch, o)
 			purged.Add(int64(n))
 			if err != nil {

@@ -46,7 +46,7 @@ const (
 	// seconds since 1970.
 	TTLAttribute = "ttl"
 	// IndexName is the global secondary index of the records that reconciliation
-	// has to find. It projects keys only.
+	// has to find. It projects the keys and [IndexAttributes].
 	IndexName = "recovery"
 	// IndexPartitionKey is the index's partition key, a string.
 	IndexPartitionKey = "rk"
@@ -54,6 +54,13 @@ const (
 	// in milliseconds since 1970.
 	IndexSortKey = "rat"
 )
+
+// IndexAttributes returns the attributes that the index projects besides its keys:
+// the state of a record, since when it has it, and the end of its lease. With them
+// a reconciler decides which records to read, and knows how long the others wait.
+// They never change without the keys of the index, so they make no write more
+// expensive.
+func IndexAttributes() []string { return []string{attrState, attrSettled, attrLeaseEnd} }
 
 // The attributes besides those in table.go. The first eight are always present; a
 // reader fails if one is missing. The others are missing if their value is zero.
@@ -306,10 +313,8 @@ func decode(it item) (*driver.Record, error) {
 	d.fixed(attrOwner, r.Owner[:])
 	d.fixed(attrVersion, r.Version[:])
 	d.fixed(attrFingerprint, r.Fingerprint[:])
+	r.State = d.state()
 	var err error
-	if r.State, err = driver.ParseState(d.text(attrState, required)); err != nil {
-		d.fail(attrState, fromLater)
-	}
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
 	}
@@ -324,6 +329,20 @@ func decode(it item) (*driver.Record, error) {
 		r.Extra = extra{record: rest, steps: unknownOfSteps}
 	}
 	return r, nil
+}
+
+// decodeListed returns what an item of the index shows of a record. With an error
+// it returns the record's id.
+func decodeListed(it item) (driver.Listed, error) {
+	d := decoder{kind: "index entry", item: it}
+	l := driver.Listed{
+		ID:       driver.RecordID(d.text(PartitionKey, required)),
+		Since:    d.time(attrSettled, optional),
+		LeaseEnd: d.time(attrLeaseEnd, optional),
+		Due:      d.time(IndexSortKey, required),
+	}
+	l.State = d.state()
+	return l, d.err
 }
 
 // unknown returns the attributes that this version does not know, or nil.
@@ -423,6 +442,15 @@ func (d *decoder) time(name string, p presence) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(d.number(name, p)).UTC()
+}
+
+// state reads the state of a record.
+func (d *decoder) state() driver.State {
+	s, err := driver.ParseState(d.text(attrState, required))
+	if err != nil {
+		d.fail(attrState, fromLater)
+	}
+	return s
 }
 
 // duration reads a duration, which is missing if it is the default.

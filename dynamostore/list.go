@@ -6,8 +6,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -17,114 +18,169 @@ import (
 )
 
 const (
-	// dueParallel is how many shards are read in parallel.
-	dueParallel = 8
-	// duePage is how many keys are read from a shard in one query, and how many
-	// records in one batch (API reference, BatchGetItem: 100 items).
-	duePage = 100
+	// listParallel is how many shards are read at the same time.
+	listParallel = 8
+	// listPage is how many entries are read from a shard in one query. An entry has
+	// about 100 bytes, so a full page costs three read units.
+	listPage = 250
 )
 
-// Due lists the records that are due no later than before, in no order. It queries
-// all 64 shards of the index, eight at a time, and then reads the records
-// themselves with consistent reads, because the index is eventually consistent. An
-// empty list costs 64 queries of half a read unit each.
+// Due lists the records that wait for reconciliation, the earliest due first. It
+// queries all 64 shards of the index, eight at a time, and merges them: at most
+// two pages of each shard are in memory. It does not read the records. An empty
+// list costs 64 queries of half a read unit each. The index is eventually
+// consistent.
 //
-// The role needs dynamodb:Query on the index and dynamodb:BatchGetItem on the
-// table. For a table without the index see [Store.ScanDue].
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, duePrefix, before, func(r *driver.Record) bool {
-		return isDue(r, before)
-	})
+// The role needs dynamodb:Query on the index. For a table without the index see
+// [Store.WithoutIndex].
+func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.merged(ctx, duePrefix)
 }
 
-// Exhausted lists the records that reconciliation has given up. It costs as much
-// as [Store.Due].
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, exhaustedPrefix, time.UnixMilli(maxMillis), func(r *driver.Record) bool {
-		return r.Exhausted
-	})
+// Exhausted lists the records that reconciliation has given up, the earliest
+// first. It costs as much as [Store.Due].
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.merged(ctx, exhaustedPrefix)
 }
 
-// maxMillis is later than any time in a record (the year 9999).
-const maxMillis = 253402300799999
-
-func isDue(r *driver.Record, before time.Time) bool {
-	return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
-}
-
-// list yields the records of an index whose consistent read still matches the
-// index.
-func (s *Store) list(ctx context.Context, prefix string, before time.Time, still func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		gather(ctx, shards, dueParallel, yield, func(ctx context.Context, shard int, found func(entry) bool) error {
-			return s.listShard(ctx, shardKey(prefix, shard), before, func(e entry) bool {
-				return e.err == nil && !still(&e.record) || found(e)
-			})
-		})
-	}
-}
-
-// dueCondition selects the due records of one partition of the index.
-const dueCondition = IndexPartitionKey + " = :shard AND " + IndexSortKey + " <= :before"
-
-// listShard reads one partition of the index, page by page, with the records that
-// it names.
-func (s *Store) listShard(ctx context.Context, shard string, before time.Time, found func(entry) bool) error {
-	in := &dynamodb.QueryInput{
-		TableName:              aws.String(s.table),
-		IndexName:              aws.String(IndexName),
-		KeyConditionExpression: aws.String(dueCondition),
-		ProjectionExpression:   aws.String(PartitionKey),
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":shard": text(shard), ":before": number(before.UnixMilli()),
-		},
-		Limit: aws.Int32(duePage),
-	}
-	for {
-		out, err := s.client.Query(ctx, in)
-		if err != nil {
-			return s.explain("Query", err)
+// merged yields the entries of all shards of a list in the order of their times.
+func (s *Store) merged(ctx context.Context, prefix string) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var queries sync.WaitGroup
+		defer queries.Wait()
+		defer cancel()
+		slots := make(chan struct{}, listParallel)
+		heads := make([]shard, shards)
+		for n := range heads {
+			pages := make(chan page)
+			heads[n].pages = pages
+			queries.Go(func() { s.pagesOf(ctx, shardKey(prefix, n), slots, pages) })
 		}
-		entries, err := s.readAll(ctx, out.Items)
-		if err != nil {
-			return err
+		for n := range heads {
+			heads[n].turn()
 		}
-		for _, e := range entries {
-			if !found(e) {
-				return nil
+		for {
+			first := &heads[0]
+			for n := range heads {
+				if heads[n].before(first) {
+					first = &heads[n]
+				}
+			}
+			e, ok := first.next()
+			if !ok {
+				break
+			}
+			if !yield(e.listed, e.err) || e.err != nil && e.listed.ID == "" {
+				return
 			}
 		}
-		if len(out.LastEvaluatedKey) == 0 {
-			return nil
+		if err := ctx.Err(); err != nil {
+			yield(driver.Listed{}, err)
 		}
-		in.ExclusiveStartKey = out.LastEvaluatedKey
 	}
 }
 
-// readAll reads the records of index entries, without those that no longer exist.
-func (s *Store) readAll(ctx context.Context, named []item) ([]entry, error) {
-	if len(named) == 0 {
-		return nil, nil
+// listed is an entry of a list, or the id of an unreadable entry and the error.
+type listed struct {
+	listed driver.Listed
+	err    error
+}
+
+// page is a page of a shard.
+type page []listed
+
+// shard is a part of a list that is being merged. Its zero page has no entries.
+type shard struct {
+	pages <-chan page // closed after the last page
+	page  page        // entries that are not yielded yet; empty: the shard has ended
+}
+
+// turn gets the next page that has entries.
+func (h *shard) turn() {
+	for len(h.page) == 0 {
+		p, more := <-h.pages
+		if !more {
+			return
+		}
+		h.page = p
 	}
-	keys := make([]item, len(named))
-	for i, it := range named {
-		keys[i] = item{PartitionKey: it[PartitionKey]}
+}
+
+// before reports whether the next entry of h comes before that of other. An error
+// that ends the list has no time, so it comes first.
+func (h *shard) before(other *shard) bool {
+	return len(h.page) > 0 && (len(other.page) == 0 || h.page[0].listed.Due.Before(other.page[0].listed.Due))
+}
+
+// next removes the next entry.
+func (h *shard) next() (e listed, ok bool) {
+	if len(h.page) == 0 {
+		return e, false
 	}
-	items, err := s.getBatch(ctx, keys)
+	e, h.page = h.page[0], h.page[1:]
+	h.turn()
+	return e, true
+}
+
+// listCondition selects one partition of the index.
+const listCondition = IndexPartitionKey + " = :shard"
+
+// pagesOf sends the pages of one partition of the index. It reads one page ahead,
+// in one of the slots, and ends with ctx. An error is its last page.
+func (s *Store) pagesOf(ctx context.Context, partition string, slots chan struct{}, pages chan<- page) {
+	defer close(pages)
+	in := &dynamodb.QueryInput{
+		TableName:                 aws.String(s.table),
+		IndexName:                 aws.String(IndexName),
+		KeyConditionExpression:    aws.String(listCondition),
+		ProjectionExpression:      aws.String(strings.Join(listedAttributes(), ", ")),
+		ExpressionAttributeValues: item{":shard": text(partition)},
+		Limit:                     aws.Int32(listPage),
+	}
+	for {
+		p, err := s.queryPage(ctx, in, slots)
+		if err != nil {
+			p = page{{err: err}}
+		}
+		select {
+		case pages <- p:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || len(in.ExclusiveStartKey) == 0 {
+			return
+		}
+	}
+}
+
+// listedAttributes returns the attributes of the index that a list shows.
+func listedAttributes() []string {
+	return append([]string{PartitionKey, IndexSortKey}, IndexAttributes()...)
+}
+
+// queryPage reads a page, and sets the start of the next one in in.
+func (s *Store) queryPage(ctx context.Context, in *dynamodb.QueryInput, slots chan struct{}) (page, error) {
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out, err := s.client.Query(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, s.explain("Query", err)
 	}
-	entries := make([]entry, 0, len(items))
-	for _, key := range keys {
-		if it := items[keyOf(key)]; it != nil {
-			entries = append(entries, entryOf(it))
-		}
+	in.ExclusiveStartKey = out.LastEvaluatedKey
+	p := make(page, len(out.Items))
+	for i, it := range out.Items {
+		p[i].listed, p[i].err = decodeListed(it)
 	}
-	return entries, nil
+	return p, nil
 }
 
-// ScanOptions are the options of [Store.Scan] and [Store.ScanDue]. The zero value
-// of each field is its documented default.
+// ScanOptions are the options of [Store.Scan] and [Store.WithoutIndex]. The zero
+// value of each field is its documented default.
 type ScanOptions struct {
 	// Segments is how many parts of the table are read in parallel. Default: 4.
 	Segments int
@@ -141,12 +197,10 @@ type ScanProgress struct {
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
-// The filters of scans: the items that are records, those due by a time, and those
-// given up.
+// The filters of scans: the items that are records, and those of one list.
 const (
-	recordCondition    = "attribute_exists(" + attrState + ")"
-	dueScanCondition   = IndexSortKey + " <= :before"
-	exhaustedCondition = "begins_with(" + IndexPartitionKey + ", :given)"
+	recordCondition = "attribute_exists(" + attrState + ")"
+	scanCondition   = "begins_with(" + IndexPartitionKey + ", :prefix)"
 )
 
 // Scan lists every record of the table, including expired ones, in no order. It
@@ -156,15 +210,7 @@ const (
 // An entry with an error and an ID is a record that cannot be read; the list
 // continues. An error without an ID ends the list.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
-	return s.scan(ctx, optFns, recordCondition, nil, func(*driver.Record) bool { return true })
-}
-
-// ScanDue is [Store.Due] for a table without the index: it reads the whole table
-// and costs as much as [Store.Scan].
-func (s *Store) ScanDue(ctx context.Context, before time.Time, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
-	return s.scan(ctx, optFns, dueScanCondition, item{":before": number(before.UnixMilli())}, func(r *driver.Record) bool {
-		return isDue(r, before)
-	})
+	return s.scan(ctx, optFns, recordCondition, nil)
 }
 
 // WithoutIndex returns the store for a table without the index. Its lists read the
@@ -173,7 +219,8 @@ func (s *Store) WithoutIndex(optFns ...func(*ScanOptions)) *ScanningStore {
 	return &ScanningStore{Store: s, optFns: optFns}
 }
 
-// ScanningStore is a [Store] whose lists read the whole table.
+// ScanningStore is a [Store] whose lists read the whole table and cost as much as
+// [Store.Scan]. They begin when the whole table has been read.
 // [Store.WithoutIndex] returns one.
 type ScanningStore struct {
 	*Store
@@ -182,24 +229,39 @@ type ScanningStore struct {
 
 var _ driver.DueLister = (*ScanningStore)(nil)
 
-// Due calls [Store.ScanDue].
-func (s *ScanningStore) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return s.ScanDue(ctx, before, s.optFns...)
+// Due lists the records that wait for reconciliation, the earliest due first.
+func (s *ScanningStore) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.sorted(ctx, duePrefix)
 }
 
-// Exhausted lists the records that reconciliation has given up. It reads the whole
-// table.
-func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return s.scan(ctx, s.optFns, exhaustedCondition, item{":given": text(exhaustedPrefix)}, func(r *driver.Record) bool {
-		return r.Exhausted
-	})
+// Exhausted lists the records that reconciliation has given up, the earliest
+// first.
+func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.sorted(ctx, exhaustedPrefix)
 }
 
-// scan yields the records that pass the filter, which DynamoDB applies, and match,
-// which is applied here.
-func (s *Store) scan(
-	ctx context.Context, optFns []func(*ScanOptions), filter string, values item, match func(*driver.Record) bool,
-) iter.Seq2[driver.Record, error] {
+// sorted yields the entries of a list in the order of their times.
+func (s *ScanningStore) sorted(ctx context.Context, prefix string) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		var all page
+		for r, err := range s.scan(ctx, s.optFns, scanCondition, item{":prefix": text(prefix)}) {
+			if err != nil && r.ID == "" {
+				yield(driver.Listed{}, err)
+				return
+			}
+			all = append(all, listed{r.Listed(), err})
+		}
+		slices.SortStableFunc(all, func(a, b listed) int { return a.listed.Due.Compare(b.listed.Due) })
+		for _, e := range all {
+			if !yield(e.listed, e.err) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields the records that pass the filter, which DynamoDB applies.
+func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item) iter.Seq2[driver.Record, error] {
 	o := ScanOptions{}
 	for _, f := range optFns {
 		f(&o)
@@ -222,9 +284,7 @@ func (s *Store) scan(
 				TotalSegments:             aws.Int32(int32(o.Segments)),
 				ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
 			}
-			return s.scanSegment(ctx, in, p, func(e entry) bool {
-				return e.err == nil && !match(&e.record) || found(e)
-			})
+			return s.scanSegment(ctx, in, p, found)
 		})
 	}
 }

@@ -7,18 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
 )
 
 var noon = at(1_700_000_000_000)
@@ -28,7 +31,7 @@ func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *dr
 	t.Helper()
 	for i := range n {
 		r := someRecord()
-		r.State, r.Due = driver.StateUnknown, noon
+		r.State, r.Since, r.Due = driver.StateUnknown, noon, noon
 		change(i, &r)
 		if met, err := s.Insert(t.Context(), r, noon); met != nil || err != nil {
 			t.Fatal(met, err)
@@ -41,19 +44,24 @@ func waiting(t *testing.T, s *dynamostore.Store, n int, change func(i int, r *dr
 func asTheyAre(int, *driver.Record) {}
 
 // idsOf returns the ids that a list yields, and the error that ends it.
-func idsOf(list iter.Seq2[driver.Record, error]) (ids []idempotent.RecordID, err error) {
-	for r, e := range list {
+func idsOf[E any](list iter.Seq2[E, error]) (ids []idempotent.RecordID, err error) {
+	for entry, e := range list {
 		if e != nil {
 			err = errors.Join(err, e)
 			continue
 		}
-		ids = append(ids, r.ID)
+		switch entry := any(entry).(type) {
+		case driver.Listed:
+			ids = append(ids, entry.ID)
+		case driver.Record:
+			ids = append(ids, entry.ID)
+		}
 	}
 	slices.Sort(ids)
 	return ids, err
 }
 
-func wantIDs(t *testing.T, what string, list iter.Seq2[driver.Record, error], want ...idempotent.RecordID) {
+func wantIDs[E any](t *testing.T, what string, list iter.Seq2[E, error], want ...idempotent.RecordID) {
 	t.Helper()
 	got, err := idsOf(list)
 	slices.Sort(want)
@@ -62,59 +70,118 @@ func wantIDs(t *testing.T, what string, list iter.Seq2[driver.Record, error], wa
 	}
 }
 
-// Due queries every shard, page by page, and reads each page in one batch.
-func TestDue_AsksEveryShard(t *testing.T) {
+// Due queries every shard and reads no record.
+func TestDue_QueriesEveryShard(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	wantIDs(t, "an empty table", s.Due(t.Context(), noon))
-	if q, b := fake.count("Query"), fake.count("BatchGetItem"); q != 64 || b != 0 {
-		t.Errorf("%d queries and %d batches for an empty table, want 64 and 0", q, b)
+	wantIDs(t, "an empty table", s.Due(t.Context()))
+	if q := fake.count("Query"); q != 64 {
+		t.Errorf("%d queries for an empty table, want 64", q)
 	}
-	ids := waiting(t, s, 300, asTheyAre) // on average five in each shard: two pages
-	wantIDs(t, "300 records", s.Due(t.Context(), noon), ids...)
-	if b := fake.count("BatchGetItem"); b <= 64 || b > 300/2 {
-		t.Errorf("%d batches for 300 records", b)
+	ids := waiting(t, s, 300, asTheyAre)
+	wantIDs(t, "300 records", s.Due(t.Context()), ids...)
+	if q, reads := fake.count("Query")-64, fake.count("GetItem")+fake.count("BatchGetItem"); q < 300/maxPage || q > 64+300/maxPage || reads != 0 {
+		t.Errorf("%d queries and %d reads for 300 records in pages of %d", q, reads, maxPage)
 	}
-	for _, in := range fake.batchGets {
-		if _, r := only(in.RequestItems); !aws.ToBool(r.ConsistentRead) {
-			t.Fatal("the records are not read consistently")
+}
+
+// The lists merge all shards and their pages in the order of the due times,
+// whatever the order in which the shards answer.
+func TestLists_MergeTheShards(t *testing.T) {
+	t.Parallel()
+	const records = 300 // on average two pages in each shard
+	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Listed, error]{
+		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Due(t.Context()) },
+		"Exhausted": func(s *dynamostore.Store) iter.Seq2[driver.Listed, error] { return s.Exhausted(t.Context()) },
+	} {
+		fake := newFake()
+		s := newStore(t, fake)
+		minutes := rand.Perm(records)
+		waiting(t, s, records, func(i int, r *driver.Record) {
+			r.Due, r.Exhausted = noon.Add(time.Duration(minutes[i])*time.Minute), name == "Exhausted"
+		})
+		found := 0
+		for e, err := range list(s) {
+			if want := noon.Add(time.Duration(found) * time.Minute); err != nil || !e.Due.Equal(want) || e.State != driver.StateUnknown || e.Since.IsZero() || e.LeaseEnd.IsZero() {
+				t.Fatalf("%s: entry %d is %+v (%v), want the one of %s", name, found, e, err, want)
+			}
+			found++
+		}
+		if found != records {
+			t.Errorf("%s: %d entries, want %d", name, found, records)
 		}
 	}
 }
 
-// FM45: an index entry may be outdated. The record decides.
-func TestStaleIndex(t *testing.T) {
+// An index entry that this version cannot read is listed by its id, and the others
+// are listed too.
+func TestLists_UnreadableEntry(t *testing.T) {
 	t.Parallel()
-	for name, list := range map[string]func(*dynamostore.Store) iter.Seq2[driver.Record, error]{
-		"Due":       func(s *dynamostore.Store) iter.Seq2[driver.Record, error] { return s.Due(t.Context(), noon) },
-		"Exhausted": func(s *dynamostore.Store) iter.Seq2[driver.Record, error] { return s.Exhausted(t.Context()) },
-	} {
-		fake := newFake()
-		s := newStore(t, fake)
-		ids := waiting(t, s, 5, func(_ int, r *driver.Record) { r.Exhausted = name == "Exhausted" })
-		for _, id := range ids[:4] {
-			fake.stale = append(fake.stale, fake.item(string(id)))
+	fake := newFake()
+	s := newStore(t, fake)
+	ids := waiting(t, s, 3, asTheyAre)
+	fake.change(string(ids[1]), func(it item) { it["st"] = &types.AttributeValueMemberS{Value: "Z"} })
+	var readable, unreadable []idempotent.RecordID
+	for e, err := range s.Due(t.Context()) {
+		if err != nil {
+			unreadable = append(unreadable, e.ID)
+			continue
 		}
-		for i, change := range []func(*driver.Record){
-			func(r *driver.Record) { r.Due, r.Exhausted = time.Time{}, false },
-			func(r *driver.Record) { r.Due, r.Exhausted = noon.Add(time.Millisecond), false },
-			func(r *driver.Record) { r.Exhausted = !r.Exhausted },
-		} {
-			r, err := s.Get(t.Context(), ids[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			was := r.Version
-			r.Version = newVersion()
-			change(r)
-			if met, err := s.Replace(t.Context(), *r, was); met != nil || err != nil {
-				t.Fatal(met, err)
-			}
-		}
-		fake.remove(string(ids[3])) // deleted by its time to live
-		wantIDs(t, name, list(s), ids[4])
+		readable = append(readable, e.ID)
 	}
+	if len(readable) != 2 || len(unreadable) != 1 || unreadable[0] != ids[1] {
+		t.Errorf("listed %v, and %v with an error; the second of %v cannot be read", readable, unreadable, ids)
+	}
+}
+
+// A reconciler that has no resolver for an operation does not read its records,
+// except to process the end of a lease, and then once.
+func TestReconciler_ReadsOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	clock := &idempotenttest.Clock{}
+	guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Now, o.Logger = clock.Now, slog.New(slog.DiscardHandler) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := clock.Now().UTC().Truncate(time.Millisecond)
+	const foreign = 200
+	waiting(t, s, foreign, func(_ int, r *driver.Record) { r.ID, r.Due = idOf("refund"), due })
+	running := waiting(t, s, 1, func(_ int, r *driver.Record) {
+		r.ID, r.Due, r.State, r.LeaseEnd, r.Recovery = idOf("refund"), due, driver.StateInProgress, due, idempotent.Reconcile
+	})
+	own := waiting(t, s, 3, func(_ int, r *driver.Record) { r.ID, r.Due = idOf("charge"), due })
+	reconcile := idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{
+		"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.ResolvedFinal("a", "b"), nil
+		},
+	})
+	for _, want := range []struct{ due, completed, marked, pending, reads int }{
+		{len(own) + len(running), len(own), len(running), foreign + 1, len(own) + len(running)},
+		{0, 0, 0, foreign + 1, 0},
+	} {
+		before := fake.count("GetItem") + fake.count("BatchGetItem")
+		report, err := reconcile(t.Context())
+		reads := fake.count("GetItem") + fake.count("BatchGetItem") - before
+		refunds := report.Operations["refund"]
+		if err != nil || report.Due != want.due || report.Completed != want.completed || report.MarkedUnknown != want.marked || reads != want.reads {
+			t.Errorf("%s (%v), with %d reads; want %+v", report, err, reads, want)
+		}
+		if !report.Listed || report.Pending != want.pending || refunds.Pending != want.pending || !refunds.NoResolver || refunds.Oldest.IsZero() {
+			t.Errorf("%d wait, and of refunds %+v; want %d", report.Pending, refunds, want.pending)
+		}
+		clock.Advance(time.Hour)
+	}
+	if r, err := s.Get(t.Context(), running[0]); err != nil || r.State != driver.StateUnknown {
+		t.Errorf("the record with an ended lease is %+v, %v", r, err)
+	}
+}
+
+// idOf returns a new record id of an operation.
+func idOf(operation string) idempotent.RecordID {
+	return idempotent.Key{Operation: operation, Scope: "acme", ID: fmt.Sprint(rand.Uint64())}.RecordID()
 }
 
 // Without the index Scan reads the whole table and reports its progress and its
@@ -137,17 +204,17 @@ func TestScan(t *testing.T) {
 			o.Segments = segments
 			o.Progress = func(p dynamostore.ScanProgress) { told = append(told, p) }
 		}
-		for name, l := range map[string]struct {
-			list iter.Seq2[driver.Record, error]
-			want []idempotent.RecordID
-		}{
-			"Scan":      {s.Scan(t.Context(), options), slices.Concat(due, later, given, settled)},
-			"ScanDue":   {s.ScanDue(t.Context(), noon, options), due},
-			"Due":       {s.WithoutIndex(options).Due(t.Context(), noon), due},
-			"Exhausted": {s.WithoutIndex(options).Exhausted(t.Context()), given},
+		for name, check := range map[string]func(string){
+			"Scan": func(what string) {
+				wantIDs(t, what, s.Scan(t.Context(), options), slices.Concat(due, later, given, settled)...)
+			},
+			"Due": func(what string) {
+				wantIDs(t, what, s.WithoutIndex(options).Due(t.Context()), slices.Concat(due, later)...)
+			},
+			"Exhausted": func(what string) { wantIDs(t, what, s.WithoutIndex(options).Exhausted(t.Context()), given...) },
 		} {
 			told = nil
-			wantIDs(t, fmt.Sprintf("%s in %d segments", name, segments), l.list, l.want...)
+			check(fmt.Sprintf("%s in %d segments", name, segments))
 			if len(told) < items/maxPage || !slices.IsSortedFunc(told, func(a, b dynamostore.ScanProgress) int { return a.Items - b.Items }) {
 				t.Fatalf("%s: got %v", name, told)
 			}
@@ -172,36 +239,21 @@ func testListsErrors(t *testing.T) {
 	fake := newFake()
 	s := newStore(t, fake)
 	waiting(t, s, 10, asTheyAre)
-	lists := map[string]func(context.Context, *dynamostore.Store) iter.Seq2[driver.Record, error]{
-		"Query": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
-			return s.Due(ctx, noon)
-		},
-		"Scan": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
-			return s.Scan(ctx)
-		},
-		"BatchGetItem": func(ctx context.Context, s *dynamostore.Store) iter.Seq2[driver.Record, error] {
-			return s.Due(ctx, noon)
-		},
-	}
-	for operation, list := range lists {
+	for operation, read := range map[string]func() ([]idempotent.RecordID, error){
+		"Query": func() ([]idempotent.RecordID, error) { return idsOf(s.Due(t.Context())) },
+		"Scan":  func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
+		"Scan ": func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
+	} {
+		operation = strings.TrimSpace(operation)
 		fake.refuse = func(called string, n int) error {
 			if called == operation {
 				return validation("no")
 			}
 			return nil
 		}
-		failures := 0
-		for r, err := range list(t.Context(), s) {
-			if err == nil {
-				continue
-			}
-			failures++
-			if r.ID != "" || !strings.Contains(err.Error(), operation+" on table") {
-				t.Errorf("%s: %q, %v", operation, r.ID, err)
-			}
-		}
-		if failures != 1 {
-			t.Errorf("%s: %d errors, want one that ends the list", operation, failures)
+		_, err := read()
+		if err == nil || strings.Count(err.Error(), operation+" on table") != 1 {
+			t.Errorf("%s: %v, want one error that ends the list", operation, err)
 		}
 		fake.refuse = nil
 	}
@@ -217,21 +269,30 @@ func TestLists_Stop(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
-	waiting(t, s, 300, asTheyAre)
-	for operation, list := range map[string]iter.Seq2[driver.Record, error]{"Query": s.Due(t.Context(), noon), "Scan": s.Scan(t.Context())} {
+	waiting(t, s, 600, asTheyAre)
+	for operation, first := range map[string]func() error{
+		"Query": func() error { return firstOf(s.Due(t.Context())) },
+		"Scan":  func() error { return firstOf(s.Scan(t.Context())) },
+	} {
 		for range 20 {
 			before := fake.count(operation)
-			for _, err := range list {
-				if err != nil {
-					t.Fatal(err)
-				}
-				break
+			if err := first(); err != nil {
+				t.Fatal(err)
 			}
-			if n := fake.count(operation) - before; n > 40 {
+			// At most two pages of each shard; the whole list has more.
+			if n := fake.count(operation) - before; n > 128 || operation == "Scan" && n > 40 {
 				t.Fatalf("%s was called %d times for one record", operation, n)
 			}
 		}
 	}
+}
+
+// firstOf reads the first entry of a list.
+func firstOf[E any](list iter.Seq2[E, error]) error {
+	for _, err := range list {
+		return err
+	}
+	return errors.New("the list is empty")
 }
 
 // Scan accepts replies without the consumed read units.

@@ -31,7 +31,7 @@ type Client interface {
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 	// For Store.Due and Store.Exhausted.
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	// For Store.Scan, Store.ScanDue, Store.Delete and Store.PurgeChunks.
+	// For Store.Scan, Store.WithoutIndex, Store.Delete and Store.PurgeChunks.
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
 	// For Store.Check and Store.CreateTable.

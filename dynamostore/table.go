@@ -202,13 +202,13 @@ func tableProblems(t *types.TableDescription) (problems []error) {
 func indexProblems(t *types.TableDescription) (problems []error) {
 	index := findIndex(t)
 	if index == nil {
-		return []error{fmt.Errorf("it has no index %q, so reconciliation finds no records; add it, with key %s and projection KEYS_ONLY", IndexName, describeKeys(indexKeys()))}
+		return []error{fmt.Errorf("it has no index %q, so reconciliation finds no records; add it, with key %s and projection %s", IndexName, describeKeys(indexKeys()), describeProjection())}
 	}
 	if got := keysOf(index.KeySchema, t.AttributeDefinitions); !slices.Equal(got, indexKeys()) {
 		problems = append(problems, fmt.Errorf("the key of its index %q is %s and must be %s; delete the index and create it again", IndexName, describeKeys(got), describeKeys(indexKeys())))
 	}
-	if p := index.Projection; p == nil || p.ProjectionType != types.ProjectionTypeKeysOnly {
-		problems = append(problems, fmt.Errorf("its index %q projects more than keys, so every write costs twice and stored results are copied; delete the index and create it again with projection KEYS_ONLY", IndexName))
+	if p := index.Projection; p == nil || p.ProjectionType != types.ProjectionTypeInclude || !sameNames(p.NonKeyAttributes, IndexAttributes()) {
+		problems = append(problems, fmt.Errorf("its index %q must project its keys and %s: with less, reconciliation cannot list records; with more, writes cost more and stored results are copied; delete the index and create it again with projection %s", IndexName, strings.Join(IndexAttributes(), ", "), describeProjection()))
 	}
 	switch index.IndexStatus {
 	case types.IndexStatusActive, types.IndexStatusUpdating:
@@ -216,6 +216,16 @@ func indexProblems(t *types.TableDescription) (problems []error) {
 		problems = append(problems, fmt.Errorf("its index %q is %s; wait until it is ACTIVE", IndexName, index.IndexStatus))
 	}
 	return problems
+}
+
+// sameNames reports whether a and b have the same names, in any order.
+func sameNames(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// describeProjection returns the projection of the index as text.
+func describeProjection() string {
+	return fmt.Sprintf("%s (%s)", types.ProjectionTypeInclude, strings.Join(IndexAttributes(), ", "))
 }
 
 func findIndex(t *types.TableDescription) *types.GlobalSecondaryIndexDescription {
@@ -339,7 +349,7 @@ func tableInput(name string) *dynamodb.CreateTableInput {
 				{AttributeName: aws.String(IndexPartitionKey), KeyType: types.KeyTypeHash},
 				{AttributeName: aws.String(IndexSortKey), KeyType: types.KeyTypeRange},
 			},
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: IndexAttributes()},
 		}},
 	}
 }

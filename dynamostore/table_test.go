@@ -39,7 +39,7 @@ func goodTable() *fakeDynamoDB {
 			{
 				IndexName:   aws.String("recovery"),
 				KeySchema:   []types.KeySchemaElement{hash("rk"), sorted("rat")},
-				Projection:  &types.Projection{ProjectionType: "KEYS_ONLY"},
+				Projection:  &types.Projection{ProjectionType: "INCLUDE", NonKeyAttributes: []string{"lease", "dt", "st"}},
 				IndexStatus: "ACTIVE",
 			},
 		},
@@ -114,13 +114,19 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		{"TTL never switched on", func(f *fakeDynamoDB) { f.ttl = nil }, []string{"time to live is off"}},
 		{"TTL being switched off", func(f *fakeDynamoDB) { f.ttl.TimeToLiveStatus = "DISABLING" }, []string{"time to live is off"}},
 		{"TTL on another attribute", func(f *fakeDynamoDB) { f.ttl.AttributeName = aws.String("expires") }, []string{`time to live is on attribute "expires" and must be on "ttl"`}},
-		{"no index", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…KEYS_ONLY`}},
+		{"no index", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes = f.table.GlobalSecondaryIndexes[:1] }, []string{`no index "recovery"…rk (HASH, S), rat (RANGE, N)…INCLUDE (st, dt, lease)`}},
 		{"index with other keys", func(f *fakeDynamoDB) {
 			f.table.GlobalSecondaryIndexes[1].KeySchema = []types.KeySchemaElement{hash("rk")}
 		}, []string{`index "recovery" is rk (HASH, S) and must be rk (HASH, S), rat (RANGE, N)`}},
 		{"index keys of another type", func(f *fakeDynamoDB) { f.table.AttributeDefinitions[0].AttributeType = "S" }, []string{"rk (HASH, S), rat (RANGE, S) and must be rk (HASH, S), rat (RANGE, N)"}},
-		{"index with projection ALL", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"projects more than keys…KEYS_ONLY"}},
-		{"index with projection INCLUDE", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"projects more than keys"}},
+		{"index with projection ALL", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection.ProjectionType = "ALL" }, []string{"must project its keys and st, dt, lease…with more, writes cost more…INCLUDE (st, dt, lease)"}},
+		{"index with projection KEYS_ONLY", func(f *fakeDynamoDB) {
+			f.table.GlobalSecondaryIndexes[1].Projection = &types.Projection{ProjectionType: "KEYS_ONLY"}
+		}, []string{"must project its keys and st, dt, lease…with less, reconciliation cannot list records"}},
+		{"index with another attribute", func(f *fakeDynamoDB) {
+			f.table.GlobalSecondaryIndexes[1].Projection.NonKeyAttributes = []string{"st", "dt", "lease", "res"}
+		}, []string{"must project its keys and st, dt, lease"}},
+		{"index without a projection", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].Projection = nil }, []string{"must project its keys"}},
 		{"index not ready", func(f *fakeDynamoDB) { f.table.GlobalSecondaryIndexes[1].IndexStatus = "CREATING" }, []string{`index "recovery" is CREATING…ACTIVE`}},
 		{"MREC", func(f *fakeDynamoDB) { global(f, "EVENTUAL", "eu-central-1", "us-east-1", "us-west-2") }, []string{"MREC…us-east-1, us-west-2:…the handler of a key can run in two regions…use a table in one region"}},
 		{"MREC by default", func(f *fakeDynamoDB) { global(f, "", "us-east-1") }, []string{"MREC"}},
@@ -141,7 +147,7 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 			f.table.KeySchema = append(f.table.KeySchema, sorted("rk"))
 			f.table.GlobalSecondaryIndexes[1] = types.GlobalSecondaryIndexDescription{IndexName: aws.String("recovery"), IndexStatus: "DELETING"}
 			f.ttl = &types.TimeToLiveDescription{}
-		}, []string{"ARCHIVED", "rk (RANGE, S)", "the key of its index", "projects more", "DELETING", "MREC", "time to live"}},
+		}, []string{"ARCHIVED", "rk (RANGE, S)", "the key of its index", "must project its keys", "DELETING", "MREC", "time to live"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -210,6 +210,22 @@ func decideSweep(r *driver.Record, now time.Time) sweepVerdict {
 	}
 }
 
+// hasWaited reports whether a record has waited for evidence for d at now: since
+// it entered its state, or was requeued.
+func hasWaited(r *driver.Record, d time.Duration, now time.Time) bool {
+	since := r.Since
+	if since.IsZero() {
+		since = r.Created
+	}
+	return !now.Before(since.Add(d))
+}
+
+// mayRequeue reports whether r waits for evidence, so that reconciliation can ask
+// about it again.
+func mayRequeue(r *driver.Record) bool {
+	return r.State == driver.StateUnknown || r.State == driver.StateRetryable && !r.Due.IsZero()
+}
+
 // mayCheckpoint reports whether the owner of an attempt that wants to write a
 // step, and finds r instead, may write it on r. Once another party has judged the
 // record, the run must not write further steps; it may only report its outcome.

@@ -349,6 +349,47 @@ func TestDecideSweep(t *testing.T) {
 	}
 }
 
+// A record has waited since it entered its state, or in its first run since it was
+// created.
+func TestHasWaited(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		since, created time.Time
+		want           bool
+	}{
+		{at.Add(-time.Hour), at.Add(-24 * time.Hour), true},
+		{at.Add(-time.Hour + ms), at.Add(-24 * time.Hour), false},
+		{never, at.Add(-time.Hour), true},
+		{never, at.Add(-time.Hour + ms), false},
+	} {
+		if got := hasWaited(&driver.Record{Since: row.since, Created: row.created}, time.Hour, at); got != row.want {
+			t.Errorf("%+v: got %t", row, got)
+		}
+	}
+}
+
+// Only a record that waits for evidence can be requeued.
+func TestMayRequeue(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		state driver.State
+		due   time.Time
+		want  bool
+	}{
+		{driver.StateUnknown, live, true},
+		{driver.StateUnknown, never, true},
+		{driver.StateRetryable, live, true},
+		{driver.StateRetryable, never, false},
+		{driver.StateCompleted, never, false},
+		{driver.StateInProgress, ended, false},
+		{driver.StateUnknown + 1, live, false},
+	} {
+		if got := mayRequeue(&driver.Record{State: row.state, Due: row.due}); got != row.want {
+			t.Errorf("%s, due %s: got %t", row.state, row.due, got)
+		}
+	}
+}
+
 // Only the record's owner writes a step, and only until another party judges the
 // record.
 func TestMayCheckpoint(t *testing.T) {

@@ -25,7 +25,11 @@ package idempotent
 // Chapters, each of which refers only to those below it:
 //
 //	do.go         Wrap and Do: one request
-//	reconcile.go  ReconcileDue and Reconciler: records that wait for evidence
+//	reconcile.go  ReconcileDue and Reconciler: the records that wait for evidence
+//	question.go   one of these records: what is asked, and what is written
+//	resolver.go   ResolveFunc, what it gets, and ReconcileOptions
+//	report.go     what a run of ReconcileDue did, and what waits
+//	requeue.go    Requeue: records that reconciliation gave up
 //	resolve.go    Guard.Resolve: evidence
 //	commit.go     Commit and CommitStep: outcomes and steps in transactions
 //	step.go       Step: one effect of a handler

@@ -133,7 +133,7 @@ func (e *NoTimeError) Unwrap() error { return e.Err }
 // StoreError reports a failed call of the store, or of [Options.Seal]. A retry
 // with the same key is safe.
 type StoreError struct {
-	RecordID RecordID // empty if the list of due records failed
+	RecordID RecordID // empty if a list failed
 	Op       driver.Op
 	// Entered reports whether the handler had been entered. If false, nothing was
 	// executed. If true, the outcome may not be stored, and a retry is answered from

@@ -231,10 +231,12 @@ func TestNilGuard(t *testing.T) {
 	t.Parallel()
 	var g *idempotent.Guard
 	for name, use := range map[string]func(){
-		"Do":            func() { _, _ = idempotent.Do(t.Context(), g, newKey(), charged) },
-		"With":          func() { _, _ = g.With() },
-		"Resolve":       func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
-		"StoredOutcome": func() { _, _, _ = g.StoredOutcome(t.Context(), driver.Record{}) },
+		"Do":               func() { _, _ = idempotent.Do(t.Context(), g, newKey(), charged) },
+		"With":             func() { _, _ = g.With() },
+		"Resolve":          func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
+		"StoredOutcome":    func() { _, _, _ = g.StoredOutcome(t.Context(), driver.Record{}) },
+		"Requeue":          func() { _ = g.Requeue(t.Context(), newKey().RecordID()) },
+		"RequeueExhausted": func() { _, _ = g.RequeueExhausted(t.Context()) },
 	} {
 		func() {
 			defer func() {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -202,7 +201,7 @@ func (c *crossing) direct() {
 	}
 }
 
-// road is the store of one party.
+// road is the store of one party. Its lists take no turn: a list is only a hint.
 type road struct {
 	*memstore.Store
 	name     string
@@ -235,9 +234,4 @@ func (s *road) write(f func() (*driver.Record, error)) (*driver.Record, error) {
 func (s *road) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
 	s.crossing.stop(s.name)
 	return s.Store.Get(ctx, id)
-}
-
-func (s *road) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	s.crossing.stop(s.name)
-	return s.Store.Due(ctx, before)
 }

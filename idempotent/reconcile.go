@@ -6,21 +6,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
-	"github.com/once-lambda/once/internal/logs"
 )
 
 // Reconciler returns [ReconcileDue] as a handler for lambda.Start, to be invoked
 // on a schedule, usually every minute. The resolvers are listed by operation,
 // because several operations can share a table; do not change the map afterwards.
-// The handler ignores its event and returns the report, for the log. It returns
-// an error if listing the due records fails, or if every record failed, so that
-// an alarm on errors reports an outage.
+// The handler ignores its event and returns the report, for the log.
+//
+// Ended leases are processed whatever their operation. Records of an operation
+// without a resolver then wait for another reconciler or an operator: the handler
+// neither reads them nor asks about them. It counts them in Report.Operations, and
+// logs once that they exist.
+//
+// The handler returns an error, so that an alarm on errors reports an outage, if
+// [ReconcileDue] does, if the calls of a resolver kept failing, or if every record
+// failed.
 //
 // Like [Wrap], it panics if an argument is nil or an option is invalid.
 func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*ReconcileOptions)) func(context.Context) (Report, error) {
@@ -29,261 +36,67 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 			panic(fmt.Errorf("idempotent: Reconciler: the resolver for operation %q must not be nil", operation))
 		}
 	}
-	// A record of an operation without a resolver fails and is eventually listed as
-	// exhausted.
-	resolve := func(ctx context.Context, r PendingRecord) (Resolution, error) {
-		resolve := resolvers[r.ID.Operation()]
-		if resolve == nil {
-			return Resolution{}, logs.Error(fmt.Sprintf("idempotent: no resolver for operation %q", r.ID.Operation()))
-		}
-		return resolve(ctx, r)
-	}
-	if _, err := newReconciler(g, resolve, optFns); err != nil {
+	resolverOf := func(operation string) ResolveFunc { return resolvers[operation] }
+	if _, err := newReconciler(g, resolverOf, optFns); err != nil {
 		panic(err)
 	}
+	warned := &sync.Map{}
 	return func(ctx context.Context) (Report, error) {
-		report, err := ReconcileDue(ctx, g, resolve, optFns...)
-		if err == nil && report.Due > 0 && report.Failed >= report.Due {
-			err = errors.New("idempotent: reconciliation failed for every record that was due")
+		r, err := newReconciler(g, resolverOf, optFns)
+		if err != nil {
+			return Report{}, err
 		}
-		return report, err
-	}
-}
-
-// PendingRecord is the view of a record waiting for evidence that a [ResolveFunc]
-// gets. It shares no memory with the record.
-type PendingRecord struct {
-	// ID is the record's id. ID.DownstreamKey and ID.StepKey return the keys that
-	// the handler sent to the provider.
-	ID       RecordID
-	Token    string // identifies the current attempt, for [ProvenNotExecuted]
-	Attempt  int    // number of the current attempt, from 1
-	Recovery Recovery
-	// Released reports that the record may continue under [Resume], and that no
-	// request has continued it yet. If it is false, the outcome is unknown.
-	Released bool
-	Ref      string    // resource reference set by the handler, if any
-	Created  time.Time // time of the first claim
-	Since    time.Time // when the outcome became unknown, or the record was released
-	LeaseEnd time.Time // end of the current attempt's lease
-	Asked    int       // number of earlier calls of a resolver
-
-	record *driver.Record
-	sealer Sealer
-}
-
-// Pending returns the record r as a [ResolveFunc] gets it. It is for tools that
-// show records, and for tests of resolvers.
-func (g *Guard) Pending(r driver.Record) PendingRecord {
-	g.mustExist("Pending")
-	stored := &r
-	return PendingRecord{
-		ID: r.ID, Token: r.Token(), Attempt: r.Attempt, Recovery: r.Recovery, Released: r.State == driver.StateRetryable,
-		Ref: r.Ref, Created: r.Created, Since: r.Since, LeaseEnd: r.LeaseEnd, Asked: r.ReconcileAttempts,
-		record: stored.Clone(), sealer: g.opts.Seal,
-	}
-}
-
-// Step decodes the result of the named step into the value that v points to, and
-// reports whether the step has a result. The error is a [*StoreError] if the
-// result is sealed and a later call may open it, and otherwise a [*StepError].
-func (p PendingRecord) Step(ctx context.Context, name string, v any) (finished bool, err error) {
-	stored := p.Stored()
-	s, _ := stored.Step(name)
-	if !s.Finished {
-		return false, nil
-	}
-	return true, decodeStep(ctx, p.sealer, p.ID, s, v)
-}
-
-// Stored returns the record as it is stored, for tools. In a PendingRecord built
-// by a test it is the zero value.
-func (p PendingRecord) Stored() driver.Record {
-	if p.record == nil {
-		return driver.Record{}
-	}
-	return *p.record
-}
-
-// ResolveFunc finds out the outcome of a record, for example by querying the
-// provider with the record's keys. It returns [Resolved], [ResolvedFinal],
-// [ResolvedStep], [ProvenNotExecuted] or [Later]. An error counts as Later and is
-// reported to the observer. It is called concurrently.
-//
-// If the record was released, the function can do the rest of the work itself, or
-// have the request sent again and return Later.
-type ResolveFunc func(ctx context.Context, r PendingRecord) (Resolution, error)
-
-// ReconcileOptions configure [ReconcileDue]. The zero value of each field selects
-// its documented default.
-type ReconcileOptions struct {
-	// MaxAttempts is how often a resolver is called for a record before
-	// reconciliation gives up: OnExhausted gets the record, and it is then listed as
-	// exhausted, not as due. It stays unknown. Default: 10.
-	MaxAttempts int
-
-	// Backoff is the pause after the first attempt without an answer. It doubles
-	// after each further attempt, up to MaxBackoff. Default: 1 min.
-	Backoff time.Duration
-
-	// MaxBackoff is the longest pause. Default: 1 h.
-	MaxBackoff time.Duration
-
-	// Timeout limits one call of the resolver. Default: 10 s.
-	Timeout time.Duration
-
-	// Concurrency is how many records are reconciled at the same time. If it is 1,
-	// this happens in the caller's goroutine. Default: 8.
-	Concurrency int
-
-	// Operations limits the run to these operations. Default: all.
-	Operations []string
-
-	// ReleasedFor is how long after its creation reconciliation gives up a record
-	// that was released under [Resume] and lists it as exhausted. The next request
-	// with its key can still continue it. MaxAttempts and OnExhausted do not apply
-	// to such a record, because it needs no action by an operator. Default: 24 h.
-	ReleasedFor time.Duration
-
-	// OnExhausted is called with each record that reconciliation gives up, for
-	// example to send it to a queue for operators. If it returns an error, the
-	// record stays due. It may be called twice for a record. Default: no call; the
-	// record is only listed as exhausted.
-	OnExhausted func(ctx context.Context, r PendingRecord) error
-
-	// DryRun calls the resolver but writes nothing. Default: false.
-	DryRun bool
-
-	// SweepOnly only marks or releases records whose lease has ended. It does not
-	// call the resolver, which may be nil, and counts no attempt. Default: false.
-	SweepOnly bool
-}
-
-func (o *ReconcileOptions) setDefaults() {
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = 10
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 8
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&o.Backoff, time.Minute}, {&o.MaxBackoff, time.Hour}, {&o.Timeout, 10 * time.Second}, {&o.ReleasedFor, 24 * time.Hour}} {
-		if *d.field == 0 {
-			*d.field = d.value
+		if err = r.run(ctx); err == nil {
+			err = r.outage()
 		}
+		r.reportUnasked(ctx, warned)
+		return r.report, err
 	}
 }
 
-func (o *ReconcileOptions) validate() error {
-	if o.MaxAttempts < 1 || o.Concurrency < 1 {
-		return errors.New("idempotent: ReconcileOptions.MaxAttempts and Concurrency must be at least 1 (or zero for the default)")
-	}
-	if o.ReleasedFor < 0 {
-		return errors.New("idempotent: ReconcileOptions.ReleasedFor must be positive (or zero for the default)")
-	}
-	if o.Backoff < time.Millisecond || o.Timeout < time.Millisecond || o.MaxBackoff < o.Backoff {
-		return errors.New("idempotent: ReconcileOptions.Backoff and Timeout must be at least 1ms (or zero for the default), and MaxBackoff not below Backoff")
-	}
-	return nil
-}
-
-// Report counts what [ReconcileDue] did, or in a dry run would have done. A
-// record whose lease had ended counts twice: as marked or released, and by the
-// resolver's answer.
-type Report struct {
-	Due           int // records that were listed and due
-	MarkedUnknown int // no outcome was reported, and an effect may have happened
-	Released      int // no outcome was reported, and they may be continued
-	Completed     int // resolved with a result or a Final error
-	NotExecuted   int // resolved: they may run again
-	Steps         int // resolved: evidence recorded a step
-	Postponed     int // due again later
-	Exhausted     int // given up
-	Stale         int // another writer was faster
-	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
-
-	// Listed reports that the list of waiting records was read to its end. If it is
-	// false, the next four fields do not cover all of them.
-	Listed bool
-	// Pending is how many records are left whose outcome is unknown, due or not,
-	// except those given up.
-	Pending int
-	// Oldest is when the oldest of them became unknown, or its lease ended if that
-	// was earlier. Zero if Pending is 0.
-	Oldest time.Time
-	// PendingReleased is how many records are left that were released under [Resume]
-	// and wait for a request to continue them, due or not, except those given up.
-	PendingReleased int
-	// OldestReleased is since when the oldest of them has waited. Zero if
-	// PendingReleased is 0.
-	OldestReleased time.Time
-
-	// Incomplete reports that the time ended before every due record was worked on.
-	Incomplete bool
-}
-
-// String returns the nonzero counts on one line.
-func (r Report) String() string {
-	s := fmt.Sprintf("%d due", r.Due)
-	for _, c := range []struct {
-		count int
-		what  string
-	}{
-		{r.MarkedUnknown, "marked unknown"}, {r.Released, "released"}, {r.Completed, "completed"},
-		{r.NotExecuted, "not executed"}, {r.Steps, "with a step recorded"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
-		{r.Stale, "stale"}, {r.Failed, "failed"},
-	} {
-		if c.count > 0 {
-			s += fmt.Sprintf(", %d %s", c.count, c.what)
-		}
-	}
-	if r.Incomplete {
-		s += "; incomplete: the time ended before every due record was worked on"
-	}
-	return s
-}
-
-// ReconcileDue reconciles all records that are due. A record whose owner never
-// reported an outcome first becomes unknown, or retryable with its steps under
-// [Resume]. ReconcileDue then calls resolve and writes its answer. Every write is
-// a compare-and-swap, so any number of reconcilers, handlers and webhooks can
-// work on one table.
+// ReconcileDue reconciles all records that are due, those that have been due for
+// longest first. A record whose owner never reported an outcome first becomes
+// unknown, or retryable with its steps under [Resume]. ReconcileDue then calls
+// resolve and writes its answer. Every write is a compare-and-swap, so any number
+// of reconcilers, handlers and webhooks can work on one table. Before ReconcileDue
+// asks about a record, it writes that the record is due again later. So no two
+// reconcilers ask about one record at the same time.
 //
-// It begins no further record if less than Timeout is left until the deadline of
-// ctx. It returns an error if the guard's store is not a [driver.DueLister] or if
-// the list fails, which it also reports to the observer. A failure of one record
-// is counted and reported to the observer, and does not stop the others.
+// If five calls for records of one operation fail in a row, the run leaves the
+// other records of that operation to the next run, unchanged. So a provider that
+// is down gets five calls from each run, and all records are due when it is back.
 //
-// It lists the records that are due later too, and counts them in the report, so
-// that a long pause between two attempts does not hide a record.
+// A record needs Timeout and two seconds. A run with less than twice that time
+// until the deadline of ctx uses half of its time for each record, and shortens
+// Timeout in proportion. It begins no record that does not fit.
+//
+// ReconcileDue returns an error if the guard's store is not a [driver.DueLister],
+// if the list fails, or if the time ended before it began the first record. A
+// failure of one record is counted and reported to the observer, and does not stop
+// the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
-	r, err := newReconciler(g, resolve, optFns)
+	var resolverOf func(string) ResolveFunc
+	if resolve != nil {
+		resolverOf = func(string) ResolveFunc { return resolve }
+	}
+	r, err := newReconciler(g, resolverOf, optFns)
 	if err != nil {
 		return Report{}, err
 	}
-	return r.walk(ctx)
+	err = r.run(ctx)
+	return r.report, err
 }
 
-// reconciler is one run of ReconcileDue.
-type reconciler struct {
-	guard   *Guard
-	lister  driver.DueLister
-	resolve ResolveFunc
-	opts    ReconcileOptions
-
-	mu     sync.Mutex
-	report Report
-}
-
-func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
-	r := &reconciler{guard: g, resolve: resolve}
+func newReconciler(g *Guard, resolverOf func(operation string) ResolveFunc, optFns []func(*ReconcileOptions)) (*reconciler, error) {
+	r := &reconciler{guard: g, resolverOf: resolverOf, broken: map[string]bool{}}
 	for _, f := range optFns {
 		f(&r.opts)
 	}
-	if g == nil || resolve == nil && !r.opts.SweepOnly {
+	if g == nil || resolverOf == nil && !r.opts.SweepOnly {
 		return nil, errors.New("idempotent: reconciliation: the guard and the resolver must not be nil")
+	}
+	if r.opts.SweepOnly {
+		r.resolverOf = func(string) ResolveFunc { return nil }
 	}
 	lister, ok := g.store.(driver.DueLister)
 	if !ok {
@@ -294,301 +107,248 @@ func newReconciler(g *Guard, resolve ResolveFunc, optFns []func(*ReconcileOption
 	return r, r.opts.validate()
 }
 
-// walk reconciles the listed records.
-func (r *reconciler) walk(ctx context.Context) (Report, error) {
-	var (
-		workers sync.WaitGroup
-		slots   = make(chan struct{}, r.opts.Concurrency)
-		failure error
-	)
-	now := r.guard.opts.now()
-	for record, err := range r.lister.Due(ctx, endOfTime) {
-		if err != nil && record.ID == "" {
-			failure = fmt.Errorf("idempotent: list due records: %w", err)
-			// An event about no operation.
-			r.guard.opts.observe(ctx, event.StoreError, "", nil, &StoreError{Op: driver.OpListDue, Err: err})
-			break
+// run reconciles the records that were due when it began.
+func (r *reconciler) run(ctx context.Context) error {
+	r.plan(ctx)
+	for first := true; ; first = false {
+		worked := r.worked
+		queues, err := r.list(ctx, first)
+		r.work(ctx, queues)
+		switch again := slices.ContainsFunc(queues, func(q *queue) bool { return q.overflow > 0 && !q.broken() }); {
+		case err != nil:
+			return err
+		case r.report.Incomplete && r.worked == 0:
+			return fmt.Errorf("idempotent: reconciliation: the time ended before the first record; a run needs at least %s, and more if the store or the resolver is slow: give the function a longer time-out, for example 1 min", 2*leastShare)
+		case !again || r.worked == worked || r.report.Incomplete:
+			return nil
+		case !r.timeFor(ctx):
+			r.report.Incomplete = true
+			return nil
 		}
-		if !r.concerns(&record) {
-			continue
-		}
-		if err != nil {
-			r.count(func(p *Report) { p.Due++; p.Failed++ })
-			r.guard.opts.observe(ctx, event.StoreError, record.ID.Operation(), &record, err)
-			continue
-		}
-		if record.Due.After(now) {
-			r.waits(&record, now)
-			continue
-		}
-		if !r.timeFor(ctx) {
-			r.count(func(p *Report) { p.Incomplete = true })
-			r.waits(&record, now)
-			continue
-		}
-		if r.opts.Concurrency == 1 {
-			r.one(ctx, &record)
-			continue
-		}
-		slots <- struct{}{}
-		workers.Go(func() {
-			defer func() { <-slots }()
-			r.one(ctx, &record)
-		})
 	}
-	workers.Wait()
-	r.report.Listed = failure == nil
-	return r.report, failure
 }
 
-// endOfTime is later than every time in a record.
-var endOfTime = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
-
-func (r *reconciler) concerns(record *driver.Record) bool {
-	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, record.ID.Operation())
+// list reads which records wait, counts them, and returns those to work on.
+func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err error) {
+	byOperation := map[string]*queue{}
+	until := r.listUntil(ctx)
+	r.report.forget()
+	for e, err := range r.lister.Due(ctx) {
+		operation := e.ID.Operation()
+		switch {
+		case err != nil && e.ID == "":
+			err = &StoreError{Op: driver.OpListDue, Err: err}
+			r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
+			return queues, err
+		case len(r.opts.Operations) > 0 && !slices.Contains(r.opts.Operations, operation):
+			continue
+		case !until.IsZero() && !r.guard.opts.Now().Before(until):
+			r.report.Incomplete = true
+			return queues, nil
+		case err != nil:
+			if first {
+				r.report.Due++
+				r.fails(ctx, event.StoreError, &driver.Record{ID: e.ID}, err)
+			}
+			continue
+		}
+		resolve := r.resolverOf(operation)
+		if e.Due.After(r.began) || r.broken[operation] || resolve == nil && e.State != driver.StateInProgress {
+			r.report.wait(operation, e, r.began)
+			continue
+		}
+		if resolve == nil {
+			operation = "" // of all operations without a resolver
+		}
+		q := byOperation[operation]
+		if q == nil {
+			q = newQueue(operation, resolve)
+			byOperation[operation], queues = q, append(queues, q)
+		}
+		if first {
+			r.report.Due++
+		}
+		if !q.add(e) {
+			r.waits(e)
+		}
+	}
+	r.report.Listed = true
+	return queues, nil
 }
 
-// timeFor reports whether there is time to begin another record.
-func (r *reconciler) timeFor(ctx context.Context) bool {
-	if ctx.Err() != nil {
+// maxQueue limits how many records of an operation a run takes from one list. It
+// lists again for the others.
+const maxQueue = 4096
+
+// maxFailures is how many calls of a resolver may fail in a row before the run
+// leaves the other records of its operation to the next run.
+const maxFailures = 5
+
+// queue holds the records of an operation that a run works on, the earliest due
+// first; or those of all operations without a resolver whose lease has ended.
+type queue struct {
+	operation string
+	resolve   ResolveFunc // nil: only process the end of the lease
+	overflow  int         // records that did not fit
+
+	mu       sync.Mutex
+	changed  sync.Cond // of working, failures or answered
+	entries  []driver.Listed
+	working  int  // records that are being worked on
+	failures int  // calls of the resolver that failed in a row
+	answered bool // a call of the resolver has succeeded in this run
+}
+
+func newQueue(operation string, resolve ResolveFunc) *queue {
+	q := &queue{operation: operation, resolve: resolve}
+	q.changed.L = &q.mu
+	return q
+}
+
+// add reports whether e fits.
+func (q *queue) add(e driver.Listed) bool {
+	if len(q.entries) == maxQueue {
+		q.overflow++
 		return false
 	}
-	deadline, ok := ctx.Deadline()
-	return !ok || deadline.Sub(r.guard.opts.Now()) >= r.opts.Timeout
-}
-
-func (r *reconciler) count(f func(*Report)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f(&r.report)
-}
-
-// one reconciles a listed record.
-func (r *reconciler) one(ctx context.Context, record *driver.Record) {
-	o := &r.guard.opts
-	now := o.now()
-	switch decideSweep(record, now) {
-	case sweepStale:
-		r.count(func(p *Report) { p.Stale++ })
-		return
-	case sweepMarkUnknown:
-		r.count(func(p *Report) { p.Due++; p.MarkedUnknown++ })
-		record = r.sweep(ctx, record, driver.StateUnknown, event.MarkedUnknown, now)
-	case sweepRelease:
-		r.count(func(p *Report) { p.Due++; p.Released++ })
-		record = r.sweep(ctx, record, driver.StateRetryable, event.Retryable, now)
-	default:
-		r.count(func(p *Report) { p.Due++ })
-	}
-	// A released record without effects does not wait for anything.
-	switch {
-	case record == nil || record.Due.IsZero():
-	case r.opts.SweepOnly:
-		r.waits(record, now)
-	default:
-		r.ask(ctx, record)
-	}
-}
-
-// waits counts a record that is left waiting. A lease that has not ended is not
-// waiting.
-func (r *reconciler) waits(record *driver.Record, now time.Time) {
-	since, released := record.Since, record.State == driver.StateRetryable
-	if record.State == driver.StateInProgress {
-		if !leaseEnded(record, now) {
-			return
-		}
-		since, released = record.LeaseEnd, runsAgain(record)
-	}
-	if !record.LeaseEnd.IsZero() && record.LeaseEnd.Before(since) {
-		since = record.LeaseEnd // the sweep came later
-	}
-	r.count(func(p *Report) {
-		pending, oldest := &p.Pending, &p.Oldest
-		if released {
-			pending, oldest = &p.PendingReleased, &p.OldestReleased
-		}
-		*pending++
-		if oldest.IsZero() || since.Before(*oldest) {
-			*oldest = since
-		}
-	})
-}
-
-// sweep writes the state that follows from an ended lease. It returns nil if it
-// was not written.
-func (r *reconciler) sweep(ctx context.Context, record *driver.Record, state driver.State, kind event.Kind, now time.Time) *driver.Record {
-	next := r.guard.opts.transition(record, state, driver.ReasonLeaseEnded, now)
-	written, err := r.write(ctx, &next, record)
-	if err != nil {
-		r.waits(record, now)
-	}
-	if !written {
-		return nil
-	}
-	r.observe(ctx, kind, &next, nil)
-	return &next
-}
-
-// write replaces record with next, sets next's version, and reports whether it
-// did. It returns an error if the store failed.
-func (r *reconciler) write(ctx context.Context, next, record *driver.Record) (written bool, err error) {
-	if r.opts.DryRun {
-		return true, nil
-	}
-	c := change{
-		opts:   &r.guard.opts,
-		rounds: 1, // after another write, next no longer applies
-		by:     judgeFunc(func(*driver.Record, time.Time) judgement { return judgement{next: *next} }),
-	}
-	switch w := r.guard.apply(ctx, record, &c); w.end {
-	case endWritten:
-		*next = *w.record
-		return true, nil
-	case endLost, endContended:
-		r.count(func(p *Report) { p.Stale++ })
-		return false, nil
-	default:
-		err := storeError(record.ID, driver.OpReplace, w.err)
-		r.count(func(p *Report) { p.Failed++ })
-		r.guard.opts.observe(ctx, event.StoreError, next.ID.Operation(), next, err)
-		return false, err
-	}
-}
-
-// ask calls the resolver and writes its answer.
-func (r *reconciler) ask(ctx context.Context, record *driver.Record) {
-	answer, err := r.callResolver(ctx, record)
-	if err == nil && answer.what != 0 {
-		var waits bool
-		if waits, err = r.settle(ctx, record, answer); err == nil && !waits {
-			return
-		}
-	}
-	if err != nil {
-		r.count(func(p *Report) { p.Failed++ })
-		r.observe(ctx, event.ReconcileFailed, record, err)
-	}
-	r.postpone(ctx, record, answer.later)
-}
-
-// callResolver calls the resolver with a timeout and recovers a panic.
-func (r *reconciler) callResolver(ctx context.Context, record *driver.Record) (answer Resolution, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = logs.Error(fmt.Sprintf("idempotent: the resolver panicked with a %T", p))
-		}
-	}()
-	return r.resolve(ctx, r.guard.Pending(*record))
-}
-
-// settle writes evidence. It reports whether the record already said so and still
-// waits. An error means that the evidence cannot be used.
-func (r *reconciler) settle(ctx context.Context, record *driver.Record, answer Resolution) (waits bool, err error) {
-	done := func(p *Report) { p.Completed++ }
-	switch answer.what {
-	case claimsNotExecuted:
-		done = func(p *Report) { p.NotExecuted++ }
-	case claimsStep, claimsCorrection:
-		done = func(p *Report) { p.Steps++ }
-	case claimsOutcome:
-	}
-	if r.opts.DryRun {
-		if _, err := r.guard.encodeEvidence(ctx, record, answer); err != nil {
-			return false, err
-		}
-		r.count(done)
-		return false, nil
-	}
-	settled, err := r.guard.settleByEvidence(ctx, record, answer)
-	switch {
-	case err == nil && settled.Version == record.Version:
-		return true, nil
-	case err == nil:
-		r.count(done)
-		if !settled.Due.IsZero() {
-			r.waits(settled, r.guard.opts.now())
-		}
-	case errors.As(err, new(*SettledError)), errors.As(err, new(*InProgressError)), errors.Is(err, ErrNoRecord),
-		errors.As(err, new(*StaleEvidenceError)) && answer.token == record.Token():
-		r.count(func(p *Report) { p.Stale++ })
-	case errors.As(err, new(*StoreError)): // already reported to the observer; the record is still due
-		r.count(func(p *Report) { p.Failed++ })
-		r.waits(record, r.guard.opts.now())
-	default:
-		return false, err
-	}
-	return false, nil
-}
-
-// postpone writes when the record is due again, or gives the record up.
-func (r *reconciler) postpone(ctx context.Context, record *driver.Record, later time.Duration) {
-	o := &r.guard.opts
-	now := o.now()
-	next := *record
-	givenUp := record.ReconcileAttempts+1 >= r.opts.MaxAttempts
-	if record.State == driver.StateRetryable {
-		givenUp = !now.Before(record.Created.Add(r.opts.ReleasedFor))
-	}
-	if givenUp && r.exhaust(ctx, record, next, now) {
-		return
-	}
-	r.waits(record, now)
-	next.ReconcileAttempts = min(record.ReconcileAttempts+1, r.opts.MaxAttempts-1)
-	if later <= 0 {
-		later = r.pause(next.ReconcileAttempts)
-	}
-	next.Due = now.Add(later).Truncate(time.Millisecond)
-	if written, _ := r.write(ctx, &next, record); written {
-		r.count(func(p *Report) { p.Postponed++ })
-		r.observe(ctx, event.ReconcileScheduled, &next, nil)
-	}
-}
-
-// pause returns the pause after that many attempts.
-func (r *reconciler) pause(attempts int) time.Duration {
-	pause := r.opts.Backoff
-	for range attempts - 1 {
-		if pause *= 2; pause >= r.opts.MaxBackoff {
-			return r.opts.MaxBackoff
-		}
-	}
-	return pause
-}
-
-// exhaust gives a record up and reports whether it did. It calls OnExhausted
-// before the write, so that the record is always in a list.
-func (r *reconciler) exhaust(ctx context.Context, record *driver.Record, next driver.Record, now time.Time) bool {
-	given := &next // the caller's copy does not change
-	given.ReconcileAttempts++
-	given.Due, given.Exhausted = now, true
-	kind, handOver := event.ReconcileExhausted, r.opts.OnExhausted
-	if record.State == driver.StateRetryable {
-		kind, handOver = event.ReleasedGivenUp, nil
-	}
-	if handOver != nil && !r.opts.DryRun {
-		if err := handOver(ctx, r.guard.Pending(*given)); err != nil {
-			r.count(func(p *Report) { p.Failed++ })
-			r.observe(ctx, event.ReconcileFailed, record, err)
-			return false
-		}
-	}
-	written, err := r.write(ctx, given, record)
-	if err != nil {
-		r.waits(record, now)
-	}
-	if written {
-		r.count(func(p *Report) { p.Exhausted++ })
-		r.observe(ctx, kind, given, nil)
-	}
+	q.entries = append(q.entries, e)
 	return true
 }
 
-// observe reports an event to the observer, except in a dry run.
-func (r *reconciler) observe(ctx context.Context, kind event.Kind, record *driver.Record, err error) {
-	if !r.opts.DryRun {
-		r.guard.opts.observe(ctx, kind, record.ID.Operation(), record, err)
+// take removes the next record, unless the resolver keeps failing. Until
+// the resolver has answered in this run, and after a failure, no more records are
+// worked on than calls may still fail: take then waits for one of them.
+func (q *queue) take() (e driver.Listed, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.working > 0 && q.doubtful() && q.failures+q.working >= maxFailures {
+		q.changed.Wait()
+	}
+	if len(q.entries) == 0 || q.failures >= maxFailures {
+		return e, false
+	}
+	e, q.entries = q.entries[0], q.entries[1:]
+	q.working++
+	return e, true
+}
+
+// doubtful reports whether the next call of the resolver may well fail.
+func (q *queue) doubtful() bool { return q.resolve != nil && (!q.answered || q.failures > 0) }
+
+// putBack puts back a record that was taken.
+func (q *queue) putBack(e driver.Listed) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.entries = slices.Insert(q.entries, 0, e)
+}
+
+// done ends the work on a record that was taken.
+func (q *queue) done(c call) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.working--
+	switch c {
+	case callFailed:
+		q.failures++
+	case callAnswered:
+		q.failures, q.answered = 0, true
+	case callNone:
+	}
+	q.changed.Broadcast()
+}
+
+// broken reports whether the resolver keeps failing. No record is being worked on.
+func (q *queue) broken() bool { return q.failures >= maxFailures }
+
+// work works on all queues at the same time, so that a slow resolver does not
+// delay other operations. A single queue is worked on in this goroutine.
+func (r *reconciler) work(ctx context.Context, queues []*queue) {
+	var others sync.WaitGroup
+	for i, q := range queues {
+		if i == len(queues)-1 {
+			r.drain(ctx, q)
+			continue
+		}
+		others.Go(func() { r.drain(ctx, q) })
+	}
+	others.Wait()
+	for _, q := range queues {
+		r.leave(q)
+	}
+}
+
+// drain works on the records of a queue, Concurrency at a time.
+func (r *reconciler) drain(ctx context.Context, q *queue) {
+	var workers sync.WaitGroup
+	for range r.opts.Concurrency - 1 {
+		workers.Go(func() {
+			for r.next(ctx, q) {
+			}
+		})
+	}
+	for r.next(ctx, q) {
+	}
+	workers.Wait()
+}
+
+// next works on the next record of a queue, and reports whether there was one and
+// time for it.
+func (r *reconciler) next(ctx context.Context, q *queue) bool {
+	e, ok := q.take()
+	if !ok {
+		return false
+	}
+	if !r.timeFor(ctx) {
+		q.putBack(e)
+		q.done(callNone)
+		return false
+	}
+	q.done(r.one(ctx, q.resolve, e))
+	return true
+}
+
+// leave counts the records that were not begun.
+func (r *reconciler) leave(q *queue) {
+	for _, e := range q.entries {
+		r.waits(e)
+	}
+	switch left := len(q.entries) + q.overflow; {
+	case q.broken():
+		r.report.Skipped += left
+		r.broken[q.operation] = true
+	case len(q.entries) > 0:
+		r.report.Incomplete = true
+	}
+}
+
+// outage returns an error if a resolver kept failing, or if every record failed.
+func (r *reconciler) outage() error {
+	switch {
+	case len(r.broken) > 0:
+		names := make([]string, 0, len(r.broken))
+		for operation := range r.broken {
+			names = append(names, fmt.Sprintf("%q", operation))
+		}
+		slices.Sort(names)
+		return fmt.Errorf("idempotent: reconciliation: %d calls in a row of the resolver for %s failed; %d due records wait for the next run", maxFailures, strings.Join(names, " and "), r.report.Skipped)
+	case r.report.Failed > 0 && r.report.Failed >= r.worked:
+		return errors.New("idempotent: reconciliation failed for every record that was due")
+	}
+	return nil
+}
+
+// reportUnasked marks the operations without a resolver whose records wait, and logs
+// each once.
+func (r *reconciler) reportUnasked(ctx context.Context, warned *sync.Map) {
+	for operation, w := range r.report.Operations {
+		if r.opts.SweepOnly || r.resolverOf(operation) != nil {
+			continue
+		}
+		w.NoResolver = true
+		r.report.Operations[operation] = w
+		if _, already := warned.LoadOrStore(operation, true); !already {
+			r.guard.opts.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: records with an unknown outcome wait, and this reconciler has no resolver for their operation: another reconciler or an operator must settle them. This is logged once.",
+				slog.String("operation", operation), slog.Int("records", w.Pending))
+		}
 	}
 }

@@ -26,18 +26,16 @@ type yields struct {
 	errs    []error
 }
 
-func (y yields) Due(context.Context, time.Time) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+func (y yields) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
 		for i, r := range y.records {
-			if !yield(r, y.errs[i]) {
+			if !yield(r.Listed(), y.errs[i]) {
 				return
 			}
 		}
 	}
 }
-func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return y.Due(ctx, time.Time{})
-}
+func (y yields) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] { return y.Due(ctx) }
 
 // An error about one record is counted and reported, and the record is skipped;
 // an error of the list ends the run.
@@ -51,8 +49,8 @@ func TestReconcileListErrors(t *testing.T) {
 	g, events := newGuardOver(t, yields{s.Store, []driver.Record{one, unreadable, {}, two}, []error{nil, errDown, errLost, nil}},
 		func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("x")))
-	if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "list due records") {
-		t.Errorf("got error %v", err)
+	if failed := (*idempotent.StoreError)(nil); !errors.As(err, &failed) || !errors.Is(err, errLost) || failed.Op != driver.OpListDue || failed.RecordID != "" || report.Listed {
+		t.Errorf("got error %v; listed %t", err, report.Listed)
 	}
 	if got := report.String(); got != "2 due, 1 marked unknown, 1 completed, 1 failed" {
 		t.Errorf("the report: %s", got)
@@ -60,14 +58,17 @@ func TestReconcileListErrors(t *testing.T) {
 	if r := record(t, s, second); r.State != driver.StateInProgress {
 		t.Error("the run continued after the list had failed")
 	}
-	told := 0
+	records, lists := 0, 0
 	for _, e := range events.Events() {
-		if e.Kind == event.StoreError && errors.Is(e.Err, errDown) && e.KeyHash == unreadable.ID.KeyHash() {
-			told++
+		switch {
+		case e.Kind == event.StoreError && errors.Is(e.Err, errDown) && e.KeyHash == unreadable.ID.KeyHash():
+			records++
+		case e.Kind == event.StoreError && errors.Is(e.Err, errLost) && e.KeyHash == "":
+			lists++
 		}
 	}
-	if told != 1 {
-		t.Errorf("%d events about the record that cannot be read", told)
+	if records != 1 || lists != 1 {
+		t.Errorf("%d events about the record that cannot be read, and %d about the list, want 1 and 1", records, lists)
 	}
 }
 
@@ -135,7 +136,7 @@ func TestReconcileStepEvidence(t *testing.T) {
 }
 
 // The resolver is not called for a released record that does not wait.
-func TestReconcileReleasedForNobody(t *testing.T) {
+func TestReconcileReleasedWithoutEffects(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, resume("a"))
 	key := s.leave(t, atOnce)
@@ -209,23 +210,27 @@ func TestReconcileWrites(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		swept  bool // the record is already unknown
+		write  int  // from which one on met answers; 1: the sweep, or the claim
 		answer idempotent.Resolution
 		met    func(r driver.Record) (*driver.Record, error)
 		want   string
 		kinds  []event.Kind
 	}{
-		"the sweep: gone":              {false, idempotent.Resolved("x"), gone, "1 due, 1 marked unknown, 1 stale", nil},
-		"the sweep: another write":     {false, idempotent.Resolved("x"), another, "1 due, 1 marked unknown, 1 stale", nil},
-		"the sweep: the store is down": {false, idempotent.Resolved("x"), down, "1 due, 1 marked unknown, 1 failed", []event.Kind{"store_error"}},
-		"an answer: gone":              {true, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
-		"an answer: settled":           {true, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []event.Kind{"contradicted"}},
-		"an answer: running":           {true, notExecuted, runningAgain, "1 due, 1 stale", nil},
-		"an answer: too large":         {true, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
-		"an answer: the store is down": {true, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"not executed: store is down":  {true, notExecuted, down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"later: gone":                  {true, idempotent.Later(0), gone, "1 due, 1 stale", nil},
-		"later: another write":         {true, idempotent.Later(0), another, "1 due, 1 stale", nil},
-		"later: the store is down":     {true, idempotent.Later(0), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"the sweep: gone":              {false, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
+		"the sweep: another write":     {false, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", nil},
+		"the sweep: the store is down": {false, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"the claim: gone":              {true, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
+		"the claim: another write":     {true, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", nil},
+		"the claim: the store is down": {true, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"an answer: gone":              {true, 2, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
+		"an answer: settled":           {true, 2, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []event.Kind{"contradicted"}},
+		"an answer: running":           {true, 2, notExecuted, runningAgain, "1 due, 1 stale", nil},
+		"an answer: too large":         {true, 2, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
+		"an answer: the store is down": {true, 2, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"not executed: store is down":  {true, 2, notExecuted, down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"later: gone":                  {true, 2, idempotent.Later(time.Hour), gone, "1 due, 1 stale", nil},
+		"later: another write":         {true, 2, idempotent.Later(time.Hour), another, "1 due, 1 stale", nil},
+		"later: the store is down":     {true, 2, idempotent.Later(time.Hour), down, "1 due, 1 failed", []event.Kind{"store_error"}},
 	} {
 		s := newStranded(t)
 		if c.swept {
@@ -234,7 +239,13 @@ func TestReconcileWrites(t *testing.T) {
 			s.leave(t, atOnce)
 			s.clock.Advance(time.Minute)
 		}
-		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		writes := 0
+		g, events := newGuardOver(t, &failing{s.Store, func(r driver.Record) (*driver.Record, error) {
+			if writes++; writes < c.write {
+				return nil, nil
+			}
+			return c.met(r)
+		}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(c.answer))
 		if got := report.String(); err != nil || got != c.want {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
@@ -342,16 +353,16 @@ func TestReleasedIsGivenUpByAge(t *testing.T) {
 	})
 	ended := record(t, s, key).LeaseEnd
 	options := func(o *idempotent.ReconcileOptions) {
-		o.MaxAttempts, o.ReleasedFor = 2, 8*time.Hour
+		o.GiveUpAfter, o.ReleasedFor = time.Minute, 8*time.Hour
 		o.OnExhausted = func(context.Context, idempotent.PendingRecord) error {
 			t.Error("OnExhausted was called for a released record")
 			return nil
 		}
 	}
-	for range 7 {
+	for range 8 { // from the first run, which releases it
 		s.clock.Advance(time.Hour + time.Minute)
 		report := s.reconcile(t, answer(idempotent.Later(time.Hour)), options)
-		if report.Postponed != 1 || !report.Oldest.IsZero() || !report.OldestReleased.Equal(ended) {
+		if report.Postponed != 1 || !report.Oldest.IsZero() || !report.OldestReleased.Equal(ended) || report.PendingReleased != 1 {
 			t.Fatalf("the report: %s; oldest %s, oldest released %s; want it postponed and waiting since %s", report, report.Oldest, report.OldestReleased, ended)
 		}
 	}
@@ -395,54 +406,53 @@ func TestReconcileOldest(t *testing.T) {
 	}
 }
 
-// Attempts are counted, and the record is listed as exhausted only when
-// reconciliation gives it up.
-func TestReconcileAttempts(t *testing.T) {
+// Calls are counted, and lengthen the pause; the record is given up by its age
+// alone.
+func TestReconcileCalls(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.unknowns(t, 1)
 	handed := 0
 	var handover error = errDown
 	options := func(o *idempotent.ReconcileOptions) {
-		o.MaxAttempts, o.Backoff, o.MaxBackoff = 3, time.Minute, 4*time.Minute
+		o.GiveUpAfter, o.Backoff, o.MaxBackoff = 7*time.Hour, time.Minute, 4*time.Minute
 		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
-			handed++
-			if !r.Stored().Exhausted || r.Asked != 3 {
+			if handed++; !r.Stored().Exhausted || r.Asked < 4 {
 				t.Errorf("OnExhausted got %+v", r)
 			}
 			return handover
 		}
 	}
-	failed := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+	earlier := 0
+	failed := func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+		if r.Asked != earlier {
+			t.Errorf("the resolver sees %d earlier calls, want %d", r.Asked, earlier)
+		}
 		return idempotent.Later(time.Hour + time.Microsecond), errDown // the answer is ignored because of the error, except for its pause
 	}
 	version := record(t, s, key).Version
-	for i, want := range []struct {
-		attempts int
-		pause    time.Duration
-		report   string
-	}{
-		{1, time.Hour, "1 due, 1 postponed, 1 failed"},
-		{2, time.Hour, "1 due, 1 postponed, 1 failed"},
-		{2, time.Hour, "1 due, 1 postponed, 2 failed"}, // OnExhausted fails
+	for i, want := range []string{
+		"1 due, 1 postponed, 1 failed", "1 due, 1 postponed, 1 failed", "1 due, 1 postponed, 1 failed",
+		"1 due, 1 postponed, 2 failed", // OnExhausted fails
 	} {
-		if got := s.reconcile(t, failed, options).String(); got != want.report {
-			t.Errorf("run %d: %s, want %s", i, got, want.report)
+		if got := s.reconcile(t, failed, options).String(); got != want {
+			t.Errorf("run %d: %s, want %s", i, got, want)
 		}
+		earlier++
 		r := record(t, s, key)
-		if r.ReconcileAttempts != want.attempts || r.Exhausted || r.Due != r.Due.Truncate(time.Millisecond) {
-			t.Errorf("run %d: %d attempts, exhausted %t, due %s", i, r.ReconcileAttempts, r.Exhausted, r.Due)
+		if r.ReconcileAttempts != earlier || r.Exhausted || r.Due != r.Due.Truncate(time.Millisecond) {
+			t.Errorf("run %d: %d calls, exhausted %t, due %s", i, r.ReconcileAttempts, r.Exhausted, r.Due)
 		}
 		if r.Version == version {
 			t.Errorf("run %d: the write has the same id as the one before", i)
 		}
 		version = r.Version
-		if left := r.Due.Sub(s.clock.Now()); left > want.pause+time.Millisecond || left < want.pause-time.Minute {
-			t.Errorf("run %d: due in %s, want %s", i, left, want.pause)
+		if left := r.Due.Sub(s.clock.Now()); left > time.Hour+time.Millisecond || left < time.Hour-time.Minute {
+			t.Errorf("run %d: due in %s, want an hour", i, left)
 		}
 		s.clock.Advance(2 * time.Hour)
 	}
-	if n := s.events.Count(event.ReconcileScheduled); n != 3 {
+	if n := s.events.Count(event.ReconcileScheduled); n != 4 {
 		t.Errorf("%d events of records that are due again", n)
 	}
 	// A dry run does not call OnExhausted.
@@ -456,14 +466,14 @@ func TestReconcileAttempts(t *testing.T) {
 		t.Errorf("in the end: %s", got)
 	}
 	r := record(t, s, key)
-	if !r.Exhausted || r.ReconcileAttempts != 3 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(event.ReconcileExhausted) != 1 {
+	if !r.Exhausted || r.ReconcileAttempts != 5 || r.Due.Before(at.Add(-time.Second)) || r.Due.After(at.Add(time.Second)) || s.events.Count(event.ReconcileExhausted) != 1 {
 		t.Errorf("the record: %+v; events %s", r, s.events.Kinds())
 	}
 }
 
 // OnExhausted gets a copy, a record that is no longer due is stale, and an answer
 // that comes with an error is ignored.
-func TestReconcileTrustsNobody(t *testing.T) {
+func TestReconcileTrustsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t, func(o *idempotent.Options) { o.Steps = []string{"a"} })
 	key := s.leave(t, func(ctx context.Context, died func()) {
@@ -473,102 +483,62 @@ func TestReconcileTrustsNobody(t *testing.T) {
 		died()
 	})
 	s.clock.Advance(time.Minute)
+	s.reconcile(t, nil, func(o *idempotent.ReconcileOptions) { o.SweepOnly = true })
+	s.clock.Advance(time.Hour)
 	report := s.reconcile(t, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
 		return idempotent.Resolved("x"), errDown
 	}, func(o *idempotent.ReconcileOptions) {
-		o.MaxAttempts, o.Operations = 1, []string{"refund", "charge"}
+		o.GiveUpAfter, o.Operations = time.Minute, []string{"refund", "charge"}
 		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
 			r.Stored().Steps[0].Result[0] ^= 0xff
 			return nil
 		}
 	})
-	if got := report.String(); got != "1 due, 1 marked unknown, 1 exhausted, 1 failed" {
+	if got := report.String(); got != "1 due, 1 exhausted, 1 failed" {
 		t.Errorf("the report: %s", got)
 	}
 	r := record(t, s, key)
 	if step, _ := r.Step("a"); r.State != driver.StateUnknown || string(step.Result) != `"x"` {
 		t.Errorf("the record is %s, and its step has %s", r.State, step.Result)
 	}
-	r.State, r.Due, r.Exhausted = driver.StateCompleted, time.Time{}, false
+	// The list still shows the record as it was; it has been given up meanwhile.
+	r.Exhausted = false
 	g, _ := newGuardOver(t, yields{s.Store, []driver.Record{*r}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	if report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("y"))); err != nil || report.String() != "0 due, 1 stale" {
+	if report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Resolved("y"))); err != nil || report.String() != "1 due, 1 stale" {
 		t.Errorf("a stale list: %s, %v", report, err)
 	}
 }
 
-// If another party is faster when a record is given up or postponed, no event is
-// reported.
+// If another party is faster when a record is claimed, postponed or given up, no
+// event is reported.
 func TestReconcileGivesUpNothing(t *testing.T) {
 	t.Parallel()
-	for name, attempts := range map[string]int{"postponed": 2, "given up": 1} {
+	for name, c := range map[string]struct {
+		write int // the one before which the other party writes
+		age   time.Duration
+	}{"claimed": {1, time.Hour * 24}, "postponed": {2, time.Hour * 24}, "given up": {2, time.Minute}} {
 		s := newStranded(t)
 		s.unknowns(t, 1)
-		g, events := newGuardOver(t, &failing{s.Store, another}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(0)), func(o *idempotent.ReconcileOptions) { o.MaxAttempts = attempts })
-		if err != nil || report.String() != "1 due, 1 stale" || len(events.Kinds()) != 0 {
-			t.Errorf("%s: %s, %v, events %s", name, report, err, events.Kinds())
-		}
-	}
-}
-
-// A run begins no record that leaves too little time for its resolver, and begins
-// all others.
-func TestReconcileTime(t *testing.T) {
-	t.Parallel()
-	at := now()
-	for name, c := range map[string]struct {
-		ctx  context.Context
-		want string
-	}{
-		"exactly enough": {deadlineIn(t, at, 10*time.Second), "2 due, 2 completed"},
-		"too little":     {deadlineIn(t, at, 10*time.Second-time.Millisecond), "0 due; incomplete: the time ended before every due record was worked on"},
-	} {
-		s := newStranded(t)
-		s.unknowns(t, 2)
-		var due []driver.Record
-		for r, err := range s.Due(t.Context(), s.clock.Now()) {
-			if err != nil {
-				t.Fatal(err)
+		writes := 0
+		g, events := newGuardOver(t, &failing{s.Store, func(r driver.Record) (*driver.Record, error) {
+			if writes++; writes == c.write {
+				return another(r)
 			}
-			r.Due, r.LeaseEnd = at, at
-			due = append(due, r)
-		}
-		g, _ := newGuardOver(t, yields{s.Store, due, make([]error, len(due))}, fixed(at))
-		report, err := idempotent.ReconcileDue(c.ctx, g, answer(idempotent.Resolved("x")))
-		if got := report.String(); err != nil || got != c.want {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+			return nil, nil
+		}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(time.Hour)), func(o *idempotent.ReconcileOptions) { o.GiveUpAfter = c.age })
+		if err != nil || report.String() != "1 due, 1 stale" || len(events.Kinds()) != 0 || report.Pending != 1 {
+			t.Errorf("%s: %s, %v, events %s, %d pending", name, report, err, events.Kinds(), report.Pending)
 		}
 	}
-	s := newStranded(t)
-	s.unknowns(t, 1)
-	ended, cancel := context.WithCancel(t.Context())
-	g, _ := newGuardOver(t, yields{s.Store, []driver.Record{*record(t, s, s.unknowns(t, 1))}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	cancel()
-	if report, err := idempotent.ReconcileDue(ended, g, answer(idempotent.Resolved("x"))); err != nil || !report.Incomplete || report.Due != 0 {
-		t.Errorf("under an ended context: %s, %v", report, err)
-	}
 }
-
-// deadlineIn returns a context with a deadline that has not passed, whatever the
-// clock.
-func deadlineIn(t *testing.T, at time.Time, d time.Duration) context.Context {
-	t.Helper()
-	return promised{t.Context(), at.Add(d)}
-}
-
-type promised struct {
-	context.Context
-	at time.Time
-}
-
-func (p promised) Deadline() (time.Time, bool) { return p.at, true }
 
 func TestReconcileOptionLimits(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	for name, f := range map[string]func(*idempotent.ReconcileOptions){
 		"the least": func(o *idempotent.ReconcileOptions) {
-			o.MaxAttempts, o.Concurrency, o.Backoff, o.Timeout, o.MaxBackoff = 1, 1, time.Millisecond, time.Millisecond, time.Millisecond
+			o.GiveUpAfter, o.ReleasedFor, o.Concurrency, o.Backoff, o.Timeout, o.MaxBackoff = 1, 1, 1, time.Millisecond, time.Millisecond, time.Millisecond
 		},
 	} {
 		if _, err := idempotent.ReconcileDue(t.Context(), s.guard, answer(idempotent.Later(0)), f); err != nil {
@@ -614,36 +584,44 @@ func TestReconcileWorkers(t *testing.T) {
 	}
 }
 
-// The scheduled function fails if the list or every record fails, and not if
-// there is nothing to do.
+// The scheduled function fails if every record failed, and not if there is
+// nothing to do or another party was faster.
 func TestReconcilerFails(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
+	answers := func(first error) map[string]idempotent.ResolveFunc {
+		asked := 0
+		return map[string]idempotent.ResolveFunc{"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			if asked++; asked == 1 {
+				return idempotent.Resolution{}, first
+			}
+			return idempotent.Resolved("x"), nil
+		}}
+	}
+	one := func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 }
 	if report, err := idempotent.Reconciler(s.guard, nil)(t.Context()); err != nil || report.Due != 0 {
 		t.Errorf("nothing to do: %s, %v", report, err)
 	}
-	s.unknowns(t, 2)
-	if _, err := idempotent.Reconciler(s.guard, nil)(t.Context()); err == nil || !strings.Contains(err.Error(), "every record") {
-		t.Errorf("no resolver: %v", err)
-	}
-	for _, e := range s.events.Events() {
-		if e.Kind == event.ReconcileFailed && (e.Err == nil || !strings.Contains(e.Err.Error(), `no resolver for operation "charge"`)) {
-			t.Errorf("event error: %v", e.Err)
-		}
-	}
-	if n := s.events.Count(event.ReconcileFailed); n != 2 {
-		t.Errorf("got %d events", n)
+	s.unknowns(t, 1)
+	if report, err := idempotent.Reconciler(s.guard, answers(errDown), one)(t.Context()); err == nil || !strings.Contains(err.Error(), "every record") {
+		t.Errorf("one of one failed: %s, %v", report, err)
 	}
 	s.clock.Advance(time.Hour)
-	asked := 0
-	half := map[string]idempotent.ResolveFunc{"charge": func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-		if asked++; asked == 1 {
-			return idempotent.Resolution{}, errDown
-		}
-		return idempotent.Resolved("x"), nil
-	}}
-	if report, err := idempotent.Reconciler(s.guard, half, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(t.Context()); err != nil || report.Failed != 1 || report.Completed != 1 {
-		t.Errorf("one of two: %s, %v", report, err)
+	s.unknowns(t, 1)
+	if report, err := idempotent.Reconciler(s.guard, answers(errDown), one)(t.Context()); err != nil || report.Failed != 1 || report.Completed != 1 {
+		t.Errorf("one of two failed: %s, %v", report, err)
+	}
+	stale := record(t, s, s.unknowns(t, 1))
+	if err := s.guard.Resolve(t.Context(), stale.ID, idempotent.Resolved("y")); err != nil {
+		t.Fatal(err)
+	}
+	g, _ := newGuardOver(t, yields{s.Store, []driver.Record{*stale}, []error{nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	if report, err := idempotent.Reconciler(g, answers(nil), one)(t.Context()); err != nil || report.String() != "1 due, 1 stale" {
+		t.Errorf("another party was faster: %s, %v", report, err)
+	}
+	g, _ = newGuardOver(t, yields{s.Store, []driver.Record{{ID: newKey().RecordID()}}, []error{errDown}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	if report, err := idempotent.Reconciler(g, answers(nil), one)(t.Context()); err == nil || report.Failed != 1 {
+		t.Errorf("the only record cannot be read: %s, %v", report, err)
 	}
 }
 
@@ -667,18 +645,19 @@ func TestReportCoversAllThatWait(t *testing.T) {
 	s.clock.Advance(time.Minute)
 	want("two are due tomorrow", s.reconcile(t, later), 2, first)
 	s.clock.Advance(time.Hour)
-	report, err := idempotent.ReconcileDue(deadlineIn(t, s.clock.Now(), 30*time.Hour), s.guard, later)
+	report, err := idempotent.ReconcileDue(t.Context(), s.guard, later)
 	if err != nil || report.Due != 0 {
 		t.Fatal(report, err)
 	}
 	want("nothing is due", report, 2, first)
 	s.clock.Advance(24 * time.Hour)
-	report, err = idempotent.ReconcileDue(deadlineIn(t, s.clock.Now(), time.Second), s.guard, later)
-	if err != nil || !report.Incomplete {
+	report, err = idempotent.ReconcileDue(invocation{t.Context(), s.clock.Now().Add(400 * time.Millisecond)}, s.guard, later)
+	if err == nil || !report.Incomplete {
 		t.Fatal(report, err)
 	}
 	want("no time for the resolver", report, 2, first)
-	want("one is given up", s.reconcile(t, later, func(o *idempotent.ReconcileOptions) { o.MaxAttempts, o.Concurrency = 1, 1 }), 0, time.Time{})
+	report = s.reconcile(t, later, func(o *idempotent.ReconcileOptions) { o.GiveUpAfter = 25*time.Hour + 30*time.Minute })
+	want("one is given up", report, 1, first.Add(61*time.Minute))
 }
 
 // A record whose sweep or evidence could not be written still waits.
@@ -698,24 +677,5 @@ func TestReportCoversFailedWrites(t *testing.T) {
 		if err != nil || report.Failed != 1 || report.Pending != 1 || !report.Oldest.Equal(ended) {
 			t.Errorf("%s: %s, %v, %d pending since %s; want 1 since %s", name, report, err, report.Pending, report.Oldest, ended)
 		}
-	}
-}
-
-// A list that fails is an event of no operation, and the report does not claim
-// to be complete.
-func TestListFailureIsReported(t *testing.T) {
-	t.Parallel()
-	s := newStranded(t)
-	s.unknowns(t, 1)
-	failure := errors.New("index is gone")
-	g, events := newGuardOver(t, yields{s.Store, []driver.Record{{}}, []error{failure}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-	report, err := idempotent.ReconcileDue(t.Context(), g, answer(idempotent.Later(0)))
-	if !errors.Is(err, failure) || report.Listed {
-		t.Errorf("got %v, listed %v", err, report.Listed)
-	}
-	all := events.Events()
-	stored, ok := errors.AsType[*idempotent.StoreError](all[0].Err)
-	if len(all) != 1 || all[0].Kind != event.StoreError || all[0].Operation != "" || !ok || stored.Op != driver.OpListDue || !errors.Is(stored, failure) {
-		t.Errorf("events %+v", all)
 	}
 }

@@ -3,9 +3,11 @@
 package idempotent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -184,18 +186,16 @@ type listing struct {
 	records []driver.Record
 }
 
-func (l listing) Due(context.Context, time.Time) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+func (l listing) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
 		for _, r := range l.records {
-			if !yield(r, nil) {
+			if !yield(r.Listed(), nil) {
 				return
 			}
 		}
 	}
 }
-func (l listing) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return l.Due(ctx, time.Time{})
-}
+func (l listing) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] { return l.Due(ctx) }
 
 // FM46: of two reconcilers that disagree, the first wins.
 func TestTwoReconcilers(t *testing.T) {
@@ -219,23 +219,23 @@ func TestTwoReconcilers(t *testing.T) {
 	}
 }
 
-// F41, G02: a resolver without an answer is called less and less often. In the
-// end OnExhausted gets the record, and it is no longer listed as due.
+// F41, G02: a resolver without an answer is called less and less often. When the
+// record is too old, OnExhausted gets it, and it is no longer listed as due.
 func TestExhausted(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
 	var handed []idempotent.RecordID
-	refuse := true
+	refuse := errDown
 	options := func(o *idempotent.ReconcileOptions) {
-		o.MaxAttempts, o.Backoff, o.MaxBackoff = 4, time.Minute, 3*time.Minute
+		o.GiveUpAfter, o.Backoff, o.MaxBackoff = 9*time.Minute, time.Minute, 3*time.Minute
 		o.OnExhausted = func(_ context.Context, r idempotent.PendingRecord) error {
-			if refuse {
-				return errDown
-			}
 			handed = append(handed, r.ID)
-			return nil
+			if errors.Is(refuse, errPanic) {
+				panic("no such queue")
+			}
+			return refuse
 		}
 	}
 	asked := 0
@@ -243,22 +243,25 @@ func TestExhausted(t *testing.T) {
 		asked++
 		return idempotent.Later(0), nil
 	}
-	for i, pause := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
-		s.reconcile(t, resolve, options)
-		if asked != i+1 {
-			t.Fatalf("called %d times, want %d", asked, i+1)
+	for i, pause := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
+		if i == 5 {
+			refuse = errPanic
+		}
+		report := s.reconcile(t, resolve, options)
+		if want := max(0, i-3); asked != i+1 || len(handed) != want || report.Failed != min(1, want) || report.Postponed != 1 {
+			t.Fatalf("called %d times, and OnExhausted %d times, want %d and %d: %s", asked, len(handed), i+1, want, report)
 		}
 		r := record(t, s, key)
-		if left := r.Due.Sub(s.clock.Now()); left > pause || left < pause-10*time.Second {
-			t.Errorf("after attempt %d it is due in %s, want %s", i+1, left, pause)
+		if left := r.Due.Sub(s.clock.Now()); left > pause || left < pause-10*time.Second || r.Exhausted {
+			t.Errorf("after call %d it is due in %s, want %s; exhausted %t", i+1, left, pause, r.Exhausted)
 		}
 		s.clock.Advance(pause)
 	}
-	if n := s.events.Count(event.ReconcileFailed); n != 1 {
-		t.Errorf("%d events of a failed OnExhausted, want 1", n)
+	if n := s.events.Count(event.ReconcileFailed); n != 2 {
+		t.Errorf("%d events of a failed OnExhausted, want 2", n)
 	}
-	refuse = false
-	if report := s.reconcile(t, resolve, options); report.Exhausted != 1 || len(handed) != 1 || handed[0] != key.RecordID() {
+	refuse = nil
+	if report := s.reconcile(t, resolve, options); report.Exhausted != 1 || handed[len(handed)-1] != key.RecordID() || report.Pending != 0 {
 		t.Errorf("the report: %s, OnExhausted got %v", report, handed)
 	}
 	s.clock.Advance(time.Hour)
@@ -266,9 +269,9 @@ func TestExhausted(t *testing.T) {
 		t.Errorf("an exhausted record is still due: %s", report)
 	}
 	exhausted := 0
-	for r, err := range s.Exhausted(t.Context()) {
-		if err != nil || r.ID != key.RecordID() || !r.Exhausted {
-			t.Error(r, err)
+	for e, err := range s.Exhausted(t.Context()) {
+		if err != nil || e.ID != key.RecordID() {
+			t.Error(e, err)
 		}
 		exhausted++
 	}
@@ -286,6 +289,9 @@ func TestExhausted(t *testing.T) {
 		t.Errorf("the settled record is still listed: %+v", r)
 	}
 }
+
+// errPanic makes a function of a test panic.
+var errPanic = errors.New("panic")
 
 // A failure with one record does not stop the others.
 func TestReconcileFailures(t *testing.T) {
@@ -307,8 +313,8 @@ func TestReconcileFailures(t *testing.T) {
 	if got := report.String(); got != "4 due, 4 marked unknown, 1 completed, 3 postponed, 3 failed" {
 		t.Errorf("the report: %s", got)
 	}
-	if report.Oldest.IsZero() {
-		t.Error("the report does not have the age of the oldest unresolved record")
+	if report.Oldest.IsZero() || report.Pending != 3 || !report.Listed {
+		t.Errorf("%d wait, the oldest since %s, want 3; listed %t", report.Pending, report.Oldest, report.Listed)
 	}
 	if v, err := idempotent.Do(t.Context(), s.guard, ok, never[string]); v != "found" || err != nil {
 		t.Errorf("a retry gets %q, %v", v, err)
@@ -338,13 +344,19 @@ func TestPendingRecordWithoutRecord(t *testing.T) {
 func TestReconcileDryRun(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
+	s.unknowns(t, 1)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
 	before := record(t, s, key)
 	events := len(s.events.Events())
-	for _, resolution := range []idempotent.Resolution{idempotent.Resolved("x"), idempotent.Later(0), notExecuted} {
-		if report := s.reconcile(t, answer(resolution), func(o *idempotent.ReconcileOptions) { o.DryRun, o.MaxAttempts = true, 1 }); report.MarkedUnknown != 1 || report.Completed+report.Exhausted+report.NotExecuted != 1 {
-			t.Errorf("the report: %s", report)
+	dry := func(o *idempotent.ReconcileOptions) { o.DryRun, o.GiveUpAfter = true, time.Minute }
+	for want, resolution := range map[string]idempotent.Resolution{
+		"2 due, 1 marked unknown, 2 completed":              idempotent.Resolved("x"),
+		"2 due, 1 marked unknown, 1 postponed, 1 exhausted": idempotent.Later(time.Hour),
+		"2 due, 1 marked unknown, 2 not executed":           notExecuted,
+	} {
+		if report := s.reconcile(t, answer(resolution), dry); report.String() != want {
+			t.Errorf("the report: %s, want %s", report, want)
 		}
 	}
 	if after := record(t, s, key); after.Version != before.Version || len(s.events.Events()) != events {
@@ -363,15 +375,8 @@ func TestReconcileOptions(t *testing.T) {
 		}
 		_ = other
 	})
-	t.Run("no time", func(t *testing.T) {
-		ctx := s.clock.Invocation(t.Context(), 5*time.Second)
-		report, err := idempotent.ReconcileDue(ctx, s.guard, answer(idempotent.Later(0)))
-		if err != nil || !report.Incomplete || report.Due != 0 || !strings.Contains(report.String(), "time ended") {
-			t.Errorf("the report: %s, %v", report, err)
-		}
-	})
 	for name, f := range map[string]func(*idempotent.ReconcileOptions){
-		"MaxAttempts": func(o *idempotent.ReconcileOptions) { o.MaxAttempts = -1 },
+		"GiveUpAfter": func(o *idempotent.ReconcileOptions) { o.GiveUpAfter = -1 },
 		"Concurrency": func(o *idempotent.ReconcileOptions) { o.Concurrency = -1 },
 		"Backoff":     func(o *idempotent.ReconcileOptions) { o.Backoff = 2 * time.Hour },
 		"Timeout":     func(o *idempotent.ReconcileOptions) { o.Timeout = -1 },
@@ -393,20 +398,31 @@ func TestReconcileOptions(t *testing.T) {
 	}
 }
 
-// F41: the handler calls the resolver of the record's operation, and a record
-// without a resolver is not lost.
+// F41: the handler calls the resolver of the record's operation. A record without
+// a resolver is not lost: the end of its lease is processed, it is counted, and one
+// line is logged.
 func TestReconciler(t *testing.T) {
 	t.Parallel()
-	s := newStranded(t)
+	var logged bytes.Buffer
+	s := newStranded(t, func(o *idempotent.Options) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
-	if _, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"refund": answer(idempotent.Resolved("x"))})(t.Context()); err == nil {
-		t.Error("every record failed, but the handler returned no error")
+	refunds := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"refund": answer(idempotent.Resolved("x"))})
+	ended := record(t, s, key).LeaseEnd
+	for i, want := range []string{"1 due, 1 marked unknown", "0 due", "0 due"} {
+		report, err := refunds(t.Context())
+		waiting := map[string]idempotent.Waiting{"charge": {Pending: 1, Oldest: ended, NoResolver: true}}
+		if err != nil || report.String() != want || !reflect.DeepEqual(report.Operations, waiting) || report.Pending != 1 {
+			t.Errorf("run %d: %s, %v; %+v", i, report, err, report.Operations)
+		}
+		s.clock.Advance(time.Hour)
 	}
-	s.clock.Advance(time.Hour)
+	if text := logged.String(); strings.Count(text, "no resolver") != 1 || !strings.Contains(text, "operation=charge records=1") {
+		t.Errorf("logged %s", text)
+	}
 	report, err := idempotent.Reconciler(s.guard, map[string]idempotent.ResolveFunc{"charge": answer(idempotent.Resolved("x"))})(t.Context())
-	if err != nil || report.Completed != 1 {
-		t.Errorf("the report: %s, %v", report, err)
+	if err != nil || report.String() != "1 due, 1 completed" || report.Operations != nil || report.Pending != 0 {
+		t.Errorf("the report: %s, %v; %+v", report, err, report.Operations)
 	}
 	if v, err := idempotent.Do(t.Context(), s.guard, key, never[string]); v != "x" || err != nil {
 		t.Errorf("a retry gets %q, %v", v, err)
@@ -433,7 +449,7 @@ func TestReconcileSweepOnly(t *testing.T) {
 	s := newStranded(t)
 	key := s.leave(t, atOnce)
 	s.clock.Advance(time.Minute)
-	sweep := func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.MaxAttempts = true, 1 }
+	sweep := func(o *idempotent.ReconcileOptions) { o.SweepOnly, o.GiveUpAfter = true, time.Minute }
 	dry := func(o *idempotent.ReconcileOptions) { o.DryRun = true }
 	ended := record(t, s, key).LeaseEnd
 	for _, want := range []struct {
@@ -442,10 +458,10 @@ func TestReconcileSweepOnly(t *testing.T) {
 	}{
 		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep, dry}},
 		{"1 due, 1 marked unknown", []func(*idempotent.ReconcileOptions){sweep}},
-		{"1 due", []func(*idempotent.ReconcileOptions){sweep}},
+		{"0 due", []func(*idempotent.ReconcileOptions){sweep}},
 	} {
 		report := s.reconcile(t, nil, want.optFns...)
-		if report.String() != want.report || !report.Oldest.Equal(ended) {
+		if report.String() != want.report || !report.Oldest.Equal(ended) || report.Operations["charge"].NoResolver {
 			t.Errorf("the report: %s, oldest %s; want %s, %s", report, report.Oldest, want.report, ended)
 		}
 		if !strings.Contains(want.report, "unknown") || len(want.optFns) > 1 {

@@ -101,27 +101,29 @@ func TestSinceIsTheLastChange(t *testing.T) {
 	}
 }
 
-// By default reconciliation gives up a record after ten attempts to resolve it.
-func TestDefaultMaxAttempts(t *testing.T) {
+// By default reconciliation gives up a record seven days after it became unknown,
+// however often its resolver was called until then, and a released record after a
+// day.
+func TestDefaultAges(t *testing.T) {
 	t.Parallel()
-	store, key, clock := memstore.New(), newKey(), &idempotenttest.Clock{}
-	g, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = clock.Now })
-	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
-		t.Fatal("got no error")
-	}
-	asked := 0
-	for range 20 {
-		clock.Advance(24 * time.Hour)
-		if _, err := idempotent.ReconcileDue(t.Context(), g, func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-			asked++
-			return idempotent.Later(0), nil
-		}); err != nil {
-			t.Fatal(err)
+	for state, want := range map[driver.State]int{driver.StateUnknown: 7 * 24, driver.StateRetryable: 24} {
+		w := newWorkshop()
+		since := w.clock.Now().UTC().Truncate(time.Millisecond)
+		r := driver.Record{ID: w.key.RecordID(), State: state, Recovery: idempotent.Resume, Created: since.Add(-30 * 24 * time.Hour), Since: since, Due: since, OpenSince: since}
+		if met, err := w.Insert(t.Context(), r, since); met != nil || err != nil {
+			t.Fatal(met, err)
 		}
-	}
-	r, err := store.Get(t.Context(), key.RecordID())
-	if err != nil || asked != 10 || !r.Exhausted || r.ReconcileAttempts != 10 {
-		t.Errorf("the resolver was called %d times and the record is %+v (%v), want it given up after 10", asked, r, err)
+		hours := 0
+		for !w.record(t).Exhausted && hours < 1000 {
+			hours++
+			w.clock.Advance(time.Hour)
+			if _, err := idempotent.ReconcileDue(t.Context(), w.guard(t), answer(idempotent.Later(time.Minute))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if hours != want {
+			t.Errorf("a record that is %s was given up after %d hours, want %d", state, hours, want)
+		}
 	}
 }
 

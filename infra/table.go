@@ -79,10 +79,11 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 			PointInTimeRecoveryEnabled: jsii.Bool(or(props.PointInTimeRecovery, true)),
 		},
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:      jsii.String(dynamostore.IndexName),
-			PartitionKey:   attribute(dynamostore.IndexPartitionKey, awsdynamodb.AttributeType_STRING),
-			SortKey:        attribute(dynamostore.IndexSortKey, awsdynamodb.AttributeType_NUMBER),
-			ProjectionType: awsdynamodb.ProjectionType_KEYS_ONLY,
+			IndexName:        jsii.String(dynamostore.IndexName),
+			PartitionKey:     attribute(dynamostore.IndexPartitionKey, awsdynamodb.AttributeType_STRING),
+			SortKey:          attribute(dynamostore.IndexSortKey, awsdynamodb.AttributeType_NUMBER),
+			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+			NonKeyAttributes: jsii.Strings(dynamostore.IndexAttributes()...),
 		}},
 	})
 	return t

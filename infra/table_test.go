@@ -38,7 +38,7 @@ func TestTable(t *testing.T) {
 		"GlobalSecondaryIndexes": [{
 			"IndexName": "recovery",
 			"KeySchema": [{"AttributeName": "rk", "KeyType": "HASH"}, {"AttributeName": "rat", "KeyType": "RANGE"}],
-			"Projection": {"ProjectionType": "KEYS_ONLY"}}],
+			"Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["st", "dt", "lease"]}}],
 		"Replicas": [{
 			"Region": {"Ref": "AWS::Region"},
 			"DeletionProtectionEnabled": true,

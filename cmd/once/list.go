@@ -122,19 +122,29 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 
 // candidates returns the shortest list that contains all matching records.
 func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Record, error] {
+	now := c.now()
+	never := func(driver.Listed) bool { return false }
 	switch {
 	case c.due:
-		return o.Due(ctx, c.now())
+		later := func(e driver.Listed) bool { return e.Due.After(now) }
+		return o.read(ctx, o.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool {
+			return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)
+		})
 	case c.exhausted:
-		return o.Exhausted(ctx)
+		return o.read(ctx, o.Exhausted(ctx), never, c.mayMatch, func(r *driver.Record) bool { return r.Exhausted })
 	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != stateResumable && s != driver.StateUnknown.String() }):
-		return o.waiting(ctx)
+		return o.read(ctx, o.waiting(ctx), never, c.mayMatch, func(*driver.Record) bool { return true })
 	}
 	return func(yield func(driver.Record, error) bool) {
 		m := c.meter("reading the table", o.items(ctx))
 		defer m.end()
 		o.all(ctx, m.read)(yield)
 	}
+}
+
+// mayMatch reports whether the record of an entry has to be read.
+func (c *listCmd) mayMatch(e driver.Listed) bool {
+	return len(c.operations) == 0 || slices.Contains(c.operations, e.ID.Operation())
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {

@@ -19,7 +19,7 @@ type reconcileCmd struct {
 	dryRun      bool
 	exec        string
 	operations  []string
-	maxAttempts int
+	giveUpAfter time.Duration
 	timeout     time.Duration
 	concurrency int
 	audit       string
@@ -48,7 +48,9 @@ once show --json --result, and writes one of these answers to standard output:
 A result is stored in the form and for the time that the record declares;
 another form is refused. If the program fails or writes another answer, that
 counts as {"later": …}, and the program is asked again later: after a minute,
-then after pauses that double up to an hour. Its standard error is passed on.`,
+then after pauses that double up to an hour. If it fails for five records of an
+operation in a row, the others of that operation are left to the next run. Its
+standard error is passed on.`,
 		Example: `  once reconcile --dry-run
   once reconcile --operation 'POST /charges' --exec ./ask-provider`,
 		Args: cobra.NoArgs,
@@ -58,16 +60,16 @@ then after pauses that double up to an hour. Its standard error is passed on.`,
 	f.BoolVar(&c.dryRun, "dry-run", false, "write nothing: print what would be done; the\nprogram of --exec runs anyway")
 	f.StringVar(&c.exec, "exec", "", "ask this `COMMAND` about each record, through sh;\nwithout it only ended leases are processed")
 	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
-	f.IntVar(&c.maxAttempts, "max-attempts", 10, "give a record up after `N` attempts without an\nanswer")
+	f.DurationVar(&c.giveUpAfter, "give-up-after", 7*24*time.Hour, "give a record up if it has been unknown\nfor so long and there is still no answer\n")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long the program may run for a\nrecord")
-	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records in parallel")
+	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records of an operation\nin parallel")
 	auditFlag(cmd, &c.audit)
 	return cmd
 }
 
 func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
-	if c.maxAttempts < 1 || c.concurrency < 1 || c.timeout < time.Millisecond {
-		return usage("--max-attempts and --concurrency must be at least 1, and --timeout at least 1ms")
+	if c.concurrency < 1 || min(c.timeout, c.giveUpAfter) < time.Millisecond {
+		return usage("--concurrency must be at least 1, and --timeout and --give-up-after at least 1ms")
 	}
 	o, err := c.open(ctx)
 	if err != nil {
@@ -92,7 +94,7 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 		resolve = (&program{command: c.exec, env: c.env, guard: g, journal: j}).resolve
 	}
 	report, err := idempotent.ReconcileDue(ctx, g, resolve, func(opts *idempotent.ReconcileOptions) {
-		opts.MaxAttempts, opts.Timeout, opts.Concurrency = c.maxAttempts, c.timeout, c.concurrency
+		opts.GiveUpAfter, opts.Timeout, opts.Concurrency = c.giveUpAfter, c.timeout, c.concurrency
 		opts.Operations = c.operations
 		opts.DryRun, opts.SweepOnly = c.dryRun, c.exec == ""
 	})
@@ -105,6 +107,8 @@ func (c *reconcileCmd) run(ctx context.Context, _ []string) error {
 // failures returns an error if a run did not succeed for every record.
 func failures(r idempotent.Report) error {
 	switch {
+	case r.Skipped > 0:
+		return fmt.Errorf("%s of %s failed; %s were not asked about, because the program kept failing", count(r.Failed, "record"), grouped(r.Due), grouped(r.Skipped))
 	case r.Failed > 0:
 		return fmt.Errorf("%s of %s failed and will be retried", count(r.Failed, "record"), grouped(r.Due))
 	case r.Incomplete:
@@ -126,6 +130,7 @@ type reportView struct {
 	Exhausted      int     `json:"exhausted"`
 	Stale          int     `json:"stale"`
 	Failed         int     `json:"failed"`
+	Skipped        int     `json:"skipped"` // because the program kept failing
 	Pending        int     `json:"pending"`
 	Oldest         stamp   `json:"oldest,omitzero"` // since when the oldest outcome is unknown
 	PendingRelease int     `json:"pending_released"`
@@ -137,7 +142,7 @@ type reportView struct {
 func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 	if c.json {
 		return c.document(reportView{
-			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed,
+			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed, r.Skipped,
 			r.Pending, stamp{r.Oldest}, r.PendingReleased, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}

@@ -226,7 +226,7 @@ func TestReconcile_KeepsWhatTheRecordDeclares(t *testing.T) {
 func TestReconcile_GivesUp(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, unknownCharge())
-	d.once("reconcile", "--exec", `echo '{"later": "1s"}'`, "--max-attempts", "1").ok().golden("reconcile-given-up")
+	d.once("reconcile", "--exec", `echo '{"later": "1s"}'`, "--give-up-after", "1m").ok().golden("reconcile-given-up")
 	d.once("list", "--exhausted").ok().says("POST /charges#4RexMqXSY3Lf", "given up")
 }
 
@@ -234,7 +234,7 @@ func TestReconcile_JSON(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, aNight(t)...)
 	d.once("reconcile", "--json").ok().golden("reconcile-json")
-	for _, wrong := range []string{"--max-attempts=-1", "--concurrency=-1", "--timeout=-1s"} {
+	for _, wrong := range []string{"--give-up-after=-1s", "--concurrency=-1", "--timeout=-1s"} {
 		d.once("reconcile", wrong).exits(exitUsage)
 	}
 }
@@ -256,7 +256,7 @@ func TestReconcile_Stale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{command: `echo '{"without_result": true}'`, env: e, journal: j}
+	p := &program{command: `echo '{"without_result": true}'`, env: e, guard: g, journal: j}
 	webhook, err := idempotent.New(o.records.(*boltstore.Store))
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestReconcile_Stale(t *testing.T) {
 		}
 		return p.resolve(ctx, r)
 	})
-	if err != nil || report.Stale != 1 || report.Completed != 0 {
+	if err != nil || report.String() != "1 due, 1 stale" {
 		t.Errorf("%s, %v", report, err)
 	}
 }

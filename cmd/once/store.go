@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -100,26 +101,76 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent
 	return g, nil
 }
 
-// always is later than every time in a record.
-var always = time.UnixMilli(253402300799999)
-
 // waiting lists the records that wait for reconciliation, due or not, and those
 // that were given up. Every unknown record is among them. A record that moves
 // between the two lists meanwhile is listed once.
-func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+func (o *opened) waiting(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
 		seen := map[idempotent.RecordID]bool{}
-		for _, list := range []iter.Seq2[driver.Record, error]{o.Due(ctx, always), o.Exhausted(ctx)} {
-			for r, err := range list {
-				if r.ID != "" && seen[r.ID] {
+		for _, list := range []iter.Seq2[driver.Listed, error]{o.Due(ctx), o.Exhausted(ctx)} {
+			for e, err := range list {
+				if e.ID != "" && seen[e.ID] {
 					continue
 				}
-				seen[r.ID] = true
-				if !yield(r, err) || err != nil && r.ID == "" {
+				seen[e.ID] = true
+				if !yield(e, err) || err != nil && e.ID == "" {
 					return
 				}
 			}
 		}
+	}
+}
+
+// readParallel is how many records of a list are read at the same time.
+const readParallel = 16
+
+// read yields the records that a list names, in its order, if match holds for the
+// entry and then for the record. The list ends at the first entry that reaches its
+// end. An entry may be outdated, and its record may be gone.
+func (o *opened) read(
+	ctx context.Context, list iter.Seq2[driver.Listed, error], end, match func(driver.Listed) bool, still func(*driver.Record) bool,
+) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		var batch []driver.Listed
+		flush := func() bool {
+			records, errs := make([]*driver.Record, len(batch)), make([]error, len(batch))
+			var reads sync.WaitGroup
+			for i, e := range batch {
+				reads.Go(func() { records[i], errs[i] = o.Get(ctx, e.ID) })
+			}
+			reads.Wait()
+			for i, e := range batch {
+				switch {
+				case errors.Is(errs[i], idempotent.ErrNoRecord):
+				case errs[i] != nil:
+					if !yield(driver.Record{ID: e.ID}, errs[i]) {
+						return false
+					}
+				case still(records[i]) && !yield(*records[i], nil):
+					return false
+				}
+			}
+			batch = batch[:0]
+			return true
+		}
+		for e, err := range list {
+			switch {
+			case err != nil && e.ID == "":
+				if flush() {
+					yield(driver.Record{}, err)
+				}
+				return
+			case err == nil && end(e):
+				flush()
+				return
+			case err == nil && !match(e):
+				continue
+			}
+			if batch = append(batch, e); len(batch) == readParallel && !flush() {
+				return
+			}
+		}
+		flush()
 	}
 }
 
@@ -359,19 +410,21 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	if t.scan {
 		m := e.meter("looking for the record", o.items(ctx))
 		defer m.end()
-		list = o.all(ctx, m.read)
+		list = func(yield func(driver.Listed, error) bool) {
+			o.all(ctx, m.read)(func(r driver.Record, err error) bool { return yield(r.Listed(), err) })
+		}
 	}
 	var found idempotent.RecordID
-	for r, err := range list {
-		of := r.ID.Operation()
+	for e, err := range list {
+		of := e.ID.Operation()
 		switch {
-		case err != nil && r.ID == "":
+		case err != nil && e.ID == "":
 			return "", err
-		case operation != "" && operation != of, !strings.HasPrefix(string(r.ID)[len(of):], "#"+hash):
-		case found != "" && found != r.ID:
-			return "", usage("%s and %s both match; give one of these ids in full", found, r.ID)
+		case operation != "" && operation != of, !strings.HasPrefix(string(e.ID)[len(of):], "#"+hash):
+		case found != "" && found != e.ID:
+			return "", usage("%s and %s both match; give one of these ids in full", found, e.ID)
 		default:
-			found = r.ID
+			found = e.ID
 		}
 	}
 	switch {

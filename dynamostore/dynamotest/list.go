@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
-	"maps"
 	"slices"
 	"strings"
 
@@ -61,17 +60,19 @@ func (db *DB) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynam
 		if (in.Segment == nil) != (in.TotalSegments == nil) {
 			refuse("The Segment parameter is required and TotalSegments too, or neither")
 		}
+		part := func(item) bool { return true }
 		if in.TotalSegments != nil {
 			segment, total := *in.Segment, *in.TotalSegments
 			if total < 1 || total > 1_000_000 || segment < 0 || segment >= total {
 				refuse("The Segment parameter is zero-based and must be less than parameter TotalSegments")
 			}
-			l.only(func(it item) bool {
+			part = func(it item) bool {
 				h := fnv.New32()
 				h.Write([]byte(encodeKey(l.table.keys.of(it)[0])))
 				return h.Sum32()%uint32(total) == uint32(segment)
-			})
+			}
 		}
+		l.only(part)
 		p := l.page()
 		return &dynamodb.ScanOutput{Items: p.items, Count: p.count, ScannedCount: p.scanned, LastEvaluatedKey: p.last, ConsumedCapacity: p.capacity}
 	})
@@ -132,10 +133,11 @@ type list struct {
 	selects    types.Select
 	capacity   types.ReturnConsumedCapacity
 
-	table *table
-	index schema // nil: the table itself
-	keys  schema // of the index or the table
-	items []item
+	table     *table
+	index     schema   // nil: the table itself
+	keys      schema   // of the index or the table
+	projected []string // the attributes of the index; nil: all
+	items     []item
 }
 
 // page is what one call returns.
@@ -146,10 +148,9 @@ type page struct {
 	capacity       *types.ConsumedCapacity
 }
 
-// open selects the items of a table or an index, in their order.
+// open prepares the list of a table or an index.
 func (l *list) open(t *table, indexName *string) {
 	l.table, l.keys = t, t.keys
-	var projected []string
 	if indexName != nil {
 		i, ok := t.indexes[*indexName]
 		if !ok {
@@ -163,11 +164,15 @@ func (l *list) open(t *table, indexName *string) {
 				refuse("One or more parameter values were invalid: Global secondary index %s does not project [%s]", *indexName, name)
 			}
 		}
-		l.index, l.keys, projected = i.schema, i.schema, i.projected
+		l.index, l.keys, l.projected = i.schema, i.schema, i.projected
 	}
-	for _, key := range slices.Sorted(maps.Keys(t.items)) {
-		if it := t.items[key]; l.keys.of(it) != nil {
-			l.items = append(l.items, project(it, projected))
+}
+
+// only selects the items that c holds for, in their order.
+func (l *list) only(c condition) {
+	for _, it := range l.table.items {
+		if l.keys.of(it) != nil && c(it) {
+			l.items = append(l.items, project(it, l.projected))
 		}
 	}
 	slices.SortFunc(l.items, l.order)
@@ -185,10 +190,6 @@ func (l *list) order(a, b item) int {
 		return -o
 	}
 	return o
-}
-
-func (l *list) only(c condition) {
-	l.items = slices.DeleteFunc(l.items, func(it item) bool { return !c(it) })
 }
 
 // maxPage is how much one call reads, in bytes.

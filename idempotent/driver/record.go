@@ -173,6 +173,11 @@ type Chunks struct {
 // request.
 func (r *Record) Token() string { return hex.EncodeToString(r.Owner[:]) }
 
+// Listed returns the entry of r in a list of a [DueLister].
+func (r *Record) Listed() Listed {
+	return Listed{ID: r.ID, State: r.State, Since: r.Since, LeaseEnd: r.LeaseEnd, Due: r.Due}
+}
+
 // Clone returns a copy that shares no memory with r, except for Extra.
 func (r *Record) Clone() *Record {
 	c := *r

@@ -62,17 +62,27 @@ type ChunkStore interface {
 }
 
 // DueLister is an optional interface of a [Store] that can list the records
-// waiting for reconciliation. The lists are hints: they may be older than the
-// records, and every action checks the record again. An error yielded with a
-// record's ID means that this record cannot be read; an error without an ID ends
-// the list.
+// waiting for reconciliation, without reading them. The lists are hints: an entry
+// may be older than its record, and a record that is written meanwhile may be
+// listed twice or not at all. Every action reads the record first. An error
+// yielded with an ID means that this record cannot be read; an error without an ID
+// ends the list.
 type DueLister interface {
-	// Due lists the records whose Due is set and not after before, except the
-	// exhausted ones. Reconciliation passes the end of the year 9999, because it also
-	// counts the records that are due later.
-	Due(ctx context.Context, before time.Time) iter.Seq2[Record, error]
-	// Exhausted lists the records that reconciliation gave up.
-	Exhausted(ctx context.Context) iter.Seq2[Record, error]
+	// Due lists the records whose Due is set, except the exhausted ones: those that
+	// are due and those that will be, the earliest Due first.
+	Due(ctx context.Context) iter.Seq2[Listed, error]
+	// Exhausted lists the records that reconciliation gave up, the earliest first.
+	Exhausted(ctx context.Context) iter.Seq2[Listed, error]
+}
+
+// Listed is the entry of a [Record] in a list of a [DueLister]. Its fields are
+// those of the record.
+type Listed struct {
+	ID       RecordID
+	State    State
+	Since    time.Time
+	LeaseEnd time.Time
+	Due      time.Time
 }
 
 // Transaction writes next over the record whose Version is was, as [Store.Replace]

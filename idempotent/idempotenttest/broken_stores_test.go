@@ -4,6 +4,7 @@ package idempotenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -578,27 +579,26 @@ var brokenKeeping = []broken{
 
 // brokenLists are faults in how a store lists due records.
 var brokenLists = []broken{
-	{name: "A record that is due now is not listed", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, before time.Time) bool {
-			return !r.Exhausted && !r.Due.IsZero() && r.Due.Before(before)
-		}
+	{name: "A record that will be due is not listed", lists: func(s *listShelf) {
+		s.due = func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(time.Now()) }
 	}, caught: []string{"DueLists"}},
-	{name: "A record that is due later is listed", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, _ time.Time) bool { return !r.Exhausted && !r.Due.IsZero() }
-	}, caught: []string{"DueLists"}},
-	{name: "Times are compared in nanoseconds, which end in 2262", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, before time.Time) bool {
-			return !r.Exhausted && !r.Due.IsZero() && r.Due.UnixNano() <= before.UnixNano()
-		}
-	}, caught: []string{"DueListsAll"}},
 	{name: "A record that is never due is listed", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, before time.Time) bool { return !r.Exhausted && !r.Due.After(before) }
+		s.due = func(r *driver.Record) bool { return !r.Exhausted }
 	}, caught: []string{"DueLists", "ListsFollowWrites"}},
-	{name: "Due is compared in seconds", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, before time.Time) bool {
-			return !r.Exhausted && !r.Due.IsZero() && r.Due.Unix() <= before.Unix()
+	{name: "Lists are in the order of IDs", lists: func(s *listShelf) {
+		s.order = func(a, b listed) int { return cmp.Compare(a.entry.ID, b.entry.ID) }
+	}, caught: []string{"EarliestFirst"}},
+	{name: "Exhausted records are in the opposite order", lists: func(s *listShelf) {
+		s.collected = func(list string, found []listed) []listed {
+			if list == "exhausted" {
+				slices.Reverse(found)
+			}
+			return found
 		}
-	}},
+	}, caught: []string{"EarliestFirst"}},
+	{name: "Due times are compared in seconds", lists: func(s *listShelf) {
+		s.order = func(a, b listed) int { return cmp.Compare(a.entry.Due.Unix(), b.entry.Due.Unix()) }
+	}, caught: []string{"EarliestFirst"}},
 	{name: "Pages overlap", lists: func(s *listShelf) {
 		s.collected = func(_ string, found []listed) []listed {
 			if len(found) > 1 {
@@ -608,7 +608,7 @@ var brokenLists = []broken{
 		}
 	}, caught: []string{"DueLists", "ListsLetWrite"}},
 	{name: "An exhausted record stays due", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record, before time.Time) bool { return !r.Due.IsZero() && !r.Due.After(before) }
+		s.due = func(r *driver.Record) bool { return !r.Due.IsZero() }
 	}, caught: []string{"ExhaustedAreApart"}},
 	{name: "Every due record is exhausted", lists: func(s *listShelf) {
 		s.given = func(r *driver.Record) bool { return !r.Due.IsZero() }
@@ -630,14 +630,34 @@ var brokenLists = []broken{
 			return first[list]
 		}
 	}, caught: []string{"ListsFollowWrites"}},
-	{name: "The list returns only the fields of the index", lists: func(s *listShelf) {
-		s.show = func(r *driver.Record) driver.Record {
-			return driver.Record{ID: r.ID, Due: r.Due, Exhausted: r.Exhausted}
+	{name: "An entry has no state", lists: func(s *listShelf) {
+		s.show = func(r *driver.Record) driver.Listed {
+			l := r.Listed()
+			l.State = 0
+			return l
 		}
-	}, caught: []string{"ListedWhole"}},
-	{name: "The list returns the stored record without a copy", lists: func(s *listShelf) {
-		s.show = func(r *driver.Record) driver.Record { return *r }
-	}, caught: []string{"ListedWhole"}},
+	}, caught: []string{"ListedAsStored"}},
+	{name: "An entry has no time since when it has its state", lists: func(s *listShelf) {
+		s.show = func(r *driver.Record) driver.Listed {
+			l := r.Listed()
+			l.Since = time.Time{}
+			return l
+		}
+	}, caught: []string{"ListedAsStored"}},
+	{name: "An entry has no end of its lease", lists: func(s *listShelf) {
+		s.show = func(r *driver.Record) driver.Listed {
+			l := r.Listed()
+			l.LeaseEnd = time.Time{}
+			return l
+		}
+	}, caught: []string{"ListedAsStored"}},
+	{name: "An entry has no due time", lists: func(s *listShelf) {
+		s.show = func(r *driver.Record) driver.Listed {
+			l := r.Listed()
+			l.Due = time.Time{}
+			return l
+		}
+	}, caught: []string{"ListedAsStored"}},
 	{name: "A write ends every list", lists: func(s *listShelf) {
 		s.between = func(ctx context.Context, writes int) error {
 			if writes > 0 {
@@ -651,12 +671,12 @@ var brokenLists = []broken{
 		s.between = func(context.Context, int) error { return nil }
 	}, caught: []string{"ListsEnd"}},
 	{name: "An unreadable record ends the list", lists: func(s *listShelf) {
-		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) {
-			return driver.Record{}, errors.New("cannot be read"), true
+		s.unreadable = func(idempotent.RecordID) (driver.Listed, error, bool) {
+			return driver.Listed{}, errors.New("cannot be read"), true
 		}
 	}, caught: []string{"UnreadableIsListed"}},
 	{name: "An unreadable record is not listed", lists: func(s *listShelf) {
-		s.unreadable = func(idempotent.RecordID) (driver.Record, error, bool) { return driver.Record{}, nil, false }
+		s.unreadable = func(idempotent.RecordID) (driver.Listed, error, bool) { return driver.Listed{}, nil, false }
 	}, caught: []string{"UnreadableIsListed"}},
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,13 +213,13 @@ type listShelf struct {
 	damaged map[idempotent.RecordID]bool
 	writes  int
 
-	// due and given are the conditions of Due and Exhausted.
-	due   func(r *driver.Record, before time.Time) bool
-	given func(r *driver.Record) bool
-	// show returns the listed form of a record, unreadable that of a damaged
-	// one.
-	show       func(r *driver.Record) driver.Record
-	unreadable func(id idempotent.RecordID) (listed driver.Record, err error, also bool)
+	// due and given are the conditions of Due and Exhausted, and order is their
+	// order.
+	due, given func(r *driver.Record) bool
+	order      func(a, b listed) int
+	// show returns the entry of a record, unreadable that of a damaged one.
+	show       func(r *driver.Record) driver.Listed
+	unreadable func(id idempotent.RecordID) (entry driver.Listed, err error, also bool)
 	// collected can change a list before it is returned.
 	collected func(list string, found []listed) []listed
 	// between is called before each record, with the number of writes since the
@@ -229,20 +230,19 @@ type listShelf struct {
 }
 
 type listed struct {
-	record driver.Record
-	err    error
+	entry driver.Listed
+	err   error
 }
 
 func newListShelf() *listShelf {
 	return &listShelf{
 		shelf: newShelf(), damaged: map[idempotent.RecordID]bool{}, stops: true,
-		due: func(r *driver.Record, before time.Time) bool {
-			return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
-		},
+		due:   func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() },
 		given: func(r *driver.Record) bool { return r.Exhausted },
-		show:  func(r *driver.Record) driver.Record { return *r.Clone() },
-		unreadable: func(id idempotent.RecordID) (driver.Record, error, bool) {
-			return driver.Record{ID: id}, errors.New("cannot be read"), true
+		order: func(a, b listed) int { return a.entry.Due.Compare(b.entry.Due) },
+		show:  (*driver.Record).Listed,
+		unreadable: func(id idempotent.RecordID) (driver.Listed, error, bool) {
+			return driver.Listed{ID: id}, errors.New("cannot be read"), true
 		},
 		collected: func(_ string, found []listed) []listed { return found },
 		between:   func(ctx context.Context, _ int) error { return ctx.Err() },
@@ -256,31 +256,31 @@ func (s *listShelf) Replace(ctx context.Context, r driver.Record, was driver.Ver
 	return s.shelf.Replace(ctx, r, was)
 }
 
-func (s *listShelf) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, "due", func(r *driver.Record) bool { return s.due(r, before) })
+func (s *listShelf) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, "due", s.due)
 }
 
-func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+func (s *listShelf) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, "exhausted", s.given)
 }
 
-func (s *listShelf) list(ctx context.Context, name string, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+func (s *listShelf) list(ctx context.Context, name string, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
 		found, writes := s.collect(match)
 		for _, l := range s.collected(name, found) {
 			s.mu.Lock()
 			since := s.writes - writes
 			s.mu.Unlock()
 			if err := s.between(ctx, since); err != nil {
-				yield(driver.Record{}, err)
+				yield(driver.Listed{}, err)
 				return
 			}
-			if !yield(l.record, l.err) && s.stops {
+			if !yield(l.entry, l.err) && s.stops {
 				return
 			}
 		}
 		if err := s.between(ctx, 0); err != nil {
-			yield(driver.Record{}, err)
+			yield(driver.Listed{}, err)
 		}
 	}
 }
@@ -295,8 +295,9 @@ func (s *listShelf) collect(match func(*driver.Record) bool) (found []listed, wr
 				found = append(found, listed{r, err})
 			}
 		case match(r):
-			found = append(found, listed{record: s.show(r)})
+			found = append(found, listed{entry: s.show(r)})
 		}
 	}
+	slices.SortFunc(found, s.order)
 	return found, s.writes
 }

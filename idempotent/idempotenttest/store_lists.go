@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -16,29 +17,31 @@ import (
 
 // Records that wait for reconciliation, for a store that is a
 // [driver.DueLister]. The lists are hints: a store may show a write late, see
-// [Fixture.ListLag]. Their order is not specified.
+// [Fixture.ListLag].
 var listRequirements = []requirement{
 	listRequirement("DueLists",
-		"Due lists each record that is due by then, once, and no record that is due later or never.",
+		"Due lists each record that is or will be due, once, and no record that never will.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
-				r.Due = []time.Time{at.Add(-time.Hour), at, at.Add(time.Millisecond), {}}[i]
+				r.Due = []time.Time{at.Add(-time.Hour), at, time.Now().UTC().Truncate(time.Millisecond).Add(time.Hour), {}}[i]
 			}, 4)
 			if err != nil {
 				return err
 			}
-			return q.lists("Due", s.Due(ctx, q.at), q.records[:2])
+			return q.lists("Due", s.Due(ctx), q.records[:3])
 		}),
-	listRequirement("DueListsAll",
-		"Due lists every record that is ever due, if it is asked for those until the end of the year 9999.",
+	listRequirement("EarliestFirst",
+		"A list is in the order of the times when its records are due, or were given up.",
 		func(ctx context.Context, s listStore) error {
+			const n = 24
+			order := rand.Perm(n)
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
-				r.Due = []time.Time{at, at.AddDate(1, 0, 0), {}}[i]
-			}, 3)
+				r.Due, r.Exhausted = at.Add(time.Duration(order[i])*time.Millisecond), i%2 == 0
+			}, n)
 			if err != nil {
 				return err
 			}
-			return q.lists("Due", s.Due(ctx, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)), q.records[:2])
+			return errors.Join(q.ordered("Due", s.Due(ctx)), q.ordered("Exhausted", s.Exhausted(ctx)))
 		}),
 	listRequirement("ExhaustedAreApart",
 		"Exhausted lists exactly the records that reconciliation has given up; Due does not list them.",
@@ -48,7 +51,7 @@ var listRequirements = []requirement{
 				return err
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx, q.at), q.records[:1]),
+				q.lists("Due", s.Due(ctx), q.records[:1]),
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[1:]))
 		}),
 	listRequirement("ListsFollowWrites",
@@ -62,7 +65,7 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			if err := q.lists("Due", s.Due(ctx, q.at), q.records[1:]); err != nil {
+			if err := q.lists("Due", s.Due(ctx), q.records[1:]); err != nil {
 				return err
 			}
 			for i, change := range []func(*driver.Record){
@@ -75,27 +78,31 @@ var listRequirements = []requirement{
 				}
 			}
 			return errors.Join(
-				q.lists("Due", s.Due(ctx, q.at), q.records[:1]),
+				q.lists("Due", s.Due(ctx), q.records[:1]),
 				q.lists("Exhausted", s.Exhausted(ctx), q.records[2:]))
 		}),
-	listRequirement("ListedWhole",
-		"A list returns records with every field, and they share no memory with what is stored.",
+	listRequirement("ListedAsStored",
+		"An entry has the id, the state and the times of its record.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
+			states := []driver.State{driver.StateInProgress, driver.StateUnknown, driver.StateRetryable}
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, _ time.Time) {
+				if r.State = states[i]; i == 0 {
+					r.Since = time.Time{}
+				}
+			}, len(states))
 			if err != nil {
 				return err
 			}
-			found, err := q.found(s.Due(ctx, q.at))
-			got := found[q.records[0].ID]
-			if err != nil || got == nil {
-				return fmt.Errorf("the list of Due does not contain it: %w", orNil(err))
-			}
-			if err := sameRecord("Due listed", got, q.records[0]); err != nil {
-				return err
-			}
-			scribble(got)
-			if err := stands(ctx, s, q.records[0]); err != nil {
-				return fmt.Errorf("after a change to the record that Due listed: %w", err)
+			found, err := q.found(s.Due(ctx))
+			for i := range q.records {
+				r := &q.records[i]
+				got, want := found[r.ID], driver.Listed{ID: r.ID, State: r.State, Since: r.Since, LeaseEnd: r.LeaseEnd, Due: r.Due}
+				if err != nil || got == nil {
+					return fmt.Errorf("the list of Due does not contain a record that is %s: %w", want.State, orNil(err))
+				}
+				if got.State != want.State || !got.Since.Equal(want.Since) || !got.LeaseEnd.Equal(want.LeaseEnd) || !got.Due.Equal(want.Due) {
+					return fmt.Errorf("Due lists a record as %+v, want %+v", *got, want)
+				}
 			}
 			return nil
 		}),
@@ -107,7 +114,10 @@ var listRequirements = []requirement{
 				return err
 			}
 			seen := 0
-			for r, err := range s.Due(ctx, q.at) {
+			for r, err := range s.Due(ctx) {
+				if r.Due.After(q.at) {
+					break
+				}
 				i := q.index(r.ID)
 				if i < 0 && r.ID != "" {
 					continue
@@ -128,7 +138,7 @@ var listRequirements = []requirement{
 	listRequirement("ListsStop",
 		"A list ends when its reader stops.",
 		func(ctx context.Context, s listStore) (err error) {
-			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 2)
+			_, err = newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 2)
 			if err != nil {
 				return err
 			}
@@ -137,7 +147,7 @@ var listRequirements = []requirement{
 					err = fmt.Errorf("the list of Due went on after its reader had stopped: %v", p)
 				}
 			}()
-			for range s.Due(ctx, q.at) {
+			for range s.Due(ctx) {
 				break
 			}
 			return nil
@@ -145,13 +155,13 @@ var listRequirements = []requirement{
 	listRequirement("ListsEnd",
 		"Under a cancelled context a list returns an error without a record.",
 		func(ctx context.Context, s listStore) error {
-			q, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
+			_, err := newQueue(ctx, s, func(int, *driver.Record, time.Time) {}, 1)
 			if err != nil {
 				return err
 			}
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			for r, err := range s.Due(ended, q.at) {
+			for r, err := range s.Due(ended) {
 				if err != nil && r.ID == "" {
 					return nil
 				}
@@ -160,7 +170,7 @@ var listRequirements = []requirement{
 		}),
 	{
 		name:  "UnreadableIsListed",
-		rule:  "A record that cannot be read is listed by its id, with an error, and does not hide the others.",
+		rule:  "A record that cannot be read is listed by its id, with or without an error, and does not hide the others.",
 		needs: func(f Fixture, s driver.Store) bool { return f.Damage != nil && isLister(f, s) },
 		checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
 			lists := listStore{s, s.(driver.DueLister), f.ListLag}
@@ -172,20 +182,19 @@ var listRequirements = []requirement{
 			if err := f.Damage(ctx, s, damaged); err != nil {
 				return fmt.Errorf("Fixture.Damage: %w", err)
 			}
-			told, readable := 0, 0
-			for r, err := range lists.Due(ctx, q.at) {
+			found := map[idempotent.RecordID]int{}
+			for r, err := range lists.Due(ctx) {
 				switch {
 				case err != nil && r.ID == "":
 					return fmt.Errorf("one record ended the list: %w", err)
-				case q.index(r.ID) < 0:
-				case err != nil && r.ID == damaged:
-					told++
-				case err == nil && r.ID != damaged:
-					readable++
+				case err == nil || r.ID == damaged:
+					found[r.ID]++
 				}
 			}
-			if told != 1 || readable != len(q.records)-1 {
-				return fmt.Errorf("the list of Due returned %d errors for the record that cannot be read, and listed %d of %d others", told, readable, len(q.records)-1)
+			for i := range q.records {
+				if n := found[q.records[i].ID]; n != 1 {
+					return fmt.Errorf("the list of Due has record %d of %d %d times; the third cannot be read", i+1, len(q.records), n)
+				}
 			}
 			return nil
 		},
@@ -210,8 +219,7 @@ func listRequirement(name, rule string, check func(ctx context.Context, s listSt
 	}}
 }
 
-// queue is a set of records that wait for reconciliation. They are due long
-// before those of other tests, so that lists up to their time are short.
+// queue is a set of records that wait for reconciliation.
 type queue struct {
 	at      time.Time
 	records []driver.Record
@@ -272,13 +280,16 @@ func (q *queue) index(id idempotent.RecordID) int {
 	return -1
 }
 
-// found returns the records of the queue that are in a list, each once.
-func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.RecordID]*driver.Record, error) {
-	found := map[idempotent.RecordID]*driver.Record{}
+// found returns the entries of the queue that are in a list, each once.
+func (q *queue) found(list iter.Seq2[driver.Listed, error]) (map[idempotent.RecordID]*driver.Listed, error) {
+	found := map[idempotent.RecordID]*driver.Listed{}
+	last := slices.MaxFunc(q.records, func(a, b driver.Record) int { return a.Due.Compare(b.Due) }).Due
 	for r, err := range list {
 		switch {
 		case err != nil && (r.ID == "" || q.index(r.ID) >= 0):
 			return found, err
+		case r.Due.After(last):
+			return found, nil
 		case q.index(r.ID) < 0:
 			continue // a record of another test
 		case found[r.ID] != nil:
@@ -289,20 +300,41 @@ func (q *queue) found(list iter.Seq2[driver.Record, error]) (map[idempotent.Reco
 	return found, nil
 }
 
+// ordered checks the order of a list that is not empty.
+func (q *queue) ordered(name string, list iter.Seq2[driver.Listed, error]) error {
+	var last time.Time
+	for r, err := range list {
+		i := q.index(r.ID)
+		switch {
+		case err != nil && r.ID == "":
+			return fmt.Errorf("%s: %w", name, err)
+		case i < 0:
+			continue
+		case q.records[i].Due.Before(last):
+			return fmt.Errorf("%s lists a record of %s after one of %s", name, q.records[i].Due, last)
+		}
+		last = q.records[i].Due
+	}
+	if last.IsZero() {
+		return fmt.Errorf("%s lists nothing", name)
+	}
+	return nil
+}
+
 // lists checks that a list contains exactly the wanted records.
-func (q *queue) lists(name string, list iter.Seq2[driver.Record, error], want []driver.Record) error {
+func (q *queue) lists(name string, list iter.Seq2[driver.Listed, error], want []driver.Record) error {
 	found, err := q.found(list)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for _, r := range want {
 		if found[r.ID] == nil {
-			return fmt.Errorf("%s does not list a record that is due at %s, exhausted: %t; asked at %s", name, r.Due, r.Exhausted, q.at)
+			return fmt.Errorf("%s does not list a record that is due at %s, exhausted: %t", name, r.Due, r.Exhausted)
 		}
 		delete(found, r.ID)
 	}
 	for _, r := range found {
-		return fmt.Errorf("%s lists a record that is due at %s, exhausted: %t; asked at %s", name, r.Due, r.Exhausted, q.at)
+		return fmt.Errorf("%s lists a record that is %s and due at %s", name, r.State, r.Due)
 	}
 	return nil
 }

@@ -92,42 +92,40 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 	return r.Clone(), nil
 }
 
-// Due lists the records that are due at or before the given time, earliest first.
-func (s *Store) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return s.list(ctx, func(r *driver.Record) bool {
-		return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before)
-	})
+// Due lists the records that wait for reconciliation, the earliest due first.
+func (s *Store) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() })
 }
 
-// Exhausted lists the records that reconciliation gave up, earliest first.
-func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Record, error] {
+// Exhausted lists the records that reconciliation gave up, the earliest first.
+func (s *Store) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return s.list(ctx, func(r *driver.Record) bool { return r.Exhausted })
 }
 
 // list yields the records that match now. The consumer may write meanwhile.
-func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
+func (s *Store) list(ctx context.Context, match func(*driver.Record) bool) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
 		for _, r := range s.collect(match) {
 			if err := ctx.Err(); err != nil {
-				yield(driver.Record{}, err)
+				yield(driver.Listed{}, err)
 				return
 			}
-			if !yield(*r, nil) {
+			if !yield(r, nil) {
 				return
 			}
 		}
 	}
 }
 
-func (s *Store) collect(match func(*driver.Record) bool) (found []*driver.Record) {
+func (s *Store) collect(match func(*driver.Record) bool) (found []driver.Listed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.records {
 		if match(r) {
-			found = append(found, r.Clone())
+			found = append(found, r.Listed())
 		}
 	}
-	slices.SortFunc(found, func(a, b *driver.Record) int { return a.Due.Compare(b.Due) })
+	slices.SortFunc(found, func(a, b driver.Listed) int { return a.Due.Compare(b.Due) })
 	return found
 }
 

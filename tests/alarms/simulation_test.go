@@ -76,11 +76,11 @@ type lister struct {
 	err error
 }
 
-func (l *lister) Due(ctx context.Context, before time.Time) iter.Seq2[driver.Record, error] {
+func (l *lister) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	if l.err == nil {
-		return l.Store.Due(ctx, before)
+		return l.Store.Due(ctx)
 	}
-	return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, l.err) }
+	return func(yield func(driver.Listed, error) bool) { yield(driver.Listed{}, l.err) }
 }
 
 // invocation is a context with a deadline on the simulation's clock.
@@ -409,7 +409,7 @@ func TestQuietWeek(t *testing.T) {
 	for r := range w.store.Store.Exhausted(t.Context()) {
 		t.Errorf("%s was given up", r.ID)
 	}
-	for range w.store.Store.Due(t.Context(), w.now.Add(time.Hour)) {
+	for range w.store.Store.Due(t.Context()) {
 		settled--
 	}
 	if settled += timeouts; timeouts < 6000 || settled < timeouts-3 {

@@ -233,7 +233,7 @@ func (w *world) reconcile(ctx context.Context) (idempotent.Report, error) {
 		return idempotent.Report{}, err
 	}
 	return idempotent.ReconcileDue(ctx, guard, w.resolve, func(o *idempotent.ReconcileOptions) {
-		o.Timeout, o.Backoff, o.MaxBackoff, o.MaxAttempts = 500*time.Millisecond, 200*time.Millisecond, 2*time.Second, 6
+		o.Timeout, o.Backoff, o.MaxBackoff, o.GiveUpAfter = 500*time.Millisecond, 200*time.Millisecond, 2*time.Second, 20*time.Second
 	})
 }
 

@@ -36,7 +36,7 @@ type recovery struct {
 // ended.
 func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exhausted int, err error) {
 	listed := map[idempotent.RecordID]bool{}
-	for r, err := range v.store.Due(ctx, time.Now().Add(time.Hour)) {
+	for r, err := range v.store.Due(ctx) {
 		if err != nil {
 			return nil, 0, 0, err
 		}
@@ -144,18 +144,22 @@ func (v *recovery) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for r, err := range v.store.Exhausted(ctx) {
+	for e, err := range v.store.Exhausted(ctx) {
 		if err != nil {
 			return err
 		}
-		said, err := v.evidence(ctx, r)
+		r, err := v.store.Get(ctx, e.ID)
+		if err != nil {
+			return err
+		}
+		said, err := v.evidence(ctx, *r)
 		if err != nil {
 			return err
 		}
 		if said == saidLater {
 			continue
 		}
-		switch err := guard.Resolve(ctx, r.ID, resolution(r, said)); {
+		switch err := guard.Resolve(ctx, r.ID, resolution(*r, said)); {
 		case err == nil, errors.As(err, new(*idempotent.InProgressError)), errors.As(err, new(*idempotent.SettledError)), errors.Is(err, idempotent.ErrNoRecord):
 		default:
 			return err

@@ -182,7 +182,7 @@ func (p policy) retry(ctx context.Context, g *idempotent.Guard, key idempotent.K
 		case errors.As(err, new(*idempotent.UnresolvedError)):
 			if _, err := idempotent.ReconcileDue(ctx, g, bank.resolve, func(o *idempotent.ReconcileOptions) {
 				o.Operations, o.Backoff, o.MaxBackoff = []string{key.Operation}, 10*time.Millisecond, 10*time.Millisecond
-				o.MaxAttempts = 1000
+
 			}); err != nil {
 				return "", err
 			}

@@ -4,7 +4,6 @@ package explore
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"time"
 
@@ -35,22 +34,15 @@ func (p port) transact(_ context.Context, r driver.Record, was driver.Version) (
 	return p.a.ask(call{kind: commit, record: r, was: was})
 }
 
-// Due reads the record: the list contains it, or not.
-func (p port) Due(_ context.Context, before time.Time) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		r, err := p.a.ask(call{kind: get, record: driver.Record{ID: keyID}})
-		switch {
-		case errors.Is(err, idempotent.ErrNoRecord):
-		case err != nil:
-			yield(driver.Record{}, err)
-		case !r.Exhausted && !r.Due.IsZero() && !r.Due.After(before):
-			yield(*r, nil)
-		}
+// Due always lists the record: a list is a hint, and the sweeper reads the record.
+func (p port) Due(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		yield(driver.Listed{ID: keyID, State: driver.StateInProgress}, nil)
 	}
 }
 
 // Exhausted is never called: no reconciler gives up here.
-func (p port) Exhausted(context.Context) iter.Seq2[driver.Record, error] { panic("not asked") }
+func (p port) Exhausted(context.Context) iter.Seq2[driver.Listed, error] { panic("not asked") }
 
 func (a *actor) ask(c call) (*driver.Record, error) {
 	if a.phase == dead {

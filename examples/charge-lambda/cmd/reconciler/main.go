@@ -76,7 +76,6 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 	queue := exhausted{sqs.NewFromConfig(cfg), getenv("ONCE_EXHAUSTED_QUEUE_URL")}
 	reconcile := idempotent.Reconciler(guard, map[string]idempotent.ResolveFunc{charge.Operation: charge.Reconcile(provider, time.Now)},
 		func(o *idempotent.ReconcileOptions) {
-			o.Operations = []string{charge.Operation}
 			o.OnExhausted = queue.put
 		})
 	return emf.Flushed(metrics, func(ctx context.Context, _ json.RawMessage) (idempotent.Report, error) {

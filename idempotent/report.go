@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// Report counts what [ReconcileDue] did, or in a dry run would have done. Each
+// count is made after the write. A record whose lease had ended counts twice: as
+// marked or released, and by the resolver's answer.
+type Report struct {
+	Due           int // records that were listed and due, and that the run can work on
+	MarkedUnknown int // no outcome was reported, and an effect may have happened
+	Released      int // no outcome was reported, and they may be continued
+	Completed     int // resolved with a result or a Final error
+	NotExecuted   int // resolved: they may run again
+	Steps         int // resolved: evidence recorded a step
+	Postponed     int // due again later
+	Exhausted     int // given up
+	Stale         int // another writer was faster
+	Failed        int // the resolver or the store failed; after a resolver's failure the record is also postponed
+	Skipped       int // left to the next run, because the resolver of their operation kept failing
+	// Incomplete reports that the time ended before every due record was worked on.
+	Incomplete bool
+
+	// Listed reports that the list of waiting records was read to its end. If it is
+	// false, the following fields do not cover all of them: do not publish them.
+	Listed bool
+	// Pending is how many records are left whose outcome is unknown, due or not,
+	// except those given up.
+	Pending int
+	// Oldest is when the oldest of them became unknown, or its lease ended if that
+	// was earlier; zero if there is no such record.
+	Oldest time.Time
+	// PendingReleased is how many records are left that were released under [Resume]
+	// and wait for a request to continue them, due or not, except those given up.
+	PendingReleased int
+	// OldestReleased is since when the oldest of them has waited; zero if there is no
+	// such record.
+	OldestReleased time.Time
+	// Operations has Pending and Oldest of each operation with such records.
+	Operations map[string]Waiting
+}
+
+// Waiting counts the records of an operation whose outcome is unknown, in a
+// [Report].
+type Waiting struct {
+	Pending int
+	Oldest  time.Time
+	// NoResolver reports that the reconciler has no resolver for the operation and
+	// does not ask about its records.
+	NoResolver bool
+}
+
+// forget prepares another list.
+func (r *Report) forget() {
+	r.Listed, r.Operations = false, nil
+	r.Pending, r.Oldest, r.PendingReleased, r.OldestReleased = 0, time.Time{}, 0, time.Time{}
+}
+
+// wait counts a record that is left waiting at now. A record in progress whose
+// lease has ended counts as unknown: the run could not process it.
+func (r *Report) wait(operation string, e driver.Listed, now time.Time) {
+	since := e.LeaseEnd
+	if !e.Since.IsZero() {
+		since = earlier(since, e.Since)
+	}
+	switch {
+	case e.Due.IsZero(), e.State == driver.StateCompleted, e.State == driver.StateInProgress && e.Due.After(now):
+	case e.State == driver.StateRetryable:
+		r.PendingReleased++
+		r.OldestReleased = earlier(r.OldestReleased, since)
+	default:
+		r.Pending++
+		r.Oldest = earlier(r.Oldest, since)
+		if r.Operations == nil {
+			r.Operations = map[string]Waiting{}
+		}
+		w := r.Operations[operation]
+		w.Pending++
+		w.Oldest = earlier(w.Oldest, since)
+		r.Operations[operation] = w
+	}
+}
+
+// earlier returns the earlier of two times. A zero t is not set.
+func earlier(t, other time.Time) time.Time {
+	if t.IsZero() || other.Before(t) {
+		return other
+	}
+	return t
+}
+
+// String returns the nonzero counts on one line.
+func (r Report) String() string {
+	s := fmt.Sprintf("%d due", r.Due)
+	for _, c := range []struct {
+		count int
+		what  string
+	}{
+		{r.MarkedUnknown, "marked unknown"}, {r.Released, "released"}, {r.Completed, "completed"},
+		{r.NotExecuted, "not executed"}, {r.Steps, "with a step recorded"}, {r.Postponed, "postponed"}, {r.Exhausted, "exhausted"},
+		{r.Stale, "stale"}, {r.Failed, "failed"}, {r.Skipped, "skipped because their resolver kept failing"},
+	} {
+		if c.count > 0 {
+			s += fmt.Sprintf(", %d %s", c.count, c.what)
+		}
+	}
+	if r.Incomplete {
+		s += "; incomplete: the time ended before every due record was worked on"
+	}
+	return s
+}

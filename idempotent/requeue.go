@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// Requeue makes the record id due now, as if it had become unknown now: the next
+// run of a reconciler asks its resolver, pauses grow from the first one again, and
+// [ReconcileOptions.GiveUpAfter] counts anew. Use it for a record that
+// reconciliation gave up, or to end a long pause.
+//
+// The error matches [ErrNoRecord] if there is no such record or it has expired. It
+// is [*InProgressError] while the owner's lease is live, [*StoreError] if the store
+// failed, and another error if the record does not wait for evidence.
+func (g *Guard) Requeue(ctx context.Context, id RecordID) error {
+	g.mustExist("Requeue")
+	if _, err := ParseRecordID(string(id)); err != nil {
+		return err
+	}
+	_, err := g.requeue(ctx, id, false)
+	return err
+}
+
+// requeueParallel is how many records RequeueExhausted reads and writes at a time.
+const requeueParallel = 8
+
+// RequeueExhausted requeues every record that reconciliation has given up, as
+// [Guard.Requeue] does, and returns how many. If operations are given, it only
+// reads and requeues their records. A record that fails does not stop the others;
+// the error then has the first failure. Call it again to requeue the rest.
+func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (requeued int, err error) {
+	g.mustExist("RequeueExhausted")
+	lister, ok := g.store.(driver.DueLister)
+	if !ok {
+		return 0, fmt.Errorf("idempotent: RequeueExhausted: the store %T does not implement driver.DueLister", g.store)
+	}
+	var (
+		workers sync.WaitGroup
+		mu      sync.Mutex
+		failed  int
+		first   error
+		slots   = make(chan struct{}, requeueParallel)
+	)
+	for e, listErr := range lister.Exhausted(ctx) {
+		if listErr != nil && e.ID == "" {
+			err = &StoreError{Op: driver.OpListDue, Err: listErr}
+			g.opts.observe(ctx, event.StoreError, "", nil, err)
+			break
+		}
+		if len(operations) > 0 && !slices.Contains(operations, e.ID.Operation()) {
+			continue
+		}
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			written, err := g.requeue(ctx, e.ID, true)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case written:
+				requeued++
+			case err != nil && !errors.Is(err, ErrNoRecord):
+				if failed++; first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("idempotent: RequeueExhausted: %d of %d records failed, the first with: %w", failed, failed+requeued, first)
+	}
+	return requeued, err
+}
+
+// requeue requeues a record and reports whether it did. With exhausted, it leaves
+// every other record as it is.
+func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
+	current, err := g.store.Get(ctx, id)
+	if err != nil {
+		return false, g.resolveFailed(ctx, id, driver.OpGet, err)
+	}
+	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
+		switch {
+		case pastRetention(current, now):
+			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
+		case exhausted && !current.Exhausted:
+			return judgement{end: endAgreed}
+		case mayRequeue(current):
+			next := *current
+			next.Since, next.Due, next.ReconcileAttempts, next.Exhausted = now, now, 0, false
+			return judgement{next: next}
+		case current.State == driver.StateInProgress && !leaseEnded(current, now):
+			return judgement{end: endRefused, err: inProgress(current, now)}
+		case !current.Due.IsZero(): // its lease has ended: it is due
+			return judgement{end: endAgreed}
+		}
+		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
+	})})
+	switch r.end {
+	case endWritten:
+		g.opts.observe(ctx, event.ReconcileScheduled, id.Operation(), r.record, nil)
+		return true, nil
+	case endAgreed:
+		return false, nil
+	case endRefused:
+		if !errors.Is(r.err, driver.ErrTooLarge) {
+			return false, r.err
+		}
+		fallthrough
+	default:
+		return false, g.resolveFailed(ctx, id, driver.OpReplace, r.err)
+	}
+}
