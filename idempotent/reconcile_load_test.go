@@ -4,8 +4,6 @@ package idempotent_test
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -21,7 +19,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
-	"github.com/once-lambda/once/internal/doctest"
 )
 
 // Reconciliation of many records, by several reconcilers, with resolvers that are
@@ -194,49 +191,6 @@ func TestReconcileAfterAnOutage(t *testing.T) {
 			t.Errorf("%d records were given up, %d calls were about a record that was asked about or settled, and %d calls were made for %d records", exhausted, b.double, b.calls-b.failed, records)
 		}
 	})
-}
-
-// The table of docs/recovery.md: calls during an outage, and the time until all
-// records are settled when the provider is back, with one reconciler.
-func TestOutages(t *testing.T) {
-	t.Parallel()
-	var table strings.Builder
-	table.WriteString("| outage | unknown records | calls that failed | settled after |\n| --- | --: | --: | --: |\n")
-	for _, outage := range []time.Duration{5 * time.Minute, time.Hour, 6 * time.Hour, 72 * time.Hour} {
-		for _, n := range []int{1, 1000} {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBureau()
-				b.unknown(t, "charge", n)
-				b.back = time.Now().Add(outage)
-				time.Sleep(time.Second) // the schedule and the records are not in step
-				b.schedule(t, 1, time.Minute, b.settled(t))
-				took := time.Since(b.back)
-				if limit := settling(min(outage, time.Hour), n, 1, b.takes+3*b.latency); took > limit {
-					t.Errorf("after %s, %d records were settled in %s, want %s", outage, n, took, limit)
-				}
-				if _, exhausted := b.waiting(t); exhausted > 0 {
-					t.Errorf("after %s, %d of %d records were given up", outage, exhausted, n)
-				}
-				minutes := func(d time.Duration) int { return int((d + time.Minute - 1) / time.Minute) }
-				fmt.Fprintf(&table, "| %s | %s | %s | %d min |\n", shortly(outage), grouped(n), grouped(b.failed), minutes(took))
-			})
-		}
-	}
-	doctest.Part(t, "../docs/recovery.md", "outages", table.String(), flag.Lookup("update").Value.String() == "true")
-}
-
-func shortly(d time.Duration) string {
-	if d < time.Hour {
-		return fmt.Sprintf("%d min", d/time.Minute)
-	}
-	return fmt.Sprintf("%d h", d/time.Hour)
-}
-
-func grouped(n int) string {
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }
 
 // A resolver that never returns, ignores its context and is asked about many

@@ -3,11 +3,14 @@
 package alarms
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/telemetry/emf"
 	"github.com/once-lambda/once/tests/engine"
 )
@@ -26,6 +30,8 @@ import (
 // The simulations run the real guard, reconciler and metrics on a store in memory
 // and a clock of their own, and evaluate the alarms that package infra
 // synthesises.
+
+var update = flag.Bool("update", false, "write the table of docs/recovery.md")
 
 // golden are the alarms of a service with the defaults.
 func golden(t *testing.T) []*Alarm {
@@ -70,17 +76,61 @@ const (
 	silent    mode = "its code does not report ages"
 )
 
-// lister is a store whose list can fail.
+// lister is a store whose list can fail. It keeps the list in order, so that a
+// simulation can list 100,000 records every minute.
 type lister struct {
 	*memstore.Store
-	err error
+	err     error
+	due     []driver.Listed
+	changed map[idempotent.RecordID]bool // since due was made
+}
+
+func (l *lister) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	l.changed[r.ID] = true
+	return l.Store.Insert(ctx, r, now)
+}
+
+func (l *lister) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	l.changed[r.ID] = true
+	return l.Store.Replace(ctx, r, was)
 }
 
 func (l *lister) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	if l.err == nil {
-		return l.Store.Due(ctx)
+	return func(yield func(driver.Listed, error) bool) {
+		if l.err != nil {
+			yield(driver.Listed{}, l.err)
+			return
+		}
+		if len(l.changed) > 0 {
+			l.order(ctx)
+		}
+		for _, e := range l.due {
+			if !yield(e, nil) {
+				return
+			}
+		}
 	}
-	return func(yield func(driver.Listed, error) bool) { yield(driver.Listed{}, l.err) }
+}
+
+// order brings the list up to date.
+func (l *lister) order(ctx context.Context) {
+	due := slices.DeleteFunc(l.due, func(e driver.Listed) bool { return l.changed[e.ID] })
+	sorted := len(due)
+	for id := range l.changed {
+		if r, err := l.Get(ctx, id); err == nil && !r.Due.IsZero() && !r.Exhausted {
+			due = append(due, r.Listed())
+		}
+	}
+	earlier := func(a, b driver.Listed) int { return a.Due.Compare(b.Due) }
+	slices.SortFunc(due[sorted:], earlier)
+	l.due, l.changed = make([]driver.Listed, 0, len(due)), map[idempotent.RecordID]bool{}
+	for old, added := due[:sorted], due[sorted:]; len(old)+len(added) > 0; {
+		next := &old
+		if len(old) == 0 || len(added) > 0 && earlier(added[0], old[0]) < 0 {
+			next = &added
+		}
+		l.due, *next = append(l.due, (*next)[0]), (*next)[1:]
+	}
 }
 
 // invocation is a context with a deadline on the simulation's clock.
@@ -94,7 +144,7 @@ func (i invocation) Deadline() (time.Time, bool) { return i.deadline, true }
 func newWorld(t *testing.T, e *Evaluator) *world {
 	t.Helper()
 	w := &world{
-		t: t, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), store: &lister{Store: memstore.New()},
+		t: t, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), store: &lister{Store: memstore.New(), changed: map[idempotent.RecordID]bool{}},
 		evaluator: e, alarms: golden(t), states: map[*Alarm]State{}, mode: healthy, every: func() {},
 	}
 	w.cloud = NewCloud(w.now)
@@ -274,6 +324,116 @@ func TestOldestUnknownRings(t *testing.T) {
 			t.Errorf("%s: after they were settled these ring: %v", name, names)
 		}
 	}
+}
+
+// The table of docs/recovery.md: what a reconciler does in an outage of the provider,
+// which alarms ring, and when the records are settled. A call takes the time that one
+// of eight workers needs for a record.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| outage | unknown records | calls that failed | settled after | minutes until an alarm |\n| --- | --: | --: | --: | --- |\n")
+	for _, outage := range []time.Duration{5 * time.Minute, time.Hour, 6 * time.Hour, 72 * time.Hour} {
+		for _, records := range []int{1, 10, 1000, 100_000} {
+			if outage > 6*time.Hour && records > 1000 {
+				continue // it takes minutes of processor time
+			}
+			table.WriteString(newOutage(t, outage, records).run(t))
+		}
+	}
+	doctest.Part(t, "../../docs/recovery.md", "outages", table.String(), *update)
+}
+
+// outage is a world in which the provider is down for a time.
+type outage struct {
+	*world
+	length  time.Duration
+	records int
+	ends    time.Time
+
+	failed, answered int // calls
+}
+
+func newOutage(t *testing.T, length time.Duration, records int) *outage {
+	t.Helper()
+	o := &outage{world: newWorld(t, &Evaluator{Extra: 2, Delay: time.Minute}), length: length, records: records}
+	o.world.every = func() { o.world.event(event.RequestEnded, 6000) }
+	o.quiet(70)
+	o.resolve = func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+		o.now = o.now.Add(perRecord)
+		if o.now.Before(o.ends) {
+			o.failed++
+			return idempotent.Resolution{}, errors.New("the provider is down")
+		}
+		o.answered++
+		return idempotent.ResolvedWithoutResult(), nil
+	}
+	return o
+}
+
+// limit is the formula of docs/recovery.md.
+func (o *outage) limit() time.Duration {
+	pause := min(o.length, time.Hour)
+	if o.records > 5*int(o.length/time.Minute) {
+		pause = time.Minute
+	}
+	const interval = time.Minute
+	return pause + interval + time.Duration(o.records)*perRecord*60/48
+}
+
+// perRecord is the time for a record, if eight workers need 95 ms for one each.
+const perRecord = 95 * time.Millisecond / 8
+
+// run returns the row of the table.
+func (o *outage) run(t *testing.T) string {
+	t.Helper()
+	began := o.now
+	o.ends = began.Add(o.length)
+	o.unknown(o.records)
+	rang := map[string]time.Duration{}
+	settled := time.Duration(0)
+	for o.answered < o.records || len(o.ringing()) > 0 {
+		o.minute()
+		if o.now.Sub(o.ends) > 3*time.Hour {
+			t.Fatalf("%s, %d records: three hours after the outage %d are not settled, and these alarms ring: %v", o.length, o.records, o.records-o.answered, o.ringing())
+		}
+		for _, name := range o.ringing() {
+			if rang[name] == 0 {
+				rang[name] = o.now.Sub(began) / time.Minute
+			}
+		}
+		if settled == 0 && o.answered == o.records {
+			settled = o.now.Sub(o.ends)
+		}
+	}
+	if limit := o.limit(); settled > limit {
+		t.Errorf("%s: %d records were settled after %s, by the formula of docs/recovery.md after at most %s", o.length, o.records, settled, limit)
+	}
+	if o.answered != o.records {
+		t.Errorf("%s: %d answers for %d records", o.length, o.answered, o.records)
+	}
+	if o.length > 15*time.Minute && rang["OldestUnknown"] == 0 {
+		t.Errorf("%s, %d records: OldestUnknown does not ring", o.length, o.records)
+	}
+	var alarms []string
+	for _, name := range slices.SortedFunc(maps.Keys(rang), func(a, b string) int { return cmp.Or(cmp.Compare(rang[a], rang[b]), cmp.Compare(a, b)) }) {
+		alarms = append(alarms, fmt.Sprintf("%s %d", name, rang[name]))
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d min | %s |\n", shortly(o.length), grouped(o.records), grouped(o.failed), settled/time.Minute, cmp.Or(strings.Join(alarms, ", "), "–"))
+}
+
+func shortly(d time.Duration) string {
+	if d < time.Hour {
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d h", d/time.Hour)
+}
+
+func grouped(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }
 
 // A reconciler that does not work rings within minutes, however it is broken, and
