@@ -63,7 +63,7 @@ func TestCommandLineOnTables(t *testing.T) {
 				o.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, store(append(more, "list", "--state", "unknown")...)...)
 				o.wants(0, []string{"given up"}, store(append(more, "list", "--exhausted")...)...)
 				o.wants(0, []string{string(guideCharge.RecordID())}, store(append(more, "show", "#4RexMqXSY3Lf")...)...)
-				o.wants(0, []string{"2 due"}, store(append(more, "reconcile")...)...)
+				o.wants(0, []string{"2 unknown outcomes left"}, store(append(more, "reconcile")...)...)
 			}
 			if got := o.wants(0, nil, store("list", "--json")...); strings.Count(got, "\n") != 4 {
 				t.Errorf("the whole list is\n%s", got)
