@@ -7,14 +7,18 @@ package doctest
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // Part compares the part of file between the marks <!-- name --> and <!-- /name
 // --> with want and fails t if they differ. If update is set, it writes want
-// instead. The path of the file is relative to the folder of the test.
+// instead. The path of the file is relative to the folder of the test. It
+// may be called by tests that run at the same time.
 func Part(t testing.TB, file, name, want string, update bool) {
 	t.Helper()
+	files.Lock()
+	defer files.Unlock()
 	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->\n"
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -34,3 +38,5 @@ func Part(t testing.TB, file, name, want string, update bool) {
 		t.Errorf("%s contains\n%swant\n%supdate it with: go test -run %s -update, in the folder of the test", file, got, want, t.Name())
 	}
 }
+
+var files sync.Mutex

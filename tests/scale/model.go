@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"math"
+	"time"
+)
+
+// Load is what the clients of a service send. The numbers are per second.
+type Load struct {
+	First   float64 // first requests with a key
+	Hot     float64 // repetitions of one request, all with one key
+	Unknown float64 // share of the first requests whose outcome is unknown
+	Units   float64 // write units of a record: 1 up to 1 KB
+}
+
+// Table is how a table is set up.
+type Table struct {
+	IndexRunning bool    // the index has an entry for each running request
+	Warm         float64 // write units a second from the beginning; 4,000 if 0
+	Quota        float64 // write units a second; 40,000 if 0
+}
+
+// Shards is the number of keys of the index.
+const Shards = 64
+
+// tableWrites and indexWrites are the write units of a first request.
+func (l Load) tableWrites() float64 { return 2 * l.Units }
+
+func (l Load) indexWrites(t Table) float64 {
+	if t.IndexRunning {
+		return 2 + l.Unknown // entered by the claim and removed by the outcome, or moved
+	}
+	return l.Unknown
+}
+
+// The names of what limits a load.
+const (
+	None   = "–"
+	Growth = "growth of an on-demand table"
+	Quota  = "quota of the table"
+	Heat   = "a busy partition"
+	HotKey = "one key"
+	Index  = "keys of the index"
+)
+
+// Second is what a table served in one second.
+type Second struct {
+	First float64 // first requests served
+	Hot   float64 // repetitions served
+	Limit string  // what refused the others
+}
+
+// Simulate returns the seconds of a load that begins at once.
+func Simulate(l Load, t Table, length time.Duration) []Second {
+	warm, quota := t.Warm, t.Quota
+	if warm == 0 {
+		warm = initial
+	}
+	if quota == 0 {
+		quota = 40_000
+	}
+	table, index := newSpace(warm, quota, math.Inf(1)), newSpace(warm, quota, Shards)
+	seconds := make([]Second, 0, length/time.Second)
+	for s := range int(length / time.Second) {
+		table.second, index.second = s, s
+		share, limit := 1.0, None
+		if writes := l.indexWrites(t); writes > 0 {
+			// A write of the table that the index cannot follow is refused.
+			if share, limit = index.offer(l.First*writes, 0); limit == Heat || limit == HotKey {
+				limit = Index
+			}
+		}
+		served, by := table.offer(l.First*l.tableWrites(), l.Hot*l.Units)
+		if served < share {
+			share, limit = served, by
+		}
+		table.take(share*l.First*l.tableWrites(), l.Hot*l.Units)
+		index.take(share*l.First*l.indexWrites(t), 0)
+		hot := min(l.Hot, table.hot/l.Units)
+		if limit == None && hot < l.Hot {
+			limit = HotKey
+		}
+		seconds = append(seconds, Second{First: share * l.First, Hot: hot, Limit: limit})
+	}
+	return seconds
+}
+
+const (
+	initial      = 4000 // write units a second of a new on-demand table
+	perPartition = 1000 // write units a second
+	reserve      = 300  // seconds of unused throughput that a partition keeps
+	learns       = 1800 // seconds until a table has learned its peak
+	splitAfter   = 600  // busy seconds until a partition is split; assumed
+)
+
+// space is the partitions of a table or an index. Its keys are spread evenly, so the
+// partitions differ only in the hot key, which is in the first one.
+type space struct {
+	second int
+	quota  float64
+	keys   float64 // that are written to at a time; a partition has at least one
+
+	partitions float64
+	learned    float64 // highest rate of the earlier periods
+	peak       float64 // highest rate of this period
+
+	cold, first bucket // of one of the other partitions, and of the first
+	alone       bool   // the first partition has only the hot key
+	hot         float64
+}
+
+// bucket is the unused throughput of a partition, and for how long it was busy.
+type bucket struct {
+	unused float64
+	busy   int
+}
+
+func newSpace(warm, quota, keys float64) *space {
+	s := &space{quota: quota, keys: keys, learned: warm / 2}
+	s.partitions = s.most(math.Ceil(warm / perPartition))
+	return s
+}
+
+func (s *space) most(partitions float64) float64 { return min(partitions, s.keys) }
+
+// offer returns which share of the evenly spread writes can be served, and what
+// refuses the others.
+func (s *space) offer(even, hot float64) (share float64, limit string) {
+	share, limit = 1, None
+	lower := func(served float64, by string) {
+		if part := served / even; part < share {
+			share, limit = part, by
+		}
+	}
+	lower(s.quota-min(hot, perPartition), Quota)
+	lower(2*s.learned-min(hot, perPartition), Growth)
+	by := Heat
+	if s.partitions == s.keys {
+		by = HotKey
+	}
+	lower((perPartition+s.cold.unused)*s.partitions, by)
+	if hot > 0 && !s.alone {
+		// The first partition serves its share of both.
+		want := even/s.partitions + hot
+		if can := perPartition + s.first.unused; want > can {
+			refused := even / s.partitions * (1 - can/want)
+			lower(even-refused, Heat)
+		}
+	}
+	return share, limit
+}
+
+// take uses what a second serves.
+func (s *space) take(even, hot float64) {
+	each := even / s.partitions
+	s.cold.use(each)
+	if s.hot = 0; hot > 0 {
+		room := perPartition + s.first.unused
+		if !s.alone {
+			room *= hot / (hot + each)
+		}
+		s.hot = min(hot, room)
+		s.first.use(min(each+hot, room+each))
+		if s.first.busy >= splitAfter {
+			s.alone, s.first.busy = true, 0
+		}
+	}
+	if s.cold.busy >= splitAfter {
+		s.partitions, s.cold.busy = s.most(2*s.partitions), 0
+	}
+	s.peak = max(s.peak, even+s.hot)
+	if (s.second+1)%learns == 0 {
+		s.learned, s.peak = max(s.learned, s.peak), 0
+		s.partitions = max(s.partitions, s.most(math.Ceil(2*s.learned/perPartition)))
+	}
+}
+
+// use takes units of one second from a partition.
+func (b *bucket) use(units float64) {
+	b.unused = max(0, min(reserve*perPartition, b.unused+perPartition-units))
+	if units >= 0.9*perPartition {
+		b.busy++
+	} else {
+		b.busy = 0
+	}
+}
