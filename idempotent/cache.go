@@ -12,8 +12,8 @@ import (
 
 // cache holds completed records of one guard in memory, limited by the number of
 // entries, the size of their results, and age. It holds no other states, because
-// records in them can change; a completed record does not change before it
-// expires. A record from the cache goes through decide like one from the store.
+// records in them can change; a completed record changes before it expires only
+// if Forget discards its outcome. A record from the cache goes through decide like one from the store.
 //
 // A nil cache stores nothing. A cache is safe for concurrent use.
 type cache struct {

@@ -110,12 +110,12 @@ func (g *Guard) apply(ctx context.Context, current *driver.Record, c *change) ch
 			c.opts.observe(ctx, event.Contradicted, current.ID.Operation(), current, out.err)
 		}
 		next := j.next
-		// A completed record does not change, so a completion that was refused because
-		// of another write was not applied: its id, and the chunks stored under it, can
-		// be used again. A transaction is a new request each time, and any other change
-		// may have been applied and then replaced before its reply came: those ids must
-		// not be reused.
-		if version == (driver.Version{}) || c.transaction != nil || next.State != driver.StateCompleted {
+		// Only Forget changes a completed record, and a completion after it contradicts
+		// it. So any other completion that was refused because of another write was not
+		// applied: its id, and the chunks stored under it, can be used again. A
+		// transaction is a new request each time, and any other change may have been
+		// applied and then replaced before its reply came: those ids must not be reused.
+		if version == (driver.Version{}) || c.transaction != nil || j.contradicts || next.State != driver.StateCompleted {
 			version = newVersion()
 			out.chunks = driver.Chunks{}
 		}

@@ -226,6 +226,38 @@ func mayRequeue(r *driver.Record) bool {
 	return r.State == driver.StateUnknown || r.State == driver.StateRetryable && !r.Due.IsZero()
 }
 
+// forgetVerdict is the decision about a request to discard a stored outcome.
+type forgetVerdict uint8
+
+const (
+	forgetWrite    forgetVerdict = iota + 1 // discard it
+	forgetAgreed                            // the next request runs anyway
+	forgetNothing                           // no outcome is stored
+	forgetTooEarly                          // the owner may be executing
+	forgetStale                             // the outcome is another attempt's
+	forgetGone                              // past retention: counts as absent
+)
+
+// decideForget returns the verdict for a request to discard the outcome that the
+// attempt with this token left in r. A handler can run on after a transaction has
+// stored its outcome, so the lease has to end first.
+func decideForget(r *driver.Record, token string, now time.Time) forgetVerdict {
+	switch {
+	case pastRetention(r, now):
+		return forgetGone
+	case r.Token() != token:
+		return forgetStale
+	case r.State == driver.StateRetryable:
+		return forgetAgreed
+	case r.State != driver.StateUnknown && !leaseEnded(r, now):
+		return forgetTooEarly
+	case r.State == driver.StateCompleted:
+		return forgetWrite
+	default:
+		return forgetNothing
+	}
+}
+
 // mayCheckpoint reports whether the owner of an attempt that wants to write a
 // step, and finds r instead, may write it on r. Once another party has judged the
 // record, the run must not write further steps; it may only report its outcome.

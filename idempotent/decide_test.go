@@ -390,6 +390,35 @@ func TestMayRequeue(t *testing.T) {
 	}
 }
 
+// Only a stored outcome of the named attempt can be discarded, after its lease.
+func TestDecideForget(t *testing.T) {
+	t.Parallel()
+	mine := (&driver.Record{Owner: ownerA}).Token()
+	for _, row := range []struct {
+		name, token string
+		r           driver.Record
+		want        forgetVerdict
+	}{
+		{"completed", mine, driver.Record{State: driver.StateCompleted, LeaseEnd: ended}, forgetWrite},
+		{"completed, not past its retention", mine, driver.Record{State: driver.StateCompleted, LeaseEnd: ended, Expires: notPast}, forgetWrite},
+		{"completed, past its retention", mine, driver.Record{State: driver.StateCompleted, LeaseEnd: ended, Expires: past}, forgetGone},
+		{"completed, lease live", mine, driver.Record{State: driver.StateCompleted, LeaseEnd: live}, forgetTooEarly},
+		{"completed by another attempt", "00", driver.Record{State: driver.StateCompleted, LeaseEnd: ended}, forgetStale},
+		{"no attempt", "", driver.Record{State: driver.StateCompleted, LeaseEnd: ended}, forgetStale},
+		{"in progress", mine, driver.Record{State: driver.StateInProgress, LeaseEnd: live}, forgetTooEarly},
+		{"in progress, lease ended", mine, driver.Record{State: driver.StateInProgress, LeaseEnd: ended}, forgetNothing},
+		{"taken over", "00", driver.Record{State: driver.StateInProgress, LeaseEnd: live}, forgetStale},
+		{"unknown", mine, driver.Record{State: driver.StateUnknown, LeaseEnd: live}, forgetNothing},
+		{"retryable", mine, driver.Record{State: driver.StateRetryable, LeaseEnd: live}, forgetAgreed},
+		{"a state of a later version", mine, driver.Record{State: driver.StateUnknown + 1, LeaseEnd: ended}, forgetNothing},
+	} {
+		row.r.Owner = ownerA
+		if got := decideForget(&row.r, row.token, at); got != row.want {
+			t.Errorf("%s: got verdict %d, want %d", row.name, got, row.want)
+		}
+	}
+}
+
 // Only the record's owner writes a step, and only until another party judges the
 // record.
 func TestMayCheckpoint(t *testing.T) {
@@ -599,6 +628,9 @@ func following(r *driver.Record) (states []driver.State) {
 		if r.State == driver.StateInProgress || late == lateWrite || late == lateContradict {
 			states = append(states, outcome)
 		}
+	}
+	if decideForget(r, r.Token(), at) == forgetWrite {
+		states = append(states, driver.StateRetryable)
 	}
 	evidence := map[claims]driver.State{claimsOutcome: driver.StateCompleted, claimsNotExecuted: driver.StateRetryable, claimsStep: stateAfterStep(r, at)}
 	for what, to := range evidence {

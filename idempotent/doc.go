@@ -30,6 +30,7 @@ package idempotent
 //	resolver.go   ResolveFunc, what it gets, and ReconcileOptions
 //	report.go     what a run of ReconcileDue did, and what waits
 //	requeue.go    Requeue: records that reconciliation gave up
+//	forget.go     Forget: wrong outcomes
 //	resolve.go    Guard.Resolve: evidence
 //	commit.go     Commit and CommitStep: outcomes and steps in transactions
 //	step.go       Step: one effect of a handler

@@ -50,7 +50,7 @@ var metrics = func() (all []Metric) {
 		event.RequestEnded, event.Reserved, event.TakenOver, event.ExpiredReplaced, event.Replayed, event.ReplayFailed,
 		event.InProgress, event.Mismatch, event.Unresolved, event.KeyMissing, event.Completed, event.CompletionFailed,
 		event.LateCompletion, event.Contradicted, event.LeaseLost, event.Retryable, event.MarkedUnknown, event.StepDone,
-		event.StepReplayed, event.StoreError, event.ReconcileScheduled, event.Resolved, event.ReconcileFailed,
+		event.StepReplayed, event.StoreError, event.ReconcileScheduled, event.Resolved, event.Forgotten, event.ReconcileFailed,
 		event.ReconcileExhausted, event.ReleasedGivenUp,
 	} {
 		all = append(all, Metric{kind, Prefix + string(kind)})

@@ -130,17 +130,41 @@ const (
 	exitUsage    = 2
 	exitNotFound = 3
 	exitRefused  = 4
+
+	// Only once lookup returns these, and 0 for a completed record.
+	exitInProgress = 5
+	exitUnknown    = 6
+	exitRetryable  = 7
+	exitResumable  = 8
 )
 
 // exitCodes is the description of the exit codes in the help. A test compares it
 // with the table in docs/operate.md.
 const exitCodes = `Exit codes:
 
-    0  done
+    0  done; for once lookup: completed
     1  failed: the store, the table's schema, or a part of the work
-    2  invalid command line; nothing was done
-    3  record not found
-    4  refused: other outcome, live lease, stale token, wrong form, unconfirmed`
+    2  invalid command line, or a malformed file; nothing was done
+    3  record not found, or expired
+    4  refused: other outcome, live lease, stale token, wrong form, unconfirmed
+    5  once lookup: in progress
+    6  once lookup: unknown
+    7  once lookup: retryable
+    8  once lookup: resumable`
+
+// exits documents the exit codes of a command, in its help and for the table in
+// docs/operate.md.
+func exits(cmd *cobra.Command, codes ...int) *cobra.Command {
+	text := strings.Trim(fmt.Sprint(codes), "[]")
+	cmd.Annotations = map[string]string{exitsNote: text}
+	if cmd.Long == "" {
+		cmd.Long = cmd.Short + "."
+	}
+	cmd.Long += "\n\nExit codes: " + strings.ReplaceAll(text, " ", ", ") + " (once --help explains them)."
+	return cmd
+}
+
+const exitsNote = "exit codes" // the name of the annotation
 
 // coded is an error with an exit code of its own.
 type coded struct {
@@ -156,6 +180,15 @@ func usage(format string, args ...any) error {
 // refuse reports that something is not allowed or not confirmed.
 func refuse(format string, args ...any) error {
 	return &coded{fmt.Errorf(format, args...), exitRefused}
+}
+
+// refusal marks an error of a guard as a refusal by the record, unless the store
+// failed.
+func refusal(err error) error {
+	if err == nil || exitCode(err) != exitFailure || errors.As(err, new(*idempotent.StoreError)) {
+		return err
+	}
+	return &coded{err, exitRefused}
 }
 
 // exitCode returns the exit code for the error of a command.
@@ -174,4 +207,20 @@ func exitCode(err error) int {
 		return exitRefused
 	}
 	return exitFailure
+}
+
+// needsTerminal returns an error if the command could not ask for a confirmation.
+func (e *env) needsTerminal(yes bool) error {
+	if yes || e.stdinTTY {
+		return nil
+	}
+	return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
+}
+
+// needsReason returns an error if --reason is blank.
+func needsReason(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return usage("--reason is empty; write how you know")
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -237,13 +238,33 @@ func (ev *evidence) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// piece is evidence about a record, as it was when it was read.
+type piece struct {
+	record *driver.Record
+	ev     *evidence
+}
+
 // auditLine returns the line about the evidence, without the outcome of the write.
-func (ev *evidence) auditLine(action string, r *driver.Record) auditLine {
+func (p piece) auditLine(action, reason string) auditLine {
+	ev, state := p.ev, p.record.State.String()
 	return auditLine{
-		Action: action, Record: r.ID, From: r.State.String(), To: r.State.String(),
+		Action: action, Record: p.record.ID, From: state, To: state,
 		Evidence: ev.kind, Step: ev.step, Token: ev.token, Code: ev.final.Code,
-		Codec: ev.codec, Bytes: len(ev.data), SHA256: ev.sum(),
+		Codec: ev.codec, Bytes: len(ev.data), SHA256: ev.sum(), Reason: reason,
 	}
+}
+
+// wrote returns the line about a write of the evidence.
+func (p piece) wrote(ctx context.Context, store driver.Store, action, reason string, written bool, err error) auditLine {
+	line := p.auditLine(action, reason)
+	line.Outcome = outcomeOf(written, err)
+	if written {
+		line.To = p.ev.stateAfter(ctx, store, p.record).String()
+	}
+	if err != nil {
+		line.Error = err.Error()
+	}
+	return line
 }
 
 func auditFlag(cmd *cobra.Command, file *string) {
@@ -282,6 +303,8 @@ type auditor struct {
 	file  *os.File // nil: standard error
 	store string
 	aws   string
+
+	mu sync.Mutex
 }
 
 // openAudit opens the audit. Commands call it before the first write, so that nothing
@@ -303,6 +326,8 @@ func (e *env) openAudit(ctx context.Context, file string, o *opened) (*auditor, 
 func (a *auditor) write(l auditLine) error {
 	l.Time, l.User, l.Host, l.AWS, l.Store = stamp{a.env.now()}, a.env.user, a.env.host, a.aws, a.store
 	line, err := json.Marshal(l)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err == nil {
 		_, err = a.to.Write(append(line, '\n'))
 	}

@@ -61,7 +61,7 @@ To print a record, run once show with the text of the column RECORD.`,
 	f.BoolVar(&c.full, "full", false, "print full record ids, even if the lines get long")
 	cmd.MarkFlagsMutuallyExclusive("due", "exhausted")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
-	return cmd
+	return exits(cmd, exitOK, exitFailure, exitUsage)
 }
 
 func (c *listCmd) run(ctx context.Context, _ []string) error {
@@ -110,7 +110,10 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 	}
 	switch {
 	case found == 0:
-		fmt.Fprintln(c.stderr, "once: no such records")
+		if err := o.alien(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stderr, "once: no such records in %s\n", oneLine(o.name))
 	case c.limit > 0 && found > c.limit:
 		fmt.Fprintf(c.stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", grouped(c.limit), count(found, "record"))
 	}

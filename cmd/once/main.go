@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -33,7 +35,7 @@ func run(ctx context.Context, w *world, args []string) int {
 	if err != nil && !e.begun {
 		err = usage("%v", err) // cobra refused the command line
 	}
-	if err != nil {
+	if err != nil && err.Error() != "" { // without a text, only the exit code counts
 		fmt.Fprintf(w.stderr, "once: %s\n", plain(strings.TrimSpace(err.Error())))
 		if text := advice(err); text != "" {
 			fmt.Fprintln(w.stderr, text)
@@ -55,7 +57,8 @@ Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. Access
 to a table uses the AWS configuration of the environment.
 
 ` + exitCodes,
-		Example: `  once list --state unknown --table once-records
+		Example: `  once lookup 'POST /charges' --scope acme --key KEY
+  once list --state unknown --table once-records
   once show charge --scope acme --key order-17
   once resolve charge --scope acme --key order-17 --without-result --reason '…'`,
 		// No templates for help, usage or version: they would add 4 MB to the binary.
@@ -71,12 +74,12 @@ to a table uses the AWS configuration of the environment.
 	f.StringVar(&e.store.Endpoint, "endpoint", "", "`URL` of LocalStack or DynamoDB Local (default: AWS)")
 	f.BoolVar(&e.store.NoIndex, "no-index", false, "the table has no index \"recovery\": read the\nwhole table for every list")
 	f.BoolVar(&e.json, "json", false, "print one JSON document, or for a list one per line")
-	root.AddCommand(listCommand(e), showCommand(e), resolveCommand(e), reconcileCommand(e),
-		purgeCommand(e), statsCommand(e), tableCommand(e))
+	root.AddCommand(lookupCommand(e), listCommand(e), showCommand(e), resolveCommand(e), requeueCommand(e), forgetCommand(e),
+		reconcileCommand(e), purgeCommand(e), statsCommand(e), tableCommand(e), versionCommand(e))
 	root.InitDefaultHelpFlag() // otherwise cobra reads once --help --file PATH as --help=--file
 	root.InitDefaultVersionFlag()
 	for _, cmd := range root.Commands() {
-		if cmd.Long != "" {
+		if cmd.Long != "" && !strings.HasPrefix(cmd.Long, cmd.Short) {
 			cmd.Long = cmd.Short + ".\n\n" + cmd.Long
 		}
 		cmd.Flags().SortFlags = false // the help shows them in the order of use
@@ -92,9 +95,29 @@ func version() string {
 	return "(unknown)"
 }
 
+// versionCommand returns the command once version, for scripts and error reports.
+func versionCommand(e *env) *cobra.Command {
+	return exits(&cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Example: "  once version\n  once version --json",
+		Args:    cobra.NoArgs,
+		RunE: e.command(func(context.Context, []string) error {
+			if e.json {
+				return e.document(map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+			}
+			_, err := fmt.Fprintf(e.stdout, "once version %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		}),
+	}, exitOK, exitUsage)
+}
+
 // advice returns what to do on this command line about an error of AWS, or "". The
 // texts of the store itself are for Go programmers.
 func advice(err error) string {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return "Check --region, --endpoint and the network."
+	}
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
 		return ""
@@ -105,11 +128,15 @@ func advice(err error) string {
 	}
 	switch code := api.ErrorCode(); {
 	case code == "ResourceNotFoundException":
-		return "Check --region, --profile and --endpoint. For tests and local use, create the table with once table create."
+		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
 	case code == "ValidationException" && operation == "Query":
 		return "Check the table's index with once table check, or use --no-index."
 	case code == "ValidationException":
 		return "Check the table's keys with once table check."
+	case code == "AccessDeniedException" && operation == "Query":
+		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"What it needs\" of docs/operate.md lists the permissions of each command."
+	case code == "AccessDeniedException":
+		return "Use --profile for another identity. Section \"What it needs\" of docs/operate.md lists\nthe permissions of each command."
 	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
 		return "The credentials were refused: log in again, or use --profile."
 	}

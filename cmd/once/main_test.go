@@ -195,7 +195,9 @@ func TestAdvice(t *testing.T) {
 		{"Scan", "ResourceNotFoundException", "once table create"},
 		{"Scan", "ExpiredTokenException", "log in again"},
 		{"Scan", "UnrecognizedClientException", "log in again"},
-		{"Scan", "AccessDeniedException", ""}, // the store's error names the permission
+		{"Query", "AccessDeniedException", "--no-index"}, // the store's error names the permission
+		{"Scan", "AccessDeniedException", "--profile"},
+		{"Scan", "InternalServerError", ""},
 	} {
 		err := fmt.Errorf("dynamostore: %w", &smithy.OperationError{OperationName: row.operation, Err: &smithy.GenericAPIError{Code: row.code}})
 		if got := advice(err); row.says == "" && got != "" || !strings.Contains(got, row.says) {

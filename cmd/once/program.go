@@ -119,15 +119,34 @@ type stepAnswer struct {
 // before the next attempt; zero means the backoff's pause.
 func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 	var a answer
-	d := json.NewDecoder(bytes.NewReader(said))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&a); err != nil {
+	if err := decodeOne(said, &a); err != nil {
 		return nil, 0, fmt.Errorf("invalid answer of the program: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, 0, errors.New("the program wrote more than one answer")
+	if a.Later == "" || a.count() != 1 {
+		ev, err = a.evidence()
+		return ev, 0, err
 	}
-	given := 0
+	if later, err = time.ParseDuration(a.Later); err == nil && later <= 0 {
+		err = fmt.Errorf("invalid later %s: must be positive", a.Later)
+	}
+	return nil, later, err
+}
+
+// decodeOne decodes one JSON document with known members.
+func decodeOne(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("more than one answer")
+	}
+	return nil
+}
+
+// count returns how many of the members are set.
+func (a *answer) count() (given int) {
 	for _, is := range []bool{
 		a.Completed != nil, a.CompletedBase64 != nil, a.WithoutResult, a.Response != nil, a.Final != nil,
 		a.Step != nil, a.CorrectedStep != nil, a.NotExecuted != "", a.Later != "",
@@ -136,8 +155,13 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 			given++
 		}
 	}
-	if given != 1 {
-		return nil, 0, errors.New(`the program's answer needs exactly one of "completed", "completed_base64", "without_result", "response", "final", "step", "corrected_step", "not_executed" and "later"`)
+	return given
+}
+
+// evidence returns the evidence of an answer.
+func (a *answer) evidence() (ev *evidence, err error) {
+	if a.count() != 1 {
+		return nil, errors.New(`it needs exactly one of "completed", "completed_base64", "without_result", "response", "final", "step", "corrected_step", "not_executed" and "later"`)
 	}
 	switch {
 	case a.Completed != nil:
@@ -157,11 +181,9 @@ func parseAnswer(said []byte) (ev *evidence, later time.Duration, err error) {
 	case a.NotExecuted != "":
 		ev = &evidence{kind: kindNotExecuted, token: a.NotExecuted}
 	default:
-		if later, err = time.ParseDuration(a.Later); err == nil && later <= 0 {
-			err = fmt.Errorf("invalid later %s: must be positive", a.Later)
-		}
+		err = errors.New(`"later" is not evidence`)
 	}
-	return ev, later, err
+	return ev, err
 }
 
 func (r *response) evidence() (*evidence, error) {
@@ -170,14 +192,14 @@ func (r *response) evidence() (*evidence, error) {
 	case body == nil:
 		body = []byte(r.Body)
 	case r.Body != "":
-		return nil, errors.New(`the program's response has both "body" and "body_base64"`)
+		return nil, errors.New(`the response has both "body" and "body_base64"`)
 	}
 	return completedHTTP(r.Status, r.Header, body)
 }
 
 func (s *stepAnswer) evidence(kind string) (*evidence, error) {
 	if s.Name == "" || s.Result == nil {
-		return nil, errors.New(`the program's answer about a step needs its "name" and its "result"`)
+		return nil, errors.New(`evidence about a step needs its "name" and its "result"`)
 	}
 	return stepDone(kind, s.Name, s.Result)
 }
@@ -207,8 +229,8 @@ type journal struct {
 
 	mu      sync.Mutex
 	entries []entry
-	answers map[string]answered // by record, until they are written
-	failed  error               // error of the audit
+	answers map[string]piece // by record, until they are written
+	failed  error            // error of the audit
 }
 
 // entry is one event of a record.
@@ -266,15 +288,9 @@ func (j *journal) answered(r *driver.Record, ev *evidence) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.answers == nil {
-		j.answers = map[string]answered{}
+		j.answers = map[string]piece{}
 	}
-	j.answers[short(r.ID)] = answered{r, ev}
-}
-
-// answered is an answer about a record.
-type answered struct {
-	record   *driver.Record
-	evidence *evidence
+	j.answers[short(r.ID)] = piece{r, ev}
 }
 
 // written audits that the answer about a record was written.
@@ -286,9 +302,7 @@ func (j *journal) written(ctx context.Context, record string) {
 	if !found || j.audit == nil {
 		return
 	}
-	line := a.evidence.auditLine("reconcile", a.record)
-	line.To = a.evidence.stateAfter(ctx, j.store, a.record).String()
-	line.Reason, line.Outcome = "the answer of --exec", "written"
+	line := a.wrote(ctx, j.store, "reconcile", "the answer of --exec", true, nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.failed = errors.Join(j.failed, j.audit.write(line))

@@ -64,7 +64,7 @@ standard error is passed on.`,
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long the program may run for a\nrecord")
 	f.IntVar(&c.concurrency, "concurrency", 8, "process `N` records of an operation\nin parallel")
 	auditFlag(cmd, &c.audit)
-	return cmd
+	return exits(cmd, exitOK, exitFailure, exitUsage)
 }
 
 func (c *reconcileCmd) run(ctx context.Context, _ []string) error {

@@ -35,6 +35,9 @@ type resolveCmd struct {
 	header        []string
 	resultVersion string
 
+	from   string // a file of evidence
+	force  bool
+	dryRun bool
 	reason string
 	yes    bool
 	audit  string
@@ -45,8 +48,8 @@ type resolveCmd struct {
 func resolveCommand(e *env) *cobra.Command {
 	c := &resolveCmd{env: e}
 	cmd := &cobra.Command{
-		Use:   "resolve RECORD --reason TEXT",
-		Short: "Settle a record by evidence from outside the store",
+		Use:   "resolve {RECORD | --from FILE} --reason TEXT",
+		Short: "Settle records by evidence from outside the store",
 		Long: recordHelp + `
 
 First run once show: it prints the keys for the provider and the token of the
@@ -61,6 +64,10 @@ Use --not-executed only for an attempt that is dead, not merely late. If its
 effect did happen, it will happen twice. The write compares the token: if
 another attempt has begun, nothing is written.
 
+` + shapeHelp + `
+
+` + bulkHelp + `
+
 Every write, and every refusal by the record, adds a line to the audit.`,
 		Example: `  once resolve transfer --scope acme --key t-17 \
     --completed '{"transfer_id":"tr_17"}' --reason 'tr_17 is on the statement'
@@ -71,8 +78,18 @@ Every write, and every refusal by the record, adds a line to the audit.`,
   once resolve refund --scope acme --key r-9 --final refund_rejected \
     --message 'The bank rejected the refund.' --reason 'the bank, by telephone'
   once resolve '#4RexMqXSY3Lf' --not-executed --token TOKEN \
-    --reason 'no charge under this key an hour after the lease had ended'`,
-		Args:              oneRecord,
+    --reason 'no charge under this key an hour after the lease had ended'
+  once resolve --from evidence.jsonl --reason 'the statement of 21 November' \
+    --dry-run`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case c.from == "":
+				return oneRecord(cmd, args)
+			case len(args) > 0:
+				return errors.New("--from names the records in its file; omit RECORD")
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              e.command(c.run),
 	}
@@ -90,25 +107,31 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 	f.IntVar(&c.status, "status", 0, "with --completed, for a handler behind\nlambdahttp: the `STATUS` of its response; RESULT\nis the body")
 	f.StringArrayVar(&c.header, "header", nil, "with --status: a header `'NAME: VALUE'` of the\nresponse (repeatable); a JSON body gets its\nContent-Type")
 	f.StringVar(&c.resultVersion, "result-version", "", "with --completed: the `VERSION` that the handler\nexpects now, if it is not the record's")
+	f.StringVar(&c.from, "from", "", "settle the records in this `FILE`, or - for\nstandard input: one JSON document per line")
+	f.BoolVar(&c.dryRun, "dry-run", false, "check everything, print what would be written,\nand write nothing")
+	f.BoolVar(&c.force, "force", false, "store a result whose shape differs from stored\nones; nothing is read to compare it")
 	f.StringVar(&c.reason, "reason", "", "how you know; the audit contains this `TEXT`")
 	f.BoolVar(&c.yes, "yes", false, "write without asking")
 	auditFlag(cmd, &c.audit)
 	cmd.MarkFlagRequired("reason")
 	cmd.MarkFlagsRequiredTogether("final", "message")
-	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed")
-	return cmd
+	cmd.MarkFlagsMutuallyExclusive("completed", "without-result", "final", "step", "correct-step", "not-executed", "from")
+	for _, one := range []string{"status", "header", "token", "key", "scope", "global", "path", "scan"} {
+		cmd.MarkFlagsMutuallyExclusive("from", one)
+	}
+	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
 }
 
 func (c *resolveCmd) run(ctx context.Context, args []string) error {
+	if c.from != "" {
+		return c.bulk(ctx)
+	}
 	ev, err := c.evidence()
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(c.reason) == "" {
-		return usage("--reason is empty; write how you know")
-	}
-	if !c.yes && !c.stdinTTY {
-		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
+	if err := errors.Join(needsReason(c.reason), c.needsTerminal(c.yes || c.dryRun)); err != nil {
+		return err
 	}
 	o, err := c.open(ctx)
 	if err != nil {
@@ -121,6 +144,21 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	}
 	if err := ev.fit(r); err != nil {
 		return err
+	}
+	if err := c.compare(ctx, o, piece{r, ev}); err != nil {
+		return err
+	}
+	if c.dryRun {
+		dry := o.rehearse()
+		written, err := c.write(ctx, dry, r.ID, ev)
+		line := piece{r, ev}.wrote(ctx, dry, "resolve", c.reason, written, err)
+		if err != nil {
+			return err
+		}
+		if written {
+			line.Outcome = outcomeWouldWrite
+		}
+		return c.printResolved(line)
 	}
 	a, err := c.openAudit(ctx, c.audit, o)
 	if err != nil {
@@ -249,29 +287,29 @@ func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *e
 
 // settle writes the evidence if the record has not changed since it was shown.
 func (c *resolveCmd) settle(ctx context.Context, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
-	line := ev.auditLine("resolve", shown)
-	line.Reason, line.Outcome = c.reason, "unchanged"
-	written, err := c.write(ctx, o, shown, ev)
+	written := false
+	current, err := o.Get(ctx, shown.ID)
 	switch {
-	case written:
-		line.To, line.Outcome = ev.stateAfter(ctx, o, shown).String(), "written"
-	case exitCode(err) == exitFailure:
-		line.Outcome = "failed"
-	case err != nil:
-		line.Outcome = "refused"
+	case err == nil && current.Version != shown.Version:
+		err = changed(shown.ID, current)
+	case err == nil:
+		written, err = c.write(ctx, o, shown.ID, ev)
 	}
-	if err != nil {
-		line.Error = err.Error()
-	}
+	line := piece{shown, ev}.wrote(ctx, o, "resolve", c.reason, written, err)
 	if err := errors.Join(err, a.write(line)); err != nil {
 		return err
 	}
 	return c.printResolved(line)
 }
 
+// changed refuses a write because the operator has seen another record.
+func changed(id idempotent.RecordID, current *driver.Record) error {
+	return refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(id), current.State, oneLine(string(current.Reason)), current.Attempt)
+}
+
 // write lets the guard check and write the evidence. It reports whether the record
 // changed: it may already hold the same outcome.
-func (c *resolveCmd) write(ctx context.Context, o *opened, shown *driver.Record, ev *evidence) (written bool, err error) {
+func (c *resolveCmd) write(ctx context.Context, o *opened, id idempotent.RecordID, ev *evidence) (written bool, err error) {
 	g, err := c.guard(o, func(opts *idempotent.Options) {
 		opts.ResultVersion = c.resultVersion
 		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
@@ -281,18 +319,16 @@ func (c *resolveCmd) write(ctx context.Context, o *opened, shown *driver.Record,
 	if err != nil {
 		return false, err
 	}
-	current, err := o.Get(ctx, shown.ID)
-	if err != nil {
-		return false, err
-	}
-	if current.Version != shown.Version {
-		return false, refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(shown.ID), current.State, oneLine(string(current.Reason)), current.Attempt)
-	}
-	err = g.Resolve(ctx, shown.ID, ev.resolution)
+	err = g.Resolve(ctx, id, ev.resolution)
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again, then ask the provider again", short(shown.ID), stale.Attempt)
+		err = staleToken(id, stale)
 	}
 	return written, err
+}
+
+// staleToken refuses evidence about an earlier attempt.
+func staleToken(id idempotent.RecordID, stale *idempotent.StaleEvidenceError) error {
+	return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again, then ask the provider again", short(id), stale.Attempt)
 }
 
 // printResolved prints the outcome of the command.
@@ -305,10 +341,13 @@ func (c *resolveCmd) printResolved(line auditLine) error {
 		return c.document(doc)
 	}
 	text := fmt.Sprintf("was %s and is %s", line.From, line.To)
+	if line.Outcome == outcomeWouldWrite {
+		text = fmt.Sprintf("is %s and would become %s; nothing was written", line.From, line.To)
+	}
 	if line.Step != "" {
 		text = fmt.Sprintf("has a result for %s; it %s", oneLine(line.Step), text)
 	}
-	if line.Outcome == "unchanged" {
+	if line.Outcome == outcomeUnchanged {
 		text = "already holds this outcome; nothing was written"
 	}
 	_, err := fmt.Fprintf(c.stdout, "%s %s\n", short(line.Record), text)

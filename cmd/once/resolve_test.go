@@ -366,9 +366,9 @@ func TestResolve_ChangedMeanwhile(t *testing.T) {
 	if err := ev.fit(&shown); err != nil {
 		t.Fatal(err)
 	}
-	written, err := (&resolveCmd{env: e}).write(t.Context(), o, &shown, ev)
-	if written || exitCode(err) != exitRefused || !strings.Contains(err.Error(), "has changed") {
-		t.Errorf("got %t, %v", written, err)
+	err = (&resolveCmd{env: e}).settle(t.Context(), o, &shown, ev, &auditor{env: e, to: io.Discard})
+	if current, _ := o.Get(t.Context(), shown.ID); exitCode(err) != exitRefused || !strings.Contains(err.Error(), "has changed") || current.Version != next.Version {
+		t.Errorf("got %v, and the record %+v", err, current)
 	}
 }
 

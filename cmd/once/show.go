@@ -47,7 +47,7 @@ the key. Declared steps are always shown.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&c.steps, "step", nil, "show the keys of the step `NAME` too, even if it is not\nrecorded (repeatable)")
 	f.BoolVar(&c.result, "result", false, "print the stored result, and those of the steps;\nthey may be private")
-	return cmd
+	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound)
 }
 
 func (c *showCmd) run(ctx context.Context, args []string) error {
@@ -83,7 +83,7 @@ func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v
 		return err
 	}
 	if r.State == driver.StateCompleted && !v.Sealed {
-		v.outcome, err = outcomeOf(ctx, g, r)
+		v.outcome, err = storedOutcome(ctx, g, r)
 	}
 	return err
 }

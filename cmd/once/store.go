@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
@@ -48,6 +50,11 @@ type opened struct {
 	items func(ctx context.Context) int    // approximate number of items to read; 0: unknown
 	who   func(ctx context.Context) string // the caller's identity in the store
 	check func(ctx context.Context) error  // whether it can be used as a store
+	// alien returns an error if the store is not one of once, although it can be
+	// read. Commands call it before they report that there is nothing.
+	alien func(ctx context.Context) error
+	// some lists records of any part of the store, with few reads in parallel.
+	some func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	// purgeChunks removes, or counts, chunks of large results that are past their
 	// time and that no record refers to.
 	purgeChunks func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error)
@@ -99,6 +106,41 @@ func (e *env) guard(o *opened, optFns ...func(*idempotent.Options)) (*idempotent
 		return nil, usage("%v", err)
 	}
 	return g, nil
+}
+
+// rehearse returns the store without its writes: each one succeeds and changes
+// nothing. A guard over it judges evidence as it does when it writes.
+func (o *opened) rehearse() *opened {
+	dry := *o
+	dry.records = rehearsal{o.records}
+	if chunks, ok := o.records.(driver.ChunkStore); ok {
+		dry.records = chunkRehearsal{rehearsal{o.records}, chunks}
+	}
+	return &dry
+}
+
+// rehearsal is a store that writes nothing.
+type rehearsal struct{ records }
+
+// Replace reports success.
+func (rehearsal) Replace(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
+	return nil, nil
+}
+
+// chunkRehearsal is a rehearsal of a store of large results.
+type chunkRehearsal struct {
+	rehearsal
+	chunks driver.ChunkStore
+}
+
+// PutChunks reports success.
+func (chunkRehearsal) PutChunks(context.Context, idempotent.RecordID, driver.Version, []byte, time.Time) (int, error) {
+	return 1, nil
+}
+
+// GetChunks reads a stored result.
+func (s chunkRehearsal) GetChunks(ctx context.Context, id idempotent.RecordID, v driver.Version, count int) ([]byte, error) {
+	return s.chunks.GetChunks(ctx, id, v, count)
 }
 
 // waiting lists the records that wait for reconciliation, due or not, and those
@@ -177,22 +219,28 @@ func (o *opened) read(
 // openFile opens a store file. It creates a missing file only if create is set, so
 // that a mistyped name does not become an empty store.
 func openFile(path string, create bool) (*opened, error) {
-	if _, err := os.Stat(path); !create && errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(path)
+	switch {
+	case create:
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no file %s; correct the name, or create it with once table create --file %s", path, path)
+	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
+		return nil, fmt.Errorf("%s is empty, so it is not a store; correct the name, or make it one with once table create --file %s", path, path)
 	}
 	s, err := boltstore.Open(path, func(o *boltstore.Options) { o.KeepExpired = true })
 	if err != nil {
 		return nil, err
 	}
+	all := func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return s.All(ctx)
+	}
 	return &opened{
-		records: s,
-		name:    "file " + path,
-		all: func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
-			return s.All(ctx)
-		},
+		records: s, all: all, some: all,
+		name:  "file " + path,
 		items: func(context.Context) int { return 0 },
 		who:   func(context.Context) string { return "" },
 		check: func(context.Context) error { return nil }, // opening it has checked everything
+		alien: func(context.Context) error { return nil },
 		close: s.Close,
 		// In a file every result is in its record, so there are no chunks.
 		purgeChunks: func(context.Context, time.Time, []string, bool) (int, error) { return 0, nil },
@@ -229,6 +277,10 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		items: func(ctx context.Context) int { return itemCount(ctx, client, table) },
 		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
 		check: s.Check,
+		alien: func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
+		some: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, 1 })
+		},
 		close: func() error { return nil },
 		purgeChunks: func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error) {
 			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.CountOnly = operations, countOnly })
@@ -286,6 +338,26 @@ func itemCount(ctx context.Context, client *dynamodb.Client, table string) int {
 	return int(aws.ToInt64(out.Table.ItemCount))
 }
 
+// alienTable returns an error if the table has another key than a table of once, or
+// not its index. Without permission to describe the table it returns nil.
+func (e *env) alienTable(ctx context.Context, client *dynamodb.Client, table, region string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
+	if err != nil || out.Table == nil {
+		return nil
+	}
+	keys := out.Table.KeySchema
+	isKey := len(keys) == 1 && aws.ToString(keys[0].AttributeName) == dynamostore.PartitionKey
+	isIndex := func(i types.GlobalSecondaryIndexDescription) bool {
+		return aws.ToString(i.IndexName) == dynamostore.IndexName
+	}
+	if isKey && (e.store.NoIndex || slices.ContainsFunc(out.Table.GlobalSecondaryIndexes, isIndex)) {
+		return nil
+	}
+	return fmt.Errorf("nothing was found, and table %s in %s is not a table of once, or is not complete: correct --table, --region or --profile; once table check lists the differences", table, region)
+}
+
 // callerOf returns the ARN of the AWS caller, or "" if it is not available.
 func callerOf(ctx context.Context, cfg aws.Config) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -341,7 +413,7 @@ func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*dri
 	}
 	r, err := o.Get(ctx, id)
 	if errors.Is(err, idempotent.ErrNoRecord) {
-		return nil, t.missing(o)
+		return nil, cmp.Or(o.alien(ctx), t.missing(o))
 	}
 	return r, err
 }
@@ -430,6 +502,8 @@ func (t *target) search(ctx context.Context, e *env, o *opened, operation, hash 
 	switch {
 	case found != "":
 		return found, nil
+	case o.alien(ctx) != nil:
+		return "", o.alien(ctx)
 	case t.scan:
 		return "", fmt.Errorf("%w: no record in %s has an id like %s", idempotent.ErrNoRecord, o.name, operation+"#"+hash)
 	}

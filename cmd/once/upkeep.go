@@ -23,7 +23,7 @@ import (
 type statsCmd struct{ *env }
 
 func statsCommand(e *env) *cobra.Command {
-	return &cobra.Command{
+	return exits(&cobra.Command{
 		Use:   "stats",
 		Short: "Count records and their sizes",
 		Long: `It reads the whole table, including large results, and prints what the read
@@ -33,7 +33,7 @@ or --due, which costs 64 queries.`,
   once stats --json`,
 		Args: cobra.NoArgs,
 		RunE: e.command((&statsCmd{e}).run),
-	}
+	}, exitOK, exitFailure, exitUsage)
 }
 
 // readUnitUSD is the price of a read unit, on demand in us-east-1 since
@@ -91,6 +91,11 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 		}
 	}
 	s.cost(m.end())
+	if s.Records+s.Unreadable == 0 {
+		if err := o.alien(ctx); err != nil {
+			return err
+		}
+	}
 	slices.SortFunc(s.Groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
 	})
@@ -208,7 +213,7 @@ live, or to remove records earlier.`,
 	f.StringVar(&c.before, "before", "", "only records settled before this `TIME` (RFC 3339),\nor at least this long ago (720h)")
 	f.BoolVar(&c.yes, "yes", false, "remove the records; without it they are only\ncounted")
 	auditFlag(cmd, &c.audit)
-	return cmd
+	return exits(cmd, exitOK, exitFailure, exitUsage)
 }
 
 const (
@@ -401,7 +406,7 @@ func tableCommand(e *env) *cobra.Command {
 			return usage("missing or unknown command: want once table create or once table check")
 		}),
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(exits(&cobra.Command{
 		Use:   "create",
 		Short: "Create the table, or the file",
 		Long: `Create the table, or the file.
@@ -415,13 +420,13 @@ decided.`,
 		Example: "  once table create --table once-records --endpoint http://127.0.0.1:4566",
 		Args:    cobra.NoArgs,
 		RunE:    e.command(c.create),
-	}, &cobra.Command{
+	}, exitOK, exitFailure, exitUsage), exits(&cobra.Command{
 		Use:     "check",
 		Short:   "Check whether the table, or the file, can be used as a store",
 		Example: "  once table check --table once-records",
 		Args:    cobra.NoArgs,
 		RunE:    e.command(c.check),
-	})
+	}, exitOK, exitFailure, exitUsage))
 	return cmd
 }
 

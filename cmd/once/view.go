@@ -268,8 +268,8 @@ type response struct {
 	BodyBase64 []byte      `json:"body_base64,omitempty"`
 }
 
-// outcomeOf reads and decodes the stored outcome of r.
-func outcomeOf(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*outcome, error) {
+// storedOutcome reads and decodes the stored outcome of r.
+func storedOutcome(ctx context.Context, g *idempotent.Guard, r *driver.Record) (*outcome, error) {
 	encoding, data, err := g.StoredOutcome(ctx, *r)
 	if err != nil {
 		return nil, err

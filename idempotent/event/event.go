@@ -35,6 +35,7 @@ const (
 	KeyMissing         Kind = "key_missing"         // a request without a key ran unguarded or was refused
 	StoreError         Kind = "store_error"         // a store call failed
 	Resolved           Kind = "resolved"            // external evidence settled a record, or one of its steps
+	Forgotten          Kind = "forgotten"           // a stored outcome was discarded; the key may run again
 	StepDone           Kind = "step_done"           // a step's result was recorded
 	StepReplayed       Kind = "step_replayed"       // a step returned its recorded result
 	ReconcileScheduled Kind = "reconcile_scheduled" // a record will be reconciled again later

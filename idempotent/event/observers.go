@@ -75,7 +75,7 @@ func levelOf(kind Kind) slog.Level {
 	switch kind {
 	case StoreError, CompletionFailed, Contradicted, ReconcileExhausted:
 		return slog.LevelError
-	case Mismatch, MarkedUnknown, Unresolved, LateCompletion, LeaseLost,
+	case Mismatch, MarkedUnknown, Unresolved, LateCompletion, LeaseLost, Forgotten,
 		ReplayFailed, KeyMissing, ReconcileFailed:
 		return slog.LevelWarn
 	case Reserved, TakenOver, ExpiredReplaced, Replayed, InProgress, Completed, Retryable, Resolved,

@@ -66,7 +66,7 @@ func TestLogObserver_Levels(t *testing.T) {
 		event.Reserved: "DEBUG", event.Replayed: "DEBUG", event.Completed: "DEBUG", event.InProgress: "DEBUG",
 		event.TakenOver: "DEBUG", event.Retryable: "DEBUG", event.StepDone: "DEBUG", event.Resolved: "DEBUG",
 		event.Mismatch: "WARN", event.MarkedUnknown: "WARN", event.Unresolved: "WARN", event.LateCompletion: "WARN",
-		event.LeaseLost: "WARN", event.ReplayFailed: "WARN", event.KeyMissing: "WARN", event.ReconcileFailed: "WARN",
+		event.LeaseLost: "WARN", event.ReplayFailed: "WARN", event.KeyMissing: "WARN", event.ReconcileFailed: "WARN", event.Forgotten: "WARN",
 		event.StoreError: "ERROR", event.CompletionFailed: "ERROR", event.Contradicted: "ERROR", event.ReconcileExhausted: "ERROR",
 	} {
 		if got := logOf(slog.LevelDebug, event.Event{Kind: kind}); !strings.HasPrefix(got, "level="+want+" ") {

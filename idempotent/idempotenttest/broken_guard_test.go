@@ -24,7 +24,7 @@ var brokenGuards = []broken{
 	}}, caught: []string{"FM17_NoDeadline"}},
 	{name: "Every lease has expired", guard: &mutation{store: reads(func(r *driver.Record) {
 		r.LeaseEnd = time.UnixMilli(1).UTC()
-	})}, caught: []string{"FM03_RetryUnderTheSameRequestID", "FM47_WebhookWhileTheHandlerRuns", "FM48_NotExecutedWhileTheWorkerMayLive", "FM15_HandlerIgnoresItsDeadline"}},
+	})}, caught: []string{"FM03_RetryUnderTheSameRequestID", "FM47_WebhookWhileTheHandlerRuns", "FM48_NotExecutedWhileTheWorkerMayLive", "FM68_ForgetWhileTheHandlerRuns", "FM15_HandlerIgnoresItsDeadline"}},
 	{name: "The invocation has no deadline", guard: &mutation{request: func(ctx context.Context, key idempotent.Key, h handler) (context.Context, idempotent.Key, handler) {
 		return context.WithoutCancel(ctx), key, h
 	}}, caught: []string{"FM16_NoTimeAtEntry"}},
@@ -59,7 +59,7 @@ var brokenGuards = []broken{
 	{name: "Every attempt has the same token", guard: &mutation{store: writes(func(r *driver.Record) error {
 		r.Owner = driver.Owner{1}
 		return nil
-	})}, caught: []string{"FM48_NotExecutedNamesAnAttempt"}},
+	})}, caught: []string{"FM48_NotExecutedNamesAnAttempt", "FM68_WrongOutcomeForgotten"}},
 	{name: "Every outcome expires at the end of the lease", guard: &mutation{store: writes(func(r *driver.Record) error {
 		if r.Expires.Before(r.LeaseEnd) {
 			r.Expires = r.LeaseEnd

@@ -150,6 +150,45 @@ var evidenceScenarios = []scenario{
 		l.must(l.worker().notExecuted())
 		l.worker().wantRuns("ch_b")
 	}},
+	// A wrong outcome is discarded once: the operator's second try, or a slow one,
+	// does not discard the outcome of the run that follows.
+	{"FM68_WrongOutcomeForgotten", func(l *lab) {
+		l.unknown()
+		l.must(l.worker().found("ch_wrong"))
+		l.worker().wantReplay("ch_wrong")
+		token := l.record().Token()
+		l.mustBe(l.worker().forget("another attempt's"), new(idempotent.StaleEvidenceError))
+		l.worker().wantReplay("ch_wrong")
+		for range 2 {
+			l.must(l.worker().forget(token))
+			l.wantState(driver.StateRetryable)
+		}
+		other := l.key
+		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
+		_, err := l.worker().doKey(other, l.never())
+		l.mustBe(err, new(idempotent.MismatchError))
+		l.worker().wantRuns("ch_b")
+		l.mustBe(l.worker().forget(token), new(idempotent.StaleEvidenceError))
+		l.worker().wantReplay("ch_b")
+		if n := l.events.Count(event.Forgotten); n != 1 {
+			l.Fatalf("%d events forgotten, want one", n)
+		}
+	}},
+	// The handler may be running after its transaction has stored the outcome.
+	{"FM68_ForgetWhileTheHandlerRuns", func(l *lab) {
+		out, err := l.worker().do(func(context.Context) (string, error) {
+			l.mustBe(l.worker().forget(l.record().Token()), new(idempotent.InProgressError))
+			return l.charge("ch_a")(context.Background())
+		})
+		l.must(err)
+		token := l.record().Token()
+		l.mustBe(l.worker().forget(token), new(idempotent.InProgressError))
+		l.worker().wantReplay(out.Value)
+		l.endLease()
+		l.must(l.worker().forget(token))
+		l.worker().wantRuns("ch_b")
+		l.wantEffects(2)
+	}},
 	{"FM61_NotExecutedButItWas", func(l *lab) {
 		out, err := l.worker().do(func(ctx context.Context) (string, error) {
 			l.endLease()

@@ -28,6 +28,7 @@ type history struct {
 	seen    map[driver.Version]bool // returned by the store
 	removed map[driver.Version]bool // deleted without the store
 	said    map[string]bool         // results of handlers or evidence
+	forgot  map[string]bool         // tokens whose outcome an operator discards
 	broken  []error
 }
 
@@ -81,7 +82,7 @@ type answer struct {
 }
 
 func newHistory() *history {
-	return &history{seen: map[driver.Version]bool{}, removed: map[driver.Version]bool{}, said: map[string]bool{}}
+	return &history{seen: map[driver.Version]bool{}, removed: map[driver.Version]bool{}, said: map[string]bool{}, forgot: map[string]bool{}}
 }
 
 // breaks records a broken invariant.
@@ -256,6 +257,13 @@ func (h *history) removes(v driver.Version) {
 	h.removed[v] = true
 }
 
+// forgets records that an operator discards the outcome of an attempt.
+func (h *history) forgets(token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgot[token] = true
+}
+
 // mayHaveRun reports whether the owner's handler was called.
 func (h *history) mayHaveRun(owner driver.Owner) bool {
 	h.mu.Lock()
@@ -264,8 +272,9 @@ func (h *history) mayHaveRun(owner driver.Owner) bool {
 	return r != nil && r.entered
 }
 
-// life is the history of a record between one insert and the next: the writes
-// that took effect, each replacing the one before it.
+// life is the history of a record from its insert, or from the write that
+// discarded its outcome, to the next one: the writes that took effect, each
+// replacing the one before it.
 type life []*write
 
 func (l life) last() *driver.Record { return &l[len(l)-1].record }
@@ -289,7 +298,8 @@ func (l life) completion() *write {
 //     retryable, or under Rerun, and with the same key for the provider.
 //   - INV-3: all answers with a stored outcome, in one life of the record, are
 //     the same, and were reported by a handler or by evidence.
-//   - INV-4: a completed record is replaced only after its retention.
+//   - INV-4: a completed record is replaced only after its retention, or if an
+//     operator discards its outcome after its lease.
 //   - INV-6: another request under the key never gets its outcome.
 //   - INV-10: a handler is entered only under an acknowledged claim.
 //   - INV-12: a record begins with a claim and nothing else.
@@ -366,18 +376,25 @@ func (h *history) lives(final *driver.Record) []life {
 			successor[w.was] = w
 		}
 	}
-	for i, l := range lives {
+	var all []life
+	for _, l := range lives {
 		for w := successor[l.last().Version]; w != nil && len(l) < len(h.writes); w = successor[w.record.Version] {
+			if w.record.Reason == driver.ReasonForgotten && l.last().Reason != driver.ReasonForgotten {
+				all, l = append(all, l), nil
+			}
 			l = append(l, w)
 		}
-		lives[i] = l
+		all = append(all, l)
 	}
-	return lives
+	return all
 }
 
 // judgeSuccession checks that one life of the record may follow another.
 func (h *history) judgeSuccession(old, next life) {
 	last, at := old.last(), next[0].at
+	if !next[0].insert && last.State == driver.StateCompleted && ended(last, at) && h.forgot[last.Token()] {
+		return
+	}
 	expired := func(r *driver.Record) bool { return !r.Expires.IsZero() && !r.Expires.After(at) }
 	if expired(last) || h.removed[last.Version] {
 		return
@@ -393,7 +410,8 @@ func (h *history) judgeSuccession(old, next life) {
 // judgeLife checks how a record began, and each of its moves.
 func (h *history) judgeLife(l life) {
 	first := l[0].record
-	if first.State != driver.StateInProgress || first.Attempt != 1 {
+	forgotten := first.State == driver.StateRetryable && first.Reason == driver.ReasonForgotten && first.Result == nil && !l[0].insert
+	if !forgotten && (first.State != driver.StateInProgress || first.Attempt != 1) {
 		h.breaks("INV-12: a record began as %s, attempt %d", first.State, first.Attempt)
 	}
 	for i, w := range l[1:] {

@@ -265,6 +265,12 @@ func (w *worker) notExecuted() error {
 	return w.resolve(idempotent.ProvenNotExecuted(w.record().Token()))
 }
 
+// forget discards the record's outcome as an operator does.
+func (w *worker) forget(token string) error {
+	w.history.forgets(token)
+	return w.guard.Forget(context.Background(), w.key.RecordID(), token)
+}
+
 // Crashes, panics and lost leases of scenarios.
 
 // crashAfterEffect leaves the record as a process does that was killed between

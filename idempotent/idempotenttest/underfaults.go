@@ -250,6 +250,10 @@ var promises = map[string]promise{
 	"FM60_OutcomeAgainstTakeover_Error":       {effects: 2},
 	"FM60_OutcomeAgainstTakeover_NotExecuted": {effects: 2},
 
+	// An operator discards an outcome although its effect happened.
+	"FM68_WrongOutcomeForgotten":     {effects: 2},
+	"FM68_ForgetWhileTheHandlerRuns": {effects: 2},
+
 	// Resume guarantees one effect if the provider honours the downstream key.
 	// This provider does not, and the last request, which has no steps, adds
 	// its own effect.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit writes one JSON line for every settled operation, and for every
-// step that evidence settled: the operation, its time and its outcome. The table
+// Package audit writes one JSON line for every settled operation, for every step
+// that evidence settled, and for every outcome that was discarded: the operation,
+// its time and its outcome. The table
 // of idempotency keys is not an audit log, because its records expire.
 //
 //	settled := audit.New(os.Stdout)
@@ -26,7 +27,7 @@ type Line struct {
 	Time      time.Time `json:"time"`
 	Operation string    `json:"operation"`
 	KeyHash   string    `json:"key_hash"`
-	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, contradicted, lease_lost, exhausted
+	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, forgotten, contradicted, lease_lost, exhausted
 	Reason    string    `json:"reason,omitempty"`
 	Step      string    `json:"step,omitempty"` // only for step_resolved: the step that the evidence is about
 	Recovery  string    `json:"recovery"`
@@ -46,6 +47,8 @@ func outcomeOf(kind event.Kind) string {
 		return "unknown"
 	case event.Resolved:
 		return "resolved"
+	case event.Forgotten:
+		return "forgotten"
 	case event.Contradicted:
 		return "contradicted"
 	case event.LeaseLost:

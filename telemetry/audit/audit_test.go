@@ -154,7 +154,7 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.Kind]string{
 		event.Completed: "completed", event.LateCompletion: "completed", event.Retryable: "retryable",
-		event.MarkedUnknown: "unknown", event.Resolved: "resolved", event.Contradicted: "contradicted",
+		event.MarkedUnknown: "unknown", event.Resolved: "resolved", event.Forgotten: "forgotten", event.Contradicted: "contradicted",
 		event.LeaseLost: "lease_lost", event.ReconcileExhausted: "exhausted",
 		event.Reserved: "", event.TakenOver: "", event.Replayed: "", event.StepDone: "",
 		event.StoreError: "", event.ReconcileScheduled: "", event.CompletionFailed: "",

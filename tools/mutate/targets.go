@@ -23,7 +23,7 @@ var targets = []target{
 		"do.go", "claim.go", "settle.go", "change.go", "execution.go", // a request
 		"decide.go", "record.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
-		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go",
+		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
 		"guard.go", "waiting.go", "cache.go", "options.go",
 		"key.go", "seal.go", "result.go", "types.go", "errors.go",
 	}},

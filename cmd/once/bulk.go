@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// bulkHelp describes --from in the help of once resolve.
+const bulkHelp = `With --from, each line of the file is a JSON document with a record id, one
+answer in the form of once reconcile --exec (except "later"), and, if you like,
+a reason of its own:
+
+    {"record": "transfer#…", "completed": {"transfer_id": "tr_17"}}
+    {"record": "transfer#…", "not_executed": "TOKEN", "reason": "…"}
+
+The whole file is checked against its records first. Nothing is written if a
+line is malformed, or has a form or a shape that its record cannot use. A record
+that was settled meanwhile, or whose lease is live, is refused and does not stop
+the others. It is safe to repeat the command. The exit code is 1 if a write
+failed or was not tried, and otherwise 4 if a record was refused.`
+
+const (
+	// maxFile limits a file of evidence, in bytes: it is checked in memory.
+	maxFile = 64 << 20
+	// maxShown limits how many malformed lines are reported.
+	maxShown = 20
+)
+
+// bulkLine is a line of a file of evidence.
+type bulkLine struct {
+	Record idempotent.RecordID `json:"record"`
+	Reason string              `json:"reason"`
+	answer
+}
+
+// task is a line with its evidence and its record.
+type task struct {
+	piece
+	id     idempotent.RecordID
+	number int // of the line
+	reason string
+
+	// The last write or rehearsal.
+	written bool
+	err     error
+	line    auditLine
+}
+
+// bulk settles the records of a file.
+func (c *resolveCmd) bulk(ctx context.Context) error {
+	if err := needsReason(c.reason); err != nil {
+		return err
+	}
+	if c.from == "-" && !c.yes && !c.dryRun {
+		return usage("--from - reads standard input, which the confirmation needs; use --yes to write without asking")
+	}
+	if err := c.needsTerminal(c.yes || c.dryRun); err != nil {
+		return err
+	}
+	tasks, err := c.tasks()
+	if err != nil {
+		return err
+	}
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if err := c.check(ctx, o, tasks); err != nil {
+		return err
+	}
+	if c.dryRun {
+		return c.rehearsed(tasks)
+	}
+	a, err := c.openAudit(ctx, c.audit, o)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if !c.yes {
+		if err := c.askAll(ctx, o, tasks); err != nil {
+			return err
+		}
+	}
+	return c.writeAll(ctx, o, tasks, a)
+}
+
+// tasks reads the file. It returns an error that names every malformed line.
+func (c *resolveCmd) tasks() (tasks []*task, err error) {
+	data, err := c.readFile()
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	type subject struct {
+		record idempotent.RecordID
+		step   string
+	}
+	seen := map[subject]int{}
+	var wrong wrongLines
+	number := 0
+	for text := range bytes.Lines(data) {
+		number++
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		t, err := parseTask(text)
+		if err != nil {
+			wrong.add(number, err)
+			continue
+		}
+		t.number, t.reason = number, cmp.Or(t.reason, c.reason)
+		about := subject{t.id, t.ev.step}
+		if before := seen[about]; before > 0 {
+			wrong.add(number, fmt.Errorf("line %d is about the same record", before))
+		}
+		seen[about] = number
+		tasks = append(tasks, t)
+	}
+	switch {
+	case wrong.count > 0:
+		return nil, usage("%s", wrong.text("malformed"))
+	case len(tasks) == 0:
+		return nil, usage("%s has no lines", c.from)
+	}
+	return tasks, nil
+}
+
+func (c *resolveCmd) readFile() ([]byte, error) {
+	from := c.stdin
+	if c.from != "-" {
+		file, err := os.Open(c.from)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s is larger than %s; split it", c.from, size(maxFile))
+	}
+	return data, err
+}
+
+func parseTask(text []byte) (*task, error) {
+	var line bulkLine
+	if err := decodeOne(text, &line); err != nil {
+		return nil, err
+	}
+	id, err := idempotent.ParseRecordID(string(line.Record))
+	if err != nil {
+		return nil, fmt.Errorf("invalid record %q: want OPERATION#HASH with %d characters after #", line.Record, hashLength)
+	}
+	ev, err := line.evidence()
+	if err != nil {
+		return nil, err
+	}
+	return &task{piece: piece{ev: ev}, id: id, reason: line.Reason}, nil
+}
+
+// wrongLines collects errors of lines.
+type wrongLines struct {
+	count int
+	lines string
+}
+
+func (w *wrongLines) add(number int, err error) {
+	if w.count++; w.count <= maxShown {
+		w.lines += fmt.Sprintf("\n  line %d: %s", number, err)
+	}
+}
+
+func (w *wrongLines) text(what string) string {
+	text := count(w.count, "line") + " " + what + "; nothing was written:" + w.lines
+	if w.count > maxShown {
+		text += fmt.Sprintf("\n  and %s more", grouped(w.count-maxShown))
+	}
+	return text
+}
+
+// check reads the records, and judges each line without writing. The error means
+// that the file as a whole is wrong, or that the store could not be read.
+func (c *resolveCmd) check(ctx context.Context, o *opened, tasks []*task) error {
+	dry := o.rehearse()
+	parallel(tasks, readParallel, func(_ int, t *task) {
+		if t.record, t.err = o.Get(ctx, t.id); t.err == nil {
+			t.err = t.ev.fit(t.record)
+		}
+	})
+	var wrong wrongLines
+	var fit []piece
+	missing := 0
+	for _, t := range tasks {
+		switch {
+		case errors.Is(t.err, idempotent.ErrNoRecord):
+			missing++
+			t.record = &driver.Record{ID: t.id}
+		case exitCode(t.err) == exitRefused:
+			wrong.add(t.number, t.err)
+		case t.err != nil:
+			return t.err
+		default:
+			fit = append(fit, t.piece)
+		}
+	}
+	if missing == len(tasks) {
+		if err := o.alien(ctx); err != nil {
+			return err
+		}
+	}
+	if wrong.count > 0 {
+		return refuse("%s", wrong.text("cannot be used for the record"))
+	}
+	if err := c.compare(ctx, o, fit...); err != nil {
+		return err
+	}
+	parallel(tasks, readParallel, func(_ int, t *task) { c.try(ctx, dry, t) })
+	return ctx.Err()
+}
+
+// try writes the evidence of a task, unless its record is missing.
+func (c *resolveCmd) try(ctx context.Context, o *opened, t *task) {
+	if t.record.State != 0 {
+		t.written, t.err = c.write(ctx, o, t.id, t.ev)
+	}
+	t.line = t.wrote(ctx, o, "resolve", t.reason, t.written, t.err)
+}
+
+// result returns the result of the last write or rehearsal.
+func (t *task) result() result {
+	l := &t.line
+	return result{Line: t.number, Record: t.id, Evidence: l.Evidence, Step: l.Step, From: l.From, To: l.To, Outcome: l.Outcome, Error: l.Error}
+}
+
+// rehearsed prints what would be written.
+func (c *resolveCmd) rehearsed(tasks []*task) error {
+	all := c.results()
+	for _, t := range tasks {
+		one := t.result()
+		if t.written {
+			one.Outcome = outcomeWouldWrite
+		}
+		if err := all.add(one); err != nil {
+			return err
+		}
+	}
+	return all.end()
+}
+
+// askAll prints how many records change, and asks the operator to type that
+// number.
+func (c *resolveCmd) askAll(ctx context.Context, o *opened, tasks []*task) error {
+	becomes := map[string]int{}
+	write, run := 0, 0
+	for _, t := range tasks {
+		if !t.written {
+			becomes[t.line.Outcome]++
+			continue
+		}
+		write++
+		if t.ev.kind == kindNotExecuted {
+			run++
+		}
+	}
+	facts := [][2]string{
+		{"file", oneLine(c.from)},
+		{"in", oneLine(o.name)},
+		{"write", count(write, "record")},
+	}
+	for _, what := range []string{outcomeUnchanged, outcomeRefused, outcomeFailed} {
+		if n := becomes[what]; n > 0 {
+			facts = append(facts, [2]string{what, count(n, "record")})
+		}
+	}
+	warning := "Every retry gets these outcomes. They cannot be undone."
+	if run > 0 {
+		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
+	}
+	fmt.Fprintln(c.stderr, labelled(facts)+warning+"\nTo see each line, use --dry-run.")
+	return c.confirm(ctx, fmt.Sprint(write))
+}
+
+// writeAll writes the evidence of all tasks, and prints each result.
+func (c *resolveCmd) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
+	all := c.results()
+	var audit error
+	for len(tasks) > 0 && audit == nil && ctx.Err() == nil {
+		batch := tasks[:min(writeParallel, len(tasks))]
+		tasks = tasks[len(batch):]
+		parallel(batch, writeParallel, func(_ int, t *task) { c.try(ctx, o, t) })
+		for _, t := range batch {
+			audit = errors.Join(audit, a.write(t.line))
+			if err := all.add(t.result()); err != nil {
+				return errors.Join(err, audit)
+			}
+		}
+	}
+	for _, t := range tasks {
+		one := t.result()
+		one.To, one.Outcome, one.Error = one.From, outcomeNotTried, ""
+		if err := all.add(one); err != nil {
+			return err
+		}
+	}
+	return errors.Join(audit, all.end())
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// forgetCmd is the command once forget.
+type forgetCmd struct {
+	*env
+	target
+	token  string
+	dryRun bool
+	reason string
+	yes    bool
+	audit  string
+}
+
+func forgetCommand(e *env) *cobra.Command {
+	c := &forgetCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "forget RECORD --reason TEXT",
+		Short: "Discard a stored outcome that is wrong, so that the key runs again",
+		Long: recordHelp + `
+
+The next request with the key and the same payload runs. If the effect did
+happen, it happens twice, so undo it at the provider first. The run sends the
+same downstream keys: a provider that still knows them may return the effect of
+the first run instead.
+
+The command refuses a record without a stored outcome, and one whose lease is
+live. The token names the attempt whose outcome it is: if the key has run again
+since, nothing is written. A function that caches outcomes in memory
+(CacheEntries) can return the outcome until CacheAge has passed.
+
+Every write, and every refusal by the record, adds a line to the audit.`,
+		Example: `  once forget 'POST /charges' --scope acme --key KEY \
+    --reason 'settled by mistake: ch_5 belongs to another key' --dry-run
+  once forget transfer --scope acme --key t-17 --token TOKEN --yes \
+    --reason 'tr_17 was refused by the bank a day later'`,
+		Args:              oneRecord,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              e.command(c.run),
+	}
+	c.target.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&c.token, "token", "", "the `TOKEN` of the attempt, as once show printed\nit; required with --yes")
+	f.BoolVar(&c.dryRun, "dry-run", false, "check everything, print what would be written,\nand write nothing")
+	f.StringVar(&c.reason, "reason", "", "how you know that the outcome is wrong; the\naudit contains this `TEXT`")
+	f.BoolVar(&c.yes, "yes", false, "write without asking")
+	auditFlag(cmd, &c.audit)
+	cmd.MarkFlagRequired("reason")
+	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
+}
+
+func (c *forgetCmd) run(ctx context.Context, args []string) error {
+	if err := errors.Join(needsReason(c.reason), c.needsTerminal(c.yes || c.dryRun)); err != nil {
+		return err
+	}
+	if c.yes && c.token == "" {
+		return usage("--yes needs --token: the token that once show printed with the wrong outcome")
+	}
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	r, err := c.find(ctx, c.env, o, args[0])
+	if err != nil {
+		return err
+	}
+	token := r.Token()
+	if c.token != "" {
+		token = c.token
+	}
+	written, err := c.forget(ctx, o.rehearse(), r, token)
+	if c.dryRun || !c.yes && (err != nil || !written) {
+		return c.print(r, written, err, "would be discarded; nothing was written", outcomeWouldWrite)
+	}
+	a, err := c.openAudit(ctx, c.audit, o)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if !c.yes {
+		if err := c.ask(ctx, o, r); err != nil {
+			return err
+		}
+	}
+	written, err = c.forget(ctx, o, r, token)
+	line := auditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: c.reason, Outcome: outcomeOf(written, err)}
+	if written {
+		line.To = driver.StateRetryable.String()
+	}
+	if err != nil {
+		line.Error = err.Error()
+	}
+	return errors.Join(c.print(r, written, err, "is discarded; the next request with this key runs", outcomeWritten), a.write(line))
+}
+
+// forget lets the guard check and discard the outcome, and reports whether it did.
+func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, token string) (written bool, err error) {
+	g, err := c.guard(o, func(opts *idempotent.Options) {
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.Forgotten })
+	})
+	if err != nil {
+		return false, err
+	}
+	err = g.Forget(ctx, r.ID, token)
+	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
+		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again", short(r.ID), stale.Attempt)
+	}
+	return written, refusal(err)
+}
+
+// ask prints what will be discarded, and asks the operator to type the hash of the
+// record.
+func (c *forgetCmd) ask(ctx context.Context, o *opened, r *driver.Record) error {
+	v := viewOf(r)
+	facts := [][2]string{
+		{"record", short(r.ID)},
+		{"in", oneLine(o.name)},
+		{"is", fmt.Sprintf("%s (%s), since %s", r.State, oneLine(string(r.Reason)), when(r.Since, c.now()))},
+		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
+		{"result", v.describeResult()},
+		{"becomes", "retryable: the outcome is discarded"},
+	}
+	fmt.Fprintln(c.stderr, labelled(facts)+"The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.")
+	return c.confirm(ctx, r.ID.KeyHash())
+}
+
+// print prints the outcome of the command, or returns its error.
+func (c *forgetCmd) print(r *driver.Record, written bool, err error, text, outcome string) error {
+	if err != nil {
+		return err
+	}
+	to := r.State.String()
+	if written {
+		to = driver.StateRetryable.String()
+	} else {
+		text, outcome = "has no stored outcome; the next request with this key runs", outcomeUnchanged
+	}
+	if c.json {
+		return c.document(result{Record: r.ID, From: r.State.String(), To: to, Outcome: outcome})
+	}
+	if written {
+		text = "the outcome " + text
+	}
+	_, err = fmt.Fprintf(c.stdout, "%s: %s\n", short(r.ID), text)
+	return err
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// lookupCmd is the command once lookup.
+type lookupCmd struct {
+	*env
+	target
+}
+
+func lookupCommand(e *env) *cobra.Command {
+	c := &lookupCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "lookup RECORD",
+		Short: "Print in one line what happened to a key",
+		Long: recordHelp + `
+
+The exit code is the state: 0 completed, 3 no record, 5 in progress, 6 unknown,
+7 retryable (the next request runs), 8 resumable (the next request continues).
+With --json, it prints the document of once show. It reads one record and
+changes nothing.`,
+		Example: `  once lookup 'POST /charges' --scope acme --key KEY
+  once lookup transfer --scope acme --key t-17 >/dev/null && echo completed`,
+		Args:              oneRecord,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              e.command(c.run),
+	}
+	c.target.flags(cmd)
+	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitInProgress, exitUnknown, exitRetryable, exitResumable)
+}
+
+func (c *lookupCmd) run(ctx context.Context, args []string) error {
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	r, err := c.find(ctx, c.env, o, args[0])
+	if err != nil {
+		return err
+	}
+	now := c.now()
+	if !r.Expires.IsZero() && !now.Before(r.Expires) {
+		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))
+	}
+	v := viewOf(r)
+	if c.json {
+		err = c.encoder().Encode(v)
+	} else {
+		since := r.Since
+		if since.IsZero() {
+			since = r.Created
+		}
+		text := fmt.Sprintf("%s %s (%s) since %s", short(r.ID), stateOf(r), oneLine(string(r.Reason)), when(since, now))
+		if next := v.next(now); next != "" {
+			text += ", " + next
+		}
+		_, err = fmt.Fprintln(c.stdout, text)
+	}
+	if code := stateExit(r); err == nil && code != exitOK {
+		err = &coded{errors.New(""), code}
+	}
+	return err
+}
+
+// stateExit returns the exit code for the state of r.
+func stateExit(r *driver.Record) int {
+	switch {
+	case resumable(r):
+		return exitResumable
+	case r.State == driver.StateInProgress:
+		return exitInProgress
+	case r.State == driver.StateUnknown:
+		return exitUnknown
+	case r.State == driver.StateRetryable:
+		return exitRetryable
+	}
+	return exitOK
+}

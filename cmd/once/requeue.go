@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+)
+
+// requeueCmd is the command once requeue.
+type requeueCmd struct {
+	*env
+	target
+	exhausted  bool
+	operations []string
+	dryRun     bool
+	reason     string
+	yes        bool
+	audit      string
+}
+
+func requeueCommand(e *env) *cobra.Command {
+	c := &requeueCmd{env: e}
+	cmd := &cobra.Command{
+		Use:   "requeue {RECORD | --exhausted} --reason TEXT",
+		Short: "Let reconciliation ask about records again, after an outage",
+		Long: recordHelp + `
+
+The record is due at once, its pauses begin anew, and reconciliation gives it up
+only after another 7 days (or GiveUpAfter of your reconciler). Nothing runs, and
+no outcome is stored. Only a record that waits for evidence can be requeued.
+
+With --exhausted, it requeues every record that reconciliation has given up. A
+record that fails does not stop the others, and it is safe to repeat the
+command. The exit code is 1 if a write failed or was not tried, and otherwise 4
+if a record was refused.`,
+		Example: `  once requeue '#Xvk3zSc6bVqW' --reason 'the bank answers again'
+  once requeue --exhausted --dry-run --reason 'outage of 21 November'
+  once requeue --exhausted --operation refund --reason 'outage of 21 November'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !c.exhausted && len(args) == 0:
+				return errors.New("want one RECORD, or --exhausted")
+			case !c.exhausted:
+				return oneRecord(cmd, args)
+			case len(args) > 0:
+				return errors.New("--exhausted selects the records; omit RECORD")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              e.command(c.run),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&c.exhausted, "exhausted", false, "all records that reconciliation has given up")
+	f.StringArrayVar(&c.operations, "operation", nil, "with --exhausted: only records of this\n`OPERATION` (repeatable)")
+	c.target.flags(cmd)
+	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be requeued, and write nothing")
+	f.StringVar(&c.reason, "reason", "", "why; the audit contains this `TEXT`")
+	f.BoolVar(&c.yes, "yes", false, "with --exhausted: write without asking")
+	auditFlag(cmd, &c.audit)
+	cmd.MarkFlagRequired("reason")
+	for _, one := range []string{"key", "scope", "global", "path", "scan"} {
+		cmd.MarkFlagsMutuallyExclusive("exhausted", one)
+	}
+	return exits(cmd, exitOK, exitFailure, exitUsage, exitNotFound, exitRefused)
+}
+
+func (c *requeueCmd) run(ctx context.Context, args []string) error {
+	switch {
+	case !c.exhausted && len(c.operations) > 0:
+		return usage("--operation is for --exhausted")
+	case c.exhausted:
+		if err := c.needsTerminal(c.yes || c.dryRun); err != nil {
+			return err
+		}
+	}
+	if err := needsReason(c.reason); err != nil {
+		return err
+	}
+	o, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	var list []*driver.Record
+	if c.exhausted {
+		list, err = c.given(ctx, o)
+	} else {
+		var r *driver.Record
+		r, err = c.find(ctx, c.env, o, args[0])
+		list = []*driver.Record{r}
+	}
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return c.requeue(ctx, o.rehearse(), list, nil)
+	}
+	a, err := c.openAudit(ctx, c.audit, o)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if c.exhausted && !c.yes && len(list) > 0 {
+		if err := c.ask(ctx, o, list); err != nil {
+			return err
+		}
+	}
+	return c.requeue(ctx, o, list, a)
+}
+
+// given returns the records that reconciliation has given up.
+func (c *requeueCmd) given(ctx context.Context, o *opened) (list []*driver.Record, err error) {
+	every := func(e driver.Listed) bool {
+		return len(c.operations) == 0 || slices.Contains(c.operations, e.ID.Operation())
+	}
+	never := func(driver.Listed) bool { return false }
+	for r, err := range o.read(ctx, o.Exhausted(ctx), never, every, func(r *driver.Record) bool { return r.Exhausted }) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &r)
+	}
+	if len(list) == 0 {
+		err = o.alien(ctx)
+	}
+	return list, err
+}
+
+// ask prints what will be requeued, and asks the operator to type the number of
+// records.
+func (c *requeueCmd) ask(ctx context.Context, o *opened, list []*driver.Record) error {
+	of := map[string]int{}
+	var operations []string
+	for _, r := range list {
+		if of[r.ID.Operation()]++; of[r.ID.Operation()] == 1 {
+			operations = append(operations, r.ID.Operation())
+		}
+	}
+	facts := [][2]string{{"in", oneLine(o.name)}, {"requeue", count(len(list), "record")}}
+	for _, name := range operations {
+		facts = append(facts, [2]string{"", fmt.Sprintf("%s: %s", oneLine(name), grouped(of[name]))})
+	}
+	fmt.Fprintln(c.stderr, labelled(facts)+"Reconciliation asks about them again. Nothing runs, and no outcome is stored.")
+	return c.confirm(ctx, fmt.Sprint(len(list)))
+}
+
+// requeue requeues the records and prints the results. Without an auditor it is a
+// dry run.
+func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor) error {
+	all := c.results()
+	var audit error
+	for len(list) > 0 && audit == nil && ctx.Err() == nil {
+		batch := list[:min(writeParallel, len(list))]
+		list = list[len(batch):]
+		lines := make([]auditLine, len(batch))
+		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i] = c.requeueOne(ctx, o, r) })
+		for _, line := range lines {
+			one := result{Record: line.Record, From: line.From, To: line.To, Outcome: line.Outcome, Error: line.Error}
+			if a != nil {
+				audit = errors.Join(audit, a.write(line))
+			} else if one.Outcome == outcomeWritten {
+				one.Outcome = outcomeWouldWrite
+			}
+			if err := all.add(one); err != nil {
+				return errors.Join(err, audit)
+			}
+		}
+	}
+	for _, r := range list {
+		if err := all.add(result{Record: r.ID, From: r.State.String(), To: r.State.String(), Outcome: outcomeNotTried}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(audit, all.end())
+}
+
+// requeueOne requeues a record, and returns its line for the audit.
+func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) auditLine {
+	state := r.State.String()
+	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
+	written := false
+	g, err := c.guard(o, func(opts *idempotent.Options) {
+		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { written = written || e.Kind == event.ReconcileScheduled })
+	})
+	if err == nil {
+		err = refusal(g.Requeue(ctx, r.ID))
+	}
+	line.Outcome = outcomeOf(written, err)
+	if err != nil {
+		line.Error = err.Error()
+	}
+	return line
+}

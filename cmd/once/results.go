@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// The outcomes of a write about one record, in the audit and in results.
+const (
+	outcomeWritten    = "written"
+	outcomeUnchanged  = "unchanged" // the record already said so
+	outcomeRefused    = "refused"
+	outcomeFailed     = "failed"
+	outcomeWouldWrite = "would_write" // in a dry run
+	outcomeNotTried   = "not_tried"   // after an interruption
+)
+
+// outcomeOf returns the outcome of a write.
+func outcomeOf(written bool, err error) string {
+	switch code := exitCode(err); {
+	case written:
+		return outcomeWritten
+	case err == nil:
+		return outcomeUnchanged
+	case code == exitRefused || code == exitNotFound:
+		return outcomeRefused
+	}
+	return outcomeFailed
+}
+
+// result is what a command did with one record, in the form of --json.
+type result struct {
+	Line     int                 `json:"line,omitempty"` // of the file
+	Record   idempotent.RecordID `json:"record"`
+	Evidence string              `json:"evidence,omitempty"`
+	Step     string              `json:"step,omitempty"`
+	From     string              `json:"from,omitempty"`
+	To       string              `json:"to,omitempty"`
+	Outcome  string              `json:"outcome"`
+	Error    string              `json:"error,omitempty"`
+}
+
+// results prints the results of a command about many records, and counts them.
+type results struct {
+	env     *env
+	encoder *json.Encoder
+	table   table
+	counts  map[string]int
+	all     int
+}
+
+func (e *env) results() *results {
+	return &results{
+		env: e, encoder: e.encoder(), counts: map[string]int{},
+		table: table{w: e.stdout, width: e.width, titles: []string{"LINE", "RECORD", "OUTCOME", "STATE"}, spare: 1},
+	}
+}
+
+// add prints a result. Its error goes to standard error, so that the table stays
+// narrow.
+func (r *results) add(one result) error {
+	r.all++
+	r.counts[one.Outcome]++
+	if r.env.json {
+		return r.encoder.Encode(one)
+	}
+	if one.Error != "" {
+		text := strings.TrimPrefix(one.Error, "idempotent: ")
+		if !strings.HasPrefix(text, short(one.Record)) {
+			text = short(one.Record) + ": " + text
+		}
+		if one.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", one.Line, text)
+		}
+		fmt.Fprintf(r.env.stderr, "once: %s\n", plain(text))
+	}
+	line, state := "", one.From
+	if one.Line > 0 {
+		line = fmt.Sprint(one.Line)
+	}
+	if one.To != one.From {
+		state += " → " + one.To
+	}
+	return r.table.add(line, short(one.Record), one.Outcome, state)
+}
+
+// summary is the last document of --json.
+type summary struct {
+	Records    int `json:"records"`
+	Written    int `json:"written"`
+	WouldWrite int `json:"would_write"`
+	Unchanged  int `json:"unchanged"`
+	Refused    int `json:"refused"`
+	Failed     int `json:"failed"`
+	NotTried   int `json:"not_tried"`
+}
+
+// end prints the summary and returns the error of the whole command.
+func (r *results) end() error {
+	n := r.counts
+	s := summary{r.all, n[outcomeWritten], n[outcomeWouldWrite], n[outcomeUnchanged], n[outcomeRefused], n[outcomeFailed], n[outcomeNotTried]}
+	if r.env.json {
+		if err := r.encoder.Encode(map[string]summary{"summary": s}); err != nil {
+			return err
+		}
+	} else {
+		if err := r.table.flush(); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(r.env.stdout, s.text()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.NotTried > 0:
+		return fmt.Errorf("interrupted: %s of %s not tried; repeat the command, which writes nothing twice", grouped(s.NotTried), grouped(s.Records))
+	case s.Failed > 0:
+		return fmt.Errorf("%s of %s failed; repeat the command, which writes nothing twice", grouped(s.Failed), grouped(s.Records))
+	case s.Refused > 0:
+		return refuse("%s of %s refused", grouped(s.Refused), grouped(s.Records))
+	}
+	return nil
+}
+
+func (s summary) text() string {
+	text := count(s.Records, "record") + ":"
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{s.Written, "written"}, {s.WouldWrite, "would be written"}, {s.Unchanged, "unchanged"},
+		{s.Refused, "refused"}, {s.Failed, "failed"}, {s.NotTried, "not tried"},
+	} {
+		if part.n > 0 {
+			text += fmt.Sprintf(" %s %s,", grouped(part.n), part.what)
+		}
+	}
+	return strings.TrimRight(text, ":,")
+}
+
+// writeParallel is how many records are written at the same time.
+const writeParallel = 8
+
+// parallel calls f for every task, some of them at the same time.
+func parallel[T any](tasks []T, limit int, f func(i int, t T)) {
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i, t := range tasks {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			f(i, t)
+		})
+	}
+	workers.Wait()
+}

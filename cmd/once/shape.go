@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdahttp"
+)
+
+// shapeHelp describes the comparison of results in the help of once resolve.
+const shapeHelp = `A result in JSON is compared with stored results of its operation, for an HTTP
+response with those of the same status: up to 10 of each operation, among the
+first 1,000 items of the table that are read. If it has another type, other
+members or members of other types, it is refused; --force stores it anyway.`
+
+const (
+	// shapeReads is how many items are read to find stored results, once for a
+	// command.
+	shapeReads = 1000
+	// shapeSamples is how many stored results a result is compared with.
+	shapeSamples = 10
+	// shapeDepth is how many levels of a result are compared.
+	shapeDepth = 6
+	// shapeBytes is the size of a stored result, as stored, above which it is not
+	// compared.
+	shapeBytes = 256 << 10
+	// maxDifferences is how many differences of a result are reported.
+	maxDifferences = 5
+)
+
+// subject names results that should have one shape: those of an operation, and for
+// HTTP those of one status.
+type subject struct {
+	operation string
+	status    int
+}
+
+func (s subject) String() string {
+	if s.status != 0 {
+		return fmt.Sprintf("%s, status %d", oneLine(s.operation), s.status)
+	}
+	return oneLine(s.operation)
+}
+
+// subject returns what the result of a piece is compared with, and the result. It
+// returns false for evidence without a result in JSON.
+func (p piece) subject() (s subject, result []byte, ok bool) {
+	s.operation = p.record.ID.Operation()
+	if p.ev.kind != kindCompleted {
+		return s, nil, false
+	}
+	switch p.ev.codec {
+	case jsonCodec:
+		return s, p.ev.data, true
+	case lambdahttp.Encoding:
+		s.status = p.ev.reply.Status
+		return s, p.ev.reply.Body, true
+	}
+	return s, nil, false
+}
+
+// compare refuses results whose shape differs from stored ones. It reports on
+// standard error which results it could not compare.
+func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) error {
+	samples := map[subject]*shape{}
+	for _, p := range pieces {
+		if s, _, ok := p.subject(); ok {
+			samples[s] = &shape{}
+		}
+	}
+	if c.force || len(samples) == 0 {
+		return nil
+	}
+	read, err := c.learn(ctx, o, samples)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		fmt.Fprintf(c.stderr, "once: results are not compared with stored ones: %s\n", oneLine(err.Error()))
+		return nil
+	}
+	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
+		if samples[s].seen == 0 {
+			fmt.Fprintf(c.stderr, "once: nothing to compare with among %s: %s\n", count(read, "item"), s)
+		}
+	}
+	var wrong []string
+	for _, p := range pieces {
+		s, result, ok := p.subject()
+		if !ok || samples[s].seen == 0 {
+			continue
+		}
+		if differences := samples[s].differences(valueOf(result)); len(differences) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: the result differs from %s of %s: %s", short(p.record.ID), count(samples[s].seen, "stored result"), s, strings.Join(differences, "; ")))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(wrong) - maxShown; n > 0 {
+		wrong, more = wrong[:maxShown], fmt.Sprintf("\nand %s more", grouped(n))
+	}
+	return refuse("%s%s\nNothing was written. Correct the result, or store it anyway with --force", strings.Join(wrong, "\n"), more)
+}
+
+// learn reads stored results of the subjects, and returns how many items it read.
+func (c *resolveCmd) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
+	g, err := c.guard(o)
+	if err != nil {
+		return 0, err
+	}
+	operations := map[string]bool{}
+	for s := range samples {
+		operations[s.operation] = true
+	}
+	missing := func() bool {
+		for _, s := range samples {
+			if s.seen < shapeSamples {
+				return true
+			}
+		}
+		return false
+	}
+	var items atomic.Int64 // a page can have many items that are no records
+	for r, err := range o.some(ctx, func(p dynamostore.ScanProgress) { items.Store(int64(p.Items)) }) {
+		if err != nil && r.ID == "" {
+			return read, err
+		}
+		if err == nil && operations[r.ID.Operation()] {
+			if err := sample(ctx, g, &r, samples); err != nil {
+				return read, err
+			}
+		}
+		if read++; read >= shapeReads || items.Load() > shapeReads && read%shapeSamples == 0 || !missing() {
+			break
+		}
+	}
+	return read, nil
+}
+
+// sample learns the stored result of a record, if it has one in JSON.
+func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples map[subject]*shape) error {
+	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || isSealed(r.Encoding) || resultBytes(r) > shapeBytes {
+		return nil
+	}
+	stored, err := storedOutcome(ctx, g, r)
+	if errors.As(err, new(*idempotent.StoreError)) {
+		return err
+	}
+	if err != nil { // a damaged result is no example
+		return nil
+	}
+	s, result := subject{operation: r.ID.Operation()}, []byte(stored.Result)
+	if stored.Response != nil {
+		s.status, result = stored.Response.Status, []byte(stored.Response.Body)
+	}
+	if of := samples[s]; of != nil && of.seen < shapeSamples && (stored.Result != nil || stored.Response != nil) {
+		of.learn(valueOf(result), 0)
+	}
+	return nil
+}
+
+// notJSON stands for a result that is not JSON.
+type notJSON struct{}
+
+func valueOf(data []byte) (v any) {
+	if json.Unmarshal(data, &v) != nil {
+		return notJSON{}
+	}
+	return v
+}
+
+// shape is what several values in JSON have in common.
+type shape struct {
+	seen    int // values
+	types   map[string]bool
+	objects int
+	members map[string]*shape
+	items   *shape // of arrays
+}
+
+func typeOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case float64:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "an array"
+	case map[string]any:
+		return "an object"
+	}
+	return "not JSON"
+}
+
+// learn adds a value to the shape.
+func (s *shape) learn(v any, depth int) {
+	if s.types == nil {
+		s.types, s.members, s.items = map[string]bool{}, map[string]*shape{}, nil
+	}
+	s.seen++
+	s.types[typeOf(v)] = true
+	if depth == shapeDepth {
+		return
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		s.objects++
+		for name, member := range v {
+			if s.members[name] == nil {
+				s.members[name] = &shape{}
+			}
+			s.members[name].learn(member, depth+1)
+		}
+	case []any:
+		if s.items == nil {
+			s.items = &shape{}
+		}
+		for _, item := range v {
+			s.items.learn(item, depth+1)
+		}
+	}
+}
+
+// differences returns how a value differs from the shape.
+func (s *shape) differences(v any) []string {
+	found := s.compare("it", v, 0, nil)
+	if n := len(found) - maxDifferences; n > 0 {
+		found = append(found[:maxDifferences], fmt.Sprintf("%d more", n))
+	}
+	return found
+}
+
+func (s *shape) compare(path string, v any, depth int, found []string) []string {
+	if !s.types[typeOf(v)] {
+		return append(found, fmt.Sprintf("%s is %s, not %s", path, typeOf(v), strings.Join(slices.Sorted(maps.Keys(s.types)), " or ")))
+	}
+	if depth == shapeDepth {
+		return found
+	}
+	within := func(name string) string {
+		if name = oneLine(name); path != "it" {
+			name = path + "." + name
+		}
+		return name
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if member := s.members[name]; member != nil {
+				found = member.compare(within(name), v[name], depth+1, found)
+			} else {
+				found = append(found, "a member "+within(name)+" is new")
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.members)) {
+			if _, has := v[name]; !has && s.members[name].seen == s.objects {
+				found = append(found, "the member "+within(name)+" is missing")
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if s.items == nil || s.items.seen == 0 {
+				break // the stored arrays are empty
+			}
+			if found = s.items.compare(path+"[]", item, depth+1, found); len(found) > 0 {
+				break
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package idempotent_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// complete leaves a completed record whose lease has ended, with that result.
+func (s *stranded) complete(t *testing.T, result string) (key idempotent.Key, token string) {
+	t.Helper()
+	key = newKey()
+	if _, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(ctx context.Context) (string, error) {
+		if e, ok := idempotent.FromContext(ctx); ok {
+			e.SetRef("orders/1")
+		}
+		return result, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Advance(time.Minute)
+	return key, record(t, s, key).Token()
+}
+
+// Forget leaves nothing of the outcome, and the next request runs as the next
+// attempt. What is left expires like any settled record.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key, token := s.complete(t, "wrong")
+	if err := s.guard.Forget(t.Context(), key.RecordID(), token); err != nil {
+		t.Fatal(err)
+	}
+	r := record(t, s, key)
+	if r.State != driver.StateRetryable || r.Reason != driver.ReasonForgotten || r.Result != nil || r.Encoding != "" || r.Ref != "" || !r.Due.IsZero() || r.Since.Before(r.LeaseEnd) {
+		t.Errorf("the record is %+v", r)
+	}
+	if want := s.clock.Now().Add(24 * time.Hour); r.Expires.Before(want.Add(-time.Minute)) || r.Expires.After(want) {
+		t.Errorf("it expires at %s, want about %s", r.Expires, want)
+	}
+	out, err := idempotent.DoOutcome(s.clock.Invocation(t.Context(), 10*time.Second), s.guard, key, func(context.Context) (string, error) { return "right", nil })
+	if err != nil || out.Value != "right" || out.Replayed || record(t, s, key).Attempt != 2 {
+		t.Errorf("the next request got %+v, %v", out, err)
+	}
+	if n := s.events.Count(event.Forgotten); n != 1 {
+		t.Errorf("events %s", s.events.Kinds())
+	}
+}
+
+// The pieces of a large result are no longer named, and expire by themselves.
+func TestForgetLargeResult(t *testing.T) {
+	t.Parallel()
+	store, key := newChunked(), newKey()
+	g, _ := newGuardOver(t, store)
+	var text strings.Builder // that cannot be compressed
+	for text.Len() < 3*pieceSize {
+		text.WriteString(rand.Text())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := idempotent.Do(ctx, g, key, func(context.Context) (string, error) { return text.String(), nil }); err != nil {
+		t.Fatal(err)
+	}
+	r := record(t, store, key)
+	if r.Chunks.Count == 0 {
+		t.Fatal("the result is in the record")
+	}
+	later, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = func() time.Time { return time.Now().Add(time.Hour) } })
+	if err := later.Forget(ctx, key.RecordID(), r.Token()); err != nil {
+		t.Fatal(err)
+	}
+	if r := record(t, store, key); r.Chunks != (driver.Chunks{}) {
+		t.Errorf("the record names %+v", r.Chunks)
+	}
+}
+
+// An outcome that is stored after Forget gets another write id: the one of the
+// discarded outcome was used, although its owner never learned it.
+func TestForgetThenTheLostOutcome(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key := newKey()
+	var first driver.Version
+	store := &failing{Store: s.Store}
+	g, events := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	store.replace = func(r driver.Record) (*driver.Record, error) {
+		if r.State != driver.StateCompleted || first != (driver.Version{}) {
+			return nil, nil
+		}
+		first = r.Version
+		if met, err := s.Store.Replace(t.Context(), r, record(t, s, key).Version); met != nil || err != nil {
+			t.Fatal(met, err)
+		}
+		s.clock.Advance(time.Hour) // the reply is lost, and the SDK sends it again
+		if err := s.guard.Forget(t.Context(), key.RecordID(), r.Token()); err != nil {
+			t.Fatal(err)
+		}
+		return nil, nil
+	}
+	if _, err := idempotent.Do(s.clock.Invocation(t.Context(), 10*time.Second), g, key, func(context.Context) (string, error) { return "late", nil }); err != nil {
+		t.Fatal(err)
+	}
+	if r := record(t, s, key); r.State != driver.StateCompleted || r.Version == first {
+		t.Errorf("the record is %s, with a new write id: %t", r.State, r.Version != first)
+	}
+	if n := events.Count(event.Contradicted); n != 1 {
+		t.Errorf("events %s", events.Kinds())
+	}
+}
+
+// A record without an outcome of that attempt is refused.
+func TestForgetRefused(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	done, token := s.complete(t, "done")
+	unknown := s.unknowns(t, 1)
+	running := s.leave(t, atOnce)
+	old := s.clock.Now()
+	for name, c := range map[string]struct {
+		id    idempotent.RecordID
+		token string
+		want  func(error) bool
+	}{
+		"no id":     {"charge", token, func(err error) bool { return strings.Contains(err.Error(), "RecordID") }},
+		"no record": {newKey().RecordID(), token, func(err error) bool { return errors.Is(err, idempotent.ErrNoRecord) }},
+		"no token":  {done.RecordID(), "", func(err error) bool { return errors.As(err, new(*idempotent.StaleEvidenceError)) }},
+		"running":   {running.RecordID(), record(t, s, running).Token(), func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }},
+		"unknown":   {unknown.RecordID(), record(t, s, unknown).Token(), func(err error) bool { return strings.Contains(err.Error(), "is unknown and has no stored outcome") }},
+	} {
+		if err := s.guard.Forget(t.Context(), c.id, c.token); err == nil || !c.want(err) {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+	s.clock.Advance(25 * time.Hour)
+	if err := s.guard.Forget(t.Context(), done.RecordID(), token); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("expired at %s: got error %v", old, err)
+	}
+	if n := s.events.Count(event.Forgotten); n != 0 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// unreadableStore is a store that cannot read.
+type unreadableStore struct{ *memstore.Store }
+
+func (unreadableStore) Get(context.Context, idempotent.RecordID) (*driver.Record, error) {
+	return nil, errDown
+}
+
+// A failure of the store is a StoreError and an event, and another write is judged
+// again.
+func TestForgetStore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		met    func(driver.Record) (*driver.Record, error)
+		want   func(error) bool
+		failed int // events of a failed store
+	}{
+		"down":      {down, func(err error) bool { return errors.As(err, new(*idempotent.StoreError)) }, 1},
+		"gone":      {gone, func(err error) bool { return errors.Is(err, idempotent.ErrNoRecord) }, 0},
+		"too large": {func(driver.Record) (*driver.Record, error) { return nil, driver.ErrTooLarge }, func(err error) bool { return errors.As(err, new(*idempotent.StoreError)) }, 1},
+		"ran again": {func(r driver.Record) (*driver.Record, error) {
+			r.Version, r.State, r.Owner = driver.Version{7}, driver.StateInProgress, driver.Owner{8}
+			return &r, nil
+		}, func(err error) bool { return errors.As(err, new(*idempotent.StaleEvidenceError)) }, 0},
+	} {
+		s := newStranded(t)
+		key, token := s.complete(t, "done")
+		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+		if err := g.Forget(t.Context(), key.RecordID(), token); err == nil || !c.want(err) || events.Count(event.StoreError) != c.failed || events.Count(event.Forgotten) != 0 {
+			t.Errorf("%s: got error %v, events %s", name, err, events.Kinds())
+		}
+	}
+	g, events := newGuardOver(t, unreadableStore{memstore.New()})
+	if err := g.Forget(t.Context(), newKey().RecordID(), "00"); !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 1 {
+		t.Errorf("a store that cannot read: got error %v", err)
+	}
+}
