@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue
+MODULES  := . ./boltstore ./cmd/once ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
 PACKAGES := $(MODULES:%=%/...)
 STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...

@@ -9,8 +9,8 @@
 //	      ─► handler      idempotent.Do for each, up to Concurrency at a time
 //	      ─► response     the ids of the failures; for a stream the first of them
 //
-// One engine handles all sources: [SQS], [SQSFIFO], [Kinesis] and [DynamoDB]
-// only translate events. The outcome of an attempt decides what happens to the
+// One engine handles all sources: [SQS], [SQSFIFO], [Kinesis], [DynamoDB] and
+// [Kafka] only translate events. The outcome of an attempt decides what happens to the
 // message:
 //
 //	completed, replayed, Final       acknowledged, if that is stored
@@ -34,6 +34,8 @@ package lambdabatch
 //	sqs.go         SQS and SQSFIFO
 //	kinesis.go     Kinesis
 //	dynamodb.go    DynamoDB streams
+//	kafka.go       topics of Kafka
+//	through.go     notifications of SNS and S3 that arrive in a queue
 //	single.go      keys for sources that deliver one event at a time
 //	handler.go     a batch in, the ids to redeliver out
 //	visibility.go  when a refused message returns

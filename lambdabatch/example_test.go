@@ -4,6 +4,7 @@ package lambdabatch_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -103,5 +104,54 @@ func ExampleOptions_handOver() {
 	// Output:
 	// {[{m1}]} <nil>
 	// to people: {"order_id":"o-1"}
+	// {[]} <nil>
+}
+
+// S3 notifies a topic, and the topic sends to a queue.
+func ExampleFromS3() {
+	guard := newGuard()
+	onUpload := func(_ context.Context, e events.S3Event) error {
+		fmt.Println("indexing", e.Records[0].S3.Object.Key)
+		return nil
+	}
+	handler := lambdabatch.SQS(guard, onUpload, lambdabatch.FromSNS, lambdabatch.FromS3, func(o *lambdabatch.Options) {
+		o.Operation = "index-upload"
+	})
+
+	event := `{"Records":[{"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"uploads"},"object":{"key":"a.pdf","sequencer":"1"}}}]}`
+	body, err := json.Marshal(map[string]string{"Type": "Notification", "Message": event})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		fmt.Println(handler(context.Background(), events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m1", Body: string(body)}}}))
+	}
+	// Output:
+	// indexing a.pdf
+	// {[]} <nil>
+	// {[]} <nil>
+}
+
+// A pipe of EventBridge sends the messages of a queue as an array.
+func ExampleSQS_pipe() {
+	guard := newGuard()
+	take := func(_ context.Context, o order) error {
+		fmt.Println("taking", o.ID)
+		return nil
+	}
+	options := func(o *lambdabatch.Options) {
+		o.Operation, o.ID = "take-order", lambdabatch.Field("/order_id")
+	}
+	orders := lambdabatch.SQS(guard, take, options)
+	handler := func(ctx context.Context, messages []events.SQSMessage) (events.SQSEventResponse, error) {
+		return orders(ctx, events.SQSEvent{Records: messages})
+	}
+
+	for range 2 {
+		fmt.Println(handler(context.Background(), messages("o-1").Records))
+	}
+	// Output:
+	// taking o-1
+	// {[]} <nil>
 	// {[]} <nil>
 }

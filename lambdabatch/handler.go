@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 )
 
 // batchOf is a handler for records of type R, whose messages are of type T.
@@ -32,8 +34,8 @@ func newBatch[R, T any](g *idempotent.Guard, s source, h func(context.Context, T
 }
 
 // run processes the records and returns the ids of those that must be
-// redelivered, in their order, without duplicates. The error means that one of
-// them has no id: then the whole batch must be redelivered.
+// redelivered, in their order, without duplicates. The error means that the whole
+// batch must be redelivered.
 func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) {
 	batch := make([]message, len(records))
 	for i := range records {
@@ -47,6 +49,9 @@ func (b *batchOf[R, T]) run(ctx context.Context, records []R) ([]string, error) 
 	}
 	b.engine.run(ctx, batch)
 	b.engine.hide(ctx, batch)
+	if b.engine.opts.FailBatch && !slices.ContainsFunc(batch, func(m message) bool { return !m.failed }) && len(batch) > 0 {
+		return nil, logs.Error(fmt.Sprintf("lambdabatch: all %d messages of the batch failed; the log has a line for each", len(batch)))
+	}
 	return failures(batch)
 }
 
@@ -59,7 +64,10 @@ func (b *batchOf[R, T]) look(ctx context.Context, r *R) (view Message, err error
 			b.engine.panicked(ctx, &message{record: view, keyErr: err}, p)
 		}
 	}()
-	return view, b.view(r, &view)
+	if err = b.view(r, &view); err == nil && b.engine.opts.Unwrap != nil {
+		view.Body, err = b.engine.opts.Unwrap(view.Body)
+	}
+	return view, err
 }
 
 // decode returns the value that the handler takes.

@@ -17,17 +17,19 @@ import (
 // source. It must not be changed, and is safe for concurrent use.
 type Message struct {
 	// ItemID names the message in the response: SQS's message id, a stream's
-	// sequence number.
+	// sequence number, or topic, partition and offset of Kafka.
 	ItemID string
-	// Source is the ARN of the queue or stream.
+	// Source is the ARN of the queue, stream or cluster. Empty for a self-managed
+	// Kafka cluster.
 	Source string
 	// Body is the message's payload: an SQS body, Kinesis data, the JSON of a
-	// DynamoDB stream record.
+	// DynamoDB stream record, a Kafka value; or what Options.Unwrap made of it.
 	Body []byte
-	// Attributes are the string attributes that the sender set (SQS).
+	// Attributes are the string attributes (SQS) or headers (Kafka) that the sender
+	// set.
 	Attributes map[string]string
 	// Lane identifies messages that must stay in order: an SQS message group, a
-	// partition key. Empty if the order does not matter.
+	// partition key, a Kafka partition. Empty if the order does not matter.
 	Lane string
 	// Event points to the source's own record, for example to an
 	// events.SQSMessage.

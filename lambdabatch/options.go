@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
 )
 
-// Options configure [SQS], [SQSFIFO], [Kinesis] and [DynamoDB]. The zero value
+// Options configure [SQS], [SQSFIFO], [Kinesis], [DynamoDB] and [Kafka]. The zero value
 // of each field is its documented default.
 type Options struct {
 	// Operation names the operation on a message. Required.
@@ -23,9 +24,9 @@ type Options struct {
 	// NoRedrive. Required for queues; default for streams: ItemID.
 	ID IDFunc
 
-	// Scope is the scope of the idempotency key. Default: the source's ARN. Two
-	// sources that deliver the same work, such as a queue and its dead-letter
-	// queue, need the same scope.
+	// Scope is the scope of the idempotency key. Two sources that deliver the same
+	// work, such as a queue and its dead-letter queue, need the same scope. Default:
+	// the source's ARN. Required for a self-managed Kafka cluster, which has none.
 	Scope func(ctx context.Context, m *Message) (string, error)
 
 	// Fingerprint binds a message's content to its key. If the sender adds a
@@ -40,7 +41,7 @@ type Options struct {
 	// retention of its dead-letter queue, because a message that is redriven has a
 	// new retention. For each further redrive of the same message add one retention
 	// of each queue and one visibility timeout. Default: SQSRedelivery for queues, 4
-	// days and 12 hours with NoRedrive; StreamRedelivery for streams.
+	// days and 12 hours with NoRedrive; StreamRedelivery for streams; KafkaRedelivery.
 	Redelivery time.Duration
 
 	// NoRedrive declares that messages of the queue are never redriven from a
@@ -82,6 +83,16 @@ type Options struct {
 	// message returns after the queue's visibility timeout.
 	ChangeVisibility func(ctx context.Context, queueURL, receiptHandle string, seconds int32) error
 
+	// Unwrap returns the message in the body of another, for example in the
+	// notification of a topic that sends to the queue ([FromSNS] sets it). ID,
+	// Fingerprint and Decode then get what it returns. Default: the body itself.
+	Unwrap func(body []byte) ([]byte, error)
+
+	// FailBatch returns an error if every message of a batch failed, so that Lambda's
+	// metric Errors counts the invocation. The source redelivers the whole batch,
+	// with or without it. Default: false.
+	FailBatch bool
+
 	// Decode decodes a message's body into the value that v points to. A
 	// handler of the source's own record type, of []byte or of string gets that
 	// value without decoding. Default: JSON.
@@ -121,6 +132,9 @@ const (
 	// of a Kinesis stream (Kinesis Data Streams developer guide, "Change the data
 	// retention period").
 	StreamRedelivery = 24 * time.Hour
+	// KafkaRedelivery is the default retention of a topic (Apache Kafka, "Broker
+	// configs", log.retention.hours).
+	KafkaRedelivery = 7 * 24 * time.Hour
 	// EventBridgeRedelivery is the longest time that EventBridge retries
 	// (EventBridge API reference, "RetryPolicy"), plus AsyncRedelivery for Lambda's
 	// asynchronous queue behind it.
@@ -145,7 +159,7 @@ func (o *Options) setDefaults(s *source) {
 		o.ID = ItemID
 	}
 	if o.Scope == nil {
-		o.Scope = func(_ context.Context, m *Message) (string, error) { return m.Source, nil }
+		o.Scope = sourceARN
 	}
 	if o.Fingerprint == nil {
 		o.Fingerprint = wholeBody
@@ -189,6 +203,16 @@ func (o *Options) validate(s *source) error {
 
 // redriven reports whether messages of the source can return with another id.
 func (o *Options) redriven(s *source) bool { return !s.streams && !o.NoRedrive }
+
+var errNoSource error = logs.Error("lambdabatch: the event does not name its source; set Options.Scope, for example to the name of the Kafka cluster")
+
+// sourceARN is the default of [Options.Scope].
+func sourceARN(_ context.Context, m *Message) (string, error) {
+	if m.Source == "" {
+		return "", errNoSource
+	}
+	return m.Source, nil
+}
 
 // wholeBody is the default of [Options.Fingerprint].
 func wholeBody(m *Message) (idempotent.Fingerprint, error) {

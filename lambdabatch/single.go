@@ -57,20 +57,31 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 // message structure").
 func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 	return func(_ context.Context, e events.S3Event) (idempotent.Key, error) {
-		if len(e.Records) != 1 {
-			return idempotent.Key{}, errOneRecord
+		id, content, err := s3Work(&e)
+		if err != nil {
+			return idempotent.Key{}, err
 		}
-		r := &e.Records[0]
-		o := &r.S3.Object
-		if o.Key == "" || o.Sequencer == "" && o.VersionID == "" {
-			return idempotent.Key{Operation: operation, Scope: r.S3.Bucket.Name}, nil // no key: refused
+		key := idempotent.Key{Operation: operation, Scope: e.Records[0].S3.Bucket.Name, ID: id}
+		if id == "" {
+			return key, nil // no key: refused
 		}
-		return bound(idempotent.Key{
-			Operation: operation, Scope: r.S3.Bucket.Name,
-			// Only the object's key, the last part, can contain a NUL.
-			ID: strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00"),
-		}, o.ETag, o.Size)
+		return bound(key, content...)
 	}
+}
+
+// s3Work returns the id of the work that an event stands for, empty without an
+// object, and what of its content is compared.
+func s3Work(e *events.S3Event) (id string, content []any, err error) {
+	if len(e.Records) != 1 {
+		return "", nil, errOneRecord
+	}
+	r := &e.Records[0]
+	o := &r.S3.Object
+	if o.Key == "" || o.Sequencer == "" && o.VersionID == "" {
+		return "", nil, nil
+	}
+	// Only the object's key, the last part, can contain a NUL.
+	return strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00"), []any{o.ETag, o.Size}, nil
 }
 
 // AsyncInvoke identifies the work of an asynchronous invocation by its request

@@ -7,6 +7,7 @@ package batch
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ func TestBatchAccounting(t *testing.T) {
 			seen.Least(t, 50, "died", "faults", "event retryable", "event marked_unknown", "handed over", "resolved", "not executed")
 			if !s.ordered {
 				seen.Least(t, 500, "fault-free and exact")
+			}
+			if s.rebalances {
+				seen.Least(t, 500, "rebalanced")
 			}
 			if s.sqs {
 				seen.Least(t, 100, "hidden")
@@ -111,6 +115,10 @@ func (w *world) round(trouble bool) {
 	w.faults.Plan = nil
 	faulty := false
 	if trouble {
+		if w.source.rebalances && rapid.IntRange(0, 3).Draw(w.t, "rebalance") == 0 {
+			batch = w.all
+			w.seen.Add("rebalanced", 1)
+		}
 		batch = w.source.deliver(w.t, batch)
 		for _, m := range batch {
 			if w.script[m.about] == "" {
@@ -251,8 +259,10 @@ type source struct {
 	sqs      bool // with a visibility timeout
 	ordered  bool // within a group
 	together bool // one failure stops the whole batch
-	option   func(*lambdabatch.Options)
-	build    func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler
+	// rebalances: a new consumer may start before records that are acknowledged
+	rebalances bool
+	option     func(*lambdabatch.Options)
+	build      func(*idempotent.Guard, func(context.Context, order) error, func(*lambdabatch.Options)) handler
 	// deliver picks a batch, by index, of the messages that are waiting and not hidden.
 	deliver func(*rapid.T, []*sent) []*sent
 	// failed returns the messages of the batch that are redelivered.
@@ -276,6 +286,7 @@ var sources = []source{
 	{name: "SQSFIFO", sqs: true, ordered: true, together: true, option: none, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
 	{name: "SQSFIFO per group", sqs: true, ordered: true, option: func(o *lambdabatch.Options) { o.PerGroup = true }, build: ofSQS(lambdabatch.SQSFIFO[order]), deliver: groups, failed: named},
 	{name: "Kinesis", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: kinesis, deliver: first, failed: checkpoint},
+	{name: "Kafka", ordered: true, rebalances: true, option: none, build: kafka, deliver: groups, failed: fromTheFirst},
 	{name: "DynamoDB", ordered: true, option: func(o *lambdabatch.Options) { o.ID = nil }, build: dynamodb, deliver: first, failed: checkpoint},
 }
 
@@ -309,6 +320,26 @@ func kinesis(g *idempotent.Guard, work func(context.Context, order) error, optio
 		response, err := h(ctx, e)
 		for _, f := range response.BatchItemFailures {
 			ids = append(ids, f.ItemIdentifier)
+		}
+		return ids, err
+	}
+}
+
+// kafka has a partition for each group. The offset of a message is its number.
+func kafka(g *idempotent.Guard, work func(context.Context, order) error, option func(*lambdabatch.Options)) handler {
+	h := lambdabatch.Kafka(g, work, option)
+	return func(ctx context.Context, batch []*sent) (ids []string, err error) {
+		e := events.KafkaEvent{EventSourceARN: arn, Records: map[string][]events.KafkaRecord{}}
+		names := map[lambdabatch.KafkaItemIdentifier]string{}
+		for _, m := range batch {
+			partition, offset := int64(m.group[0]-'A'), int64(m.id[1]-'A')
+			at := fmt.Sprintf("orders-%d", partition)
+			names[lambdabatch.KafkaItemIdentifier{Partition: at, Offset: offset}] = m.id
+			e.Records[at] = append(e.Records[at], events.KafkaRecord{Topic: "orders", Partition: partition, Offset: offset, Value: base64.StdEncoding.EncodeToString([]byte(body(m)))})
+		}
+		response, err := h(ctx, e)
+		for _, f := range response.BatchItemFailures {
+			ids = append(ids, names[f.ItemIdentifier])
 		}
 		return ids, err
 	}
@@ -377,6 +408,25 @@ func named(batch []*sent, ids []string) (failed []*sent) {
 		if slices.Contains(ids, m.id) {
 			failed = append(failed, m)
 		}
+	}
+	return failed
+}
+
+// fromTheFirst interprets an answer in both ways that are possible for Kafka: the
+// named messages are redelivered, or in each partition all from the first named one
+// on. If the two differ, it returns nil: the messages would be lost in one of them.
+func fromTheFirst(batch []*sent, ids []string) (failed []*sent) {
+	stopped := map[string]bool{}
+	for _, m := range batch {
+		if slices.Contains(ids, m.id) {
+			stopped[m.group] = true
+		}
+		if stopped[m.group] {
+			failed = append(failed, m)
+		}
+	}
+	if len(failed) != len(named(batch, ids)) {
+		return nil
 	}
 	return failed
 }

@@ -36,7 +36,7 @@ var targets = []target{
 		"list.go", "delete.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "lambdabatch", breaks: []string{
-		"visibility.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
+		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
 	}},
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
 }

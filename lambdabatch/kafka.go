@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdabatch
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/logs"
+)
+
+// Kafka guards h, a handler for one record of a topic of Amazon MSK or of a
+// self-managed Apache Kafka cluster, so that each record runs once. Records of one
+// partition run in the order of their offsets. If one fails, those behind it in its
+// partition do not run, but other partitions do. The answer names all of them.
+//
+// See [SQS] for how to start it. The event source mapping needs provisioned mode for
+// ReportBatchItemFailures. Set a retry limit or a maximum record age, and a
+// destination for failures: a record that always fails blocks its partition.
+//
+// A handler of a type of its own gets the decoded value, and a handler of
+// [events.KafkaRecord] the record as Lambda sends it, with key and value in base64.
+// [Message.Attributes] has the headers.
+//
+// A self-managed cluster has no ARN, so [Options.Scope] is required for it. The
+// default [Options.ID] is made of topic, partition and offset. If records can come
+// from a copy of the topic in another cluster, or if the topic can be deleted and
+// created again, identify the work by a field of the value.
+func Kafka[T any](
+	g *idempotent.Guard, h func(context.Context, T) error, optFns ...func(*Options),
+) func(context.Context, events.KafkaEvent) (KafkaEventResponse, error) {
+	b := newBatch[events.KafkaRecord, T](g, source{name: "Kafka", redelivery: KafkaRedelivery, streams: true}, h, nil, optFns)
+	return func(ctx context.Context, event events.KafkaEvent) (KafkaEventResponse, error) {
+		var records []events.KafkaRecord
+		for _, partition := range slices.Sorted(maps.Keys(event.Records)) {
+			records = append(records, event.Records[partition]...)
+		}
+		items := make(map[string]KafkaItemIdentifier, len(records))
+		for i := range records {
+			items[kafkaID(&records[i])] = KafkaItemIdentifier{kafkaPartition(&records[i]), records[i].Offset}
+		}
+		batch := *b
+		batch.view = kafkaRecord(event.EventSourceARN)
+		ids, err := batch.run(ctx, records)
+		response := KafkaEventResponse{BatchItemFailures: make([]KafkaBatchItemFailure, len(ids))}
+		for i, id := range ids {
+			response.BatchItemFailures[i].ItemIdentifier = items[id]
+		}
+		return response, err
+	}
+}
+
+// KafkaEventResponse names the records that Lambda must deliver again. Package
+// events of aws-lambda-go has no such type yet.
+type KafkaEventResponse struct {
+	BatchItemFailures []KafkaBatchItemFailure `json:"batchItemFailures"`
+}
+
+// KafkaBatchItemFailure names one record.
+type KafkaBatchItemFailure struct {
+	ItemIdentifier KafkaItemIdentifier `json:"itemIdentifier"`
+}
+
+// KafkaItemIdentifier is where a record is.
+type KafkaItemIdentifier struct {
+	Partition string `json:"partition"` // topic and number, for example "orders-0"
+	Offset    int64  `json:"offset"`
+}
+
+func kafkaPartition(r *events.KafkaRecord) string { return fmt.Sprintf("%s-%d", r.Topic, r.Partition) }
+
+func kafkaID(r *events.KafkaRecord) string { return fmt.Sprintf("%s-%d", kafkaPartition(r), r.Offset) }
+
+var errNoBase64 error = logs.Error("lambdabatch: the value of the record is not base64")
+
+// kafkaRecord returns the view of a record of a cluster.
+func kafkaRecord(cluster string) func(*events.KafkaRecord, *Message) error {
+	return func(r *events.KafkaRecord, view *Message) error {
+		*view = Message{ItemID: kafkaID(r), Source: cluster, Lane: kafkaPartition(r), Event: r}
+		for _, headers := range r.Headers {
+			for name, value := range headers {
+				if view.Attributes == nil {
+					view.Attributes = make(map[string]string, len(r.Headers))
+				}
+				view.Attributes[name] = string(value)
+			}
+		}
+		var err error
+		if view.Body, err = base64.StdEncoding.DecodeString(r.Value); err != nil {
+			return errNoBase64
+		}
+		return nil
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdabatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdabatch"
+)
+
+// notification is the body that SNS sends to a queue.
+func notification(message, at string) string {
+	return fmt.Sprintf(`{"Type":"Notification","MessageId":"m-1","TopicArn":"arn:topic","Message":%q,"Timestamp":%q}`, message, at)
+}
+
+func queued(bodies ...string) (e events.SQSEvent) {
+	for i, b := range bodies {
+		e.Records = append(e.Records, events.SQSMessage{MessageId: fmt.Sprintf("q-%d", i), EventSourceARN: "arn:queue", Body: b})
+	}
+	return e
+}
+
+// The rules and the handler get what was published: the same order in another
+// envelope is a replay.
+func TestFromSNS(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := lambdabatch.SQS(w.guard, w.handle, lambdabatch.FromSNS, w.options())
+	order := `{"order_id":"o-1"}`
+	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text"))
+	var failed []string
+	for _, f := range response.BatchItemFailures {
+		failed = append(failed, f.ItemIdentifier)
+	}
+	if err != nil || strings.Join(failed, " ") != "q-2 q-3 q-4" {
+		t.Errorf("these failed: %q, %v", failed, err)
+	}
+	w.wantRuns("o-1")
+	if strings.Count(w.log(), "raw message delivery") != 3 {
+		t.Errorf("the log: %s", w.log())
+	}
+}
+
+// An event of S3 has the same key through a queue, a queue behind a topic, and
+// directly. A notification that S3 sends twice is one work.
+func TestFromS3(t *testing.T) {
+	t.Parallel()
+	event := load[events.S3Event](t, "s3.json")
+	body, err := json.Marshal(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := lambdabatch.S3("fulfil")(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := event
+	again.Records = []events.S3EventRecord{event.Records[0]}
+	again.Records[0].ResponseElements = map[string]string{"x-amz-request-id": "other"}
+	second, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		optFns []func(*lambdabatch.Options)
+		wrap   func(string) string
+	}{
+		"queue": {nil, func(s string) string { return s }},
+		"topic": {[]func(*lambdabatch.Options){lambdabatch.FromSNS}, func(s string) string { return notification(s, "noon") }},
+	} {
+		w := newWorld(t)
+		runs := 0
+		optFns := append(c.optFns, func(o *lambdabatch.Options) { o.Operation = "fulfil" }, lambdabatch.FromS3)
+		h := lambdabatch.SQS(w.guard, func(_ context.Context, e events.S3Event) error {
+			if runs++; e.Records[0].S3.Object.Key != event.Records[0].S3.Object.Key {
+				t.Errorf("%s: the handler got %+v", name, e)
+			}
+			return nil
+		}, optFns...)
+		none, several := `{"Event":"s3:TestEvent"}`, `{"Records":[{},{}]}`
+		response, err := h(w.invocation(), queued(c.wrap(string(body)), c.wrap(string(second)), c.wrap(none), c.wrap(several), c.wrap(`{"Records":[{}]}`)))
+		if err != nil || len(response.BatchItemFailures) != 3 || response.BatchItemFailures[0].ItemIdentifier != "q-2" || runs != 1 {
+			t.Errorf("%s: %+v, %v after %d runs", name, response, err, runs)
+		}
+		if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
+			t.Errorf("%s: the record of the key %+v: %v", name, key, err)
+		}
+		changed := again
+		changed.Records[0].S3.Object.ETag = "another"
+		other, _ := json.Marshal(changed)
+		if response, _ := h(w.invocation(), queued(c.wrap(string(other)))); len(response.BatchItemFailures) != 1 {
+			t.Errorf("%s: another content under the same key is not refused", name)
+		}
+	}
+}
+
+// FailBatch returns an error if nothing succeeded, and only then.
+func TestFailBatch(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{true, false} {
+		w := newWorld(t)
+		h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) { o.FailBatch = fails }))
+		bodies := []string{`{"order_id":"o-1"}`, `{"order_id":"o-2"}`}
+		w.on("o-1", returns(idempotent.NotExecuted(errBroken)))
+		response, err := h(w.invocation(), queued(bodies...))
+		if err != nil || len(response.BatchItemFailures) != 1 {
+			t.Errorf("one of two failed: %+v, %v", response, err)
+		}
+		response, err = h(w.invocation(), queued(bodies[0], bodies[0]))
+		if fails != (err != nil) || fails && !strings.Contains(err.Error(), "all 2 messages") || !fails && len(response.BatchItemFailures) != 2 {
+			t.Errorf("FailBatch %t: all failed: %+v, %v", fails, response, err)
+		}
+		if response, err := h(w.invocation(), events.SQSEvent{}); err != nil || len(response.BatchItemFailures) != 0 {
+			t.Errorf("an empty batch: %+v, %v", response, err)
+		}
+	}
+}
