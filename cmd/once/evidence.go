@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -265,6 +266,25 @@ func (p piece) wrote(ctx context.Context, store driver.Store, action, reason str
 		line.Error = err.Error()
 	}
 	return line
+}
+
+// writing are the flags of commands that write.
+type writing struct {
+	reason string
+	dryRun bool
+	yes    bool
+	audit  string
+}
+
+// ready returns an error if the command must not begin to write.
+func (w *writing) ready(e *env) error {
+	switch {
+	case strings.TrimSpace(w.reason) == "":
+		return usage("--reason is empty; write how you know")
+	case !w.yes && !w.dryRun && !e.stdinTTY:
+		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
+	}
+	return nil
 }
 
 func auditFlag(cmd *cobra.Command, file *string) {

@@ -18,11 +18,8 @@ import (
 type forgetCmd struct {
 	*env
 	target
-	token  string
-	dryRun bool
-	reason string
-	yes    bool
-	audit  string
+	writing
+	token string
 }
 
 func forgetCommand(e *env) *cobra.Command {
@@ -63,7 +60,7 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 }
 
 func (c *forgetCmd) run(ctx context.Context, args []string) error {
-	if err := errors.Join(needsReason(c.reason), c.needsTerminal(c.yes || c.dryRun)); err != nil {
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	if c.yes && c.token == "" {

@@ -19,12 +19,9 @@ import (
 type requeueCmd struct {
 	*env
 	target
+	writing
 	exhausted  bool
 	operations []string
-	dryRun     bool
-	reason     string
-	yes        bool
-	audit      string
 }
 
 func requeueCommand(e *env) *cobra.Command {
@@ -75,15 +72,11 @@ if a record was refused.`,
 }
 
 func (c *requeueCmd) run(ctx context.Context, args []string) error {
-	switch {
-	case !c.exhausted && len(c.operations) > 0:
+	if !c.exhausted && len(c.operations) > 0 {
 		return usage("--operation is for --exhausted")
-	case c.exhausted:
-		if err := c.needsTerminal(c.yes || c.dryRun); err != nil {
-			return err
-		}
 	}
-	if err := needsReason(c.reason); err != nil {
+	c.yes = c.yes || !c.exhausted // one record needs no confirmation: nothing runs
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	o, err := c.open(ctx)
@@ -110,7 +103,7 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer a.close()
-	if c.exhausted && !c.yes && len(list) > 0 {
+	if !c.yes && len(list) > 0 {
 		if err := c.ask(ctx, o, list); err != nil {
 			return err
 		}

@@ -144,6 +144,9 @@ func (s summary) text() string {
 	return strings.TrimRight(text, ":,")
 }
 
+// maxShown is how many wrong lines or records an error names.
+const maxShown = 20
+
 // writeParallel is how many records are written at the same time.
 const writeParallel = 8
 

@@ -72,7 +72,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 
 // compare refuses results whose shape differs from stored ones. It reports on
 // standard error which results it could not compare.
-func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) error {
+func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error {
 	samples := map[subject]*shape{}
 	for _, p := range pieces {
 		if s, _, ok := p.subject(); ok {
@@ -116,7 +116,7 @@ func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) er
 }
 
 // learn reads stored results of the subjects, and returns how many items it read.
-func (c *resolveCmd) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
+func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
 	g, err := c.guard(o)
 	if err != nil {
 		return 0, err
