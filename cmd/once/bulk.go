@@ -243,7 +243,7 @@ func (t *task) result() result {
 
 // rehearsed prints what would be written.
 func (c *bulk) rehearsed(tasks []*task) error {
-	all := c.results()
+	all := c.results(true)
 	for _, t := range tasks {
 		one := t.result()
 		if t.written {
@@ -291,7 +291,7 @@ func (c *bulk) askAll(ctx context.Context, o *opened, tasks []*task) error {
 
 // writeAll writes the evidence of all tasks, and prints each result.
 func (c *bulk) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
-	all := c.results()
+	all := c.results(true)
 	var audit error
 	for len(tasks) > 0 && audit == nil && ctx.Err() == nil {
 		batch := tasks[:min(writeParallel, len(tasks))]

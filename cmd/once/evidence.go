@@ -247,7 +247,10 @@ type piece struct {
 
 // auditLine returns the line about the evidence, without the outcome of the write.
 func (p piece) auditLine(action, reason string) auditLine {
-	ev, state := p.ev, p.record.State.String()
+	ev, state := p.ev, ""
+	if p.record.State != 0 { // the record exists
+		state = p.record.State.String()
+	}
 	return auditLine{
 		Action: action, Record: p.record.ID, From: state, To: state,
 		Evidence: ev.kind, Step: ev.step, Token: ev.token, Code: ev.final.Code,

@@ -150,7 +150,7 @@ func (c *requeueCmd) ask(ctx context.Context, o *opened, list []*driver.Record) 
 // requeue requeues the records and prints the results. Without an auditor it is a
 // dry run.
 func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor) error {
-	all := c.results()
+	all := c.results(false)
 	var audit error
 	for len(list) > 0 && audit == nil && ctx.Err() == nil {
 		batch := list[:min(writeParallel, len(list))]
