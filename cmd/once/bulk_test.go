@@ -118,6 +118,28 @@ func TestBulk(t *testing.T) {
 	d.unchanged(func() { d.bulk(file, "--yes").ok().says("3 records: 3 unchanged") })
 }
 
+// The file in the guide fits the records of the night.
+func TestBulk_Guide(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate-bulk.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(guide), "<<'LINES'\n")
+	lines, _, found := strings.Cut(rest, "LINES\n")
+	if !found {
+		t.Fatal("the guide has no file of evidence")
+	}
+	var open []driver.Record // without results to compare with
+	for _, r := range aNight(t) {
+		if r.State == driver.StateUnknown {
+			open = append(open, r)
+		}
+	}
+	d := newDesk(t, open...)
+	d.bulk(d.write(lines), "--dry-run", "--force").ok().golden("bulk-guide")
+}
+
 // The documents of --json have one line for each record and a summary.
 func TestBulk_JSON(t *testing.T) {
 	t.Parallel()
