@@ -118,13 +118,13 @@ func TestForget(t *testing.T) {
 		forget().exits(exitRefused).golden("forget")
 	})
 	d.typing("ty7jY4HjuNMR\n")
-	forget().ok().says("is discarded; the next request with this key runs", `"action":"forget"`, `"from":"completed","to":"retryable"`, `"token":"`+paid.Token(), `"outcome":"written"`, `"reason":"the provider's ledger has it"`).saysNot("ch_1\"}")
+	forget().ok().says("is discarded; the next request runs", `"action":"forget"`, `"from":"completed","to":"retryable"`, `"token":"`+paid.Token(), `"outcome":"written"`, `"reason":"the provider's ledger has it"`).saysNot("ch_1\"}")
 	if r := d.get(paid.ID); r.State != driver.StateRetryable || r.Reason != driver.ReasonForgotten || r.Result != nil {
 		t.Errorf("the record is %+v", r)
 	}
 	d.world.stdin, d.world.stdinTTY = nil, false
 	d.unchanged(func() {
-		forget("--yes", "--token", paid.Token()).ok().says("has no stored outcome; the next request with this key runs", `"outcome":"unchanged"`)
+		forget("--yes", "--token", paid.Token()).ok().says("no outcome is stored; the next request runs", `"outcome":"unchanged"`)
 		d.once("forget", string(chargeKey.RecordID()), why, "--yes", "--token", tokenOf(unknownCharge())).exits(exitRefused).says("is unknown and has no stored outcome")
 		d.once("forget", string(runningKey.RecordID()), why, "--yes", "--token", d.get(runningKey.RecordID()).Token()).exits(exitRefused).says("in progress")
 		d.once("forget", string(oldKey.RecordID()), why, "--yes", "--token", d.get(oldKey.RecordID()).Token()).exits(exitNotFound).says("expired")

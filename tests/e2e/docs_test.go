@@ -318,7 +318,7 @@ func TestOperatorsBulkGuide(t *testing.T) {
 	given := idempotent.Key{Operation: "refund", Scope: "acme", ID: "r-10"}
 	strand(t, store, given)
 	next("once requeue --exhausted", "1 record: 1 would be written\n", "Type 1 to write it", short(given)+"  written")
-	next("once forget", `"transfer_id": "tr_17"`, "Type "+guideTransfer.RecordID().KeyHash()+" to write it", "is discarded; the next request with this key runs", `"action":"forget"`)
+	next("once forget", `"transfer_id": "tr_17"`, "Type "+guideTransfer.RecordID().KeyHash()+" to write it", "is discarded; the next request runs", `"action":"forget"`)
 	states(t, store, map[idempotent.Key]driver.State{guideTransfer: driver.StateRetryable, given: driver.StateUnknown})
 	g.end()
 }
