@@ -47,8 +47,8 @@ func resolveCommand(e *env) *cobra.Command {
 		Long: recordHelp + `
 
 First run once show: it prints the keys for the provider and the token of the
-attempt. Evidence cannot be changed later; only a step's result can be
-corrected.
+attempt. Evidence cannot be changed later: only a step's result can be
+corrected, and a wrong outcome discarded (once forget).
 
 The record defines in which form its operation stores results, and for how long;
 another form is refused. While the lease is live, a request may be executing:
