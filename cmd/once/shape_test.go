@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
@@ -75,11 +78,40 @@ func TestResolve_Shape(t *testing.T) {
 	}
 	resolve("--status", "201", "--completed", `{"charge":"ch_5"}`).exits(exitRefused).says("POST /charges, status 201: a member charge is new; the member id is missing")
 	resolve("--status", "201", "--completed", `ch_5`).exits(exitRefused).says("it is not JSON, not an object")
-	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("nothing to compare with among 12 items: POST /charges, status 202")
+	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("nothing to compare with among 12 records: POST /charges, status 202")
 	resolve("--status", "201", "--completed", `{"id":"ch_5"}`).ok()
 }
 
-// The number of items that are read is limited, and so is the number of results
+// A large table costs a few pages, even if they have no records.
+func TestResolve_ShapePages(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c := &settler{env: &env{world: &d.world, store: storeFlags{File: d.file}}}
+	o, err := c.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	pages := 0
+	o.some = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return func(yield func(driver.Record, error) bool) {
+			for ; ctx.Err() == nil && pages < 10*shapePages; pages++ {
+				progress(dynamostore.ScanProgress{})
+			}
+			yield(driver.Record{}, context.Cause(ctx))
+		}
+	}
+	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != 0 || err != nil || pages != shapePages {
+		t.Errorf("read %d records in %d pages, %v", read, pages, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.learn(ctx, o, map[subject]*shape{{}: {}}); err == nil {
+		t.Error("an interruption is not an error")
+	}
+}
+
+// The number of records that are read is limited, and so is the number of results
 // that are compared.
 func TestResolve_ShapeReads(t *testing.T) {
 	t.Parallel()
@@ -93,5 +125,5 @@ func TestResolve_ShapeReads(t *testing.T) {
 		r.Encoding, r.Result = "json", []byte(`{}`)
 	})
 	d := newDesk(t, append(list, open, done)...)
-	d.once("resolve", string(open.ID), why, "--completed", "1", "--dry-run").ok().says("nothing to compare with among 1,000 items: zebra")
+	d.once("resolve", string(open.ID), why, "--completed", "1", "--dry-run").ok().says("nothing to compare with among 1,000 records: zebra")
 }
