@@ -138,8 +138,8 @@ func TestVersion(t *testing.T) {
 	d.once("version", "--json").ok().says(`"version": "`, `"platform": "`)
 }
 
-// The help of each command and the guide have the same exit codes, and no command
-// returns another one: see exitsSeen.
+// The help of each command and the guide have the same exit codes. [desk.once]
+// checks that no command returns another one.
 func TestExitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate-bulk.md"))

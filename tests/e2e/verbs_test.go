@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,13 +86,20 @@ func TestVerbsAtATerminal(t *testing.T) {
 			bulk := []string{"resolve", "--from", file, "--reason", "the statement"}
 			write("[1]")
 			o.wants(4, []string{"it is an array, not an object", "--force"}, append(bulk, "--yes")...)
-			write(`{"transfer_id":"tr_17"}`)
+			var id strings.Builder // so large that a table stores the result beside its record
+			for id.Len() < 20_000 {
+				id.WriteString(rand.Text())
+			}
+			write(`{"transfer_id":"` + id.String() + `"}`)
+			o.wants(0, []string{"2 records: 2 would be written"}, append(bulk, "--dry-run")...)
 			wrong(bulk...)
 			want(map[idempotent.Key]driver.State{guideTransfer: driver.StateUnknown, guideReport: driver.StateUnknown})
 			if shown := o.types(bulk...); !strings.Contains(shown, "2 records: 2 written") {
 				t.Errorf("the file:\n%s", shown)
 			}
 			want(map[idempotent.Key]driver.State{guideTransfer: driver.StateCompleted, guideReport: driver.StateCompleted})
+			o.wants(0, []string{"2 records: 2 unchanged"}, append(bulk, "--dry-run")...)
+			o.wants(0, []string{"2 records: 2 unchanged"}, append(bulk, "--yes")...)
 
 			wrong("requeue", "--exhausted", "--reason", "outage")
 			if shown := o.types("requeue", "--exhausted", "--reason", "outage"); !strings.Contains(shown, "1 record: 1 written") {
