@@ -275,10 +275,10 @@ func (c *cancelling) Write(p []byte) (int, error) {
 	return c.buf.Write(p)
 }
 
-// After an interruption, the records that were not tried are listed, and the
-// command can be repeated.
-func TestBulk_Interrupted(t *testing.T) {
-	t.Parallel()
+// twoBatches returns more records than are written at the same time, and the
+// evidence about them.
+func twoBatches(t *testing.T) (d *desk, file string) {
+	t.Helper()
 	var records []driver.Record
 	var lines []string
 	for i := range 2*writeParallel + 1 {
@@ -286,8 +286,15 @@ func TestBulk_Interrupted(t *testing.T) {
 		records = append(records, record(k, time.Hour, func(r *driver.Record) { settled(r, driver.StateUnknown, driver.ReasonUnknown, time.Hour) }))
 		lines = append(lines, evidenceLine(k, `"without_result": true`))
 	}
-	d := newDesk(t, records...)
-	file := d.write(lines...)
+	d = newDesk(t, records...)
+	return d, d.write(lines...)
+}
+
+// After an interruption, the records that were not tried are listed, and the
+// command can be repeated.
+func TestBulk_Interrupted(t *testing.T) {
+	t.Parallel()
+	d, file := twoBatches(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out bytes.Buffer
@@ -303,7 +310,7 @@ func TestBulk_Interrupted(t *testing.T) {
 // Nothing more is written if the audit fails.
 func TestBulk_AuditFails(t *testing.T) {
 	t.Parallel()
-	d, file := outage(t)
+	d, file := twoBatches(t)
 	var out bytes.Buffer
 	w := d.world
 	w.stdin, w.stdout = strings.NewReader(""), &out
@@ -313,7 +320,7 @@ func TestBulk_AuditFails(t *testing.T) {
 		}
 		return nil
 	})
-	if code := run(t.Context(), &w, []string{"resolve", "--from", file, why, "--yes", "--file", d.file}); code != exitFailure {
+	if code := run(t.Context(), &w, []string{"resolve", "--from", file, why, "--yes", "--file", d.file}); code != exitFailure || !strings.Contains(out.String(), "17 records: 8 written, 9 not tried") {
 		t.Errorf("exit code %d\n%s", code, &out)
 	}
 }
