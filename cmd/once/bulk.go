@@ -100,11 +100,11 @@ func (c *bulk) tasks() (tasks []*task, err error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	type subject struct {
+	type claim struct {
 		record idempotent.RecordID
 		step   string
 	}
-	seen := map[subject]int{}
+	seen := map[claim]int{}
 	var wrong wrongLines
 	number := 0
 	for text := range bytes.Lines(data) {
@@ -118,7 +118,7 @@ func (c *bulk) tasks() (tasks []*task, err error) {
 			continue
 		}
 		t.number, t.reason = number, cmp.Or(t.reason, c.reason)
-		about := subject{t.id, t.ev.step}
+		about := claim{t.id, t.ev.step}
 		if before := seen[about]; before > 0 {
 			wrong.add(number, fmt.Errorf("line %d is about the same record", before))
 		}
