@@ -29,12 +29,8 @@ that was settled meanwhile, or whose lease is live, is refused and does not stop
 the others. It is safe to repeat the command. The exit code is 1 if a write
 failed or was not tried, and otherwise 4 if a record was refused.`
 
-const (
-	// maxFile limits a file of evidence, in bytes: it is checked in memory.
-	maxFile = 64 << 20
-	// maxShown limits how many malformed lines are reported.
-	maxShown = 20
-)
+// maxFile limits a file of evidence, in bytes: it is checked in memory.
+const maxFile = 64 << 20
 
 // bulkLine is a line of a file of evidence.
 type bulkLine struct {
@@ -57,14 +53,17 @@ type task struct {
 }
 
 // bulk settles the records of a file.
-func (c *resolveCmd) bulk(ctx context.Context) error {
-	if err := needsReason(c.reason); err != nil {
-		return err
-	}
+type bulk struct {
+	settler
+	writing
+	from string
+}
+
+func (c *bulk) run(ctx context.Context) error {
 	if c.from == "-" && !c.yes && !c.dryRun {
 		return usage("--from - reads standard input, which the confirmation needs; use --yes to write without asking")
 	}
-	if err := c.needsTerminal(c.yes || c.dryRun); err != nil {
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	tasks, err := c.tasks()
@@ -96,16 +95,16 @@ func (c *resolveCmd) bulk(ctx context.Context) error {
 }
 
 // tasks reads the file. It returns an error that names every malformed line.
-func (c *resolveCmd) tasks() (tasks []*task, err error) {
+func (c *bulk) tasks() (tasks []*task, err error) {
 	data, err := c.readFile()
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	type subject struct {
+	type claim struct {
 		record idempotent.RecordID
 		step   string
 	}
-	seen := map[subject]int{}
+	seen := map[claim]int{}
 	var wrong wrongLines
 	number := 0
 	for text := range bytes.Lines(data) {
@@ -119,7 +118,7 @@ func (c *resolveCmd) tasks() (tasks []*task, err error) {
 			continue
 		}
 		t.number, t.reason = number, cmp.Or(t.reason, c.reason)
-		about := subject{t.id, t.ev.step}
+		about := claim{t.id, t.ev.step}
 		if before := seen[about]; before > 0 {
 			wrong.add(number, fmt.Errorf("line %d is about the same record", before))
 		}
@@ -135,7 +134,7 @@ func (c *resolveCmd) tasks() (tasks []*task, err error) {
 	return tasks, nil
 }
 
-func (c *resolveCmd) readFile() ([]byte, error) {
+func (c *bulk) readFile() ([]byte, error) {
 	from := c.stdin
 	if c.from != "-" {
 		file, err := os.Open(c.from)
@@ -190,7 +189,7 @@ func (w *wrongLines) text(what string) string {
 
 // check reads the records, and judges each line without writing. The error means
 // that the file as a whole is wrong, or that the store could not be read.
-func (c *resolveCmd) check(ctx context.Context, o *opened, tasks []*task) error {
+func (c *bulk) check(ctx context.Context, o *opened, tasks []*task) error {
 	dry := o.rehearse()
 	parallel(tasks, readParallel, func(_ int, t *task) {
 		if t.record, t.err = o.Get(ctx, t.id); t.err == nil {
@@ -229,7 +228,7 @@ func (c *resolveCmd) check(ctx context.Context, o *opened, tasks []*task) error 
 }
 
 // try writes the evidence of a task, unless its record is missing.
-func (c *resolveCmd) try(ctx context.Context, o *opened, t *task) {
+func (c *bulk) try(ctx context.Context, o *opened, t *task) {
 	if t.record.State != 0 {
 		t.written, t.err = c.write(ctx, o, t.id, t.ev)
 	}
@@ -243,8 +242,8 @@ func (t *task) result() result {
 }
 
 // rehearsed prints what would be written.
-func (c *resolveCmd) rehearsed(tasks []*task) error {
-	all := c.results()
+func (c *bulk) rehearsed(tasks []*task) error {
+	all := c.results(true)
 	for _, t := range tasks {
 		one := t.result()
 		if t.written {
@@ -259,7 +258,7 @@ func (c *resolveCmd) rehearsed(tasks []*task) error {
 
 // askAll prints how many records change, and asks the operator to type that
 // number.
-func (c *resolveCmd) askAll(ctx context.Context, o *opened, tasks []*task) error {
+func (c *bulk) askAll(ctx context.Context, o *opened, tasks []*task) error {
 	becomes := map[string]int{}
 	write, run := 0, 0
 	for _, t := range tasks {
@@ -291,8 +290,8 @@ func (c *resolveCmd) askAll(ctx context.Context, o *opened, tasks []*task) error
 }
 
 // writeAll writes the evidence of all tasks, and prints each result.
-func (c *resolveCmd) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
-	all := c.results()
+func (c *bulk) writeAll(ctx context.Context, o *opened, tasks []*task, a *auditor) error {
+	all := c.results(true)
 	var audit error
 	for len(tasks) > 0 && audit == nil && ctx.Err() == nil {
 		batch := tasks[:min(writeParallel, len(tasks))]

@@ -7,9 +7,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,6 +117,9 @@ func (d *desk) once(args ...string) said {
 	}
 	w.stdout, w.stderr = &stdout, &stderr
 	code := run(d.t.Context(), &w, append(append(args, "--file", d.file), d.extra...))
+	if cmd, _, err := rootCommand(&env{}).Find(args); err == nil && cmd.Annotations != nil && !slices.Contains(strings.Fields(cmd.Annotations[exitsNote]), fmt.Sprint(code)) {
+		d.t.Errorf("the help of %s does not have the exit code %d", cmd.CommandPath(), code)
+	}
 	return said{d.t, code, strings.ReplaceAll(stdout.String(), d.file, "once.db"), strings.ReplaceAll(stderr.String(), d.file, "once.db")}
 }
 

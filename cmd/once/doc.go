@@ -8,8 +8,8 @@
 //	once resolve charge --scope acme --key order-17 --not-executed --reason '…'
 //
 // It works on a DynamoDB table (AWS, LocalStack, DynamoDB Local) and on a file of
-// package boltstore. docs/operate.md and docs/operate-bulk.md show all commands with examples; once --help
-// lists the exit codes.
+// package boltstore. docs/operate.md and docs/operate-bulk.md show all commands
+// with examples; once --help lists the exit codes.
 //
 // Chapters, from the command line to what all commands share:
 //
@@ -20,14 +20,15 @@
 //	resolve.go        once resolve: evidence from an operator
 //	bulk.go           once resolve --from: a file of evidence
 //	shape.go          results that look unlike the stored ones
+//	settle.go         one write of evidence
 //	requeue.go        once requeue
 //	forget.go         once forget
 //	reconcile.go      once reconcile: evidence from a program
 //	program.go        the program of --exec, its answers, and the journal of a run
 //	children_unix.go  the processes that the program starts end with it
 //	upkeep.go         once stats, purge, table create and table check
-//	results.go        what a command did with many records
 //	evidence.go       evidence in the form that a record declares, and the audit
+//	results.go        what a command did with many records
 //	store.go          opening a file or a table, and finding a record
 //	view.go           a record as JSON, and its stored outcome
 //	output.go         tables, progress and plain text

@@ -208,19 +208,3 @@ func exitCode(err error) int {
 	}
 	return exitFailure
 }
-
-// needsTerminal returns an error if the command could not ask for a confirmation.
-func (e *env) needsTerminal(yes bool) error {
-	if yes || e.stdinTTY {
-		return nil
-	}
-	return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
-}
-
-// needsReason returns an error if --reason is blank.
-func needsReason(reason string) error {
-	if strings.TrimSpace(reason) == "" {
-		return usage("--reason is empty; write how you know")
-	}
-	return nil
-}

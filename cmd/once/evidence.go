@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -246,7 +247,10 @@ type piece struct {
 
 // auditLine returns the line about the evidence, without the outcome of the write.
 func (p piece) auditLine(action, reason string) auditLine {
-	ev, state := p.ev, p.record.State.String()
+	ev, state := p.ev, ""
+	if p.record.State != 0 { // the record exists
+		state = p.record.State.String()
+	}
 	return auditLine{
 		Action: action, Record: p.record.ID, From: state, To: state,
 		Evidence: ev.kind, Step: ev.step, Token: ev.token, Code: ev.final.Code,
@@ -265,6 +269,25 @@ func (p piece) wrote(ctx context.Context, store driver.Store, action, reason str
 		line.Error = err.Error()
 	}
 	return line
+}
+
+// writing are the flags of commands that write.
+type writing struct {
+	reason string
+	dryRun bool
+	yes    bool
+	audit  string
+}
+
+// ready returns an error if the command must not begin to write.
+func (w *writing) ready(e *env) error {
+	switch {
+	case strings.TrimSpace(w.reason) == "":
+		return usage("--reason is empty; write how you know")
+	case !w.yes && !w.dryRun && !e.stdinTTY:
+		return usage("confirmation needs a terminal as standard input; use --yes to write without asking")
+	}
+	return nil
 }
 
 func auditFlag(cmd *cobra.Command, file *string) {

@@ -18,11 +18,8 @@ import (
 type forgetCmd struct {
 	*env
 	target
-	token  string
-	dryRun bool
-	reason string
-	yes    bool
-	audit  string
+	writing
+	token string
 }
 
 func forgetCommand(e *env) *cobra.Command {
@@ -63,7 +60,7 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 }
 
 func (c *forgetCmd) run(ctx context.Context, args []string) error {
-	if err := errors.Join(needsReason(c.reason), c.needsTerminal(c.yes || c.dryRun)); err != nil {
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	if c.yes && c.token == "" {
@@ -104,7 +101,7 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		line.Error = err.Error()
 	}
-	return errors.Join(c.print(r, written, err, "is discarded; the next request with this key runs", outcomeWritten), a.write(line))
+	return errors.Join(c.print(r, written, err, "is discarded; the next request runs", outcomeWritten), a.write(line))
 }
 
 // forget lets the guard check and discard the outcome, and reports whether it did.
@@ -147,7 +144,7 @@ func (c *forgetCmd) print(r *driver.Record, written bool, err error, text, outco
 	if written {
 		to = driver.StateRetryable.String()
 	} else {
-		text, outcome = "has no stored outcome; the next request with this key runs", outcomeUnchanged
+		text, outcome = "no outcome is stored; the next request runs", outcomeUnchanged
 	}
 	if c.json {
 		return c.document(result{Record: r.ID, From: r.State.String(), To: to, Outcome: outcome})

@@ -56,7 +56,7 @@ To print a record, run once show with the text of the column RECORD.`,
 	f.StringSliceVar(&c.states, "state", nil, "only records in this `STATE` (repeatable):\n"+strings.Join(states[:3], ", ")+",\n"+strings.Join(states[3:], ", "))
 	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
 	f.BoolVar(&c.due, "due", false, "only records that reconciliation would process now")
-	f.BoolVar(&c.exhausted, "exhausted", false, "only records that reconciliation has given up:\nsettle them by hand")
+	f.BoolVar(&c.exhausted, "exhausted", false, "only records that reconciliation has given up:\nsettle or requeue them")
 	f.IntVar(&c.limit, "limit", 100, "list the oldest `N` records; 0: all, in the order\nin which they are read")
 	f.BoolVar(&c.full, "full", false, "print full record ids, even if the lines get long")
 	cmd.MarkFlagsMutuallyExclusive("due", "exhausted")

@@ -54,19 +54,14 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
 		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))
 	}
-	v := viewOf(r)
 	if c.json {
-		err = c.encoder().Encode(v)
+		err = c.encoder().Encode(viewOf(r))
 	} else {
 		since := r.Since
 		if since.IsZero() {
 			since = r.Created
 		}
-		text := fmt.Sprintf("%s %s (%s) since %s", short(r.ID), stateOf(r), oneLine(string(r.Reason)), when(since, now))
-		if next := v.next(now); next != "" {
-			text += ", " + next
-		}
-		_, err = fmt.Fprintln(c.stdout, text)
+		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), stateOf(r), oneLine(string(r.Reason)), since.UTC().Format("2006-01-02 15:04:05Z"))
 	}
 	if code := stateExit(r); err == nil && code != exitOK {
 		err = &coded{errors.New(""), code}

@@ -19,12 +19,9 @@ import (
 type requeueCmd struct {
 	*env
 	target
+	writing
 	exhausted  bool
 	operations []string
-	dryRun     bool
-	reason     string
-	yes        bool
-	audit      string
 }
 
 func requeueCommand(e *env) *cobra.Command {
@@ -75,15 +72,11 @@ if a record was refused.`,
 }
 
 func (c *requeueCmd) run(ctx context.Context, args []string) error {
-	switch {
-	case !c.exhausted && len(c.operations) > 0:
+	if !c.exhausted && len(c.operations) > 0 {
 		return usage("--operation is for --exhausted")
-	case c.exhausted:
-		if err := c.needsTerminal(c.yes || c.dryRun); err != nil {
-			return err
-		}
 	}
-	if err := needsReason(c.reason); err != nil {
+	c.yes = c.yes || !c.exhausted // one record needs no confirmation: nothing runs
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	o, err := c.open(ctx)
@@ -110,7 +103,7 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer a.close()
-	if c.exhausted && !c.yes && len(list) > 0 {
+	if !c.yes && len(list) > 0 {
 		if err := c.ask(ctx, o, list); err != nil {
 			return err
 		}
@@ -157,7 +150,7 @@ func (c *requeueCmd) ask(ctx context.Context, o *opened, list []*driver.Record) 
 // requeue requeues the records and prints the results. Without an auditor it is a
 // dry run.
 func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor) error {
-	all := c.results()
+	all := c.results(false)
 	var audit error
 	for len(list) > 0 && audit == nil && ctx.Err() == nil {
 		batch := list[:min(writeParallel, len(list))]

@@ -16,12 +16,11 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
-	"github.com/once-lambda/once/idempotent/event"
 )
 
 // resolveCmd is the command once resolve.
 type resolveCmd struct {
-	*env
+	settler
 	target
 	completed     string
 	withoutResult bool
@@ -31,30 +30,25 @@ type resolveCmd struct {
 	notExecuted   bool
 	token         string
 
-	status        int
-	header        []string
-	resultVersion string
+	status int
+	header []string
 
-	from   string // a file of evidence
-	force  bool
-	dryRun bool
-	reason string
-	yes    bool
-	audit  string
+	from string // a file of evidence
+	writing
 
 	set func(flag string) bool // whether the command line has the flag
 }
 
 func resolveCommand(e *env) *cobra.Command {
-	c := &resolveCmd{env: e}
+	c := &resolveCmd{settler: settler{env: e}}
 	cmd := &cobra.Command{
 		Use:   "resolve {RECORD | --from FILE} --reason TEXT",
 		Short: "Settle records by evidence from outside the store",
 		Long: recordHelp + `
 
 First run once show: it prints the keys for the provider and the token of the
-attempt. Evidence cannot be changed later; only a step's result can be
-corrected.
+attempt. Evidence cannot be changed later: only a step's result can be
+corrected, and a wrong outcome discarded (once forget).
 
 The record defines in which form its operation stores results, and for how long;
 another form is refused. While the lease is live, a request may be executing:
@@ -124,13 +118,13 @@ Every write, and every refusal by the record, adds a line to the audit.`,
 
 func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if c.from != "" {
-		return c.bulk(ctx)
+		return (&bulk{settler: c.settler, writing: c.writing, from: c.from}).run(ctx)
 	}
 	ev, err := c.evidence()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(needsReason(c.reason), c.needsTerminal(c.yes || c.dryRun)); err != nil {
+	if err := c.ready(c.env); err != nil {
 		return err
 	}
 	o, err := c.open(ctx)
@@ -305,30 +299,6 @@ func (c *resolveCmd) settle(ctx context.Context, o *opened, shown *driver.Record
 // changed refuses a write because the operator has seen another record.
 func changed(id idempotent.RecordID, current *driver.Record) error {
 	return refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(id), current.State, oneLine(string(current.Reason)), current.Attempt)
-}
-
-// write lets the guard check and write the evidence. It reports whether the record
-// changed: it may already hold the same outcome.
-func (c *resolveCmd) write(ctx context.Context, o *opened, id idempotent.RecordID, ev *evidence) (written bool, err error) {
-	g, err := c.guard(o, func(opts *idempotent.Options) {
-		opts.ResultVersion = c.resultVersion
-		opts.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) {
-			written = written || e.Kind == event.Resolved
-		})
-	})
-	if err != nil {
-		return false, err
-	}
-	err = g.Resolve(ctx, id, ev.resolution)
-	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
-		err = staleToken(id, stale)
-	}
-	return written, err
-}
-
-// staleToken refuses evidence about an earlier attempt.
-func staleToken(id idempotent.RecordID, stale *idempotent.StaleEvidenceError) error {
-	return refuse("%s: the token is not that of its current attempt (attempt %d); run once show again, then ask the provider again", short(id), stale.Attempt)
 }
 
 // printResolved prints the outcome of the command.

@@ -55,11 +55,13 @@ type results struct {
 	all     int
 }
 
-func (e *env) results() *results {
-	return &results{
-		env: e, encoder: e.encoder(), counts: map[string]int{},
-		table: table{w: e.stdout, width: e.width, titles: []string{"LINE", "RECORD", "OUTCOME", "STATE"}, spare: 1},
+// results returns a printer of results. With lines they are those of a file.
+func (e *env) results(lines bool) *results {
+	titles := []string{"RECORD", "OUTCOME", "STATE"}
+	if lines {
+		titles = append([]string{"LINE"}, titles...)
 	}
+	return &results{env: e, encoder: e.encoder(), counts: map[string]int{}, table: table{w: e.stdout, width: e.width, titles: titles, spare: 1}}
 }
 
 // add prints a result. Its error goes to standard error, so that the table stays
@@ -80,14 +82,15 @@ func (r *results) add(one result) error {
 		}
 		fmt.Fprintf(r.env.stderr, "once: %s\n", plain(text))
 	}
-	line, state := "", one.From
-	if one.Line > 0 {
-		line = fmt.Sprint(one.Line)
-	}
+	state := one.From
 	if one.To != one.From {
 		state += " → " + one.To
 	}
-	return r.table.add(line, short(one.Record), one.Outcome, state)
+	cells := []string{short(one.Record), one.Outcome, state}
+	if one.Line > 0 {
+		cells = append([]string{fmt.Sprint(one.Line)}, cells...)
+	}
+	return r.table.add(cells...)
 }
 
 // summary is the last document of --json.
@@ -143,6 +146,9 @@ func (s summary) text() string {
 	}
 	return strings.TrimRight(text, ":,")
 }
+
+// maxShown is how many wrong lines or records an error names.
+const maxShown = 20
 
 // writeParallel is how many records are written at the same time.
 const writeParallel = 8

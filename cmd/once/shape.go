@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -21,13 +20,15 @@ import (
 // shapeHelp describes the comparison of results in the help of once resolve.
 const shapeHelp = `A result in JSON is compared with stored results of its operation, for an HTTP
 response with those of the same status: up to 10 of each operation, among the
-first 1,000 items of the table that are read. If it has another type, other
-members or members of other types, it is refused; --force stores it anyway.`
+first 1,000 records, and the first 4 MB, of the table. If it has another type,
+other members or members of other types, it is refused; --force stores it
+anyway.`
 
 const (
-	// shapeReads is how many items are read to find stored results, once for a
-	// command.
+	// shapeReads is how many records are read to find stored results, once for a
+	// command, and shapePages in how many pages of a table: 1 MB each.
 	shapeReads = 1000
+	shapePages = 4
 	// shapeSamples is how many stored results a result is compared with.
 	shapeSamples = 10
 	// shapeDepth is how many levels of a result are compared.
@@ -72,7 +73,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 
 // compare refuses results whose shape differs from stored ones. It reports on
 // standard error which results it could not compare.
-func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) error {
+func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error {
 	samples := map[subject]*shape{}
 	for _, p := range pieces {
 		if s, _, ok := p.subject(); ok {
@@ -92,7 +93,7 @@ func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) er
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
 		if samples[s].seen == 0 {
-			fmt.Fprintf(c.stderr, "once: nothing to compare with among %s: %s\n", count(read, "item"), s)
+			fmt.Fprintf(c.stderr, "once: nothing to compare with among %s: %s\n", count(read, "record"), s)
 		}
 	}
 	var wrong []string
@@ -115,15 +116,11 @@ func (c *resolveCmd) compare(ctx context.Context, o *opened, pieces ...piece) er
 	return refuse("%s%s\nNothing was written. Correct the result, or store it anyway with --force", strings.Join(wrong, "\n"), more)
 }
 
-// learn reads stored results of the subjects, and returns how many items it read.
-func (c *resolveCmd) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
+// learn reads stored results of the subjects, and returns how many records it read.
+func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*shape) (read int, err error) {
 	g, err := c.guard(o)
 	if err != nil {
 		return 0, err
-	}
-	operations := map[string]bool{}
-	for s := range samples {
-		operations[s.operation] = true
 	}
 	missing := func() bool {
 		for _, s := range samples {
@@ -133,18 +130,27 @@ func (c *resolveCmd) learn(ctx context.Context, o *opened, samples map[subject]*
 		}
 		return false
 	}
-	var items atomic.Int64 // a page can have many items that are no records
-	for r, err := range o.some(ctx, func(p dynamostore.ScanProgress) { items.Store(int64(p.Items)) }) {
-		if err != nil && r.ID == "" {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	pages := 0
+	limit := func(dynamostore.ScanProgress) {
+		if pages++; pages == shapePages {
+			stop()
+		}
+	}
+	for r, err := range o.some(reading, limit) {
+		switch {
+		case err != nil && r.ID == "" && reading.Err() != nil:
+			return read, ctx.Err()
+		case err != nil && r.ID == "":
 			return read, err
+		case err == nil:
+			err = sample(ctx, g, &r, samples)
+		default: // this record cannot be read
+			err = nil
 		}
-		if err == nil && operations[r.ID.Operation()] {
-			if err := sample(ctx, g, &r, samples); err != nil {
-				return read, err
-			}
-		}
-		if read++; read >= shapeReads || items.Load() > shapeReads && read%shapeSamples == 0 || !missing() {
-			break
+		if read++; err != nil || read == shapeReads || !missing() {
+			return read, err
 		}
 	}
 	return read, nil

@@ -235,21 +235,6 @@ func (v *view) declared() string {
 	return text
 }
 
-// describeResult describes the stored result without its content.
-func (v *view) describeResult() string {
-	if v.Encoding == driver.EncodingOmitted {
-		return "omitted: it could not be stored; retries get an error"
-	}
-	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
-	switch {
-	case v.Sealed:
-		text += ": only a program that has the operation's key can read it"
-	case v.outcome == nil:
-		text += "; --result prints it"
-	}
-	return text
-}
-
 // keys returns the keys for looking up effects at the provider: the handler's key
 // outside of steps, and the key of each step.
 func keys(v *view) string {

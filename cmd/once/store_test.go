@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -92,12 +93,19 @@ func TestStore(t *testing.T) {
 	}
 	d.once("list").exits(exitFailure).says("held by another process")
 	s.Close()
-	d.once("list").ok().says("no such records")
+	d.once("list").ok().says("no such records in file once.db")
 
 	typo := d.file + ".typo"
 	d.file = typo
 	d.once("list").exits(exitFailure).says("there is no file", "once table create --file")
 	d.once("table", "check").exits(exitFailure)
+	if err := os.WriteFile(typo, nil, 0o600); err != nil { // a new file, for example of touch
+		t.Fatal(err)
+	}
+	d.once("list").exits(exitFailure).says("is empty, so it is not a store", "once table create --file")
+	if err := os.Remove(typo); err != nil {
+		t.Fatal(err)
+	}
 	d.once("table", "create").ok().golden("table-create")
 	d.once("list").ok()
 }

@@ -199,6 +199,21 @@ func (s *stepView) describe() string {
 	return name + ": not recorded"
 }
 
+// describeResult describes the stored result without its content.
+func (v *view) describeResult() string {
+	if v.Encoding == driver.EncodingOmitted {
+		return "omitted: it could not be stored; retries get an error"
+	}
+	text := fmt.Sprintf("%s as %s", size(v.ResultBytes), oneLine(v.Encoding))
+	switch {
+	case v.Sealed:
+		text += ": only a program that has the operation's key can read it"
+	case v.outcome == nil:
+		text += "; --result prints it"
+	}
+	return text
+}
+
 // addStepResults adds the results of the finished steps to the view, except those
 // that are sealed.
 func (v *view) addStepResults(ctx context.Context, g *idempotent.Guard, r *driver.Record) error {

@@ -337,8 +337,8 @@ func (o *operator) types(args ...string) (shown string) {
 	return shown
 }
 
-// openTerminal returns the two ends of a new terminal of 80 columns.
-func openTerminal(t *testing.T) (master, slave *os.File) {
+// openTerminal returns the two ends of a new terminal.
+func openTerminal(t *testing.T, columns uint16) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -353,7 +353,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	}
 	var unlock int32
 	var number uint32
-	size := struct{ rows, columns, x, y uint16 }{rows: 24, columns: 80}
+	size := struct{ rows, columns, x, y uint16 }{rows: 24, columns: columns}
 	control(syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))
 	control(syscall.TIOCGPTN, unsafe.Pointer(&number))
 	control(syscall.TIOCSWINSZ, unsafe.Pointer(&size))
@@ -368,11 +368,18 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 // question matches the question of once before it writes.
 var question = regexp.MustCompile(`Type (\S+) to write it: $`)
 
-// atTerminal runs cmd at a terminal, types the requested confirmation, and
-// returns what the terminal shows.
+// atTerminal runs cmd at a terminal of 80 columns, types the requested
+// confirmation, and returns what the terminal shows.
 func atTerminal(t *testing.T, cmd *exec.Cmd) (shown string, err error) {
 	t.Helper()
-	master, slave := openTerminal(t)
+	return typing(t, cmd, 80, func(word string) string { return word + "\n" })
+}
+
+// typing runs cmd at a terminal of so many columns. At each question it types what
+// answer returns for the requested word.
+func typing(t *testing.T, cmd *exec.Cmd, columns uint16, answer func(word string) string) (shown string, err error) {
+	t.Helper()
+	master, slave := openTerminal(t, columns)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
@@ -386,7 +393,7 @@ func atTerminal(t *testing.T, cmd *exec.Cmd) (shown string, err error) {
 		out.Write(buf[:n])
 		if m := question.FindSubmatch(out.Bytes()[answered:]); m != nil {
 			answered = out.Len()
-			fmt.Fprintf(master, "%s\n", m[1])
+			fmt.Fprint(master, answer(string(m[1])))
 		}
 		if err != nil { // the other end is closed
 			break

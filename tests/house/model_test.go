@@ -25,6 +25,11 @@ var notInModel = []string{
 	"Undeclared",   // a step of another version of the code; the model has one step
 }
 
+// outsideModel are the types of decide.go that the model leaves out.
+var outsideModel = []string{
+	"forgetVerdict", // an operator's permission to run again; the model is about what runs without one
+}
+
 // judgements maps the operators of the model to the types of decide.go.
 var judgements = map[string]string{
 	"verdict":        "Decide",
@@ -68,7 +73,7 @@ func TestModelHasTheVerdictsOfTheCode(t *testing.T) {
 		}
 	}
 	for kind := range verdicts {
-		if judgements[kind] == "" {
+		if judgements[kind] == "" && !slices.Contains(outsideModel, kind) {
 			t.Errorf("decide.go has the type %s, which is not in the model", kind)
 		}
 	}

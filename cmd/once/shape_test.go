@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+func TestShape(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		stored []string
+		result string
+		want   string
+	}{
+		{[]string{`{"id":"a"}`}, `{"id":"b"}`, ""},
+		{[]string{`{"id":"a"}`}, `[1]`, "it is an array, not an object"},
+		{[]string{`{"id":"a"}`}, `null`, "it is null, not an object"},
+		{[]string{`{"id":"a"}`, `null`}, `null`, ""},
+		{[]string{`{"id":"a"}`}, `{"id":1}`, "id is a number, not a string"},
+		{[]string{`{"id":"a"}`, `{"id":1}`}, `{"id":true}`, "id is a boolean, not a number or a string"},
+		{[]string{`{"id":"a"}`}, `{"Id":"a"}`, "a member Id is new; the member id is missing"},
+		{[]string{`{"id":"a","note":"x"}`, `{"id":"a"}`}, `{"id":"b"}`, ""},
+		{[]string{`{"to":{"iban":"x"}}`}, `{"to":{"bic":"x"}}`, "a member to.bic is new; the member to.iban is missing"},
+		{[]string{`{"lines":[{"n":1}]}`}, `{"lines":[{"n":2},{"n":"3"}]}`, "lines[].n is a string, not a number"},
+		{[]string{`{"lines":[]}`}, `{"lines":[1]}`, ""},
+		{[]string{`{"lines":[1]}`}, `{"lines":[]}`, ""},
+		{[]string{`{}`}, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}`, "a member a is new; a member b is new; a member c is new; a member d is new; a member e is new; 2 more"},
+		{[]string{`text`}, `text`, ""},
+		{[]string{`{}`}, `text`, "it is not JSON, not an object"},
+		{[]string{`{"a\u001b":1}`}, `{}`, `the member a\x1b is missing`},
+		{[]string{`[[[[[[[1]]]]]]]`}, `[[[[[[["1"]]]]]]]`, ""}, // too deep
+	} {
+		s := &shape{}
+		for _, text := range row.stored {
+			s.learn(valueOf([]byte(text)), 0)
+		}
+		if got := strings.Join(s.differences(valueOf([]byte(row.result))), "; "); got != row.want {
+			t.Errorf("%s after %q: got %q, want %q", row.result, row.stored, got, row.want)
+		}
+	}
+}
+
+// A result that looks unlike the stored results of its operation is refused, in a
+// file too, unless the operator insists.
+func TestResolve_Shape(t *testing.T) {
+	t.Parallel()
+	unknown := func(id string) driver.Record {
+		return record(key("invoice", "acme", id), time.Hour, func(r *driver.Record) { settled(r, driver.StateUnknown, driver.ReasonUnknown, time.Hour) })
+	}
+	other := unknown("i-8")
+	d := newDesk(t, append(aNight(t), unknown("i-9"), other)...)
+	resolve := func(more ...string) said {
+		return d.once(append([]string{"resolve", "invoice", "--scope", "acme", "--key", "i-9", why, "--yes"}, more...)...)
+	}
+	d.unchanged(func() {
+		resolve("--completed", `[1]`).exits(exitRefused).says(`the result differs from 1 stored result of invoice: it is an array, not an object`, "--force").saysNot(`"action"`)
+		resolve("--completed", `{"number":"8","paid":true}`).exits(exitRefused).says("number is a string, not a number")
+		resolve("--completed", `[1]`, "--dry-run").exits(exitRefused)
+		good := evidenceLine(refundKey, `"without_result": true`)
+		bad := fmt.Sprintf(`{"record": %q, "completed": {"number": 1}}`, other.ID)
+		d.bulk(d.write(good, bad), "--yes").exits(exitRefused).says("the member paid is missing", "Nothing was written")
+	})
+	resolve("--completed", `{"number":8,"paid":true}`).ok()
+	d.once("resolve", string(other.ID), why, "--yes", "--force", "--completed", `[1]`).ok()
+
+	// The body of a response is compared with those of its status.
+	resolve = func(more ...string) said {
+		return d.once(append([]string{"resolve", string(chargeKey.RecordID()), why, "--yes"}, more...)...)
+	}
+	resolve("--status", "201", "--completed", `{"charge":"ch_5"}`).exits(exitRefused).says("POST /charges, status 201: a member charge is new; the member id is missing")
+	resolve("--status", "201", "--completed", `ch_5`).exits(exitRefused).says("it is not JSON, not an object")
+	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("nothing to compare with among 12 records: POST /charges, status 202")
+	resolve("--status", "201", "--completed", `{"id":"ch_5"}`).ok()
+}
+
+// A large table costs a few pages, even if they have no records. Of a page with
+// many records not all are used.
+func TestResolve_ShapeReads(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c := &settler{env: &env{world: &d.world, store: storeFlags{File: d.file}}}
+	o, err := c.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	pages := 0
+	o.some = func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return func(yield func(driver.Record, error) bool) {
+			for ; ctx.Err() == nil && pages < 10*shapePages; pages++ {
+				progress(dynamostore.ScanProgress{})
+			}
+			yield(driver.Record{}, context.Cause(ctx))
+		}
+	}
+	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != 0 || err != nil || pages != shapePages {
+		t.Errorf("read %d records in %d pages, %v", read, pages, err)
+	}
+	o.some = func(context.Context, func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return func(yield func(driver.Record, error) bool) {
+			for i := 0; yield(driver.Record{ID: key("mail", "acme", fmt.Sprint(i)).RecordID()}, nil); i++ {
+			}
+		}
+	}
+	if read, err := c.learn(t.Context(), o, map[subject]*shape{{}: {}}); read != shapeReads || err != nil {
+		t.Errorf("read %d records, %v", read, err)
+	}
+	o.some = func(ctx context.Context, _ func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
+		return func(yield func(driver.Record, error) bool) { yield(driver.Record{}, ctx.Err()) }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.learn(ctx, o, map[subject]*shape{{}: {}}); err == nil {
+		t.Error("an interruption is not an error")
+	}
+}
