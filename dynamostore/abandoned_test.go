@@ -101,7 +101,7 @@ func TestReconciler_FindsAbandonedRuns(t *testing.T) {
 					asked[r.ID] = true
 					return idempotent.Later(time.Hour), nil
 				},
-			})
+			}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
 			run := func() idempotent.Report {
 				t.Helper()
 				report, err := reconcile(clock.Invocation(t.Context(), time.Minute))

@@ -58,6 +58,7 @@ type Store struct {
 	client Client
 	table  string
 	opts   Options
+	chunks *Store // of the table of large results; the store itself if it has none of its own
 }
 
 // Options are the options of [New]. The zero value of each field is its documented
@@ -144,6 +145,10 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 	}
 	if err := s.opts.setDefaults(); err != nil {
 		return nil, err
+	}
+	s.chunks = s
+	if s.opts.ChunkTable != "" && s.opts.ChunkTable != table {
+		s.chunks = &Store{client: client, table: s.opts.ChunkTable, opts: s.opts}
 	}
 	return s, nil
 }
