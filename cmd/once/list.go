@@ -45,8 +45,8 @@ stored outcome; or it shows how long ago reconciliation gave up.
 
 Lists of unknown, resumable or exhausted records read the index, other lists the
 whole table: half a read unit for each 4 KB, about $0.02 for each GB. --due does
-so to find runs that were abandoned, which are not in the index; --no-scan leaves
-them out.
+so to find abandoned runs, which are not in the index; --no-scan leaves them
+out.
 
 To print a record, run once show with the text of the column RECORD.`,
 		Example: `  once list --state unknown

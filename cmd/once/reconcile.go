@@ -53,7 +53,7 @@ then after pauses that double up to an hour. If it fails for five records of an
 operation in a row, the others of that operation are left to the next run. Its
 standard error is passed on.
 
-The whole table is read, to find runs that were abandoned: about $0.02 for each GB.
+The whole table is read to find abandoned runs: about $0.02 for each GB.
 --no-scan leaves them to the scheduled reconciler and reads the index.`,
 		Example: `  once reconcile --dry-run
   once reconcile --operation 'POST /charges' --exec ./ask-provider`,
