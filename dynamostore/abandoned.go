@@ -222,7 +222,7 @@ func (p *pace) spent(units float64) {
 //	v        format version
 //	wid      write id
 //	began    when the pass began, in milliseconds since 1970
-//	until    until when a call has reserved the pass for itself
+//	until    when the reservation of the call that reads ends
 //	next     for each segment the key after which it continues, empty at its start,
 //	         null at its end
 type bookmark struct {

@@ -82,8 +82,9 @@ func (r *Reconciler) scan(props *ReconcilerProps) {
 		refuse(r.Construct, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every), inWords(r.every)))
 		return
 	case takes > every:
+		enough, atLeast := math.Ceil(segments*per(takes, every)), takes.Truncate(time.Minute)+time.Minute
 		refuse(r.Construct, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or IndexRunning of the table",
-			inBytes(units*unitBytes), inWords(takes.Round(time.Minute)), inWords(every), math.Ceil(segments*per(takes, every)), inWords(takes.Truncate(time.Minute)+time.Minute)))
+			inBytes(units*unitBytes), inWords(takes.Round(time.Minute)), inWords(every), enough, inWords(atLeast)))
 		return
 	case size > inline && props.Table.Chunks == nil:
 		awscdk.Annotations_Of(r.Construct).AddWarningV2(jsii.String("once:scan"), jsii.String(fmt.Sprintf(
