@@ -53,15 +53,6 @@ func (s *Store) PutChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 	return count, nil
 }
 
-// chunkStores returns the stores whose tables can hold chunks. The store's own
-// table holds those that were written before Options.ChunkTable was set.
-func (s *Store) chunkStores() []*Store {
-	if s.chunks == s {
-		return []*Store{s}
-	}
-	return []*Store{s.chunks, s}
-}
-
 // batchWrite puts and deletes items that fit into one call.
 func (s *Store) batchWrite(ctx context.Context, writes []types.WriteRequest) error {
 	err := s.drain(ctx, len(writes), func() (left int, err error) {

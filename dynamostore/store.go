@@ -58,7 +58,7 @@ type Store struct {
 	client Client
 	table  string
 	opts   Options
-	chunks *Store // of the table of large results; the store itself if it has none of its own
+	chunks *Store // of Options.ChunkTable, or the store itself; nil in the former
 }
 
 // Options are the options of [New]. The zero value of each field is its documented
@@ -155,6 +155,15 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 
 // Table returns the name or ARN given to [New].
 func (s *Store) Table() string { return s.table }
+
+// chunkStores returns the stores whose tables can hold chunks. The store's own
+// table holds those that were written before Options.ChunkTable was set.
+func (s *Store) chunkStores() []*Store {
+	if s.chunks == s {
+		return []*Store{s}
+	}
+	return []*Store{s.chunks, s}
+}
 
 // validateTable checks a table's name or ARN. DynamoDB accepts an ARN as the name
 // in every call.

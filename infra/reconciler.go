@@ -72,7 +72,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		return r
 	}
 	props.Table.GrantReconciler(props.Function)
-	r.scan(props)
+	scheduleScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
 	r.Exhausted.GrantSendMessages(props.Function)
 	props.Function.AddEnvironment(jsii.String("ONCE_EXHAUSTED_QUEUE_URL"), r.Exhausted.QueueUrl(), nil)
 	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {

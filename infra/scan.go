@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
 
-// ScanProps are how a [Reconciler] finds runs that were abandoned: their process was
+// ScanProps are how a reconciler finds runs that were abandoned: their process was
 // killed, and no request came again. It reads the whole table, part by part, in its
 // runs. A table with IndexRunning needs no scan.
 type ScanProps struct {
@@ -51,60 +53,54 @@ const (
 	listUnits = 32.5
 )
 
-// scan passes the settings of the scan to the function, refuses those that cannot
-// work, and prints the price.
-func (r *Reconciler) scan(props *ReconcilerProps) {
+// scheduleScan passes the settings of the scan to the function, which runs at that
+// interval, refuses those that cannot work, and prints the price.
+func scheduleScan(c constructs.Construct, fn awslambda.Function, table *IdempotencyTable, props *ScanProps, interval time.Duration) {
 	scan := ScanProps{}
-	if props.Scan != nil {
-		scan = *props.Scan
+	if props != nil {
+		scan = *props
 	}
-	every, segments := duration(scan.Every, max(15*time.Minute, r.every)), or(scan.Segments, 1)
+	every, segments := duration(scan.Every, max(15*time.Minute, interval)), or(scan.Segments, 1)
 	requests, size := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450)
-	kept := duration(scan.KeptFor, 25*time.Hour)
-	lists := readPrice / 1e6 * listUnits * per(month, r.every)
-	writes := writePrice / 1e6 * 2 * requests
-	if props.Table.indexRunning {
-		if props.Scan != nil {
-			refuse(r.Construct, "Scan is set and the table has IndexRunning, so no scan is needed: remove one of them")
+	lists := readPrice / 1e6 * listUnits * per(month, interval)
+	if table.indexRunning {
+		if props != nil {
+			refuse(c, "Scan is set and the table has IndexRunning, so no scan is needed: remove one of them")
 		}
-		r.price("in the index (IndexRunning), found within a minute after the lease", writes, lists)
+		printPrice(c, "in the index (IndexRunning), found within a minute after the lease", writePrice/1e6*2*requests, lists)
 		return
 	}
-	units := requests * per(kept, month) * size / unitBytes
+	units := requests * per(duration(scan.KeptFor, 25*time.Hour), month) * size / unitBytes
+	timeOut := duration(fn.Timeout(), 3*time.Second) // Lambda's default
 	// A run scans for half of its time.
-	speed := segments * scanUnits * per(min(r.timeOut(), r.every)/2, r.every)
+	speed := segments * scanUnits * per(min(timeOut, interval)/2, interval)
 	takes := time.Duration(units / speed * float64(time.Second))
 	switch {
 	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
-		refuse(r.Construct, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
+		refuse(c, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
 		return
-	case every < r.every:
-		refuse(r.Construct, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every), inWords(r.every)))
+	case every < interval:
+		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every), inWords(interval)))
 		return
 	case takes > every:
 		enough, atLeast := math.Ceil(segments*per(takes, every)), takes.Truncate(time.Minute)+time.Minute
-		refuse(r.Construct, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or IndexRunning of the table",
+		refuse(c, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or IndexRunning of the table",
 			inBytes(units*unitBytes), inWords(takes.Round(time.Minute)), inWords(every), enough, inWords(atLeast)))
 		return
-	case size > inline && props.Table.Chunks == nil:
-		awscdk.Annotations_Of(r.Construct).AddWarningV2(jsii.String("once:scan"), jsii.String(fmt.Sprintf(
+	case size > inline && table.Chunks == nil:
+		awscdk.Annotations_Of(c).AddWarningV2(jsii.String("once:scan"), jsii.String(fmt.Sprintf(
 			"results are large (RecordBytes is %v), and each scan reads them: set LargeResults of the table and RecordBytes without the results, or set IndexRunning", size)))
 	}
-	props.Function.AddEnvironment(jsii.String("ONCE_SCAN_EVERY"), jsii.String(every.String()), nil)
-	props.Function.AddEnvironment(jsii.String("ONCE_SCAN_SEGMENTS"), jsii.String(strconv.Itoa(int(segments))), nil)
-	reads := readPrice / 1e6 * units * per(month, every)
-	r.price(fmt.Sprintf("found by a scan every %s of %s, which takes %s", inWords(every), inBytes(units*unitBytes), inWords(takes.Round(time.Second))), reads, lists)
+	fn.AddEnvironment(jsii.String("ONCE_SCAN_EVERY"), jsii.String(every.String()), nil)
+	fn.AddEnvironment(jsii.String("ONCE_SCAN_SEGMENTS"), jsii.String(strconv.Itoa(int(segments))), nil)
+	printPrice(c, fmt.Sprintf("found by a scan every %s of %s, which takes %s", inWords(every), inBytes(units*unitBytes), inWords(takes.Round(time.Second))),
+		readPrice/1e6*units*per(month, every), lists)
 }
 
-// price prints what finding abandoned runs costs a month.
-func (r *Reconciler) price(how string, finding, lists float64) {
-	awscdk.Annotations_Of(r.Construct).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
+// printPrice prints what finding abandoned runs costs a month.
+func printPrice(c constructs.Construct, how string, finding, lists float64) {
+	awscdk.Annotations_Of(c).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
 		"abandoned runs are %s: about $%.2f a month; the lists of the reconciler cost $%.2f (on demand, us-east-1; see docs/cost.md)", how, finding, lists)))
-}
-
-// timeOut returns the time-out of the function. Lambda's default is 3 s.
-func (r *Reconciler) timeOut() time.Duration {
-	return duration(r.Function.Timeout(), 3*time.Second)
 }
 
 // per returns how often b is in a.
