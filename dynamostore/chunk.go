@@ -24,7 +24,8 @@ import (
 // the request.
 const writeBatch = 25
 
-// PutChunks stores data next to the record id, in items of up to 400 KB, and
+// PutChunks stores data for the record id, in items of up to 400 KB in its table or
+// in Options.ChunkTable, and
 // returns the number of items. One call writes up to 25 items (9.6 MB); each KB
 // costs one write unit. More than 64 MB are refused with [driver.ErrTooLarge].
 // DynamoDB may delete the items two hours after expires; a zero time means never.
@@ -45,7 +46,7 @@ func (s *Store) PutChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 		puts[i].PutRequest = &types.PutRequest{Item: chunkItem(chunkKey(id, v, i), part, expires)}
 	}
 	for batch := range slices.Chunk(puts, writeBatch) {
-		if err := s.batchWrite(ctx, batch); err != nil {
+		if err := s.chunks.batchWrite(ctx, batch); err != nil {
 			return 0, err
 		}
 	}
@@ -87,7 +88,17 @@ func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 	for i := range keys {
 		keys[i] = item{PartitionKey: text(chunkKey(id, v, i))}
 	}
-	parts, length := make([][]byte, 0, count), 0
+	for _, store := range s.chunkStores() {
+		if data, err := store.readChunks(ctx, keys); !errors.Is(err, driver.ErrNoRecord) {
+			return data, err
+		}
+	}
+	return nil, driver.ErrNoRecord
+}
+
+// readChunks returns the data in the items of keys.
+func (s *Store) readChunks(ctx context.Context, keys []item) ([]byte, error) {
+	parts, length := make([][]byte, 0, len(keys)), 0
 	for batch := range slices.Chunk(keys, readBatch) {
 		found, err := s.getBatch(ctx, batch)
 		if err != nil {
@@ -146,7 +157,8 @@ func keyOf(it item) string {
 	return key.Value
 }
 
-// A large result is stored next to its record, in items of the same table:
+// A large result is stored in items of the record's table, or of
+// Options.ChunkTable:
 //
 //	pk    the record id + "#" + the write id in hex + "#" + its number, from 0
 //	v     format version

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,14 +48,25 @@ const (
 	shortestTry = 250 * time.Millisecond
 )
 
-// tableVariable is the environment variable with the name or ARN of the table.
-const tableVariable = "ONCE_TABLE"
+// The environment variables that Open reads.
+const (
+	tableVariable        = "ONCE_TABLE" // the name or ARN of the table
+	chunkTableVariable   = "ONCE_CHUNK_TABLE"
+	indexRunningVariable = "ONCE_INDEX_RUNNING"
+	scanEveryVariable    = "ONCE_SCAN_EVERY"
+	scanSegmentsVariable = "ONCE_SCAN_SEGMENTS"
+)
 
 // Open returns a store in the table that the environment names: its name or ARN
 // is in ONCE_TABLE, and region, credentials and endpoint are those of the SDK's
 // default configuration. The client is that of [NewClient]. It returns an error if
-// ONCE_TABLE is not set or invalid, or if the SDK cannot read its configuration.
-// It does not call AWS.
+// ONCE_TABLE is not set, if a variable is invalid, or if the SDK cannot read its
+// configuration. It does not call AWS.
+//
+// These variables, which infrastructure code sets for all functions of a table,
+// set options before optFns do: ONCE_CHUNK_TABLE (ChunkTable), ONCE_INDEX_RUNNING
+// (IndexRunning: true or false), ONCE_SCAN_EVERY (ScanEvery: 15m, or off) and
+// ONCE_SCAN_SEGMENTS (ScanSegments).
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	table := os.Getenv(tableVariable)
 	if table == "" {
@@ -64,7 +76,38 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
 	}
-	return New(NewClient(cfg), table, optFns...)
+	fromEnvironment, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	return New(NewClient(cfg), table, append([]func(*Options){fromEnvironment}, optFns...)...)
+}
+
+// environment returns the options that the environment sets.
+func environment() (func(*Options), error) {
+	set := Options{ChunkTable: os.Getenv(chunkTableVariable)}
+	var errs []error
+	read := func(name, want string, parse func(string) error) {
+		if value := os.Getenv(name); value != "" && parse(value) != nil {
+			errs = append(errs, fmt.Errorf("dynamostore: Open: %s is %q: want %s", name, value, want))
+		}
+	}
+	read(indexRunningVariable, "true or false", func(v string) (err error) {
+		set.IndexRunning, err = strconv.ParseBool(v)
+		return err
+	})
+	read(scanEveryVariable, "a duration like 15m, or off", func(v string) (err error) {
+		if v == "off" {
+			v = "-1ns"
+		}
+		set.ScanEvery, err = time.ParseDuration(v)
+		return err
+	})
+	read(scanSegmentsVariable, "a number", func(v string) (err error) {
+		set.ScanSegments, err = strconv.Atoi(v)
+		return err
+	})
+	return func(o *Options) { *o = set }, errors.Join(errs...)
 }
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:

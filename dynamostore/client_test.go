@@ -350,6 +350,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"ONCE_TABLE", "", "ONCE_TABLE"},
 		{"ONCE_TABLE", "no table", `"no table"`},
 		{"AWS_MAX_ATTEMPTS", "many", "AWS_MAX_ATTEMPTS"},
+		{"ONCE_SCAN_EVERY", "often", "ONCE_SCAN_EVERY"},
 	} {
 		t.Run(row.variable+"="+row.value, func(t *testing.T) {
 			t.Setenv("ONCE_TABLE", "payments-once")

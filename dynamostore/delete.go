@@ -73,8 +73,10 @@ func (s *Store) deleteChunks(ctx context.Context, id driver.RecordID, v driver.V
 		deletes[i].DeleteRequest = &types.DeleteRequest{Key: item{PartitionKey: text(chunkKey(id, v, i))}}
 	}
 	for batch := range slices.Chunk(deletes, writeBatch) {
-		if err := s.batchWrite(ctx, batch); err != nil {
-			return err
+		for _, store := range s.chunkStores() {
+			if err := store.batchWrite(ctx, batch); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -106,8 +108,8 @@ const keysPage = 100
 // that is killed between writing a chunk and its record leaves such chunks;
 // [Store.Delete] removes only the chunks of a record.
 //
-// Like [Store.Scan], it reads the whole table, and then the records of the chunks
-// that it finds. The role needs dynamodb:Scan, dynamodb:BatchGetItem and
+// Like [Store.Scan], it reads the whole table, Options.ChunkTable too, and then the
+// records of the chunks that it finds. The role needs dynamodb:Scan, dynamodb:BatchGetItem and
 // dynamodb:BatchWriteItem.
 func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...func(*PurgeOptions)) (int, error) {
 	o := PurgeOptions{}
@@ -120,6 +122,18 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	if o.Segments < 1 || o.Segments > 1_000_000 {
 		return 0, fmt.Errorf("dynamostore: PurgeOptions.Segments is %d; it must be 1 to 1,000,000 (or zero for the default)", o.Segments)
 	}
+	purged := 0
+	for _, store := range s.chunkStores() {
+		n, err := s.purge(ctx, store, before, &o)
+		if purged += n; err != nil {
+			return purged, err
+		}
+	}
+	return purged, nil
+}
+
+// purge removes the chunks in the table of a store.
+func (s *Store) purge(ctx context.Context, chunks *Store, before time.Time, o *PurgeOptions) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var purged atomic.Int64
@@ -127,7 +141,7 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	for segment := range o.Segments {
 		segments.Go(func() {
 			in := &dynamodb.ScanInput{
-				TableName:                 aws.String(s.table),
+				TableName:                 aws.String(chunks.table),
 				FilterExpression:          aws.String(orphanCondition),
 				ProjectionExpression:      aws.String(PartitionKey),
 				ExpressionAttributeNames:  map[string]string{ttlPlaceholder: TTLAttribute},
@@ -135,7 +149,7 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 				Segment:                   aws.Int32(int32(segment)),
 				TotalSegments:             aws.Int32(int32(o.Segments)),
 			}
-			if err := s.purgeSegment(ctx, in, &o, &purged); err != nil {
+			if err := s.purgeSegment(ctx, chunks, in, o, &purged); err != nil {
 				cancel(err)
 			}
 		})
@@ -144,14 +158,14 @@ func (s *Store) PurgeChunks(ctx context.Context, before time.Time, optFns ...fun
 	return int(purged.Load()), context.Cause(ctx)
 }
 
-func (s *Store) purgeSegment(ctx context.Context, in *dynamodb.ScanInput, o *PurgeOptions, purged *atomic.Int64) error {
+func (s *Store) purgeSegment(ctx context.Context, chunks *Store, in *dynamodb.ScanInput, o *PurgeOptions, purged *atomic.Int64) error {
 	for {
 		out, err := s.client.Scan(ctx, in)
 		if err != nil {
-			return s.explain("Scan", err)
+			return chunks.explain("Scan", err)
 		}
 		for batch := range slices.Chunk(out.Items, keysPage) {
-			n, err := s.purgeBatch(ctx, batch, o)
+			n, err := s.purgeBatch(ctx, chunks, batch, o)
 			purged.Add(int64(n))
 			if err != nil {
 				return err
@@ -166,7 +180,7 @@ func (s *Store) purgeSegment(ctx context.Context, in *dynamodb.ScanInput, o *Pur
 
 // purgeBatch removes the chunks that no record refers to. They cannot be written
 // again: their write ids never recur, and their writers ended long ago.
-func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (purged int, err error) {
+func (s *Store) purgeBatch(ctx context.Context, table *Store, items []item, o *PurgeOptions) (purged int, err error) {
 	var chunks []chunkRef
 	records := map[string]item{}
 	for _, it := range items {
@@ -198,7 +212,7 @@ func (s *Store) purgeBatch(ctx context.Context, items []item, o *PurgeOptions) (
 		return len(deletes), nil
 	}
 	for batch := range slices.Chunk(deletes, writeBatch) {
-		if err := s.batchWrite(ctx, batch); err != nil {
+		if err := table.batchWrite(ctx, batch); err != nil {
 			return purged, err
 		}
 		purged += len(batch)

@@ -45,6 +45,7 @@ package dynamostore
 //	transact.go  Commit and CommitStep: items and the outcome in one transaction
 //	refusal.go   what a refused transaction says
 //	delete.go    Delete, and chunks that were left behind
+//	abandoned.go runs that were abandoned, by a scan that continues
 //	list.go      due records, by index or by scan
 //	chunk.go     large results
 //	table.go     CreateTable and Check

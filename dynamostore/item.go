@@ -195,10 +195,18 @@ func encode(r *driver.Record) (item, error) {
 		it[attrReconcileAttempts] = number(int64(r.ReconcileAttempts))
 	}
 	if !r.Due.IsZero() {
-		it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
 		it[IndexSortKey] = number(r.Due.UnixMilli())
+		if r.State != driver.StateInProgress || r.Exhausted {
+			putInIndex(it, r)
+		}
 	}
 	return it, nil
+}
+
+// putInIndex gives an item the second key of the index. An item that lacks it is
+// not in the index, so a record in progress costs no write there.
+func putInIndex(it item, r *driver.Record) {
+	it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
 }
 
 func text(s string) *types.AttributeValueMemberS { return &types.AttributeValueMemberS{Value: s} }

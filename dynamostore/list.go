@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -25,8 +26,9 @@ const (
 	listPage = 250
 )
 
-// Due lists the records that wait for reconciliation, the earliest due first. It
-// queries all 64 shards of the index, eight at a time, and merges them: at most
+// Due lists the records in the index that wait for reconciliation, the earliest due
+// first: without those in progress, which [Store.Abandoned] finds, unless
+// Options.IndexRunning is set. It queries all 64 shards of the index, eight at a time, and merges them: at most
 // two pages of each shard are in memory. It does not read the records. An empty
 // list costs 64 queries of half a read unit each. The index is eventually
 // consistent.
@@ -197,10 +199,11 @@ type ScanProgress struct {
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
-// The filters of scans: the items that are records, and those of one list.
+// The filters of scans: the items that are records, and those of each list.
 const (
-	recordCondition = "attribute_exists(" + attrState + ")"
-	scanCondition   = "begins_with(" + IndexPartitionKey + ", :prefix)"
+	recordCondition    = "attribute_exists(" + attrState + ")"
+	exhaustedCondition = "begins_with(" + IndexPartitionKey + ", :exhausted)"
+	dueCondition       = "attribute_exists(" + IndexSortKey + ") AND NOT " + exhaustedCondition
 )
 
 // Scan lists every record of the table, including expired ones, in no order. It
@@ -227,24 +230,35 @@ type ScanningStore struct {
 	optFns []func(*ScanOptions)
 }
 
-var _ driver.DueLister = (*ScanningStore)(nil)
+var _ driver.AbandonedLister = (*ScanningStore)(nil)
 
-// Due lists the records that wait for reconciliation, the earliest due first.
+// Due lists the records that wait for reconciliation, the earliest due first: those
+// in progress too.
 func (s *ScanningStore) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, duePrefix)
+	return s.sorted(ctx, dueCondition)
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
 func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, exhaustedPrefix)
+	return s.sorted(ctx, exhaustedCondition)
+}
+
+// Running lists nothing, because Due lists the records in progress.
+func (s *ScanningStore) Running(context.Context) iter.Seq2[driver.Listed, error] {
+	return func(func(driver.Listed, error) bool) {}
+}
+
+// Abandoned does nothing, because Due lists the records in progress.
+func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.Listed) bool) (driver.Scanned, error) {
+	return driver.Scanned{}, nil
 }
 
 // sorted yields the entries of a list in the order of their times.
-func (s *ScanningStore) sorted(ctx context.Context, prefix string) iter.Seq2[driver.Listed, error] {
+func (s *ScanningStore) sorted(ctx context.Context, filter string) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		var all page
-		for r, err := range s.scan(ctx, s.optFns, scanCondition, item{":prefix": text(prefix)}) {
+		for r, err := range s.scan(ctx, s.optFns, filter, item{":exhausted": text(exhaustedPrefix)}) {
 			if err != nil && r.ID == "" {
 				yield(driver.Listed{}, err)
 				return

@@ -3,6 +3,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,8 @@ type Client interface {
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 	// For Store.Due and Store.Exhausted.
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	// For Store.Scan, Store.WithoutIndex, Store.Delete and Store.PurgeChunks.
+	// For Store.Abandoned, Store.Running, Store.Scan, Store.WithoutIndex, Store.Delete
+	// and Store.PurgeChunks.
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
 	// For Store.Check and Store.CreateTable.
@@ -42,10 +44,10 @@ type Client interface {
 }
 
 var (
-	_ Client            = (*dynamodb.Client)(nil)
-	_ driver.Store      = (*Store)(nil)
-	_ driver.ChunkStore = (*Store)(nil)
-	_ driver.DueLister  = (*Store)(nil)
+	_ Client                 = (*dynamodb.Client)(nil)
+	_ driver.Store           = (*Store)(nil)
+	_ driver.ChunkStore      = (*Store)(nil)
+	_ driver.AbandonedLister = (*Store)(nil)
 )
 
 // Store is a [driver.Store] and [driver.ChunkStore] in a DynamoDB table. Make one
@@ -56,6 +58,7 @@ type Store struct {
 	client Client
 	table  string
 	opts   Options
+	chunks *Store // of Options.ChunkTable, or the store itself; nil in the former
 }
 
 // Options are the options of [New]. The zero value of each field is its documented
@@ -68,9 +71,61 @@ type Options struct {
 	// longer is unlikely to end soon, and the handler needs the rest of the time.
 	// Default: 20.
 	ConflictAttempts int
+
+	// IndexRunning puts records in progress into the index, so that a reconciler
+	// finds a run whose process was killed within a minute after its lease, without a
+	// scan. Under Reconcile and Resume every first request then costs two write units
+	// more. Set it in all functions that use the table, or in none. Default: false; see
+	// [Store.Abandoned].
+	IndexRunning bool
+
+	// ChunkTable is the name or ARN of a table for results above 4 KB, so that a scan
+	// of the store's table does not read them. It has the same key and time to live,
+	// and no index. Set it in all functions that use the table, or in none. Results
+	// that were stored before it was set are still found. Default: the store's table.
+	ChunkTable string
+
+	// ScanEvery is the interval at which [Store.Abandoned] begins to read the table.
+	// A negative value switches it off. Default: 15 min; with IndexRunning, off.
+	ScanEvery time.Duration
+
+	// ScanSegments is how many parts of the table Abandoned reads in parallel, 1 to
+	// 1,000. Default: 1.
+	ScanSegments int
+
+	// ScanUnits is how many read units a second Abandoned takes for each segment. A
+	// partition has 3,000. Default: 1,000, which read 8 MB a second.
+	ScanUnits int
 }
 
-const defaultConflictAttempts = 20
+const (
+	defaultConflictAttempts = 20
+	defaultScanEvery        = 15 * time.Minute
+	defaultScanUnits        = 1000
+)
+
+// setDefaults checks the options and sets the defaults.
+func (o *Options) setDefaults() error {
+	switch {
+	case o.ConflictAttempts < 0:
+		return fmt.Errorf("dynamostore: Options.ConflictAttempts is %d; it must be at least 1 (or zero for the default)", o.ConflictAttempts)
+	case o.ScanSegments < 0 || o.ScanSegments > 1000:
+		return fmt.Errorf("dynamostore: Options.ScanSegments is %d; it must be 1 to 1,000 (or zero for the default)", o.ScanSegments)
+	case o.ScanUnits < 0:
+		return fmt.Errorf("dynamostore: Options.ScanUnits is %d; it must be at least 1 (or zero for the default)", o.ScanUnits)
+	case o.ScanEvery == 0 && o.IndexRunning:
+		o.ScanEvery = -1
+	case o.ScanEvery == 0:
+		o.ScanEvery = defaultScanEvery
+	}
+	o.ConflictAttempts = cmp.Or(o.ConflictAttempts, defaultConflictAttempts)
+	o.ScanSegments = cmp.Or(o.ScanSegments, 1)
+	o.ScanUnits = cmp.Or(o.ScanUnits, defaultScanUnits)
+	if o.ChunkTable != "" {
+		return validateTable(o.ChunkTable)
+	}
+	return nil
+}
 
 // New returns a store in the table with that name or ARN. It returns an error if
 // an argument is invalid. It does not call AWS; use [Store.Check] for that.
@@ -88,17 +143,27 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 	for _, f := range optFns {
 		f(&s.opts)
 	}
-	switch {
-	case s.opts.ConflictAttempts < 0:
-		return nil, fmt.Errorf("dynamostore: Options.ConflictAttempts is %d; it must be at least 1 (or zero for the default)", s.opts.ConflictAttempts)
-	case s.opts.ConflictAttempts == 0:
-		s.opts.ConflictAttempts = defaultConflictAttempts
+	if err := s.opts.setDefaults(); err != nil {
+		return nil, err
+	}
+	s.chunks = s
+	if s.opts.ChunkTable != "" && s.opts.ChunkTable != table {
+		s.chunks = &Store{client: client, table: s.opts.ChunkTable, opts: s.opts}
 	}
 	return s, nil
 }
 
 // Table returns the name or ARN given to [New].
 func (s *Store) Table() string { return s.table }
+
+// chunkStores returns the stores whose tables can hold chunks. The store's own
+// table holds those that were written before Options.ChunkTable was set.
+func (s *Store) chunkStores() []*Store {
+	if s.chunks == s {
+		return []*Store{s}
+	}
+	return []*Store{s.chunks, s}
+}
 
 // validateTable checks a table's name or ARN. DynamoDB accepts an ARN as the name
 // in every call.
@@ -217,7 +282,7 @@ var errContradiction = errors.New("dynamostore: a write was refused although the
 // ReturnValuesOnConditionCheckFailure). The returned item is empty if there is no
 // item.
 func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
-	it, err := encode(r)
+	it, err := s.encode(r)
 	if err != nil {
 		return nil, false, err
 	}
@@ -239,6 +304,15 @@ func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholde
 		return failed.Item, true, nil
 	}
 	return nil, false, s.explain("PutItem", err)
+}
+
+// encode returns r as an item.
+func (s *Store) encode(r *driver.Record) (item, error) {
+	it, err := encode(r)
+	if err == nil && s.opts.IndexRunning && !r.Due.IsZero() {
+		putInIndex(it, r)
+	}
+	return it, err
 }
 
 // explain adds to the SDK's error of an operation what to do about it. The cause

@@ -3,6 +3,7 @@
 package dynamostore
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -23,6 +24,62 @@ func TestBackoff(t *testing.T) {
 		}
 		if len(seen) < 90 {
 			t.Errorf("only %d of 100 pauses after %d doublings differ", len(seen), doublings)
+		}
+	}
+}
+
+// The environment sets options, and invalid values are refused.
+func TestEnvironment(t *testing.T) {
+	for _, row := range []struct {
+		variable, value string
+		want            Options
+		err             string
+	}{
+		{"ONCE_CHUNK_TABLE", "once-chunks", Options{ChunkTable: "once-chunks"}, ""},
+		{"ONCE_INDEX_RUNNING", "true", Options{IndexRunning: true}, ""},
+		{"ONCE_INDEX_RUNNING", "false", Options{}, ""},
+		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
+		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
+		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
+		{"ONCE_INDEX_RUNNING", "yes", Options{}, `ONCE_INDEX_RUNNING is "yes": want true or false`},
+		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 15m, or off`},
+		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
+	} {
+		t.Run(row.variable+"="+row.value, func(t *testing.T) {
+			t.Setenv(row.variable, row.value)
+			set, err := environment()
+			if row.err != "" {
+				if err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Errorf("got error %v, want %q", err, row.err)
+				}
+				return
+			}
+			var got Options
+			if set(&got); err != nil || got != row.want {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// The options have their documented defaults, and bounds.
+func TestOptions_Scan(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		set, want Options
+		err       string
+	}{
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 15 * time.Minute, ScanSegments: 1, ScanUnits: 1000}, ""},
+		{Options{IndexRunning: true}, Options{ConflictAttempts: 20, IndexRunning: true, ScanEvery: -1, ScanSegments: 1, ScanUnits: 1000}, ""},
+		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, ""},
+		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
+		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},
+		{Options{ScanUnits: -1}, Options{}, "ScanUnits is -1"},
+	} {
+		got := row.set
+		err := got.setDefaults()
+		if row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) || row.err == "" && (err != nil || got != row.want) {
+			t.Errorf("%+v: got %+v, %v", row.set, got, err)
 		}
 	}
 }

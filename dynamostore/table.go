@@ -30,7 +30,8 @@ const (
 )
 
 // CreateTable creates the table with its index and on-demand billing, waits until
-// it is ACTIVE and switches its time to live on. It is for tests and local use. In
+// it is ACTIVE and switches its time to live on. It does the same with
+// Options.ChunkTable, which has no index. It is for tests and local use. In
 // production create the table with infrastructure code, where backups, deletion
 // protection and encryption are decided.
 //
@@ -41,6 +42,15 @@ const (
 // It needs dynamodb:CreateTable and dynamodb:UpdateTimeToLive and the permissions
 // of [Store.Check].
 func (s *Store) CreateTable(ctx context.Context) error {
+	for _, store := range s.chunkStores() {
+		if err := store.createTable(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) createTable(ctx context.Context) error {
 	created, err := s.createIfMissing(ctx)
 	if err != nil {
 		return err
@@ -64,7 +74,7 @@ func (s *Store) createIfMissing(ctx context.Context) (created bool, err error) {
 	if _, err := s.describe(ctx); !isMissing(err) {
 		return false, s.explain("DescribeTable", err)
 	}
-	_, err = s.client.CreateTable(ctx, tableInput(s.table))
+	_, err = s.client.CreateTable(ctx, s.tableInput())
 	if _, ok := errors.AsType[*types.ResourceInUseException](err); ok {
 		return false, nil // another process was faster
 	}
@@ -88,7 +98,7 @@ func (s *Store) waitActive(ctx context.Context) error {
 		case err != nil:
 			return true, s.explain("DescribeTable", err)
 		case table.TableStatus == types.TableStatusCreating:
-			return false, s.schemaError(tableProblems(table))
+			return false, s.schemaError(s.tableProblems(table))
 		default:
 			return true, nil // Check reports an unusable state
 		}
@@ -99,7 +109,7 @@ func (s *Store) waitActive(ctx context.Context) error {
 // process that created the table some time to switch it on.
 func (s *Store) checkSoon(ctx context.Context) error {
 	return poll(ctx, ttlPatience, func() (bool, error) {
-		err := s.Check(ctx)
+		err := s.check(ctx)
 		schema, ok := errors.AsType[*SchemaError](err)
 		soon := ok && len(schema.Problems) == 1 && errors.Is(err, errTTLOff)
 		return !soon, err
@@ -143,16 +153,27 @@ func (e *SchemaError) Unwrap() []error { return e.Problems }
 
 // Check returns nil if the table can be used as a store, and otherwise a
 // [*SchemaError] with every problem found: keys, time to live, the index of due
-// records, replicas in other regions. Use it at deploy time, in tests and on the
-// command line, not at every start of a function: it makes two calls.
+// records, replicas in other regions, and large results in more than 1 GB that
+// [Store.Abandoned] would read. It checks Options.ChunkTable, too; the error is then
+// one for each table with problems, joined. Use it at deploy time, in tests and on the
+// command line, not at every start of a function: it makes two calls for each
+// table.
 //
 // It needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive.
 func (s *Store) Check(ctx context.Context) error {
+	var found []error
+	for _, store := range s.chunkStores() {
+		found = append(found, store.check(ctx))
+	}
+	return errors.Join(found...)
+}
+
+func (s *Store) check(ctx context.Context) error {
 	table, err := s.describe(ctx)
 	if err != nil {
 		return s.schemaError([]error{advise("DescribeTable", err)})
 	}
-	problems := tableProblems(table)
+	problems := s.tableProblems(table)
 	if table.MultiRegionConsistency != types.MultiRegionConsistencyStrong { // these tables have no time to live
 		ttl, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: aws.String(s.table)})
 		if err != nil {
@@ -184,7 +205,7 @@ func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 }
 
 // tableProblems checks everything but the time to live.
-func tableProblems(t *types.TableDescription) (problems []error) {
+func (s *Store) tableProblems(t *types.TableDescription) (problems []error) {
 	switch t.TableStatus {
 	case types.TableStatusActive, types.TableStatusUpdating:
 	default:
@@ -194,8 +215,28 @@ func tableProblems(t *types.TableDescription) (problems []error) {
 	if got := keysOf(t.KeySchema, t.AttributeDefinitions); !slices.Equal(got, want) {
 		problems = append(problems, fmt.Errorf("its key is %s and must be %s; keys cannot be changed: create another table", describeKeys(got), describeKeys(want)))
 	}
-	problems = append(problems, indexProblems(t)...)
+	if s.chunks != nil { // else the table holds only chunks
+		problems = append(problems, indexProblems(t)...)
+		problems = append(problems, s.scanProblems(t)...)
+	}
 	return append(problems, replicaProblems(t)...)
+}
+
+const (
+	// manyBytes is the size of a table from which the price of its scans counts:
+	// every 15 minutes, some $50 a month.
+	manyBytes = 1 << 30
+	// largeItem is an average size that a table of records alone does not have.
+	largeItem = 4 << 10
+)
+
+// scanProblems checks whether scans for abandoned runs read large results.
+func (s *Store) scanProblems(t *types.TableDescription) []error {
+	size, items := aws.ToInt64(t.TableSizeBytes), max(1, aws.ToInt64(t.ItemCount))
+	if s.opts.ScanEvery < 0 || s.chunks != s || size < manyBytes || size/items < largeItem {
+		return nil
+	}
+	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable, or use Options.IndexRunning; if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
 }
 
 // indexProblems checks the index from which reconciliation lists due records.
@@ -331,9 +372,9 @@ func otherRegions(t *types.TableDescription) (regions []string) {
 
 // tableInput returns the request that creates the table. The table has on-demand
 // billing, because the load of a retry storm cannot be provisioned in advance.
-func tableInput(name string) *dynamodb.CreateTableInput {
-	return &dynamodb.CreateTableInput{
-		TableName:   aws.String(name),
+func (s *Store) tableInput() *dynamodb.CreateTableInput {
+	in := &dynamodb.CreateTableInput{
+		TableName:   aws.String(s.table),
 		BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{
 			{AttributeName: aws.String(PartitionKey), AttributeType: types.ScalarAttributeTypeS},
@@ -352,6 +393,10 @@ func tableInput(name string) *dynamodb.CreateTableInput {
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: IndexAttributes()},
 		}},
 	}
+	if s.chunks == nil { // only chunks, so no index
+		in.AttributeDefinitions, in.GlobalSecondaryIndexes = in.AttributeDefinitions[:1], nil
+	}
+	return in
 }
 
 // ttlInput returns the request that switches the table's time to live on.

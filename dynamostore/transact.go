@@ -112,7 +112,7 @@ func (s *Store) transaction(items []types.TransactWriteItem) driver.Transaction 
 // The record is the first item, so its position distinguishes a lost record from a
 // refused item. The request token is the write id.
 func (s *Store) transactInput(next *driver.Record, was driver.Version, items []types.TransactWriteItem) (*dynamodb.TransactWriteItemsInput, error) {
-	record, err := encode(next)
+	record, err := s.encode(next)
 	if err == nil {
 		err = checkSize(record)
 	}

@@ -28,6 +28,9 @@ type reconciler struct {
 	timeout time.Duration   // of a call of the resolver, part of share
 	broken  map[string]bool // operations whose resolver kept failing
 
+	scanning bool
+	scanned  map[RecordID]driver.Listed // waiting records that only the scan has shown
+
 	mu     sync.Mutex
 	report Report
 	worked int // records that were read and are due
@@ -78,9 +81,16 @@ func (r *reconciler) count(f func(*Report)) {
 	f(&r.report)
 }
 
-// waits counts a record that waits after the run.
+// waits counts a record that waits after the run. What the scan found is counted
+// after the list, which may show it too.
 func (r *reconciler) waits(e driver.Listed) {
-	r.count(func(p *Report) { p.wait(e.ID.Operation(), e, r.began) })
+	r.count(func(p *Report) {
+		if r.scanning {
+			r.scanned[e.ID] = e
+			return
+		}
+		p.wait(e.ID.Operation(), e, r.began)
+	})
 }
 
 // fails counts and reports a failure with a record.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -50,13 +51,16 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 			err = r.outage()
 		}
 		r.reportUnasked(ctx, warned)
+		r.reportLate(ctx, warned)
 		return r.report, err
 	}
 }
 
 // ReconcileDue reconciles all records that are due, those that have been due for
 // longest first. A record whose owner never reported an outcome first becomes
-// unknown, or retryable with its steps under [Resume]. ReconcileDue then calls
+// unknown, or retryable with its steps under [Resume]. A store can need a scan to
+// find such records: if it is a [driver.AbandonedLister], each run continues that
+// scan, for at most half of its time. ReconcileDue then calls
 // resolve and writes its answer. Every write is a compare-and-swap, so any number
 // of reconcilers, handlers and webhooks can work on one table. Before ReconcileDue
 // asks about a record, it writes that the record is due again later. So no two
@@ -71,7 +75,7 @@ func Reconciler(g *Guard, resolvers map[string]ResolveFunc, optFns ...func(*Reco
 // Timeout in proportion. It begins no record that does not fit.
 //
 // ReconcileDue returns an error if the guard's store is not a [driver.DueLister],
-// if the list fails, or if the time ended before it began the first record. A
+// if the list or the scan fails, or if the time ended before it began the first record. A
 // failure of one record is counted and reported to the observer, and does not stop
 // the others.
 func ReconcileDue(ctx context.Context, g *Guard, resolve ResolveFunc, optFns ...func(*ReconcileOptions)) (Report, error) {
@@ -107,9 +111,72 @@ func newReconciler(g *Guard, resolverOf func(operation string) ResolveFunc, optF
 	return r, r.opts.validate()
 }
 
-// run reconciles the records that were due when it began.
+// run reconciles the records that are due. What the scan finds is due at its end.
 func (r *reconciler) run(ctx context.Context) error {
+	err := r.scan(ctx)
 	r.plan(ctx)
+	return errors.Join(r.rounds(ctx), err)
+}
+
+// scan processes the ended leases of records that the list of due records does not
+// show. It calls no resolver, so that no provider can delay it.
+func (r *reconciler) scan(ctx context.Context) (err error) {
+	lister, ok := r.lister.(driver.AbandonedLister)
+	if !ok {
+		return nil
+	}
+	r.scanning, r.scanned = true, map[RecordID]driver.Listed{}
+	defer func() { r.scanning = false }()
+	sweep := func(page []driver.Listed) bool {
+		q := newQueue("", nil)
+		for _, e := range page {
+			if r.selects(e.ID.Operation()) {
+				q.entries = append(q.entries, e)
+			}
+		}
+		r.report.Due += len(q.entries)
+		r.drain(ctx, q)
+		return len(q.entries) == 0
+	}
+	if now := r.guard.opts.now(); r.opts.DryRun {
+		err = listRunning(ctx, lister, now, sweep)
+	} else {
+		half := ctx
+		if deadline, ok := ctx.Deadline(); ok {
+			var cancel context.CancelFunc
+			half, cancel = context.WithTimeout(ctx, deadline.Sub(r.guard.opts.Now())/2)
+			defer cancel()
+		}
+		r.report.Scan, err = lister.Abandoned(half, now, sweep)
+	}
+	if err != nil {
+		err = &StoreError{Op: driver.OpListDue, Err: err}
+		r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
+	}
+	return err
+}
+
+// listRunning is a scan that the store does not remember, for a dry run.
+func listRunning(ctx context.Context, lister driver.AbandonedLister, now time.Time, sweep func([]driver.Listed) bool) error {
+	for e, err := range lister.Running(ctx) {
+		switch {
+		case err != nil && e.ID == "":
+			return err
+		case err == nil && e.Due.After(now):
+		case !sweep([]driver.Listed{e}):
+			return nil
+		}
+	}
+	return nil
+}
+
+// selects reports whether the run works on records of the operation.
+func (r *reconciler) selects(operation string) bool {
+	return len(r.opts.Operations) == 0 || slices.Contains(r.opts.Operations, operation)
+}
+
+// rounds lists what is due and works on it until nothing is left.
+func (r *reconciler) rounds(ctx context.Context) error {
 	for first := true; ; first = false {
 		worked := r.worked
 		queues, err := r.list(ctx, first)
@@ -135,12 +202,13 @@ func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err
 	r.report.forget()
 	for e, err := range r.lister.Due(ctx) {
 		operation := e.ID.Operation()
+		delete(r.scanned, e.ID)
 		switch {
 		case err != nil && e.ID == "":
 			err = &StoreError{Op: driver.OpListDue, Err: err}
 			r.guard.opts.observe(ctx, event.StoreError, "", nil, err)
 			return queues, err
-		case len(r.opts.Operations) > 0 && !slices.Contains(r.opts.Operations, operation):
+		case !r.selects(operation):
 			continue
 		case !until.IsZero() && !r.guard.opts.Now().Before(until):
 			r.report.Incomplete = true
@@ -171,6 +239,9 @@ func (r *reconciler) list(ctx context.Context, first bool) (queues []*queue, err
 		if !q.add(e) {
 			r.waits(e)
 		}
+	}
+	for _, e := range r.scanned { // the list does not show them yet
+		r.waits(e)
 	}
 	r.report.Listed = true
 	return queues, nil
@@ -352,3 +423,17 @@ func (r *reconciler) reportUnasked(ctx context.Context, warned *sync.Map) {
 		}
 	}
 }
+
+// reportLate logs, once, that a scan does not keep up with its interval.
+func (r *reconciler) reportLate(ctx context.Context, warned *sync.Map) {
+	if !r.report.Scan.Late {
+		return
+	}
+	if _, already := warned.LoadOrStore(lateScan{}, true); !already {
+		r.guard.opts.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: the scan for abandoned runs takes longer than its interval, so they are found later: use more segments or a longer interval. This is logged once.",
+			slog.Time("began", r.report.Scan.Began))
+	}
+}
+
+// lateScan is the key of a warning.
+type lateScan struct{}

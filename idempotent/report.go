@@ -26,6 +26,9 @@ type Report struct {
 	Skipped       int // left to the next run, because the resolver of their operation kept failing
 	// Incomplete reports that the time ended before every due record was worked on.
 	Incomplete bool
+	// Scan is what the run read to find records in progress that no list shows, if the
+	// store is a [driver.AbandonedLister].
+	Scan driver.Scanned
 
 	// Listed reports that the list of waiting records was read to its end. If it is
 	// false, the following fields do not cover all of them: do not publish them.

@@ -33,6 +33,7 @@
 //	alarms.go      the alarms, and who is notified
 //	metrics.go     the metrics of both
 //	reconciler.go  the schedule
+//	scan.go        the scan for abandoned runs, and its price
 //	sources.go     queues and retention
 //	table.go       the table and its permissions
 //	props.go       properties, and how bad ones are refused

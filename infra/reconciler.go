@@ -28,6 +28,10 @@ type ReconcilerProps struct {
 	// Every is the interval between two runs, in whole minutes. Default: one
 	// minute.
 	Every awscdk.Duration
+
+	// Scan is how often and how fast the table is read for abandoned runs, which the
+	// index does not show. Default: see [ScanProps].
+	Scan *ScanProps
 }
 
 // Reconciler runs a function on a schedule, which settles due records and
@@ -68,6 +72,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		return r
 	}
 	props.Table.GrantReconciler(props.Function)
+	scheduleScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
 	r.Exhausted.GrantSendMessages(props.Function)
 	props.Function.AddEnvironment(jsii.String("ONCE_EXHAUSTED_QUEUE_URL"), r.Exhausted.QueueUrl(), nil)
 	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {

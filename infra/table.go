@@ -40,6 +40,15 @@ type IdempotencyTableProps struct {
 	// consistency (MRSC) has neither time to live nor transactions, so there is no
 	// property for it. Default: none.
 	Replicas *[]*awsdynamodb.ReplicaTableProps
+
+	// LargeResults creates a second table for results above 4 KB, so that the scan of
+	// a [Reconciler] does not read them. Default: false.
+	LargeResults *bool
+
+	// IndexRunning puts records in progress into the index, so that a [Reconciler]
+	// needs no scan. A first request then costs two write units more, except under
+	// Rerun. Default: false.
+	IndexRunning *bool
 }
 
 // IdempotencyTable is the table of package dynamostore: billed per request, with
@@ -47,8 +56,11 @@ type IdempotencyTableProps struct {
 type IdempotencyTable struct {
 	constructs.Construct
 	Table awsdynamodb.TableV2
+	// Chunks is the table for results above 4 KB; nil without LargeResults.
+	Chunks awsdynamodb.TableV2
 
-	key awskms.IKey // nil unless customer managed
+	key          awskms.IKey // nil unless customer managed
+	indexRunning bool
 }
 
 // NewIdempotencyTable creates the table.
@@ -56,7 +68,7 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 	if props == nil {
 		props = &IdempotencyTableProps{}
 	}
-	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), key: props.EncryptionKey}
+	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), key: props.EncryptionKey, indexRunning: or(props.IndexRunning, false)}
 	replicas := t.replicas(props)
 	encryption := awsdynamodb.TableEncryptionV2_DynamoOwnedKey()
 	if t.encrypts(props) {
@@ -66,7 +78,7 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 	if removal == "" {
 		removal = awscdk.RemovalPolicy_RETAIN
 	}
-	t.Table = awsdynamodb.NewTableV2(t.Construct, jsii.String("Table"), &awsdynamodb.TablePropsV2{
+	table := awsdynamodb.TablePropsV2{
 		TableName:           props.TableName,
 		PartitionKey:        attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(dynamostore.TTLAttribute),
@@ -85,7 +97,15 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *Idempote
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
 			NonKeyAttributes: jsii.Strings(dynamostore.IndexAttributes()...),
 		}},
-	})
+	}
+	t.Table = awsdynamodb.NewTableV2(t.Construct, jsii.String("Table"), &table)
+	if or(props.LargeResults, false) {
+		table.GlobalSecondaryIndexes = nil
+		if table.TableName != nil {
+			table.TableName = jsii.String(*table.TableName + "-chunks")
+		}
+		t.Chunks = awsdynamodb.NewTableV2(t.Construct, jsii.String("Chunks"), &table)
+	}
 	return t
 }
 
@@ -128,20 +148,42 @@ func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribu
 }
 
 // GrantHandler allows fn to store its records in the table, and sets ONCE_TABLE
-// of fn to the table's name. It allows nothing else: fn cannot list, delete or
+// of fn to the table's name, ONCE_CHUNK_TABLE to that of [IdempotencyTable.Chunks],
+// and ONCE_INDEX_RUNNING if IndexRunning is set; dynamostore.Open reads them. It allows nothing else: fn cannot list, delete or
 // describe. Transactions need no further permission: DynamoDB authorises them by
 // the writes in them (developer guide, "Managing complex workflows with DynamoDB
 // transactions").
 func (t *IdempotencyTable) GrantHandler(fn awslambda.Function) {
 	fn.AddEnvironment(jsii.String("ONCE_TABLE"), t.Table.TableName(), nil)
 	t.grant(fn, *t.Table.TableArn(), "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem")
+	t.grantScale(fn)
 }
 
 // GrantReconciler allows fn to list and settle due records, and sets ONCE_TABLE
 // of fn to the table's name. [NewReconciler] calls it for its function.
 func (t *IdempotencyTable) GrantReconciler(fn awslambda.Function) {
 	t.GrantHandler(fn)
+	t.grantScan(fn)
 	t.grant(fn, *t.Table.TableArn()+"/index/"+dynamostore.IndexName, "dynamodb:Query")
+}
+
+// grantScale allows fn to use the table for large results, and passes to it how the
+// table is used.
+func (t *IdempotencyTable) grantScale(fn awslambda.Function) {
+	if t.indexRunning {
+		fn.AddEnvironment(jsii.String("ONCE_INDEX_RUNNING"), jsii.String("true"), nil)
+	}
+	if t.Chunks != nil {
+		fn.AddEnvironment(jsii.String("ONCE_CHUNK_TABLE"), t.Chunks.TableName(), nil)
+		t.grant(fn, *t.Chunks.TableArn(), "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem")
+	}
+}
+
+// grantScan allows fn to scan the table.
+func (t *IdempotencyTable) grantScan(fn awslambda.Function) {
+	if !t.indexRunning {
+		t.grant(fn, *t.Table.TableArn(), "dynamodb:Scan")
+	}
 }
 
 // grant allows the actions on one resource. The Grant method of the CDK's table

@@ -125,6 +125,7 @@ func TestGrants(t *testing.T) {
 	}{
 		{"handler", (*infra.IdempotencyTable).GrantHandler, `{"Statement": [` + handler + `], "Version": "2012-10-17"}`},
 		{"reconciler", (*infra.IdempotencyTable).GrantReconciler, `{"Statement": [` + handler + `,
+			{"Action": "dynamodb:Scan", "Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}},
 			{"Action": "dynamodb:Query", "Effect": "Allow",
 			"Resource": {"Fn::Join": ["", [{"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}, "/index/recovery"]]}}], "Version": "2012-10-17"}`},
 	} {

@@ -48,17 +48,17 @@ included: see docs/cost.md.`,
 		RunE: e.command(c.run),
 	}, exitOK, exitUsage)
 	f := cmd.Flags()
-	f.Float64Var(&c.Requests, "requests", 1e6, "first requests in a month: `NUMBER`, for example 100e6")
-	f.Float64Var(&c.Retries, "retries", 0.05, "`NUMBER` of retries for each first request")
-	f.Float64Var(&c.Unknown, "unknown", 0.0001, "`SHARE` of the first requests whose outcome is unknown")
+	f.Float64Var(&c.Requests, "requests", 1e6, "first requests in a month: `NUMBER`, such as 100e6")
+	f.Float64Var(&c.Retries, "retries", 0.05, "`NUMBER` of retries of each request")
+	f.Float64Var(&c.Unknown, "unknown", 0.0001, "`SHARE` of requests whose outcome is\nunknown")
 	f.DurationVar(&c.Retention, "retention", 24*time.Hour, "`TIME` for which outcomes are kept")
 	f.IntVar(&c.Result, "result", 200, "compressed size of a result in `BYTES`")
 	f.IntVar(&c.Steps, "steps", 0, "`NUMBER` of steps of a handler")
 	f.IntVar(&c.StepResult, "step-result", 200, "size of a step's result in `BYTES`")
 	f.IntVar(&c.Commit, "commit", 0, "`NUMBER` of items of 1 KB that Commit writes")
 	f.BoolVar(&c.Running, "index-running", false, "with dynamostore.Options.IndexRunning")
-	f.DurationVar(&c.Reconcile, "reconcile", time.Minute, "`TIME` between two runs of the reconciler; 0: none")
-	f.DurationVar(&c.Scan, "scan", time.Hour, "`TIME` between two scans for abandoned runs; 0: none")
+	f.DurationVar(&c.Reconcile, "reconcile", time.Minute, "`TIME` between two runs of the reconciler;\n0: none")
+	f.DurationVar(&c.Scan, "scan", time.Hour, "`TIME` between two scans for abandoned runs;\n0: none")
 	return cmd
 }
 
@@ -126,10 +126,10 @@ const (
 )
 
 const (
-	recordBytes = 450            // of a record without its result
-	inRecord    = 4 << 10        // a larger result is in chunks
-	chunkBytes  = 396 << 10      // at most
-	ttlDelay    = 48 * time.Hour // until DynamoDB removes an expired item, at most
+	recordBytes = 450       // of a record without its result
+	inRecord    = 4 << 10   // a larger result is in chunks
+	chunkBytes  = 396 << 10 // at most
+	ttlDelay    = time.Hour // until time to live applies; DynamoDB can take days longer
 )
 
 // units returns the write units of an item.
@@ -168,7 +168,7 @@ func (s *service) bill() []position {
 		positions = append(positions, position{What: "running requests in the index", Writes: 2 * s.Requests})
 	}
 	if s.Reconcile > 0 {
-		positions = append(positions, position{What: "runs of the reconciler", Reads: month.Seconds() / s.Reconcile.Seconds() * 32})
+		positions = append(positions, position{What: "runs of the reconciler", Reads: month.Seconds() / s.Reconcile.Seconds() * 32.5})
 	}
 	stored := s.Requests / month.Seconds() * (s.Retention + ttlDelay).Seconds() * (float64(record) + chunks*1024)
 	if s.Scan > 0 {

@@ -74,7 +74,7 @@ type env struct {
 
 // storeFlags select the store.
 type storeFlags struct {
-	Table, File               string
+	Table, File, ChunkTable   string
 	Region, Profile, Endpoint string
 	NoIndex                   bool
 }

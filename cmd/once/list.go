@@ -24,6 +24,7 @@ type listCmd struct {
 	*env
 	states, operations []string
 	due, exhausted     bool
+	noScan             bool
 	limit              int
 	full               bool
 }
@@ -42,8 +43,10 @@ reconciliation asks about it. The column NEXT shows what will end the state: the
 end of the lease, the time when reconciliation is due, or the expiry of the
 stored outcome; or it shows how long ago reconciliation gave up.
 
-Lists of unknown, resumable, due or exhausted records read the index, other
-lists the whole table.
+Lists of unknown, resumable or exhausted records read the index, other lists the
+whole table: half a read unit for each 4 KB, about $0.02 for each GB. --due does
+so to find abandoned runs, which are not in the index; --no-scan leaves them
+out.
 
 To print a record, run once show with the text of the column RECORD.`,
 		Example: `  once list --state unknown
@@ -56,6 +59,7 @@ To print a record, run once show with the text of the column RECORD.`,
 	f.StringSliceVar(&c.states, "state", nil, "only records in this `STATE` (repeatable):\n"+strings.Join(states[:3], ", ")+",\n"+strings.Join(states[3:], ", "))
 	f.StringArrayVar(&c.operations, "operation", nil, "only records of this `OPERATION` (repeatable)")
 	f.BoolVar(&c.due, "due", false, "only records that reconciliation would process now")
+	noScanFlag(cmd, &c.noScan)
 	f.BoolVar(&c.exhausted, "exhausted", false, "only records that reconciliation has given up:\nsettle or requeue them")
 	f.IntVar(&c.limit, "limit", 100, "list the oldest `N` records; 0: all, in the order\nin which they are read")
 	f.BoolVar(&c.full, "full", false, "print full record ids, even if the lines get long")
@@ -130,7 +134,11 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 	switch {
 	case c.due:
 		later := func(e driver.Listed) bool { return e.Due.After(now) }
-		return o.read(ctx, o.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool {
+		all := o.whole
+		if c.noScan {
+			all = o.records
+		}
+		return o.read(ctx, all.Due(ctx), later, c.mayMatch, func(r *driver.Record) bool {
 			return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)
 		})
 	case c.exhausted:

@@ -68,6 +68,7 @@ to a table uses the AWS configuration of the environment.
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&e.store.Table, "table", "", "DynamoDB table, by `NAME` or ARN (default: ONCE_TABLE)")
+	f.StringVar(&e.store.ChunkTable, "chunk-table", "", "the table's `NAME` of large results\n(default: with ONCE_TABLE, ONCE_CHUNK_TABLE)")
 	f.StringVar(&e.store.File, "file", "", "`PATH` of a file of boltstore (default: ONCE_FILE)")
 	f.StringVar(&e.store.Region, "region", "", "AWS `REGION` (default: the environment's)")
 	f.StringVar(&e.store.Profile, "profile", "", "AWS `PROFILE` (default: the environment's)")

@@ -93,7 +93,7 @@ func TestUsage(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"Did you mean this?\n\tlist\nSee once --help.\n", []string{"lst"}},
+		{"Did you mean this?\n\tlist\nSee once --help.\n", []string{"lits"}},
 		{"unknown command: want once table create or once table check", []string{"table", "chek"}},
 		{"missing or unknown command", []string{"table"}},
 		{`unknown command "all" for "once list"`, []string{"list", "all"}},

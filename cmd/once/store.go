@@ -44,7 +44,8 @@ type records interface {
 // opened is an open store.
 type opened struct {
 	records
-	name string // for output and the audit
+	whole records // whose list of due records shows those in progress, too
+	name  string  // for output and the audit
 	// all lists every record. For a table it calls progress after each page.
 	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	items func(ctx context.Context) int    // approximate number of items to read; 0: unknown
@@ -73,8 +74,8 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 		return "", "", usage("both a table (%s) and a file (%s) are named; name one store", table, file)
 	case table == "" && file == "":
 		return "", "", usage("no store is named; use --table NAME or --file PATH, or set ONCE_TABLE or ONCE_FILE")
-	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint) != "":
-		return "", "", usage("--region, --profile and --endpoint are for a table, and %s is a file", file)
+	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable) != "":
+		return "", "", usage("--region, --profile, --endpoint and --chunk-table are for a table, and %s is a file", file)
 	}
 	return table, file, nil
 }
@@ -235,7 +236,7 @@ func openFile(path string, create bool) (*opened, error) {
 		return s.All(ctx)
 	}
 	return &opened{
-		records: s, all: all, some: all,
+		records: s, whole: s, all: all, some: all,
 		name:  "file " + path,
 		items: func(context.Context) int { return 0 },
 		who:   func(context.Context) string { return "" },
@@ -263,7 +264,12 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		return nil, err
 	}
 	client := dynamostore.NewClient(cfg)
-	s, err := dynamostore.New(client, table)
+	inTables := func(o *dynamostore.Options) { o.ChunkTable = e.chunkTable() }
+	s, err := dynamostore.New(client, table, inTables, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	scheduled, err := dynamostore.New(client, table, inTables)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
@@ -276,7 +282,7 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		},
 		items: func(ctx context.Context) int { return itemCount(ctx, client, table) },
 		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
-		check: s.Check,
+		check: scheduled.Check,
 		alien: func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
 		some: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, 1 })
@@ -286,11 +292,26 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.CountOnly = operations, countOnly })
 		},
 	}
+	o.whole = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })
+	o.close = func() error { meter.end(); return nil }
 	if e.store.NoIndex {
-		o.records = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })
-		o.close = func() error { meter.end(); return nil }
+		o.records = o.whole
 	}
 	return o, nil
+}
+
+// chunkTable returns the table of large results: from the flag, or from the
+// environment if that names the table, too.
+func (e *env) chunkTable() string {
+	if e.store.ChunkTable == "" && e.store.Table == "" {
+		return e.getenv("ONCE_CHUNK_TABLE")
+	}
+	return e.store.ChunkTable
+}
+
+// noScanFlag adds the flag --no-scan.
+func noScanFlag(cmd *cobra.Command, noScan *bool) {
+	cmd.Flags().BoolVar(noScan, "no-scan", false, "only records in the index of the table: not\nabandoned runs that still count as in progress")
 }
 
 // awsConfig reads the AWS configuration like the AWS command line, and reports

@@ -69,10 +69,43 @@ type ChunkStore interface {
 // ends the list.
 type DueLister interface {
 	// Due lists the records whose Due is set, except the exhausted ones: those that
-	// are due and those that will be, the earliest Due first.
+	// are due and those that will be, the earliest Due first. A store that is an
+	// [AbandonedLister] may leave out records in progress.
 	Due(ctx context.Context) iter.Seq2[Listed, error]
 	// Exhausted lists the records that reconciliation gave up, the earliest first.
 	Exhausted(ctx context.Context) iter.Seq2[Listed, error]
+}
+
+// AbandonedLister is an optional interface of a [DueLister] that finds records in
+// progress by reading the whole store, because listing each run would make every
+// run more expensive. A run whose process was killed leaves such a record.
+type AbandonedLister interface {
+	DueLister
+	// Running lists the records in progress whose Due is set and that Due does not
+	// list, in no order. It reads the whole store.
+	Running(ctx context.Context) iter.Seq2[Listed, error]
+	// Abandoned reads a part of the store and passes the records that Running would
+	// list, and that are due by now, to handle: in pages, one call at a time. A record
+	// that cannot be read is passed with its ID alone. The next call continues where
+	// this one ended, in whatever process. A pass over the whole store begins when the
+	// interval that the store was given has passed since the last one began; until then
+	// Abandoned does nothing. Two calls at the same time do not read the same part.
+	//
+	// Abandoned ends before ctx does. If handle returns false, it ends at once, and
+	// the next call passes the same page again.
+	Abandoned(ctx context.Context, now time.Time, handle func(page []Listed) bool) (Scanned, error)
+}
+
+// Scanned is what a call of [AbandonedLister.Abandoned] did.
+type Scanned struct {
+	Items     int     // items that were read
+	ReadUnits float64 // read units consumed, of a store that has such units
+	// Began is when the current pass over the whole store began, or the last one if
+	// there is no current pass; zero if none has begun.
+	Began time.Time
+	// Late reports that the current pass has taken longer than the interval between
+	// two passes.
+	Late bool
 }
 
 // Listed is the entry of a [Record] in a list of a [DueLister]. Its fields are

@@ -28,7 +28,9 @@ type broken struct {
 	spoil  func(*shelf)      // breaks the store
 	chunks func(*chunkShelf) // or its handling of large results
 	lists  func(*listShelf)  // or its lists
-	guard  *mutation         // or the guard
+	// running breaks the lists of a store that lists running records apart.
+	running func(*abandonedShelf)
+	guard   *mutation // or the guard
 	// caught names the requirements of RunStore and the rows of RunFailureModes
 	// that have to fail. Others may fail too.
 	caught []string
@@ -42,6 +44,11 @@ func (b broken) fixture() Fixture {
 	return Fixture{
 		mutation: m,
 		Open: func(testing.TB) driver.Store {
+			if b.running != nil {
+				s := newAbandonedShelf()
+				b.running(s)
+				return s
+			}
 			if b.lists != nil {
 				s := newListShelf()
 				b.lists(s)
@@ -69,6 +76,9 @@ func (b broken) fixture() Fixture {
 			return nil
 		},
 		Damage: func(_ context.Context, s driver.Store, id idempotent.RecordID) error {
+			if running, ok := s.(*abandonedShelf); ok {
+				s = running.listShelf
+			}
 			s.(*listShelf).damaged[id] = true
 			return nil
 		},
@@ -580,8 +590,31 @@ var brokenKeeping = []broken{
 // brokenLists are faults in how a store lists due records.
 var brokenLists = []broken{
 	{name: "A record that will be due is not listed", lists: func(s *listShelf) {
-		s.due = func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() && !r.Due.After(time.Now()) }
+		due := s.due
+		s.due = func(r *driver.Record) bool {
+			return due(r) && (r.State == driver.StateInProgress || !r.Due.After(time.Now()))
+		}
 	}, caught: []string{"DueLists"}},
+	{name: "A running record that will be due is not listed", lists: func(s *listShelf) {
+		due := s.due
+		s.due = func(r *driver.Record) bool {
+			return due(r) && (r.State != driver.StateInProgress || !r.Due.After(time.Now()))
+		}
+	}, caught: []string{"RunningAreListed"}},
+	{name: "Running records are in no list", lists: func(s *listShelf) {
+		due := s.due
+		s.due = func(r *driver.Record) bool { return due(r) && r.State != driver.StateInProgress }
+	}, caught: []string{"RunningAreListed", "ListedAsStored"}},
+	{name: "Running records are in both lists", running: func(s *abandonedShelf) {
+		s.due = func(r *driver.Record) bool { return !r.Exhausted && !r.Due.IsZero() }
+	}, caught: []string{"RunningAreListed"}},
+	{name: "Unknown records are listed as running", running: func(s *abandonedShelf) {
+		running := s.running
+		s.running = func(r *driver.Record) bool { return running(r) || r.State == driver.StateUnknown }
+	}, caught: []string{"RunningAreListed"}},
+	{name: "Running records that are never due are listed", running: func(s *abandonedShelf) {
+		s.running = func(r *driver.Record) bool { return r.State == driver.StateInProgress }
+	}, caught: []string{"RunningAreListed"}},
 	{name: "A record that is never due is listed", lists: func(s *listShelf) {
 		s.due = func(r *driver.Record) bool { return !r.Exhausted }
 	}, caught: []string{"DueLists", "ListsFollowWrites"}},

@@ -301,3 +301,38 @@ func (s *listShelf) collect(match func(*driver.Record) bool) (found []listed, wr
 	slices.SortFunc(found, s.order)
 	return found, s.writes
 }
+
+// abandonedShelf is a listShelf whose Due does not list records in progress.
+type abandonedShelf struct {
+	*listShelf
+	running func(r *driver.Record) bool // the condition of Running
+}
+
+var _ driver.AbandonedLister = (*abandonedShelf)(nil)
+
+func newAbandonedShelf() *abandonedShelf {
+	s := &abandonedShelf{listShelf: newListShelf()}
+	due := s.due
+	s.due = func(r *driver.Record) bool { return due(r) && r.State != driver.StateInProgress }
+	s.running = func(r *driver.Record) bool { return due(r) && r.State == driver.StateInProgress }
+	return s
+}
+
+func (s *abandonedShelf) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return s.list(ctx, "running", s.running)
+}
+
+// Abandoned passes all records at once, and reads all again in the next call.
+func (s *abandonedShelf) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
+	var page []driver.Listed
+	for e, err := range s.Running(ctx) {
+		if err != nil && e.ID == "" {
+			return driver.Scanned{}, err
+		}
+		if err != nil || !e.Due.After(now) {
+			page = append(page, e)
+		}
+	}
+	handle(page)
+	return driver.Scanned{Began: now}, nil
+}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/once-lambda/once/idempotent"
@@ -16,11 +15,12 @@ import (
 )
 
 // Records that wait for reconciliation, for a store that is a
-// [driver.DueLister]. The lists are hints: a store may show a write late, see
+// [driver.DueLister], and of those in progress also for an
+// [driver.AbandonedLister]. The lists are hints: a store may show a write late, see
 // [Fixture.ListLag].
 var listRequirements = []requirement{
 	listRequirement("DueLists",
-		"Due lists each record that is or will be due, once, and no record that never will.",
+		"Due lists each record that is or will be due, once, and no record that never will. It may leave out records in progress.",
 		func(ctx context.Context, s listStore) error {
 			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
 				r.Due = []time.Time{at.Add(-time.Hour), at, time.Now().UTC().Truncate(time.Millisecond).Add(time.Hour), {}}[i]
@@ -29,6 +29,28 @@ var listRequirements = []requirement{
 				return err
 			}
 			return q.lists("Due", s.Due(ctx), q.records[:3])
+		}),
+	listRequirement("RunningAreListed",
+		"Each record in progress whose Due is set is listed once, by Due or by Running, and no other one. Running lists no other record.",
+		func(ctx context.Context, s listStore) error {
+			q, err := newQueue(ctx, s, func(i int, r *driver.Record, at time.Time) {
+				r.State, r.Due = driver.StateInProgress, []time.Time{at, now().Add(time.Hour), at, {}}[i]
+				if i == 2 {
+					r.State = driver.StateUnknown
+				}
+			}, 4)
+			if err != nil {
+				return err
+			}
+			err = q.lists("Due or Running", s.all(ctx), q.records[:3])
+			if s.running != nil {
+				found, listErr := q.found(s.running.Running(ctx))
+				if found[q.records[2].ID] != nil {
+					err = errors.Join(err, errors.New("Running lists a record that is unknown"))
+				}
+				err = errors.Join(err, listErr)
+			}
+			return err
 		}),
 	listRequirement("EarliestFirst",
 		"A list is in the order of the times when its records are due, or were given up.",
@@ -93,15 +115,15 @@ var listRequirements = []requirement{
 			if err != nil {
 				return err
 			}
-			found, err := q.found(s.Due(ctx))
+			found, err := q.found(s.all(ctx))
 			for i := range q.records {
 				r := &q.records[i]
 				got, want := found[r.ID], driver.Listed{ID: r.ID, State: r.State, Since: r.Since, LeaseEnd: r.LeaseEnd, Due: r.Due}
 				if err != nil || got == nil {
-					return fmt.Errorf("the list of Due does not contain a record that is %s: %w", want.State, orNil(err))
+					return fmt.Errorf("no list contains a record that is %s: %w", want.State, orNil(err))
 				}
 				if got.State != want.State || !got.Since.Equal(want.Since) || !got.LeaseEnd.Equal(want.LeaseEnd) || !got.Due.Equal(want.Due) {
-					return fmt.Errorf("Due lists a record as %+v, want %+v", *got, want)
+					return fmt.Errorf("a record is listed as %+v, want %+v", *got, want)
 				}
 			}
 			return nil
@@ -173,7 +195,7 @@ var listRequirements = []requirement{
 		rule:  "A record that cannot be read is listed by its id, with or without an error, and does not hide the others.",
 		needs: func(f Fixture, s driver.Store) bool { return f.Damage != nil && isLister(f, s) },
 		checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
-			lists := listStore{s, s.(driver.DueLister), f.ListLag}
+			lists := newListStore(f, s)
 			q, err := newQueue(ctx, lists, func(int, *driver.Record, time.Time) {}, 5)
 			if err != nil {
 				return err
@@ -205,7 +227,30 @@ var listRequirements = []requirement{
 type listStore struct {
 	driver.Store
 	driver.DueLister
-	lag time.Duration
+	running driver.AbandonedLister // nil: Due lists the records in progress
+	lag     time.Duration
+}
+
+func newListStore(f Fixture, s driver.Store) listStore {
+	running, _ := s.(driver.AbandonedLister)
+	return listStore{s, s.(driver.DueLister), running, f.ListLag}
+}
+
+// all lists what Due and Running list.
+func (s listStore) all(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		lists := []iter.Seq2[driver.Listed, error]{s.Due(ctx)}
+		if s.running != nil {
+			lists = append(lists, s.running.Running(ctx))
+		}
+		for _, list := range lists {
+			for e, err := range list {
+				if !yield(e, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func isLister(_ Fixture, s driver.Store) bool {
@@ -215,7 +260,7 @@ func isLister(_ Fixture, s driver.Store) bool {
 
 func listRequirement(name, rule string, check func(ctx context.Context, s listStore) error) requirement {
 	return requirement{name: name, rule: rule, needs: isLister, checkWith: func(ctx context.Context, f Fixture, s driver.Store) error {
-		return check(ctx, listStore{s, s.(driver.DueLister), f.ListLag})
+		return check(ctx, newListStore(f, s))
 	}}
 }
 
@@ -283,13 +328,10 @@ func (q *queue) index(id idempotent.RecordID) int {
 // found returns the entries of the queue that are in a list, each once.
 func (q *queue) found(list iter.Seq2[driver.Listed, error]) (map[idempotent.RecordID]*driver.Listed, error) {
 	found := map[idempotent.RecordID]*driver.Listed{}
-	last := slices.MaxFunc(q.records, func(a, b driver.Record) int { return a.Due.Compare(b.Due) }).Due
 	for r, err := range list {
 		switch {
 		case err != nil && (r.ID == "" || q.index(r.ID) >= 0):
 			return found, err
-		case r.Due.After(last):
-			return found, nil
 		case q.index(r.ID) < 0:
 			continue // a record of another test
 		case found[r.ID] != nil:

@@ -20,6 +20,7 @@ var sound = map[string]Fixture{
 	"shelf":      broken{}.fixture(),
 	"chunkShelf": broken{chunks: func(*chunkShelf) {}}.fixture(),
 	"listShelf":  broken{lists: func(*listShelf) {}}.fixture(),
+	"abandoned":  broken{running: func(*abandonedShelf) {}}.fixture(),
 }
 
 func TestSoundStores(t *testing.T) {

@@ -348,7 +348,8 @@ func classOf(err error) string {
 // connect returns a store and the client under it.
 func connect(cfg aws.Config, table string) (*dynamostore.Store, *dynamodb.Client, error) {
 	client := dynamostore.NewClient(cfg)
-	s, err := dynamostore.New(client, table)
+	// Runs that no client asks about again have to be found soon.
+	s, err := dynamostore.New(client, table, func(o *dynamostore.Options) { o.ScanEvery = 100 * time.Millisecond })
 	if err != nil {
 		return nil, nil, fmt.Errorf("chaos: %w", err)
 	}

@@ -225,6 +225,7 @@ func TestTheReconcilerGivesUp(t *testing.T) {
 		Key    string `json:"downstream_key"`
 	}
 	eventually(t, 3*time.Minute, "the record is in the queue", func() bool {
+		byFunctionURL().post(t, key, aCharge(customer)) // finds the killed run before the next scan does
 		askedNineTimes(t, id)
 		stack.reconcile(t)
 		out, err := stack.sqs.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queue, WaitTimeSeconds: 2})

@@ -170,7 +170,8 @@ func TestCommandLineChecksTables(t *testing.T) {
 	table := create("pk")
 	o = newOperator(t, dynamoEnv(t, table)...)
 	strand(t, openTable(t, table), guideCharge)
-	o.wants(1, []string{"--no-index", "once table check"}, "list", "--due")
+	o.wants(1, []string{"--no-index", "once table check"}, "list", "--due", "--no-scan")
+	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due")
 	o.wants(0, []string{"POST /charges#4RexMqXSY3Lf"}, "list", "--due", "--no-index")
 	o.wants(1, []string{"it has no index"}, "table", "check")
 }

@@ -40,13 +40,22 @@ type customer struct {
 	key      idempotent.Key
 	clock    *idempotenttest.Clock
 	cashier  *cashier
+	options  func(*dynamostore.Options) // of the store
 	out      idempotent.Outcome[[]byte] // of the last request
 	err      error
 }
 
 func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	c.t.Helper()
-	g, err := idempotent.New(c.db.storeOver(c.t, client), append(optFns, func(o *idempotent.Options) {
+	store, err := dynamostore.New(client, c.db.table, func(o *dynamostore.Options) {
+		if c.options != nil {
+			c.options(o)
+		}
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	g, err := idempotent.New(store, append(optFns, func(o *idempotent.Options) {
 		o.Recovery, o.Now, o.Codec = c.recovery, c.clock.Now, raw{}
 		if o.Recovery == idempotent.Resume {
 			o.Steps = []string{"step"}
@@ -131,6 +140,8 @@ var (
 	rerun     = []idempotent.Recovery{idempotent.Rerun}
 	reconcile = []idempotent.Recovery{idempotent.Reconcile}
 	either    = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile}
+	every     = []idempotent.Recovery{idempotent.Rerun, idempotent.Reconcile, idempotent.Resume}
+	unless    = []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume}
 	resume    = []idempotent.Recovery{idempotent.Resume}
 )
 
@@ -142,10 +153,12 @@ var prices = []struct {
 	take     func(*customer) cost
 	ended    func(*customer) bool
 }{
-	{"first request", rerun, func(c *customer) cost { return c.send(returns(small)) }, ran},
-	{"first request", reconcile, func(c *customer) cost { return c.send(returns(small)) }, ran},
-	{"first request that ends unknown", rerun, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
-	{"first request that ends unknown", reconcile, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
+	{"first request", every, func(c *customer) cost { return c.send(returns(small)) }, ran},
+	{"first request, with `IndexRunning`", unless, func(c *customer) cost {
+		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
+		return c.send(returns(small))
+	}, ran},
+	{"first request that ends unknown", every, func(c *customer) cost { return c.send(fails(errSilent)) }, endsWith(errSilent)},
 	{"replay", either, func(c *customer) cost {
 		c.earlier(returns(small))
 		return c.send(returns(small))
@@ -179,8 +192,7 @@ var prices = []struct {
 		c.earlier(fails(errSilent))
 		return c.send(returns(small))
 	}, endsWith(new(idempotent.UnresolvedError))},
-	{"takeover of a retryable record", rerun, afterBusy, ran},
-	{"takeover of a retryable record", reconcile, afterBusy, ran},
+	{"takeover of a retryable record", every, afterBusy, ran},
 	{"takeover after an ended lease", rerun, afterCrash, ran},
 	{"ended lease marked unknown, and refused", reconcile, afterCrash, endsWith(new(idempotent.UnresolvedError))},
 	{"first request, result of 4 KB", rerun, func(c *customer) cost { return c.send(returns(inline)) }, ran},
@@ -189,7 +201,6 @@ var prices = []struct {
 	{"replay of 300 KB", either, replayOf(large), replayed},
 	{"first request, result of 6 MB", rerun, func(c *customer) cost { return c.send(returns(most)) }, ran},
 	{"replay of 6 MB", rerun, replayOf(most), replayed},
-	{"first request, without a step", resume, func(c *customer) cost { return c.send(returns(small)) }, ran},
 	{"each `Step`", resume, within(func(ctx context.Context, _ *customer) error {
 		_, err := idempotent.Step(ctx, "step", returns(small))
 		return err
@@ -214,21 +225,34 @@ var prices = []struct {
 		_, err := dynamostore.CommitStep(ctx, "step", "done", c.order())
 		return err
 	}), ran},
-	{"first request, `Commit` with one item", rerun, committing, ran},
-	{"first request, `Commit` with one item", reconcile, committing, ran},
+	{"first request, `Commit` with one item", every, committing, ran},
 	{"`ReconcileDue`, nothing due", reconcile, func(c *customer) cost {
 		c.db = local.created(c.t)
-		return c.reconciles(func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-			panic("nothing is due")
-		}, 0)
+		c.reconciles(nothingDue, 0) // scans
+		return c.reconciles(nothingDue, 0)
 	}, func(*customer) bool { return true }},
+	{"and if it scans, besides what it reads", reconcile, func(c *customer) cost {
+		c.db = local.created(c.t)
+		scanning := c.reconciles(nothingDue, 0)
+		return scanning.minus(c.reconciles(nothingDue, 0)).minus(c.cashier.spent["Scan"])
+	}, func(*customer) bool { return true }},
+	{"and each abandoned run that the scan finds", reconcile, func(c *customer) cost {
+		c.db = local.created(c.t)
+		c.options = func(o *dynamostore.Options) { o.ScanEvery = time.Millisecond }
+		nothing := c.reconciles(nothingDue, 0)
+		c.crash()
+		took := c.reconciles(nothingDue, 1).minus(nothing)
+		c.through(c.guard(c.db.client()), returns(small))
+		return took
+	}, endsWith(new(idempotent.UnresolvedError))},
 	{"and each unknown record that it resolves", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Resolved([]byte("found")), func(c *customer) { c.earlier(fails(errSilent)) })
 	}, replayed},
 	{"and each record that it resolves later", reconcile, func(c *customer) cost {
 		return c.aRecord(idempotent.Later(time.Hour), func(c *customer) { c.earlier(fails(errSilent)) })
 	}, endsWith(new(idempotent.UnresolvedError))},
-	{"and each record with an ended lease, resolved", reconcile, func(c *customer) cost {
+	{"and each ended lease in the index (`IndexRunning`), resolved", reconcile, func(c *customer) cost {
+		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
 		return c.aRecord(idempotent.Resolved([]byte("found")), (*customer).crash)
 	}, replayed},
 }
@@ -272,10 +296,17 @@ func (c *customer) reconciles(resolve idempotent.ResolveFunc, due int) cost {
 	return c.cashier.total().minus(before)
 }
 
+func nothingDue(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+	panic("nothing is due")
+}
+
 // aRecord returns what the reconciler consumes for a record that leave creates,
 // beyond what it consumes for nothing.
 func (c *customer) aRecord(answer idempotent.Resolution, leave func(*customer)) cost {
 	c.db = local.created(c.t)
+	if c.options == nil {
+		c.options = func(o *dynamostore.Options) { o.ScanEvery = -1 }
+	}
 	resolve := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) { return answer, nil }
 	nothing := c.reconciles(resolve, 0)
 	leave(c)
@@ -326,7 +357,13 @@ func TestCost(t *testing.T) {
 }
 
 func declared(r []idempotent.Recovery) string {
-	if len(r) > 1 {
+	switch len(r) {
+	case len(every):
+		return "any"
+	case len(either):
+		if r[0] == idempotent.Reconcile {
+			return "`Reconcile`, `Resume`"
+		}
 		return "either"
 	}
 	return fmt.Sprintf("`%s`", map[idempotent.Recovery]string{idempotent.Rerun: "Rerun", idempotent.Reconcile: "Reconcile", idempotent.Resume: "Resume"}[r[0]])
@@ -547,7 +584,15 @@ func (c *cashier) GetItem(ctx context.Context, in *dynamodb.GetItemInput, optFns
 	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 	out, err := c.Client.GetItem(ctx, in, optFns...)
 	if err == nil {
-		c.add("GetItem", cost{reads: *out.ConsumedCapacity.CapacityUnits})
+		c.add("GetItem", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
+	}
+	return out, err
+}
+
+func (c *cashier) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := c.Client.Scan(ctx, in, optFns...)
+	if err == nil {
+		c.add("Scan", cost{reads: max(emptyQuery, *out.ConsumedCapacity.CapacityUnits)})
 	}
 	return out, err
 }
@@ -589,8 +634,8 @@ func (c *cashier) TransactWriteItems(ctx context.Context, in *dynamodb.TransactW
 	return out, nil
 }
 
-// emptyQuery is the minimum that a query reads, in units; DynamoDB Local
-// reports none.
+// emptyQuery is the minimum that a read consumes, in units; DynamoDB Local
+// reports none for an empty one.
 const emptyQuery = 0.5
 
 func (c *cashier) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {

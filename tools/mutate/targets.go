@@ -33,7 +33,7 @@ var targets = []target{
 		"store.go", "item.go", "size.go", // records
 		"chunk.go",                  // large results
 		"transact.go", "refusal.go", // transactions
-		"list.go", "delete.go",
+		"abandoned.go", "list.go", "delete.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
 	{module: ".", pkg: "lambdabatch", breaks: []string{
 		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",

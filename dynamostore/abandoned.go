@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// A record in progress has the sort key of the index, which is when it is due, and
+// not the partition key. So it is not in the index, and a first request costs no
+// write there. The index could show only runs whose process was killed and whose
+// request never came again. A scan finds these.
+
+// The filters of scans for such records. The first is without those that
+// Options.IndexRunning puts into the index.
+const (
+	runningCondition   = attrState + " = :running AND attribute_exists(" + IndexSortKey + ") AND attribute_not_exists(" + IndexPartitionKey + ")"
+	abandonedCondition = runningCondition + " AND " + IndexSortKey + " <= :now"
+)
+
+// Running lists the records in progress that wait for reconciliation and are not
+// in the index, in no order. It reads the whole table like [Store.Scan], at once.
+func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
+	return func(yield func(driver.Listed, error) bool) {
+		s.scan(ctx, nil, runningCondition, item{":running": text(driver.StateInProgress.Code())})(func(r driver.Record, err error) bool {
+			return yield(r.Listed(), err)
+		})
+	}
+}
+
+// Abandoned reads the table for records in progress that are due by now, and
+// passes them to handle in pages: runs whose process was killed. A call reads until
+// its context ends, and at most Options.ScanUnits of read units a second for each of
+// Options.ScanSegments. The next call continues where it ended. The next pass over
+// the table begins Options.ScanEvery after the last one began; until then a call
+// costs half a read unit. See [driver.AbandonedLister].
+//
+// The reads are eventually consistent: 8 KB cost one read unit, whatever the filter
+// removes, chunks of large results included (see Options.ChunkTable). Where a pass
+// is, and which call reads, is in an item of the table, which costs two write units
+// for each call that reads.
+//
+// The role needs dynamodb:Scan, dynamodb:GetItem and dynamodb:PutItem on the table.
+func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driver.Listed) bool) (driver.Scanned, error) {
+	if s.opts.ScanEvery < 0 {
+		return driver.Scanned{}, nil
+	}
+	mark, err := s.bookmark(ctx)
+	if err != nil {
+		return driver.Scanned{}, err
+	}
+	if mark.done() && !now.Before(mark.began.Add(s.opts.ScanEvery)) {
+		mark.began, mark.starts = now, make([]item, s.opts.ScanSegments)
+		for i := range mark.starts {
+			mark.starts[i] = item{}
+		}
+	}
+	if mark.done() || mark.reserved.After(now) {
+		return mark.scanned(now, s.opts.ScanEvery), nil
+	}
+	mark.reserved = now.Add(timeLeft(ctx) + saveTimeout)
+	if mine, err := s.putBookmark(ctx, mark); err != nil || !mine {
+		return mark.scanned(now, s.opts.ScanEvery), err
+	}
+	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
+	err = p.read(ctx)
+	mark.reserved = time.Time{}
+	save, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	_, saveErr := s.putBookmark(save, mark) // if it is not mine any more, another call has gone on
+	result := mark.scanned(now, s.opts.ScanEvery)
+	result.Items, result.ReadUnits = p.done.Items, p.done.ReadUnits
+	return result, errors.Join(err, saveErr)
+}
+
+const (
+	// saveTimeout is the time to write a bookmark after the end of the context.
+	saveTimeout = 5 * time.Second
+	// longestRead is how long a call without a deadline reserves the scan for itself.
+	longestRead = 15 * time.Minute
+	// fullPage is how many read units a full page of a scan costs: 1 MB.
+	fullPage = 128
+)
+
+// timeLeft returns the time until the deadline of ctx.
+func timeLeft(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return longestRead
+	}
+	return time.Until(deadline)
+}
+
+// pass is a call of Abandoned that reads.
+type pass struct {
+	store  *Store
+	now    time.Time
+	mark   *bookmark
+	handle func([]driver.Listed) bool
+	pace   pace
+
+	mu     sync.Mutex
+	closed bool // handle has returned false
+	done   driver.Scanned
+}
+
+// read reads all segments that are not done until ctx ends.
+func (p *pass) read(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var segments sync.WaitGroup
+	for i := range p.mark.starts {
+		segments.Go(func() {
+			for p.mark.starts[i] != nil && p.pace.wait(ctx) {
+				if more, err := p.page(ctx, i); err != nil || !more {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	segments.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// page reads a page of a segment. The segment starts after it once its records are
+// handled. A throttled read ends the call: requests come first.
+func (p *pass) page(ctx context.Context, segment int) (more bool, err error) {
+	in := &dynamodb.ScanInput{
+		TableName:                 aws.String(p.store.table),
+		FilterExpression:          aws.String(abandonedCondition),
+		ProjectionExpression:      aws.String(strings.Join(listedAttributes(), ", ")),
+		ExpressionAttributeValues: item{":running": text(driver.StateInProgress.Code()), ":now": number(p.now.UnixMilli())},
+		Segment:                   aws.Int32(int32(segment)),
+		TotalSegments:             aws.Int32(int32(len(p.mark.starts))),
+		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
+	}
+	if start := p.mark.starts[segment]; len(start) > 0 {
+		in.ExclusiveStartKey = start
+	}
+	out, err := p.store.client.Scan(ctx, in)
+	switch {
+	case err != nil && (ctx.Err() != nil || isThrottling(err)):
+		return false, nil
+	case err != nil:
+		return false, p.store.explain("Scan", err)
+	}
+	units := 0.0
+	if c := out.ConsumedCapacity; c != nil {
+		units = aws.ToFloat64(c.CapacityUnits)
+	}
+	p.pace.spent(units)
+	found := make([]driver.Listed, len(out.Items))
+	for i, it := range out.Items {
+		if found[i], err = decodeListed(it); err != nil {
+			found[i] = driver.Listed{ID: driver.RecordID(keyOf(it))}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done.Items += int(out.ScannedCount)
+	p.done.ReadUnits += units
+	if p.closed || len(found) > 0 && !p.handle(found) {
+		p.closed = true
+		return false, nil
+	}
+	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
+	return true, nil
+}
+
+// pace spreads the pages of all segments over the time.
+type pace struct {
+	every time.Duration // between two full pages
+
+	mu   sync.Mutex
+	next time.Time // of the next page
+}
+
+// wait waits until the next page may be read, and reports whether the time of ctx
+// is enough for that.
+func (p *pace) wait(ctx context.Context) bool {
+	p.mu.Lock()
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	delay := p.next.Sub(now)
+	p.next = p.next.Add(p.every)
+	p.mu.Unlock()
+	if ctx.Err() != nil || timeLeft(ctx) <= delay {
+		return false
+	}
+	return sleep(ctx, delay) == nil
+}
+
+// spent corrects the time of the next page after one that was not full.
+func (p *pace) spent(units float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = p.next.Add(-time.Duration(float64(p.every) * (1 - units/fullPage)))
+}
+
+// bookmark is where a pass over the table is. Its item is in the table, under a
+// key that no record and no chunk can have:
+//
+//	pk       #scan
+//	v        format version
+//	wid      write id
+//	began    when the pass began, in milliseconds since 1970
+//	until    when the reservation of the call that reads ends
+//	next     for each segment the key after which it continues, empty at its start,
+//	         null at its end
+type bookmark struct {
+	was      []byte // the write id of the item; nil: there is no item
+	began    time.Time
+	reserved time.Time
+	starts   []item // nil: the segment is done
+}
+
+const (
+	bookmarkKey  = "#scan"
+	attrBegan    = "began"
+	attrReserved = "until"
+	attrStarts   = "next"
+)
+
+// bookmarkCondition is true if no other call has written the bookmark.
+const bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + replaceCondition
+
+// done reports whether there is no pass that could continue.
+func (m *bookmark) done() bool {
+	for _, start := range m.starts {
+		if start != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
+	return driver.Scanned{Began: m.began, Late: !m.done() && now.Sub(m.began) > every}
+}
+
+// bookmark reads the bookmark.
+func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: item{PartitionKey: text(bookmarkKey)}})
+	if err != nil {
+		return nil, s.explain("GetItem", err)
+	}
+	m := &bookmark{}
+	if len(out.Item) == 0 {
+		return m, nil
+	}
+	d := decoder{kind: "bookmark of the scan", item: out.Item}
+	d.format()
+	m.was, m.began, m.reserved = d.bytes(attrVersion, required), d.time(attrBegan, required), d.time(attrReserved, optional)
+	list, _ := out.Item[attrStarts].(*types.AttributeValueMemberL)
+	if list == nil {
+		d.fail(attrStarts, "is not a list")
+		return nil, d.err
+	}
+	for _, value := range list.Value {
+		var start item
+		if key, ok := value.(*types.AttributeValueMemberM); ok {
+			start = key.Value
+		}
+		m.starts = append(m.starts, start)
+	}
+	return m, d.err
+}
+
+// putBookmark writes the bookmark and reports whether no other call had written it
+// since it was read.
+func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err error) {
+	id := make([]byte, len(driver.Version{}))
+	rand.Read(id)
+	starts := make([]types.AttributeValue, len(m.starts))
+	for i, start := range m.starts {
+		starts[i] = &types.AttributeValueMemberNULL{Value: true}
+		if start != nil {
+			starts[i] = &types.AttributeValueMemberM{Value: start}
+		}
+	}
+	it := item{
+		PartitionKey: text(bookmarkKey),
+		attrFormat:   &types.AttributeValueMemberN{Value: formatVersion},
+		attrVersion:  &types.AttributeValueMemberB{Value: id},
+		attrStarts:   &types.AttributeValueMemberL{Value: starts},
+	}
+	putTime(it, attrBegan, m.began)
+	putTime(it, attrReserved, m.reserved)
+	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName:                 aws.String(s.table),
+		Item:                      it,
+		ConditionExpression:       aws.String(bookmarkCondition),
+		ExpressionAttributeValues: item{":was": &types.AttributeValueMemberB{Value: append([]byte{}, m.was...)}},
+	})
+	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
+		return false, nil
+	}
+	if err == nil {
+		m.was = id
+	}
+	return err == nil, s.explain("PutItem", err)
+}

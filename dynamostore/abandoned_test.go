@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+// leftRunning inserts n records of runs that were abandoned and are due at noon.
+func leftRunning(t *testing.T, s *dynamostore.Store, n int) []idempotent.RecordID {
+	t.Helper()
+	return waiting(t, s, n, func(_ int, r *driver.Record) { r.State, r.LeaseEnd = driver.StateInProgress, noon })
+}
+
+// passed collects what a scan passes.
+type passed struct {
+	ids   []idempotent.RecordID
+	pages int
+	limit int // pages; 0: no limit
+}
+
+func (p *passed) handle(page []driver.Listed) bool {
+	if p.limit > 0 && p.pages == p.limit {
+		return false
+	}
+	p.pages++
+	for _, e := range page {
+		p.ids = append(p.ids, e.ID)
+	}
+	return true
+}
+
+func (p *passed) want(t *testing.T, what string, want ...idempotent.RecordID) {
+	t.Helper()
+	slices.Sort(p.ids)
+	slices.Sort(want)
+	if !slices.Equal(p.ids, want) {
+		t.Errorf("%s: %d records were passed, want %d", what, len(p.ids), len(want))
+	}
+}
+
+// abandoned makes a call that must succeed.
+func abandoned(t *testing.T, s *dynamostore.Store, now time.Time, p *passed) driver.Scanned {
+	t.Helper()
+	scanned, err := s.Abandoned(t.Context(), now, p.handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scanned
+}
+
+// A run that was killed right after its claim is found by the next run of the
+// reconciler after its lease, and by the next request at once.
+func TestReconciler_FindsAbandonedRuns(t *testing.T) {
+	t.Parallel()
+	for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Resume} {
+		t.Run(recovery.String(), func(t *testing.T) {
+			t.Parallel()
+			db := dynamotest.New(tableName)
+			clock := &idempotenttest.Clock{}
+			asked := map[idempotent.RecordID]bool{}
+			guard := func(client dynamostore.Client) *idempotent.Guard {
+				g, err := idempotent.New(newStore(t, client), func(o *idempotent.Options) {
+					o.Now, o.Logger, o.Recovery, o.Steps = clock.Now, slog.New(slog.DiscardHandler), recovery, []string{"charge"}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return g
+			}
+			key := func(id string) idempotent.Key {
+				return idempotent.Key{Operation: "charge", Scope: "acme", ID: id, Fingerprint: idempotent.FingerprintBytes([]byte(id))}
+			}
+			claim := func(k idempotent.Key) {
+				_, err := idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), guard(&dying{DB: db}), k, func(context.Context) (string, error) { return "ch_1", nil })
+				if err != nil {
+					t.Fatal(err) // the handler succeeded, and its outcome was not stored
+				}
+			}
+			reconcile := idempotent.Reconciler(guard(db), map[string]idempotent.ResolveFunc{
+				"charge": func(_ context.Context, r idempotent.PendingRecord) (idempotent.Resolution, error) {
+					asked[r.ID] = true
+					return idempotent.Later(time.Hour), nil
+				},
+			}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
+			run := func() idempotent.Report {
+				t.Helper()
+				report, err := reconcile(clock.Invocation(t.Context(), time.Minute))
+				if err != nil {
+					t.Fatal(report, err)
+				}
+				return report
+			}
+			run() // begins a pass
+			claim(key("one"))
+			claim(key("two"))
+			clock.Advance(14 * time.Minute)
+			if r := run(); r.Due != 0 || r.Pending != 0 {
+				t.Errorf("before the next pass: %s", r)
+			}
+			clock.Advance(time.Minute)
+			report := run()
+			if found := report.MarkedUnknown + report.Released; found != 2 || report.Due != 2 || report.Pending+report.PendingReleased != 2 {
+				t.Errorf("%s, %d and %d wait", report, report.Pending, report.PendingReleased)
+			}
+			clock.Advance(time.Minute)
+			if report = run(); report.Due != 2 || len(asked) != 2 || report.Scan.Items != 0 {
+				t.Errorf("a minute later: %s, %d asked, %d items read", report, len(asked), report.Scan.Items)
+			}
+
+			third := key("three")
+			claim(third)
+			clock.Advance(time.Minute)
+			got, err := idempotent.Do(clock.Invocation(t.Context(), 10*time.Second), guard(db), third, func(context.Context) (string, error) { return "ch_2", nil })
+			if again := recovery == idempotent.Resume; again != (got == "ch_2") || again == errors.As(err, new(*idempotent.UnresolvedError)) {
+				t.Errorf("the next request got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// A request that ends well never touches the index, whatever its recovery.
+func TestRunning_IsNotInTheIndex(t *testing.T) {
+	t.Parallel()
+	for _, indexed := range []bool{false, true} {
+		fake := newFake()
+		s := newStore(t, fake, func(o *dynamostore.Options) { o.IndexRunning = indexed })
+		running := leftRunning(t, s, 2)
+		unknown := waiting(t, s, 2, asTheyAre)
+		due, listed := unknown, running
+		if indexed {
+			due, listed = slices.Concat(unknown, running), nil
+		}
+		wantIDs(t, "Due", s.Due(t.Context()), due...)
+		wantIDs(t, "Running", s.Running(t.Context()), listed...)
+		wantIDs(t, "without the index", s.WithoutIndex().Due(t.Context()), slices.Concat(unknown, running)...)
+		wantIDs(t, "Running without the index", s.WithoutIndex().Running(t.Context()))
+		for _, id := range running {
+			if _, inIndex := fake.item(string(id))[dynamostore.IndexPartitionKey]; inIndex != indexed {
+				t.Errorf("IndexRunning is %t, and a running record is in the index: %t", indexed, inIndex)
+			}
+			r, err := s.Get(t.Context(), id)
+			if err != nil || !r.Due.Equal(noon) || r.Exhausted {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		}
+		// A transaction writes the record in the same way.
+		guard, err := idempotent.New(s, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"order"} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := idempotent.Key{Operation: "order", Scope: "acme", ID: "1", Fingerprint: idempotent.FingerprintBytes(nil)}
+		if _, err := idempotent.Do(t.Context(), guard, key, func(ctx context.Context) (string, error) {
+			return dynamostore.CommitStep(ctx, "order", "done", types.TransactWriteItem{Put: &types.Put{TableName: aws.String("orders"), Item: item{"pk": text("o-1")}}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for i, it := range []item{fake.puts[len(fake.puts)-2].Item, fake.transactions[0].TransactItems[0].Put.Item, fake.puts[len(fake.puts)-1].Item} {
+			running := i < 2 // the claim and the step; then the outcome
+			if _, inIndex := it[dynamostore.IndexPartitionKey]; inIndex != (running && indexed) || running != (it[dynamostore.IndexSortKey] != nil) {
+				t.Errorf("IndexRunning is %t; write %d of the run: %s", indexed, i, show(it))
+			}
+		}
+	}
+}
+
+// A pass continues where the last call ended, in whatever process, and passes a
+// page again that was not handled.
+func TestAbandoned_Continues(t *testing.T) {
+	t.Parallel()
+	for _, segments := range []int{1, 4} {
+		fake := newFake()
+		options := func(o *dynamostore.Options) { o.ScanSegments = segments }
+		s := newStore(t, fake, options)
+		ids := leftRunning(t, s, 30)
+		waiting(t, s, 5, asTheyAre)
+		waiting(t, s, 5, func(_ int, r *driver.Record) { r.State, r.Due = driver.StateInProgress, time.Time{} })
+		waiting(t, s, 5, func(_ int, r *driver.Record) { r.State, r.Due = driver.StateInProgress, noon.Add(time.Hour) })
+		const items = 45
+		p, read, calls := &passed{limit: 2}, 0, 0
+		for before := -1; len(p.ids) > before; calls++ {
+			before, p.pages = len(p.ids), 0
+			scanned := abandoned(t, newStore(t, fake, options), noon, p)
+			if !scanned.Began.Equal(noon) || scanned.Late {
+				t.Fatalf("call %d: %+v", calls, scanned)
+			}
+			read += scanned.Items
+		}
+		p.want(t, "all calls", ids...)
+		// A page that was refused is read twice.
+		if calls < 5 || read < items || read > items+calls*maxPage*segments {
+			t.Errorf("%d segments: %d calls read %d items of %d", segments, calls, read, items)
+		}
+	}
+}
+
+// The segments of a pass that has begun stay, if the option changes.
+func TestAbandoned_KeepsItsSegments(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	of := func(n int) *dynamostore.Store {
+		return newStore(t, fake, func(o *dynamostore.Options) { o.ScanSegments = n })
+	}
+	ids := leftRunning(t, of(1), 20)
+	p := &passed{limit: 2}
+	abandoned(t, of(5), noon, p)
+	p.limit = 0
+	abandoned(t, of(1), noon, p)
+	p.want(t, "both calls", ids...)
+}
+
+// A pass begins when the interval has passed since the last one began, and until
+// then a call only reads the bookmark.
+func TestAbandoned_Interval(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	ids := leftRunning(t, s, 4)
+	first := &passed{}
+	abandoned(t, s, noon, first)
+	first.want(t, "the first pass", ids...)
+	scans, puts := fake.count("Scan"), fake.count("PutItem")
+	again := &passed{}
+	if scanned := abandoned(t, s, noon.Add(15*time.Minute-time.Millisecond), again); !scanned.Began.Equal(noon) || scanned.Items != 0 {
+		t.Errorf("before the interval: %+v", scanned)
+	}
+	if fake.count("Scan") != scans || fake.count("PutItem") != puts {
+		t.Error("a call before the interval read or wrote")
+	}
+	if scanned := abandoned(t, s, noon.Add(15*time.Minute), again); !scanned.Began.Equal(noon.Add(15 * time.Minute)) {
+		t.Errorf("at the interval: %+v", scanned)
+	}
+	again.want(t, "the second pass", ids...)
+}
+
+// Only one call reads at a time. After a call that was killed, the next one
+// continues where the killed one began.
+func TestAbandoned_OneAtATime(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	ids := leftRunning(t, s, 10)
+	others := &passed{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := &passed{}
+	if _, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
+		abandoned(t, newStore(t, fake), noon.Add(time.Second), others)
+		return p.handle(page)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.want(t, "the first call", ids...)
+	others.want(t, "another call meanwhile")
+	fake.remove("#scan") // the next pass begins at once
+
+	// A process that was killed in its first page leaves the reservation.
+	fake.refuse = func(operation string, n int) error {
+		if operation == "Scan" {
+			return validation("no")
+		}
+		return nil
+	}
+	if _, err := s.Abandoned(ctx, noon, others.handle); err == nil || !strings.Contains(err.Error(), "Scan on table") {
+		t.Errorf("a refused scan: %v", err)
+	}
+	fake.refuse = nil
+	fake.change("#scan", func(it item) { it["until"] = number(noon.Add(time.Minute).UnixMilli()) })
+	abandoned(t, s, noon.Add(time.Minute-time.Millisecond), others)
+	others.want(t, "while another call has reserved the pass")
+	abandoned(t, s, noon.Add(time.Minute), others)
+	others.want(t, "after the reservation", ids...)
+}
+
+// Reads take no more units than the budget, over all segments.
+func TestAbandoned_Pace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake()
+		s := newStore(t, fake, func(o *dynamostore.Options) { o.ScanUnits = 1 })
+		leftRunning(t, s, 60)
+		began, p := time.Now(), &passed{}
+		scanned := abandoned(t, s, noon, p)
+		// The last page needs no pause after it.
+		if took := time.Since(began).Seconds(); scanned.ReadUnits < 30 || took < scanned.ReadUnits-2 || took > scanned.ReadUnits+1 {
+			t.Errorf("%v read units took %v s, want one a second", scanned.ReadUnits, took)
+		}
+
+		// The call ends with its context; it keeps what it did.
+		p, now := &passed{}, noon.Add(time.Hour)
+		for calls := 0; len(p.ids) < 60; calls++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			began := time.Now()
+			if _, err := s.Abandoned(ctx, now, p.handle); err != nil || time.Since(began) > 10*time.Second || calls > 4 {
+				t.Fatalf("call %d: %v after %s", calls, err, time.Since(began))
+			}
+			cancel()
+		}
+	})
+}
+
+// A throttled read ends the call without an error, and the next one continues.
+func TestAbandoned_Throttled(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	ids := leftRunning(t, s, 9)
+	fake.refuse = func(operation string, n int) error {
+		if operation == "Scan" && n == 2 {
+			return &types.ProvisionedThroughputExceededException{}
+		}
+		return nil
+	}
+	p := &passed{}
+	abandoned(t, s, noon, p)
+	if len(p.ids) == 0 || len(p.ids) >= len(ids) {
+		t.Errorf("%d records before the throttle", len(p.ids))
+	}
+	if scanned := abandoned(t, s, noon.Add(16*time.Minute), p); scanned.Late {
+		t.Errorf("at the end of the pass: %+v", scanned)
+	}
+	p.want(t, "both calls", ids...)
+}
+
+// A pass that takes longer than the interval is late.
+func TestAbandoned_Late(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	leftRunning(t, s, 9)
+	p := &passed{limit: 1}
+	if scanned := abandoned(t, s, noon, p); scanned.Late {
+		t.Errorf("at its begin: %+v", scanned)
+	}
+	p.pages = 0
+	if scanned := abandoned(t, s, noon.Add(15*time.Minute), p); scanned.Late {
+		t.Errorf("after exactly the interval: %+v", scanned)
+	}
+	p.pages = 0
+	if scanned := abandoned(t, s, noon.Add(15*time.Minute+time.Millisecond), p); !scanned.Late || !scanned.Began.Equal(noon) {
+		t.Errorf("after more than the interval: %+v", scanned)
+	}
+}
+
+func TestAbandoned_Off(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		options func(*dynamostore.Options)
+		on      bool
+	}{
+		"negative interval":         {func(o *dynamostore.Options) { o.ScanEvery = -1 }, false},
+		"IndexRunning":              {func(o *dynamostore.Options) { o.IndexRunning = true }, false},
+		"IndexRunning, an interval": {func(o *dynamostore.Options) { o.IndexRunning, o.ScanEvery = true, time.Hour }, true},
+	} {
+		fake := newFake()
+		leftRunning(t, newStore(t, fake), 1)
+		p := &passed{}
+		abandoned(t, newStore(t, fake, row.options), noon, p)
+		if found := len(p.ids) == 1; found != row.on || !row.on && fake.count("GetItem")+fake.count("Scan") > 0 {
+			t.Errorf("%s: found %t with %d calls", name, found, fake.count("GetItem")+fake.count("Scan"))
+		}
+	}
+}
+
+// A record that this version cannot read does not hide the others.
+func TestAbandoned_Unreadable(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	ids := leftRunning(t, s, 3)
+	fake.change(string(ids[1]), func(it item) { it["lease"] = &types.AttributeValueMemberS{Value: "later"} })
+	p := &passed{}
+	abandoned(t, s, noon, p)
+	p.want(t, "with one that cannot be read", ids...)
+}
+
+func TestAbandoned_Errors(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		refuse func(operation string, n int) error
+		change func(item)
+		want   string
+	}{
+		"GetItem":       {func(op string, _ int) error { return on(op == "GetItem") }, nil, "GetItem on table"},
+		"reserve":       {func(op string, n int) error { return on(op == "PutItem" && n == 5) }, nil, "PutItem on table"},
+		"save":          {func(op string, n int) error { return on(op == "PutItem" && n == 6) }, nil, "PutItem on table"},
+		"Scan":          {func(op string, _ int) error { return on(op == "Scan") }, nil, "allow dynamodb:Scan"},
+		"later version": {nil, func(it item) { it["v"] = number(77) }, "bookmark"},
+		"no list":       {nil, func(it item) { it["next"] = number(1) }, "attribute next is not a list"},
+	} {
+		fake := newFake()
+		s := newStore(t, fake)
+		leftRunning(t, s, 2)
+		abandoned(t, s, noon, &passed{})
+		if fake.refuse = row.refuse; row.change != nil {
+			fake.change("#scan", row.change)
+		}
+		if _, err := s.Abandoned(t.Context(), noon.Add(time.Hour), (&passed{}).handle); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, row.want)
+		}
+	}
+}
+
+// on returns the refusal of a call without permission.
+func on(refused bool) error {
+	if refused {
+		return &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized"}
+	}
+	return nil
+}
+
+// The bookmark is no record, and no list shows it.
+func TestAbandoned_BookmarkIsApart(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	abandoned(t, s, noon, &passed{})
+	if fake.item("#scan") == nil {
+		t.Fatal("there is no bookmark")
+	}
+	for name, list := range map[string]func() ([]idempotent.RecordID, error){
+		"Scan":    func() ([]idempotent.RecordID, error) { return idsOf(s.Scan(t.Context())) },
+		"Due":     func() ([]idempotent.RecordID, error) { return idsOf(s.WithoutIndex().Due(t.Context())) },
+		"Running": func() ([]idempotent.RecordID, error) { return idsOf(s.Running(t.Context())) },
+	} {
+		if ids, err := list(); err != nil || len(ids) > 0 {
+			t.Errorf("%s: %v, %v", name, ids, err)
+		}
+	}
+	if n, err := s.PurgeChunks(t.Context(), time.Now().Add(1000*time.Hour)); n != 0 || err != nil || fake.item("#scan") == nil {
+		t.Errorf("the purge removed %d items, %v", n, err)
+	}
+}
+
+// dying lets the claim through, and no later write.
+type dying struct {
+	*dynamotest.DB
+	claimed bool
+}
+
+func (d *dying) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if d.claimed {
+		return nil, errors.New("killed")
+	}
+	d.claimed = true
+	return d.DB.PutItem(ctx, in, optFns...)
+}
+
+func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package infra
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// ScanProps are how a reconciler finds runs that were abandoned: their process was
+// killed, and no request came again. It reads the whole table, part by part, in its
+// runs. A table with IndexRunning needs no scan.
+type ScanProps struct {
+	// Every is the interval between two scans. An abandoned run is found at the latest
+	// after its lease, this interval and the time of a scan. Default: 15 minutes, or the
+	// interval between two runs if that is longer.
+	Every awscdk.Duration
+
+	// Segments is how many parts of the table are read in parallel, each at 8 MB a
+	// second. Default: 1.
+	Segments *float64
+
+	// RequestsPerMonth, KeptFor and RecordBytes estimate the size of the table: how
+	// many first requests there are, how long DynamoDB holds a record, and its average
+	// size with its result, if that is in the same table. They decide whether the
+	// segments can keep to the interval, and the price that synthesis prints. Defaults:
+	// one million, 25 hours (a retention of 24 hours), and 450 bytes.
+	RequestsPerMonth *float64
+	KeptFor          awscdk.Duration
+	RecordBytes      *float64
+}
+
+const (
+	// scanUnits is how many read units a segment takes in a second, see
+	// dynamostore.Options.ScanUnits.
+	scanUnits = 1000
+	// unitBytes is what an eventually consistent read unit reads.
+	unitBytes = 8 << 10
+	// month has 730 hours.
+	month = 730 * time.Hour
+	// inline is the largest result that is in its record.
+	inline = 4 << 10
+	// Prices of a million units, in dollars, on demand, us-east-1, 2026-11-21.
+	writePrice, readPrice = 0.625, 0.125
+	// listUnits is what a run of the reconciler reads if nothing is due.
+	listUnits = 32.5
+)
+
+// scheduleScan passes the settings of the scan to the function, which runs at that
+// interval, refuses those that cannot work, and prints the price.
+func scheduleScan(c constructs.Construct, fn awslambda.Function, table *IdempotencyTable, props *ScanProps, interval time.Duration) {
+	scan := ScanProps{}
+	if props != nil {
+		scan = *props
+	}
+	every, segments := duration(scan.Every, max(15*time.Minute, interval)), or(scan.Segments, 1)
+	requests, size := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450)
+	lists := readPrice / 1e6 * listUnits * per(month, interval)
+	if table.indexRunning {
+		if props != nil {
+			refuse(c, "Scan is set and the table has IndexRunning, so no scan is needed: remove one of them")
+		}
+		printPrice(c, "in the index (IndexRunning), found within a minute after the lease", writePrice/1e6*2*requests, lists)
+		return
+	}
+	units := requests * per(duration(scan.KeptFor, 25*time.Hour), month) * size / unitBytes
+	timeOut := duration(fn.Timeout(), 3*time.Second) // Lambda's default
+	// A run scans for half of its time.
+	speed := segments * scanUnits * per(min(timeOut, interval)/2, interval)
+	takes := time.Duration(units / speed * float64(time.Second))
+	switch {
+	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
+		refuse(c, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
+		return
+	case every < interval:
+		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every), inWords(interval)))
+		return
+	case takes > every:
+		enough, atLeast := math.Ceil(segments*per(takes, every)), takes.Truncate(time.Minute)+time.Minute
+		refuse(c, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or IndexRunning of the table",
+			inBytes(units*unitBytes), inWords(takes.Round(time.Minute)), inWords(every), enough, inWords(atLeast)))
+		return
+	case size > inline && table.Chunks == nil:
+		awscdk.Annotations_Of(c).AddWarningV2(jsii.String("once:scan"), jsii.String(fmt.Sprintf(
+			"results are large (RecordBytes is %v), and each scan reads them: set LargeResults of the table and RecordBytes without the results, or set IndexRunning", size)))
+	}
+	fn.AddEnvironment(jsii.String("ONCE_SCAN_EVERY"), jsii.String(every.String()), nil)
+	fn.AddEnvironment(jsii.String("ONCE_SCAN_SEGMENTS"), jsii.String(strconv.Itoa(int(segments))), nil)
+	printPrice(c, fmt.Sprintf("found by a scan every %s of %s, which takes %s", inWords(every), inBytes(units*unitBytes), inWords(takes.Round(time.Second))),
+		readPrice/1e6*units*per(month, every), lists)
+}
+
+// printPrice prints what finding abandoned runs costs a month.
+func printPrice(c constructs.Construct, how string, finding, lists float64) {
+	awscdk.Annotations_Of(c).AddInfoV2(jsii.String("once:price"), jsii.String(fmt.Sprintf(
+		"abandoned runs are %s: about $%.2f a month; the lists of the reconciler cost $%.2f (on demand, us-east-1; see docs/cost.md)", how, finding, lists)))
+}
+
+// per returns how often b is in a.
+func per(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// inBytes formats a size.
+func inBytes(n float64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%.0f MB", n/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GB", n/(1<<30))
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+)
+
+var others = flag.Int("records", 5_000, "how many other records the table has in which abandoned runs are found")
+
+// A run that is killed after its claim, and whose request never comes again, is
+// found within its lease, the interval of the scan, and a run of the reconciler,
+// among many other records.
+func TestAbandonedRunsAreFound(t *testing.T) {
+	t.Parallel()
+	db := local.created(t)
+	clock := &idempotenttest.Clock{}
+	customers := map[idempotent.Recovery]*customer{}
+	for _, recovery := range unless {
+		customers[recovery] = &customer{t: t, db: db, recovery: recovery, key: newKey(), clock: clock, cashier: newCashier(db.client())}
+	}
+	sample := &customer{t: t, db: db, recovery: idempotent.Reconcile, key: newKey(), clock: clock, cashier: newCashier(db.client())}
+	if sample.send(returns(small)); !ran(sample) {
+		t.Fatal(sample.err)
+	}
+	began := time.Now()
+	db.fill(t, sample.key.RecordID(), *others)
+	t.Logf("%d records written in %s", *others, time.Since(began).Round(time.Second))
+
+	const lease, interval, run = patience + time.Second, 15 * time.Minute, time.Minute
+	cashier := newCashier(db.client())
+	reconcile := idempotent.Reconciler(sample.guard(cashier), map[string]idempotent.ResolveFunc{
+		sample.key.Operation: func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
+			return idempotent.Later(time.Hour), nil
+		},
+	})
+	read, units := 0, 0.0
+	var longest time.Duration
+	everyMinute := func() idempotent.Report {
+		t.Helper()
+		began := time.Now()
+		report, err := reconcile(clock.Invocation(t.Context(), run))
+		if err != nil {
+			t.Fatal(report, err)
+		}
+		longest = max(longest, time.Since(began))
+		read, units = read+report.Scan.Items, units+report.Scan.ReadUnits
+		clock.Advance(run)
+		return report
+	}
+	everyMinute() // a pass begins just before the runs are killed: the longest wait
+	killed := clock.Now()
+	for _, c := range customers {
+		c.do(c.guard(&crashing{Client: db.client()}), returns(small))
+	}
+	found := map[idempotent.Recovery]time.Duration{}
+	for len(found) < len(customers) {
+		report := everyMinute()
+		for recovery, c := range customers {
+			r, err := db.store(t).Get(t.Context(), c.key.RecordID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found[recovery] == 0 && r.State != driver.StateInProgress {
+				found[recovery] = clock.Now().Sub(killed)
+			}
+		}
+		if clock.Now().Sub(killed) > time.Hour {
+			t.Fatalf("after an hour only %v are found; the last run: %+v", found, report)
+		}
+	}
+	for recovery, after := range found {
+		if after > lease+interval+2*run {
+			t.Errorf("%s: found after %s, want at most %s", recovery, after, lease+interval+2*run)
+		}
+	}
+	t.Logf("found after %v; %d items read for %v read units; the longest run took %s; all calls: %+v",
+		found, read, units, longest.Round(time.Millisecond), cashier.total())
+	if read < *others {
+		t.Errorf("%d items were read, want at least one pass of %d", read, *others)
+	}
+
+	// The next request finds an abandoned run at once.
+	for recovery, c := range customers {
+		c.key = newKey()
+		c.do(c.guard(&crashing{Client: db.client()}), returns(small))
+		clock.Advance(2 * patience)
+		c.send(returns(small))
+		if marked := endsWith(new(idempotent.UnresolvedError))(c); marked != (recovery == idempotent.Reconcile) || !marked && !ran(c) {
+			t.Errorf("%s: the next request ended with %v", recovery, c.err)
+		}
+	}
+}
+
+// fill writes n copies of a record under other keys.
+func (db *database) fill(t *testing.T, like idempotent.RecordID, n int) {
+	t.Helper()
+	client := db.client()
+	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &db.table, Key: map[string]types.AttributeValue{
+		dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: string(like)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const batch, writers = 25, 4
+	var work sync.WaitGroup
+	numbers := make(chan int, n)
+	for i := 0; i < n; i += batch {
+		numbers <- min(batch, n-i)
+	}
+	close(numbers)
+	for range writers {
+		work.Go(func() {
+			for size := range numbers {
+				writes := make([]types.WriteRequest, size)
+				for i := range writes {
+					it := maps.Clone(got.Item)
+					key := idempotent.Key{Operation: like.Operation(), Scope: "acme", ID: rand.Text()}
+					it[dynamostore.PartitionKey] = &types.AttributeValueMemberS{Value: string(key.RecordID())}
+					writes[i].PutRequest = &types.PutRequest{Item: it}
+				}
+				for len(writes) > 0 {
+					out, err := client.BatchWriteItem(t.Context(), &dynamodb.BatchWriteItemInput{RequestItems: map[string][]types.WriteRequest{db.table: writes}})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					writes = slices.Clone(out.UnprocessedItems[db.table])
+				}
+			}
+		})
+	}
+	work.Wait()
+}
