@@ -48,7 +48,7 @@ included: see docs/cost.md.`,
 		RunE: e.command(c.run),
 	}, exitOK, exitUsage)
 	f := cmd.Flags()
-	f.Float64Var(&c.Requests, "requests", 1e6, "first requests in a month: `NUMBER`, such as 100e6")
+	f.Float64Var(&c.Requests, "requests", 1e6, "`NUMBER` of first requests in a month")
 	f.Float64Var(&c.Retries, "retries", 0.05, "`NUMBER` of retries of each request")
 	f.Float64Var(&c.Unknown, "unknown", 0.0001, "`SHARE` of requests whose outcome is\nunknown")
 	f.DurationVar(&c.Retention, "retention", 24*time.Hour, "`TIME` for which outcomes are kept")
