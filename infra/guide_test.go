@@ -32,23 +32,23 @@ var update = flag.Bool("update", false, "write what is generated")
 
 // protect is the code that docs/deploy.md adds to a stack with existing
 // functions.
-func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
+func protect(stack awscdk.Stack, charge, reconcile awslambda.IFunction, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	records.GrantHandler(charge) // and sets ONCE_TABLE
+	records.GrantHandler(charge, jsii.String("POST /charges")) // and sets ONCE_TABLE
 	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: reconcile, Table: records,
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("OnceAlarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("POST /charges"), Table: records,
-		Functions:  &[]awslambda.Function{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
+		Functions:  &[]awslambda.IFunction{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
 		Reconciler: reconciler, Page: pager, Ticket: tickets,
 	})
 	return records
 }
 
 // feed is the code that docs/deploy.md adds for a queue.
-func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.Function, queue awssqs.Queue) {
-	records.GrantHandler(orders)
+func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.IFunction, queue awssqs.IQueue) {
+	records.GrantHandler(orders, jsii.String("take-order"))
 	infra.NewQueueSource(stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
 		Function: orders, Queue: queue,
 		Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
@@ -74,30 +74,34 @@ func TestGuide(t *testing.T) {
 // The permissions in the guide equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| who | on | may |\n| --- | --- | --- |\n")
-	for _, row := range []struct {
-		who   string
-		grant func(*infra.IdempotencyTable, awslambda.Function)
-	}{
-		{"handler", (*infra.IdempotencyTable).GrantHandler},
-		{"reconciler", (*infra.IdempotencyTable).GrantReconciler},
-	} {
+	table.WriteString("| who | on | may | with keys of |\n| --- | --- | --- | --- |\n")
+	for _, grantee := range grantees {
 		stack := newStack()
-		row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
-		var policy struct {
-			Statement []struct{ Action, Resource any }
-		}
-		decode(t, asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"]), &policy)
-		for _, s := range policy.Statement {
-			who, on := row.who, "the table"
-			if strings.Contains(asJSON(t, s.Resource), "/index/"+dynamostore.IndexName) {
-				who, on = "", "its index, `…/index/"+dynamostore.IndexName+"`"
+		grantee.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
+		who := grantee.name
+		for _, s := range statements(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"]) {
+			on := "the table"
+			if strings.Contains(s.Resource[0], "/index/"+dynamostore.IndexName) {
+				on = "its index, `…/index/" + dynamostore.IndexName + "`"
 			}
-			actions := strings.FieldsFunc(asJSON(t, s.Action), func(r rune) bool { return strings.ContainsRune(`[",]`, r) }) // one or a list
-			fmt.Fprintf(&table, "| %s | %s | `%s` |\n", who, on, strings.Join(actions, "`, `"))
+			fmt.Fprintf(&table, "| %s | %s | `%s` | %s |\n", who, on, strings.Join(s.Action, "`, `"), keysIn(s))
+			who = ""
 		}
 	}
 	doctest.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
+}
+
+// keysIn names the keys that a statement is limited to.
+func keysIn(s statement) string {
+	var kinds []string
+	for _, pattern := range s.Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"] {
+		kind := "records"
+		if strings.HasSuffix(pattern, "#*") {
+			kind = "chunks"
+		}
+		kinds = append(kinds, kind)
+	}
+	return strings.Join(kinds, " and ")
 }
 
 // The table of alarms in the guide equals the alarms that the construct creates,

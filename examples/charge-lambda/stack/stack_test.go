@@ -50,6 +50,17 @@ func TestNothingIsRefused(t *testing.T) {
 	}
 }
 
+// The grants name the operations of the functions' code. DynamoDB would refuse
+// records of another operation.
+func TestOperationsAreThoseOfTheCode(t *testing.T) {
+	for file, operation := range map[string]string{"../charge/keys.go": chargeOperation, "../../order-queue/orders/handler.go": orderOperation} {
+		code, err := os.ReadFile(file)
+		if declared := "const Operation = \"" + operation + "\""; err != nil || !strings.Contains(string(code), declared) {
+			t.Errorf("%s does not contain %s (%v)", file, declared, err)
+		}
+	}
+}
+
 // Invalid context values are errors that name the value.
 func TestInvalidContext(t *testing.T) {
 	for want, context := range map[string]map[string]any{
