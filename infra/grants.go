@@ -15,7 +15,7 @@ import (
 // GrantHandler allows a grantee, such as a function, an alias or a role, to store
 // the records of these operations. It can neither read nor write those of other
 // operations. An operation that is missing here is refused by DynamoDB at run
-// time, and synthesis fails if there is none. The operation "*" stands for all of
+// time, and synthesis fails without any. The operation "*" stands for all of
 // them, for a handler with a table of its own.
 //
 // If the grantee is a function that this app creates, or its alias or version,

@@ -141,6 +141,10 @@ func neighboursOf(p part, r *recorder) (all []request) {
 			continue
 		}
 		rest := strings.TrimPrefix(keys[0], p.operation)
+		named := strings.NewReplacer("*", "another", "?", "1").Replace(p.operation) // if * and ? had a meaning
+		if named != p.operation {
+			with(named + rest)
+		}
 		for _, other := range []string{"refund", p.operation + "2", p.operation + "#", p.operation + "#x", strings.ToUpper(p.operation) + "_", p.operation[1:], "", "*"} {
 			with(other + rest)
 			with(append(slices.Clone(keys), other+rest)...)

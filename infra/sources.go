@@ -106,30 +106,25 @@ func (s *QueueSource) check(props *QueueSourceProps, queue awssqs.CfnQueue, wind
 	}
 	redelivery := secondsOf(queue.MessageRetentionPeriod(), defaultQueueRetention).plus(visibility)
 	otherwise := "shorten the retention of the queue"
-	dead := deadLetterQueueOf(props.Queue)
-	if dead == nil {
+	dead, found := deadRetention(props.Queue, queue)
+	if !found {
 		refuse(s.Construct, "the queue has no dead-letter queue: a message that always fails would be delivered until it expires; set DeadLetterQueue of the queue")
 	} else if !or(props.NoRedrive, false) {
-		redelivery = redelivery.times(2).plus(retentionOf(dead))
+		redelivery = redelivery.times(2).plus(dead)
 		otherwise = "set NoRedrive in both if messages are never redriven from the dead-letter queue"
 	}
 	checkRetention(s.Construct, props.Retention, redelivery, otherwise)
 }
 
-// deadLetterQueueOf returns the dead-letter queue of a queue of this app, or nil.
-func deadLetterQueueOf(queue awssqs.IQueue) awssqs.IQueue {
+// deadRetention returns how long the dead-letter queue of a queue retains
+// messages, and whether there is one.
+func deadRetention(queue awssqs.IQueue, resource awssqs.CfnQueue) (retention length, found bool) {
 	if created, ok := queue.(awssqs.Queue); ok && created.DeadLetterQueue() != nil {
-		return created.DeadLetterQueue().Queue
+		if dead, ok := created.DeadLetterQueue().Queue.Node().DefaultChild().(awssqs.CfnQueue); ok {
+			return secondsOf(dead.MessageRetentionPeriod(), defaultQueueRetention), true
+		}
 	}
-	return nil
-}
-
-// retentionOf returns how long a dead-letter queue retains messages.
-func retentionOf(queue awssqs.IQueue) length {
-	if created, ok := queue.Node().DefaultChild().(awssqs.CfnQueue); ok {
-		return secondsOf(created.MessageRetentionPeriod(), defaultQueueRetention)
-	}
-	return length{Duration: longestQueueRetention}
+	return length{Duration: longestQueueRetention}, resource.RedrivePolicy() != nil
 }
 
 // StreamSourceProps are the properties of [NewStreamSource].

@@ -74,7 +74,12 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 // table, so grants to another account are warned about. Import a table with a
 // customer managed key by its attributes, so that grants allow the use of the key.
 func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynamodb.ITable) *IdempotencyTable {
-	return &IdempotencyTable{constructs.NewConstruct(scope, id), table}
+	t := &IdempotencyTable{constructs.NewConstruct(scope, id), table}
+	if table == nil {
+		refuse(t.Construct, "the table is not set: import one with awsdynamodb.TableV2_FromTableName")
+		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
+	}
+	return t
 }
 
 // MetricForIndex returns a metric of the index, such as WriteThrottleEvents.

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
@@ -266,20 +265,18 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The constructs work for functions in a VPC, and in two stacks of an app.
-func TestVPCAndOtherStacks(t *testing.T) {
+// A function of another stack gets the permissions and the name of the table.
+func TestTwoStacks(t *testing.T) {
 	app := awscdk.NewApp(nil)
-	data := awscdk.NewStack(app, jsii.String("Data"), nil)
-	records := infra.NewIdempotencyTable(data, jsii.String("Records"), nil)
+	records := infra.NewIdempotencyTable(awscdk.NewStack(app, jsii.String("Data"), nil), jsii.String("Records"), nil)
 	stack := awscdk.NewStack(app, jsii.String("Test"), nil)
-	vpc := awsec2.NewVpc(stack, jsii.String("VPC"), &awsec2.VpcProps{MaxAzs: jsii.Number(2), NatGateways: jsii.Number(0)})
-	endpoint := vpc.AddGatewayEndpoint(jsii.String("DynamoDB"), &awsec2.GatewayVpcEndpointOptions{Service: awsec2.GatewayVpcEndpointAwsService_DYNAMODB()})
-	_ = endpoint
-	fn := newFunction(stack, "Function", 3)
-	records.GrantHandler(fn, jsii.String("charge"))
+	records.GrantHandler(newFunction(stack, "Function", 3), jsii.String("charge"))
 	wantRefusals(t, stack)
 	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
 	if !strings.Contains(variables, "Fn::ImportValue") {
 		t.Errorf("the function's environment is %s, want the name from the other stack", variables)
+	}
+	if resource := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties); strings.Count(resource, "Fn::ImportValue") != 2 {
+		t.Errorf("the policy is %s, want the ARN from the other stack", resource)
 	}
 }

@@ -273,6 +273,9 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		}, []string{"Every is 1m30s: set it to whole minutes"}},
 		{"queue source", func(s awscdk.Stack, id *string) { infra.NewQueueSource(s, id, nil) },
 			[]string{"Function is not set", "Queue is not set"}},
+		{"table that exists", func(s awscdk.Stack, id *string) {
+			infra.IdempotencyTableFrom(s, id, nil).GrantHandler(newFunction(s, "Function", 3), jsii.String("charge"))
+		}, []string{"the table is not set: import one"}},
 		{"stream source", func(s awscdk.Stack, id *string) { infra.NewStreamSource(s, id, nil) }, []string{"Function is not set"}},
 		{"Kafka source", func(s awscdk.Stack, id *string) { infra.NewKafkaSource(s, id, nil) },
 			[]string{"Function is not set", "Managed and SelfManaged are both set, or not set"}},
