@@ -167,6 +167,17 @@ func TestImportedFunctionsAndQueues(t *testing.T) {
 		`{"EventSourceArn": "`+importedQueue+`", "FunctionName": "charge", "FunctionResponseTypes": ["ReportBatchItemFailures"]}`)
 }
 
+// A queue of this app is compared with what is known of an imported function: its
+// own time-outs and its dead-letter queue, however that is set.
+func TestQueuesOfImportedFunctions(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	queue := awssqs.NewQueue(stack, jsii.String("Orders"), nil)
+	queue.Node().DefaultChild().(awssqs.CfnQueue).SetRedrivePolicy(map[string]any{"deadLetterTargetArn": importedQueue, "maxReceiveCount": 5})
+	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{Function: anImportedFunction(stack), Queue: queue, Retention: days(22)})
+	wantRefusals(t, stack, "outcomes are stored for 22 days and a message may be delivered again for 22 days and 1m0s")
+	wantWarnings(t, stack, "the function is imported, so its time-out is not known here")
+}
+
 // An alias can process a queue and reconcile: the mapping, the rule and the alarms
 // are on the alias, and the time-out is that of the function.
 func TestAliases(t *testing.T) {
