@@ -3,6 +3,7 @@
 package infra
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -29,6 +30,9 @@ import (
 func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ...*string) awsiam.Grant {
 	if len(operations) == 0 {
 		refuse(t.Construct, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`)
+	}
+	if slices.ContainsFunc(operations, func(o *string) bool { return or(o, "") == "" }) {
+		refuse(t.Construct, "one of the operations of GrantHandler has no name: remove it")
 	}
 	t.connect(grantee)
 	records, chunks := keysOf(operations...)
@@ -171,7 +175,8 @@ func (t *IdempotencyTable) isForeign(to awsiam.IGrantable) bool {
 	if account != nil && sameAccount(account, own) {
 		return false
 	}
-	changeable := *awscdk.Resource_IsOwnedResource(t.Table)
+	_, changeable := t.Table.(awsiam.IResourceWithPolicyV2)
+	changeable = changeable && *awscdk.Resource_IsOwnedResource(t.Table)
 	if !changeable && account != nil && awscdk.Token_CompareStrings(account, own) == awscdk.TokenComparison_DIFFERENT() {
 		warn(t.Construct, "once:resource-policy", "the policy of the imported table "+*t.Table.Node().Path()+
 			" cannot be changed here: make sure that it, and the policy of its key, allow the grantee of another account")

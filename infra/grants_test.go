@@ -464,7 +464,9 @@ func TestOperationsOfAHandler(t *testing.T) {
 	stack := newStack()
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
 	records.GrantHandler(newRole(stack, "Role"))
-	wantRefusals(t, stack, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`)
+	records.GrantHandler(newRole(stack, "Other"), nil, jsii.String(""))
+	wantRefusals(t, stack, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`,
+		"one of the operations of GrantHandler has no name: remove it")
 
 	stack = newStack()
 	records = infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)

@@ -246,6 +246,36 @@ func TestTokens(t *testing.T) {
 	wantRefusals(t, stack, "an element of Operations is not known", "Every of Reconciler is not known", "OldestUnknown is not known at synthesis")
 }
 
+// Each length of a queue source can be a parameter beside known ones.
+func TestOneToken(t *testing.T) {
+	for _, parameter := range []string{"the visibility time-out", "the queue's retention", "the dead-letter queue's retention", "the time-out", "the window", "the outcomes"} {
+		stack := newStack()
+		unknown := awscdk.Duration_Seconds(awscdk.NewCfnParameter(stack, jsii.String("Seconds"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber())
+		or := func(name string, known time.Duration) awscdk.Duration {
+			if name == parameter {
+				return unknown
+			}
+			return seconds(known)
+		}
+		const day = 24 * time.Hour
+		dead := awssqs.NewQueue(stack, jsii.String("Dead"), &awssqs.QueueProps{RetentionPeriod: or("the dead-letter queue's retention", 4*day)})
+		infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{
+			Function: awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
+				Runtime: awslambda.Runtime_PROVIDED_AL2023(), Handler: jsii.String("bootstrap"), Timeout: or("the time-out", 5*time.Second),
+				Code: awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
+			}),
+			Queue: awssqs.NewQueue(stack, jsii.String("Orders"), &awssqs.QueueProps{
+				VisibilityTimeout: or("the visibility time-out", 36*time.Second), RetentionPeriod: or("the queue's retention", 4*day),
+				DeadLetterQueue: &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(5)},
+			}),
+			Retention: or("the outcomes", 12*day+72*time.Second),
+			Source:    &awslambdaeventsources.SqsEventSourceProps{MaxBatchingWindow: or("the window", 6*time.Second)},
+		})
+		wantRefusals(t, stack)
+		wantWarnings(t, stack)
+	}
+}
+
 // Metrics for alarms of one's own.
 func TestMetrics(t *testing.T) {
 	stack := newStack()

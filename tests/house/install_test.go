@@ -71,8 +71,7 @@ func main() {
 	if got := command(filepath.Join(bin, "once"), "--version"); got != "once version "+release+"\n" {
 		t.Errorf("the command line prints the version %q", got)
 	}
-	// infra resolves with the CDK. Unpacking and compiling it takes minutes, and
-	// go.work compiles the same sources anyway.
+	// infra resolves with the CDK. The app of tests/deploy compiles it.
 	if got := command("go", "list", "-m", "github.com/aws/aws-cdk-go/awscdk/v2"); !strings.Contains(read(t, "infra/go.mod"), strings.TrimSpace(got)) {
 		t.Errorf("infra resolves with %s, which is not in its go.mod", got)
 	}
