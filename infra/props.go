@@ -33,7 +33,8 @@ func warn(c constructs.IConstruct, id, message string) {
 }
 
 // length is a duration that a construct judges. It is unknown if it is a token,
-// such as a parameter of the stack, or a property of an imported resource.
+// such as a parameter of the stack, or a property of an imported resource. Then the
+// duration is the least that it can be, zero.
 type length struct {
 	time.Duration
 	unknown bool
@@ -61,16 +62,8 @@ func secondsOf(n *float64, otherwise time.Duration) length {
 	return length{Duration: time.Duration(*n * float64(time.Second))}
 }
 
-// times returns n times l.
-func (l length) times(n time.Duration) length { return length{n * l.Duration, l.unknown} }
-
-// plus returns the sum, which is unknown if one of the two is.
-func (l length) plus(m length) length {
-	return length{l.Duration + m.Duration, l.unknown || m.unknown}
-}
-
-// under reports whether l is shorter than m, if both are known.
-func (l length) under(m length) bool { return !l.unknown && !m.unknown && l.Duration < m.Duration }
+// under reports whether l is known and shorter than what is needed at least.
+func (l length) under(needed time.Duration) bool { return !l.unknown && l.Duration < needed }
 
 // isToken reports whether the CDK knows a value only at the deployment.
 func isToken(v any) bool { return *awscdk.Token_IsUnresolved(v) }
@@ -113,8 +106,7 @@ func lasting(d time.Duration) awscdk.Duration {
 }
 
 // inWords formats a duration with days.
-func inWords(l length) string {
-	d := l.Duration
+func inWords(d time.Duration) string {
 	if days := d / (24 * time.Hour); days > 0 {
 		if rest := d % (24 * time.Hour); rest > 0 {
 			return fmt.Sprintf("%d days and %v", days, rest)

@@ -3,7 +3,7 @@
 package infra
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -60,9 +60,9 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props.Table == nil {
 		refuse(r.Construct, "Table is not set: set it to the table to reconcile")
 	}
-	if !r.every.unknown && (r.every.Duration < time.Minute || r.every.Duration%time.Minute != 0) {
-		refuse(r.Construct, fmt.Sprintf("Every is %v: set it to whole minutes, because EventBridge schedules support nothing else", inWords(r.every)))
-		r.every.Duration = time.Minute // so that this is the only error
+	if given := r.notMinutes(props.Every); given != "" {
+		refuse(r.Construct, "Every is "+given+": set it to whole minutes, because EventBridge schedules support nothing else")
+		r.every = length{Duration: time.Minute} // so that this is the only error
 		return r
 	}
 	if props.Function == nil || props.Table == nil {
@@ -94,6 +94,18 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		})},
 	})
 	return r
+}
+
+// notMinutes describes an interval that is not in whole minutes. Of an unknown one
+// only the unit is known.
+func (r *Reconciler) notMinutes(every awscdk.Duration) string {
+	switch {
+	case !r.every.unknown && (r.every.Duration < time.Minute || r.every.Duration%time.Minute != 0):
+		return inWords(r.every.Duration)
+	case r.every.unknown && !slices.Contains([]string{"minutes", "hours", "days"}, *every.UnitLabel()):
+		return "in " + *every.UnitLabel()
+	}
+	return ""
 }
 
 // deadLetters creates an encrypted queue for operators, with the longest

@@ -89,7 +89,7 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 	} else {
 		warn(s.Construct, "once:imported-queue", "the queue is imported, so its settings are not known here: make sure that its visibility time-out is at least six"+
 			" times the function's time-out plus the batching window, that it has a dead-letter queue, and that outcomes are stored for as long as both deliver")
-		checkRetention(s.Construct, props.Retention, length{unknown: true}, "")
+		checkRetention(s.Construct, props.Retention, 0, "")
 	}
 	props.Function.AddEventSource(awslambdaeventsources.NewSqsEventSource(props.Queue, &source))
 	return s
@@ -99,18 +99,18 @@ func NewQueueSource(scope constructs.Construct, id *string, props *QueueSourcePr
 // lost.
 func (s *QueueSource) check(props *QueueSourceProps, queue awssqs.CfnQueue, window length) {
 	visibility := secondsOf(queue.VisibilityTimeout(), defaultVisibility)
-	if needed := timeoutOf(s.Construct, props.Function).times(visibilityTimeouts).plus(window); visibility.under(needed) {
+	if needed := visibilityTimeouts*timeoutOf(s.Construct, props.Function) + window.Duration; visibility.under(needed) {
 		refuse(s.Construct, fmt.Sprintf("the queue's visibility time-out is %v and must be at least %v, six times the function's time-out plus the"+
 			" batching window: a message would be delivered again during its first run; raise VisibilityTimeout of the queue",
-			inWords(visibility), inWords(needed)))
+			inWords(visibility.Duration), inWords(needed)))
 	}
-	redelivery := secondsOf(queue.MessageRetentionPeriod(), defaultQueueRetention).plus(visibility)
+	redelivery := secondsOf(queue.MessageRetentionPeriod(), defaultQueueRetention).Duration + visibility.Duration
 	otherwise := "shorten the retention of the queue"
 	dead, found := deadRetention(props.Queue, queue)
 	if !found {
 		refuse(s.Construct, "the queue has no dead-letter queue: a message that always fails would be delivered until it expires; set DeadLetterQueue of the queue")
 	} else if !or(props.NoRedrive, false) {
-		redelivery = redelivery.times(2).plus(dead)
+		redelivery = 2*redelivery + dead
 		otherwise = "set NoRedrive in both if messages are never redriven from the dead-letter queue"
 	}
 	checkRetention(s.Construct, props.Retention, redelivery, otherwise)
@@ -118,13 +118,13 @@ func (s *QueueSource) check(props *QueueSourceProps, queue awssqs.CfnQueue, wind
 
 // deadRetention returns how long the dead-letter queue of a queue retains
 // messages, and whether there is one.
-func deadRetention(queue awssqs.IQueue, resource awssqs.CfnQueue) (retention length, found bool) {
+func deadRetention(queue awssqs.IQueue, resource awssqs.CfnQueue) (retention time.Duration, found bool) {
 	if created, ok := queue.(awssqs.Queue); ok && created.DeadLetterQueue() != nil {
 		if dead, ok := created.DeadLetterQueue().Queue.Node().DefaultChild().(awssqs.CfnQueue); ok {
-			return secondsOf(dead.MessageRetentionPeriod(), defaultQueueRetention), true
+			return secondsOf(dead.MessageRetentionPeriod(), defaultQueueRetention).Duration, true
 		}
 	}
-	return length{Duration: longestQueueRetention}, resource.RedrivePolicy() != nil
+	return longestQueueRetention, resource.RedrivePolicy() != nil
 }
 
 // StreamSourceProps are the properties of [NewStreamSource].
@@ -182,7 +182,7 @@ func NewStreamSource(scope constructs.Construct, id *string, props *StreamSource
 	case kinesis:
 		source := *props.Kinesis
 		source.ReportBatchItemFailures = jsii.Bool(true)
-		s.check(source.OnFailure, source.RetryAttempts, source.MaxRecordAge, source.TumblingWindow)
+		source.MaxRecordAge = s.check(source.OnFailure, source.RetryAttempts, source.MaxRecordAge, source.TumblingWindow)
 		checkRetention(s.Construct, props.Retention, s.retention(props), shorterStream)
 		props.Function.AddEventSource(awslambdaeventsources.NewKinesisEventSource(props.Stream, &source))
 	case props.Table.TableStreamArn() == nil:
@@ -190,8 +190,8 @@ func NewStreamSource(scope constructs.Construct, id *string, props *StreamSource
 	default:
 		source := *props.DynamoDB
 		source.ReportBatchItemFailures = jsii.Bool(true)
-		s.check(source.OnFailure, source.RetryAttempts, source.MaxRecordAge, source.TumblingWindow)
-		checkRetention(s.Construct, props.Retention, length{Duration: defaultStreamRetention}, "do not use the stream of a table")
+		source.MaxRecordAge = s.check(source.OnFailure, source.RetryAttempts, source.MaxRecordAge, source.TumblingWindow)
+		checkRetention(s.Construct, props.Retention, defaultStreamRetention, "do not use the stream of a table")
 		props.Function.AddEventSource(awslambdaeventsources.NewDynamoEventSource(props.Table, &source))
 	}
 	return s
@@ -201,25 +201,24 @@ func NewStreamSource(scope constructs.Construct, id *string, props *StreamSource
 const shorterStream = "shorten the retention of the stream"
 
 // check refuses settings of the mapping with which a record would block its shard
-// or be lost.
-func (s *StreamSource) check(onFailure awslambda.IEventSourceDlq, retries *float64, age, window awscdk.Duration) {
-	checkEnd(s.Construct, onFailure, retries, age)
+// or be lost. It returns the age that the CDK accepts.
+func (s *StreamSource) check(onFailure awslambda.IEventSourceDlq, retries *float64, age, window awscdk.Duration) awscdk.Duration {
 	if window != nil {
 		refuse(s.Construct, "TumblingWindow is set, and the handlers of lambdabatch return no state for the next window: remove it")
 	}
+	return checkEnd(s.Construct, onFailure, retries, age)
 }
 
 // retention returns how long the Kinesis stream has a record.
-func (s *StreamSource) retention(props *StreamSourceProps) length {
-	retention := lengthOf(props.StreamRetention, defaultStreamRetention)
+func (s *StreamSource) retention(props *StreamSourceProps) time.Duration {
 	if created, ok := props.Stream.Node().DefaultChild().(awskinesis.CfnStream); ok {
 		if hours := created.RetentionPeriodHours(); hours != nil {
-			return secondsOf(hours, 0).times(60 * 60)
+			return 60 * 60 * secondsOf(hours, 0).Duration
 		}
 	} else if props.StreamRetention == nil {
 		warn(s.Construct, "once:imported-stream", "the stream is imported, so its retention is not known here and counts as 24 hours: set StreamRetention")
 	}
-	return retention
+	return lengthOf(props.StreamRetention, defaultStreamRetention).Duration
 }
 
 // KafkaSourceProps are the properties of [NewKafkaSource].
@@ -270,30 +269,30 @@ func NewKafkaSource(scope constructs.Construct, id *string, props *KafkaSourcePr
 	if props.Managed != nil {
 		source := *props.Managed
 		source.ReportBatchItemFailures = jsii.Bool(true)
-		s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
+		source.MaxRecordAge = s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
 		props.Function.AddEventSource(awslambdaeventsources.NewManagedKafkaEventSource(&source))
 		return s
 	}
 	source := *props.SelfManaged
 	source.ReportBatchItemFailures = jsii.Bool(true)
-	s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
+	source.MaxRecordAge = s.check(props, source.ProvisionedPollerConfig, source.OnFailure, source.RetryAttempts, source.MaxRecordAge)
 	props.Function.AddEventSource(awslambdaeventsources.NewSelfManagedKafkaEventSource(&source))
 	return s
 }
 
 // check refuses settings of the source with which a record would run twice, block
-// its partition or be lost.
+// its partition or be lost. It returns the age that the CDK accepts.
 func (s *KafkaSource) check(
 	props *KafkaSourceProps, pollers *awslambdaeventsources.ProvisionedPollerConfig, onFailure awslambda.IEventSourceDlq, retries *float64, age awscdk.Duration,
-) {
+) awscdk.Duration {
 	if pollers == nil {
 		refuse(s.Construct, "ProvisionedPollerConfig is not set: without provisioned mode Lambda ignores which records failed, and they would be lost; set it")
 	}
-	checkEnd(s.Construct, onFailure, retries, age)
 	if props.TopicRetention == nil {
 		refuse(s.Construct, "TopicRetention is not set: set it to the time for which the topic retains records (retention.ms)")
 	}
-	checkRetention(s.Construct, props.Retention, lengthOf(props.TopicRetention, 0), "shorten the retention of the topic")
+	checkRetention(s.Construct, props.Retention, lengthOf(props.TopicRetention, 0).Duration, "shorten the retention of the topic")
+	return checkEnd(s.Construct, onFailure, retries, age)
 }
 
 // checkFunction refuses a source without a function, and reports whether there is
@@ -305,21 +304,21 @@ func checkFunction(c constructs.Construct, fn awslambda.IFunction) bool {
 	return fn != nil
 }
 
-// timeoutOf returns the time-out of a function, which is unknown for an imported
-// one.
-func timeoutOf(c constructs.Construct, fn awslambda.IFunction) length {
+// timeoutOf returns the time-out of a function, or zero if it is not known.
+func timeoutOf(c constructs.Construct, fn awslambda.IFunction) time.Duration {
 	created := functionBehind(fn)
 	if created == nil {
 		warn(c, "once:imported-function", "the function is imported, so its time-out is not known here: make sure that the queue's visibility time-out is at least"+
 			" six times as long, plus the batching window")
-		return length{unknown: true}
+		return 0
 	}
-	return lengthOf(created.Timeout(), defaultTimeout)
+	return lengthOf(created.Timeout(), defaultTimeout).Duration
 }
 
 // checkEnd refuses a source of ordered records without an end for a record that
-// always fails. Such a record blocks those behind it.
-func checkEnd(c constructs.Construct, onFailure awslambda.IEventSourceDlq, retries *float64, age awscdk.Duration) {
+// always fails. Such a record blocks those behind it. It returns the age that the
+// CDK accepts.
+func checkEnd(c constructs.Construct, onFailure awslambda.IEventSourceDlq, retries *float64, age awscdk.Duration) awscdk.Duration {
 	if onFailure == nil {
 		refuse(c, "OnFailure is not set: a record that is given up would be lost; set it to a queue, a topic or a bucket")
 	}
@@ -327,6 +326,11 @@ func checkEnd(c constructs.Construct, onFailure awslambda.IEventSourceDlq, retri
 	if !limited {
 		refuse(c, "neither RetryAttempts nor MaxRecordAge is set: a record that always fails would block those behind it until it expires; set one of them")
 	}
+	if lengthOf(age, 0).unknown {
+		refuse(c, "MaxRecordAge is not known at synthesis, and the CDK compares it with its limits: write its value")
+		return nil
+	}
+	return age
 }
 
 // CheckRetention refuses outcomes that expire while a source may still deliver
@@ -335,16 +339,16 @@ func checkEnd(c constructs.Construct, onFailure awslambda.IEventSourceDlq, retri
 // six hours of Lambda's own queue. Package lambdabatch has constants for the
 // defaults of each source.
 func CheckRetention(scope constructs.IConstruct, retention, redelivery awscdk.Duration) {
-	checkRetention(scope, retention, lengthOf(redelivery, 0), "let the source give up earlier")
+	checkRetention(scope, retention, lengthOf(redelivery, 0).Duration, "let the source give up earlier")
 }
 
 // checkRetention is CheckRetention with the second thing that a user can do.
-func checkRetention(scope constructs.IConstruct, retention awscdk.Duration, needed length, otherwise string) {
+func checkRetention(scope constructs.IConstruct, retention awscdk.Duration, needed time.Duration, otherwise string) {
 	switch stored := lengthOf(retention, 0); {
 	case retention == nil:
 		refuse(scope, "Retention is not set: set it to the time for which the function stores outcomes; it must be longer than the source may deliver the same message again")
 	case stored.under(needed):
 		refuse(scope, fmt.Sprintf("outcomes are stored for %s and a message may be delivered again for %s: it would run twice; raise the retention in the"+
-			" function's code and here, or %s", inWords(stored), inWords(needed), otherwise))
+			" function's code and here, or %s", inWords(stored.Duration), inWords(needed), otherwise))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesis"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
@@ -274,6 +275,23 @@ func TestOneToken(t *testing.T) {
 		wantRefusals(t, stack)
 		wantWarnings(t, stack)
 	}
+}
+
+// A token with which the CDK itself would stop is refused.
+func TestTokensThatTheCDKRefuses(t *testing.T) {
+	stack := newStack()
+	some := awscdk.Duration_Seconds(awscdk.NewCfnParameter(stack, jsii.String("Seconds"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber())
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Reconcile", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Every: some,
+	})
+	infra.NewStreamSource(stack, jsii.String("Source"), &infra.StreamSourceProps{
+		Function: newFunction(stack, "Function", 3), Stream: awskinesis.NewStream(stack, jsii.String("Stream"), nil), Retention: days(1),
+		Kinesis: &awslambdaeventsources.KinesisEventSourceProps{
+			StartingPosition: awslambda.StartingPosition_LATEST, MaxRecordAge: some,
+			OnFailure: awslambdaeventsources.NewSqsDlq(newQueue(stack, nil)),
+		},
+	})
+	wantRefusals(t, stack, "Every is in seconds: set it to whole minutes", "MaxRecordAge is not known at synthesis")
 }
 
 // Metrics for alarms of one's own.
