@@ -233,7 +233,10 @@ type bookmark struct {
 }
 
 const (
-	bookmarkKey  = "#scan"
+	// ScanKey is the partition key of the item in which [Store.Abandoned] notes how
+	// far it is. No record has it, because record ids begin with an operation.
+	ScanKey = "#scan"
+
 	attrBegan    = "began"
 	attrReserved = "until"
 	attrStarts   = "next"
@@ -258,7 +261,7 @@ func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
 
 // bookmark reads the bookmark.
 func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: item{PartitionKey: text(bookmarkKey)}})
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: item{PartitionKey: text(ScanKey)}})
 	if err != nil {
 		return nil, s.explain("GetItem", err)
 	}
@@ -297,7 +300,7 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		}
 	}
 	it := item{
-		PartitionKey: text(bookmarkKey),
+		PartitionKey: text(ScanKey),
 		attrFormat:   &types.AttributeValueMemberN{Value: formatVersion},
 		attrVersion:  &types.AttributeValueMemberB{Value: id},
 		attrStarts:   &types.AttributeValueMemberL{Value: starts},

@@ -113,7 +113,7 @@ func TestReconciler_FindsAbandonedRuns(t *testing.T) {
 			run() // begins a pass
 			claim(key("one"))
 			claim(key("two"))
-			clock.Advance(14 * time.Minute)
+			clock.Advance(59 * time.Minute)
 			if r := run(); r.Due != 0 || r.Pending != 0 {
 				t.Errorf("before the next pass: %s", r)
 			}
@@ -240,13 +240,13 @@ func TestAbandoned_Interval(t *testing.T) {
 	first.want(t, "the first pass", ids...)
 	scans, puts := fake.count("Scan"), fake.count("PutItem")
 	again := &passed{}
-	if scanned := abandoned(t, s, noon.Add(15*time.Minute-time.Millisecond), again); !scanned.Began.Equal(noon) || scanned.Items != 0 {
+	if scanned := abandoned(t, s, noon.Add(time.Hour-time.Millisecond), again); !scanned.Began.Equal(noon) || scanned.Items != 0 {
 		t.Errorf("before the interval: %+v", scanned)
 	}
 	if fake.count("Scan") != scans || fake.count("PutItem") != puts {
 		t.Error("a call before the interval read or wrote")
 	}
-	if scanned := abandoned(t, s, noon.Add(15*time.Minute), again); !scanned.Began.Equal(noon.Add(15 * time.Minute)) {
+	if scanned := abandoned(t, s, noon.Add(time.Hour), again); !scanned.Began.Equal(noon.Add(time.Hour)) {
 		t.Errorf("at the interval: %+v", scanned)
 	}
 	again.want(t, "the second pass", ids...)
@@ -351,11 +351,11 @@ func TestAbandoned_Late(t *testing.T) {
 		t.Errorf("at its begin: %+v", scanned)
 	}
 	p.pages = 0
-	if scanned := abandoned(t, s, noon.Add(15*time.Minute), p); scanned.Late {
+	if scanned := abandoned(t, s, noon.Add(time.Hour), p); scanned.Late {
 		t.Errorf("after exactly the interval: %+v", scanned)
 	}
 	p.pages = 0
-	if scanned := abandoned(t, s, noon.Add(15*time.Minute+time.Millisecond), p); !scanned.Late || !scanned.Began.Equal(noon) {
+	if scanned := abandoned(t, s, noon.Add(time.Hour+time.Millisecond), p); !scanned.Late || !scanned.Began.Equal(noon) {
 		t.Errorf("after more than the interval: %+v", scanned)
 	}
 }

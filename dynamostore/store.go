@@ -86,7 +86,7 @@ type Options struct {
 	ChunkTable string
 
 	// ScanEvery is the interval at which [Store.Abandoned] begins to read the table.
-	// A negative value switches it off. Default: 15 min; with IndexRunning, off.
+	// A negative value switches it off. Default: 1 h; with IndexRunning, off.
 	ScanEvery time.Duration
 
 	// ScanSegments is how many parts of the table Abandoned reads in parallel, 1 to
@@ -100,7 +100,7 @@ type Options struct {
 
 const (
 	defaultConflictAttempts = 20
-	defaultScanEvery        = 15 * time.Minute
+	defaultScanEvery        = time.Hour
 	defaultScanUnits        = 1000
 )
 

@@ -69,7 +69,7 @@ func TestOptions_Scan(t *testing.T) {
 		set, want Options
 		err       string
 	}{
-		{Options{}, Options{ConflictAttempts: 20, ScanEvery: 15 * time.Minute, ScanSegments: 1, ScanUnits: 1000}, ""},
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1, ScanUnits: 1000}, ""},
 		{Options{IndexRunning: true}, Options{ConflictAttempts: 20, IndexRunning: true, ScanEvery: -1, ScanSegments: 1, ScanUnits: 1000}, ""},
 		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, ""},
 		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},

@@ -224,7 +224,7 @@ func (s *Store) tableProblems(t *types.TableDescription) (problems []error) {
 
 const (
 	// manyBytes is the size of a table from which the price of its scans counts:
-	// every 15 minutes, some $50 a month.
+	// every hour, some $12 a month.
 	manyBytes = 1 << 30
 	// largeItem is an average size that a table of records alone does not have.
 	largeItem = 4 << 10

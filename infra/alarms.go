@@ -4,13 +4,13 @@ package infra
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatchactions"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
@@ -18,7 +18,6 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/telemetry"
 )
@@ -35,9 +34,10 @@ type IdempotencyAlarmsProps struct {
 	// Functions are the functions whose code prints the metrics with package
 	// telemetry/emf. The construct sets their variable ONCE_METRICS_NAMESPACE to
 	// Namespace; pass it to emf.New. Synthesis warns if the list is empty, because
-	// alarms on metrics without data never ring. The function of Reconciler need not
-	// be listed.
-	Functions *[]awslambda.Function
+	// alarms on metrics without data never ring; and if a function is imported,
+	// because its variable cannot be set. The function of Reconciler need not be
+	// listed.
+	Functions *[]awslambda.IFunction
 
 	// Table is the table whose throttles raise an alarm. Required.
 	Table *IdempotencyTable
@@ -85,6 +85,7 @@ type IdempotencyAlarms struct {
 	Page, Ticket, Look []awscloudwatch.Alarm
 
 	props   *IdempotencyAlarmsProps
+	metrics metrics
 	allowed []awssns.ITopic // the topics to which CloudWatch may publish
 }
 
@@ -95,6 +96,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	}
 	a := &IdempotencyAlarms{Construct: constructs.NewConstruct(scope, id), props: props}
 	m := metricsOf(a.Construct, props.Namespace, props.Operations)
+	a.metrics = m
 	a.connect(m.namespace)
 	for _, operation := range m.operations {
 		a.requests(m, operation)
@@ -105,7 +107,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 	if props.Table == nil {
 		refuse(a.Construct, "Table is not set: set it to the table whose throttles raise an alarm")
 	} else {
-		a.throttles(props.Table.Table)
+		a.throttles(props.Table)
 	}
 	a.deadLetters()
 	return a
@@ -114,7 +116,7 @@ func NewIdempotencyAlarms(scope constructs.Construct, id *string, props *Idempot
 // connect passes the namespace to the functions, and warns about metrics and
 // alarms that reach no one.
 func (a *IdempotencyAlarms) connect(namespace string) {
-	functions := or(a.props.Functions, nil)
+	functions := slices.Clone(or(a.props.Functions, nil))
 	if len(functions) == 0 {
 		a.warn("once:metrics", "Functions are not set, so no function is known to print the metrics of these alarms, and they would never ring: list the functions whose code calls emf.New")
 	}
@@ -122,7 +124,9 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 		functions = append(functions, r.Function)
 	}
 	for _, fn := range functions {
-		fn.AddEnvironment(jsii.String("ONCE_METRICS_NAMESPACE"), jsii.String(namespace), nil)
+		if !setVariable(fn, "ONCE_METRICS_NAMESPACE", jsii.String(namespace)) {
+			a.warn("once:imported-function", "the function "+*fn.Node().Path()+" is imported, so its variables cannot be set here: set ONCE_METRICS_NAMESPACE to "+namespace)
+		}
 	}
 	if a.props.Page == nil {
 		a.warn("once:page", "Page is not set, so no one is notified when requests are refused or when nothing settles unknown outcomes: set it to a topic")
@@ -132,9 +136,7 @@ func (a *IdempotencyAlarms) connect(namespace string) {
 	}
 }
 
-func (a *IdempotencyAlarms) warn(id, message string) {
-	awscdk.Annotations_Of(a.Construct).AddWarningV2(jsii.String(id), jsii.String(message))
-}
+func (a *IdempotencyAlarms) warn(id, message string) { warn(a.Construct, id, message) }
 
 // requests adds the alarms on the requests of an operation.
 func (a *IdempotencyAlarms) requests(m metrics, operation string) {
@@ -175,10 +177,18 @@ func (a *IdempotencyAlarms) requests(m metrics, operation string) {
 // missing is as bad as a bad one: nothing settles unknown outcomes.
 func (a *IdempotencyAlarms) reconciler(m metrics, r *Reconciler) {
 	const runs = 3
-	options := &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(r.every)}
-	oldest := duration(a.props.OldestUnknown, max(15*time.Minute, runs*r.every))
+	if r.every.unknown {
+		refuse(a.Construct, "Every of Reconciler is not known at synthesis, and the alarms are computed from it: write its value")
+		return
+	}
+	every := r.every.Duration
+	options := &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(every)}
+	oldest := lengthOf(a.props.OldestUnknown, max(15*time.Minute, runs*every))
+	if oldest.unknown {
+		refuse(a.Construct, "OldestUnknown is not known at synthesis: write its value")
+	}
 	a.add(page, "OldestUnknown", "", condition{
-		metric: m.gauge(telemetry.UnknownOldestAge, r.every), threshold: oldest.Seconds(), periods: runs, missing: awscloudwatch.TreatMissingData_BREACHING,
+		metric: m.gauge(telemetry.UnknownOldestAge, every), threshold: oldest.Seconds(), periods: runs, missing: awscloudwatch.TreatMissingData_BREACHING,
 	}, "An outcome has been unknown for too long, or the reconciler does not report ages.")
 	a.add(page, "ReconcilerErrors", "", condition{metric: r.Function.MetricErrors(options), periods: runs},
 		"The reconciler fails in every run: it cannot list records, or cannot settle any of them.")
@@ -190,19 +200,16 @@ func (a *IdempotencyAlarms) reconciler(m metrics, r *Reconciler) {
 }
 
 // throttles adds the alarms for the table and its index.
-func (a *IdempotencyAlarms) throttles(table awsdynamodb.TableV2) {
+func (a *IdempotencyAlarms) throttles(table *IdempotencyTable) {
 	for _, throttled := range []struct {
-		name       string
-		dimensions map[string]*string
+		name   string
+		metric func(*string, *awscloudwatch.MetricOptions) awscloudwatch.Metric
 	}{
-		{"Throttles", map[string]*string{"TableName": table.TableName()}},
-		{"IndexThrottles", map[string]*string{"TableName": table.TableName(), "GlobalSecondaryIndexName": jsii.String(dynamostore.IndexName)}},
+		{"Throttles", table.Table.Metric},
+		{"IndexThrottles", table.MetricForIndex},
 	} {
 		sum := func(name string) awscloudwatch.IMetric {
-			return awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
-				Namespace: jsii.String("AWS/DynamoDB"), MetricName: jsii.String(name),
-				DimensionsMap: &throttled.dimensions, Statistic: awscloudwatch.Stats_SUM(), Period: lasting(time.Hour),
-			})
+			return throttled.metric(jsii.String(name), &awscloudwatch.MetricOptions{Statistic: awscloudwatch.Stats_SUM(), Period: lasting(time.Hour)})
 		}
 		using := map[string]awscloudwatch.IMetric{"throttles": sum("WriteThrottleEvents"), "units": sum("ConsumedWriteCapacityUnits")}
 		a.add(ticket, throttled.name, "", condition{metric: percentage(filled("throttles"), filled("units"), using, time.Hour), threshold: 1, periods: 1},
@@ -310,6 +317,17 @@ func (a *IdempotencyAlarms) allow(topic awssns.ITopic) {
 	if key := topic.MasterKey(); key != nil {
 		key.AddToResourcePolicy(by([]string{"kms:Decrypt", "kms:GenerateDataKey*"}, jsii.String("*")), jsii.Bool(true))
 	}
+}
+
+// MetricForEvent returns how often an event occurred in an operation, for alarms
+// and graphs of your own. Its default statistic is the sum, and its period is five
+// minutes.
+func (a *IdempotencyAlarms) MetricForEvent(kind event.Kind, operation *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
+	metric := awscloudwatch.NewMetric(a.metrics.props(telemetry.Prefix+string(kind), or(operation, ""), awscloudwatch.Stats_SUM(), 5*time.Minute))
+	if options != nil {
+		metric = metric.With(options)
+	}
+	return metric
 }
 
 // all returns the alarms, the most urgent first.

@@ -17,6 +17,11 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesis"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
@@ -30,25 +35,36 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// protect is the code that docs/deploy.md adds to a stack with existing
+// protect is the code that docs/deploy-cdk.md adds to a stack with existing
 // functions.
-func protect(stack awscdk.Stack, charge, reconcile awslambda.Function, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
+func protect(stack awscdk.Stack, charge, reconcile awslambda.IFunction, pager, tickets awssns.ITopic) *infra.IdempotencyTable {
 	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-	records.GrantHandler(charge) // and sets ONCE_TABLE
+	records.GrantHandler(charge, jsii.String("POST /charges")) // and sets ONCE_TABLE
 	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: reconcile, Table: records,
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("OnceAlarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("POST /charges"), Table: records,
-		Functions:  &[]awslambda.Function{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
+		Functions:  &[]awslambda.IFunction{charge}, // sets ONCE_METRICS_NAMESPACE, for emf.New
 		Reconciler: reconciler, Page: pager, Ticket: tickets,
 	})
 	return records
 }
 
-// feed is the code that docs/deploy.md adds for a queue.
-func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.Function, queue awssqs.Queue) {
-	records.GrantHandler(orders)
+// sized is the code of docs/deploy-cdk.md for a table with other settings.
+func sized(stack awscdk.Stack) *infra.IdempotencyTable {
+	return infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		TableName:      jsii.String("charge-records"),
+		WarmThroughput: &awsdynamodb.WarmThroughput{WriteUnitsPerSecond: jsii.Number(20000)},
+		ContributorInsightsSpecification: &awsdynamodb.ContributorInsightsSpecification{
+			Enabled: jsii.Bool(true),
+		},
+	})
+}
+
+// feed is the code that docs/deploy-cdk.md adds for a queue.
+func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.IFunction, queue awssqs.IQueue) {
+	records.GrantHandler(orders, jsii.String("take-order"))
 	infra.NewQueueSource(stack, jsii.String("OrderSource"), &infra.QueueSourceProps{
 		Function: orders, Queue: queue,
 		Retention: awscdk.Duration_Days(jsii.Number(23)), // the default of lambdabatch
@@ -56,48 +72,215 @@ func feed(stack awscdk.Stack, records *infra.IdempotencyTable, orders awslambda.
 	})
 }
 
-// The code that the guide shows is accepted.
+// stream is the code that docs/deploy-cdk.md adds for a stream.
+func stream(stack awscdk.Stack, ship awslambda.IFunction, shipments awskinesis.IStream, failed awssqs.IQueue) {
+	infra.NewStreamSource(stack, jsii.String("ShipmentSource"), &infra.StreamSourceProps{
+		Function: ship, Stream: shipments,
+		Retention: awscdk.Duration_Hours(jsii.Number(24)), // the default of lambdabatch
+		Kinesis: &awslambdaeventsources.KinesisEventSourceProps{
+			StartingPosition: awslambda.StartingPosition_TRIM_HORIZON,
+			MaxRecordAge:     awscdk.Duration_Hours(jsii.Number(6)),
+			OnFailure:        awslambdaeventsources.NewSqsDlq(failed),
+		},
+	})
+}
+
+// topic is the code that docs/deploy-cdk.md adds for a topic of Kafka.
+func topic(stack awscdk.Stack, bill awslambda.IFunction, clusterARN *string, failed awssqs.IQueue) {
+	infra.NewKafkaSource(stack, jsii.String("InvoiceSource"), &infra.KafkaSourceProps{
+		Function:       bill,
+		TopicRetention: awscdk.Duration_Days(jsii.Number(7)), // retention.ms of the topic
+		Retention:      awscdk.Duration_Days(jsii.Number(7)),
+		Managed: &awslambdaeventsources.ManagedKafkaEventSourceProps{
+			ClusterArn: clusterARN, Topic: jsii.String("invoices"),
+			StartingPosition:        awslambda.StartingPosition_TRIM_HORIZON,
+			MaxRecordAge:            awscdk.Duration_Hours(jsii.Number(6)),
+			OnFailure:               awslambdaeventsources.NewSqsDlq(failed),
+			ProvisionedPollerConfig: &awslambdaeventsources.ProvisionedPollerConfig{MinimumPollers: jsii.Number(1), MaximumPollers: jsii.Number(10)},
+		},
+	})
+}
+
+// others is the code of docs/deploy-existing-function.md.
+func others(stack awscdk.Stack, records *infra.IdempotencyTable, fn awslambda.Function, task awsecs.FargateTaskDefinition) awslambda.IFunction {
+	live := fn.AddAlias(jsii.String("live"), nil)
+	records.GrantHandler(live, jsii.String("POST /charges"))
+
+	imported := awslambda.Function_FromFunctionAttributes(stack, jsii.String("Refund"), &awslambda.FunctionAttributes{
+		FunctionArn:     jsii.String("arn:aws:lambda:eu-central-1:123456789012:function:refund"),
+		Role:            awsiam.Role_FromRoleName(stack, jsii.String("RefundRole"), jsii.String("refund"), nil),
+		SameEnvironment: jsii.Bool(true),
+	})
+	records.GrantHandler(imported, jsii.String("POST /refunds"))
+
+	records.GrantHandler(task.TaskRole(), jsii.String("settle"))
+	task.DefaultContainer().AddEnvironment(jsii.String("ONCE_TABLE"), records.Table.TableName())
+	return imported
+}
+
+// people is the code of docs/deploy-existing-function.md for people.
+func people(stack awscdk.Stack, records *infra.IdempotencyTable) {
+	support := awsiam.Role_FromRoleName(stack, jsii.String("Support"), jsii.String("support"), nil)
+	records.GrantViewer(support)
+	oncall := awsiam.Role_FromRoleName(stack, jsii.String("OnCall"), jsii.String("on-call"), nil)
+	records.GrantOperator(oncall)
+}
+
+// existing is the code of docs/deploy-existing-table.md.
+func existing(stack awscdk.Stack, charge awslambda.IFunction) *infra.IdempotencyTable {
+	table := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("charge-records"))
+	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), table)
+	records.GrantHandler(charge, jsii.String("POST /charges"))
+	return records
+}
+
+// existingWithKey is the code of docs/deploy-existing-table.md for a table with a
+// customer managed key.
+func existingWithKey(stack awscdk.Stack) *infra.IdempotencyTable {
+	table := awsdynamodb.TableV2_FromTableAttributes(stack, jsii.String("Table"), &awsdynamodb.TableAttributesV2{
+		TableArn:      jsii.String("arn:aws:dynamodb:eu-central-1:123456789012:table/charge-records"),
+		EncryptionKey: awskms.Key_FromLookup(stack, jsii.String("Key"), &awskms.KeyLookupOptions{AliasName: jsii.String("alias/charge-records")}),
+	})
+	return infra.IdempotencyTableFrom(stack, jsii.String("Records"), table)
+}
+
+// inVPC is the code of docs/deploy-vpc.md.
+func inVPC(vpc awsec2.Vpc) {
+	vpc.AddGatewayEndpoint(jsii.String("DynamoDB"), &awsec2.GatewayVpcEndpointOptions{
+		Service: awsec2.GatewayVpcEndpointAwsService_DYNAMODB(),
+	})
+	vpc.AddInterfaceEndpoint(jsii.String("SQS"), &awsec2.InterfaceVpcEndpointOptions{
+		Service: awsec2.InterfaceVpcEndpointAwsService_SQS(),
+	})
+}
+
+// encrypted is the code of docs/deploy-kms.md.
+func encrypted(stack awscdk.Stack) *infra.IdempotencyTable {
+	key := awskms.NewKey(stack, jsii.String("RecordsKey"), &awskms.KeyProps{EnableKeyRotation: jsii.Bool(true)})
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
+	})
+	return records
+}
+
+// encryptedReplica is the code of docs/deploy-kms.md for a replica.
+func encryptedReplica(stack awscdk.Stack, key awskms.IKey, keyInIreland *string) *infra.IdempotencyTable {
+	return infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		Replicas:   &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}},
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, &map[string]*string{"eu-west-1": keyInIreland}),
+	})
+}
+
+// shared is the code of docs/deploy-accounts.md in the account of the table.
+func shared(data awscdk.Stack) {
+	records := infra.NewIdempotencyTable(data, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		TableName: jsii.String("charge-records"),
+	})
+	charge := awsiam.Role_FromRoleArn(data, jsii.String("Charge"), jsii.String("arn:aws:iam::210987654321:role/charge"), nil)
+	records.GrantHandler(charge, jsii.String("POST /charges"))
+}
+
+// sharing is the code of docs/deploy-accounts.md in the account of the function.
+func sharing(service awscdk.Stack, charge awslambda.Function) {
+	table := awsdynamodb.TableV2_FromTableArn(service, jsii.String("Table"),
+		jsii.String("arn:aws:dynamodb:eu-central-1:123456789012:table/charge-records"))
+	records := infra.IdempotencyTableFrom(service, jsii.String("Records"), table)
+	records.GrantHandler(charge, jsii.String("POST /charges")) // ONCE_TABLE is the ARN
+}
+
+// The code that the guides show is accepted.
 func TestGuide(t *testing.T) {
-	stack := newStack()
-	topic := awssns.NewTopic(stack, jsii.String("Topic"), nil)
-	records := protect(stack, newFunction(stack, "Charge", 10), newFunction(stack, "Reconcile", 60), topic, topic)
-	feed(stack, records, newFunction(stack, "Orders", 5), awssqs.NewQueue(stack, jsii.String("Orders Queue"), &awssqs.QueueProps{
-		DeadLetterQueue: &awssqs.DeadLetterQueue{Queue: awssqs.NewQueue(stack, jsii.String("Dead"), nil), MaxReceiveCount: jsii.Number(5)},
-	}))
-	wantRefusals(t, stack)
-	wantWarnings(t, stack)
-	if got := len(resources(t, stack, "AWS::IAM::Policy")); got != 3 {
-		t.Errorf("%d functions have permissions, want 3", got)
+	queue := func(s awscdk.Stack, id string) awssqs.Queue { return awssqs.NewQueue(s, jsii.String(id), nil) }
+	for _, row := range []struct {
+		name    string
+		add     func(awscdk.Stack)
+		roles   int // with permissions
+		warning []string
+	}{
+		{"CDK app", func(s awscdk.Stack) {
+			topic := awssns.NewTopic(s, jsii.String("Topic"), nil)
+			records := protect(s, newFunction(s, "Charge", 10), newFunction(s, "Reconcile", 60), topic, topic)
+			feed(s, records, newFunction(s, "OrderHandler", 5), newQueue(s, nil))
+		}, 3, nil},
+		{"settings", func(s awscdk.Stack) { sized(s) }, 0, nil},
+		{"stream", func(s awscdk.Stack) {
+			stream(s, newFunction(s, "Ship", 5), awskinesis.NewStream(s, jsii.String("Shipments"), nil), queue(s, "Failed"))
+		}, 1, nil},
+		{"topic", func(s awscdk.Stack) {
+			topic(s, newFunction(s, "Bill", 5), jsii.String("arn:aws:kafka:eu-central-1:123456789012:cluster/invoices/1"), queue(s, "Failed"))
+		}, 1, nil},
+		{"functions", func(s awscdk.Stack) {
+			task := awsecs.NewFargateTaskDefinition(s, jsii.String("Task"), nil)
+			task.AddContainer(jsii.String("Main"), &awsecs.ContainerDefinitionOptions{Image: awsecs.ContainerImage_FromRegistry(jsii.String("settle"), nil)})
+			others(s, infra.NewIdempotencyTable(s, jsii.String("Records"), nil), newFunction(s, "Charge", 10), task)
+		}, 3, nil},
+		{"people", func(s awscdk.Stack) { people(s, infra.NewIdempotencyTable(s, jsii.String("Records"), nil)) }, 2, nil},
+		{"existing table", func(s awscdk.Stack) { existing(s, newFunction(s, "Charge", 10)) }, 1, nil},
+		{"existing table with a key", func(s awscdk.Stack) {
+			existingWithKey(s).GrantHandler(newFunction(s, "Charge", 10), jsii.String("POST /charges"))
+		}, 1, nil},
+		{"VPC", func(s awscdk.Stack) {
+			inVPC(awsec2.NewVpc(s, jsii.String("VPC"), &awsec2.VpcProps{MaxAzs: jsii.Number(2)}))
+		}, 0, nil},
+		{"KMS", func(s awscdk.Stack) {
+			encrypted(s).GrantHandler(newFunction(s, "Charge", 10), jsii.String("POST /charges"))
+		}, 1, nil},
+		{"KMS with a replica", func(s awscdk.Stack) {
+			encryptedReplica(s, awskms.NewKey(s, jsii.String("Key"), nil), jsii.String("arn:aws:kms:eu-west-1:123456789012:key/1"))
+		}, 0, []string{"send the requests of a key to one region"}},
+		{"the account of the table", shared, 0, nil},
+		{"the account of the function", func(s awscdk.Stack) { sharing(s, newFunction(s, "Charge", 10)) }, 1,
+			[]string{"the policy of the imported table Test/Table cannot be changed here"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			if row.name == "the account of the function" {
+				stack = newStackOf(&awscdk.StackProps{Env: &awscdk.Environment{Region: jsii.String("eu-central-1"), Account: jsii.String("210987654321")}})
+			}
+			row.add(stack)
+			wantRefusals(t, stack)
+			wantWarnings(t, stack, row.warning...)
+			if got := len(resources(t, stack, "AWS::IAM::Policy")); got != row.roles {
+				t.Errorf("%d roles have permissions, want %d", got, row.roles)
+			}
+		})
 	}
 }
 
 // The permissions in the guide equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| who | on | may |\n| --- | --- | --- |\n")
-	for _, row := range []struct {
-		who   string
-		grant func(*infra.IdempotencyTable, awslambda.Function)
-	}{
-		{"handler", (*infra.IdempotencyTable).GrantHandler},
-		{"reconciler", (*infra.IdempotencyTable).GrantReconciler},
-	} {
+	table.WriteString("| who | on | may | with keys of |\n| --- | --- | --- | --- |\n")
+	for _, grantee := range grantees {
 		stack := newStack()
-		row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
-		var policy struct {
-			Statement []struct{ Action, Resource any }
-		}
-		decode(t, asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"]), &policy)
-		for _, s := range policy.Statement {
-			who, on := row.who, "the table"
-			if strings.Contains(asJSON(t, s.Resource), "/index/"+dynamostore.IndexName) {
-				who, on = "", "its index, `…/index/"+dynamostore.IndexName+"`"
+		grantee.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
+		who := grantee.name
+		for _, s := range statements(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties["PolicyDocument"]) {
+			on := "the table"
+			if strings.Contains(s.Resource[0], "/index/"+dynamostore.IndexName) {
+				on = "its index, `…/index/" + dynamostore.IndexName + "`"
 			}
-			actions := strings.FieldsFunc(asJSON(t, s.Action), func(r rune) bool { return strings.ContainsRune(`[",]`, r) }) // one or a list
-			fmt.Fprintf(&table, "| %s | %s | `%s` |\n", who, on, strings.Join(actions, "`, `"))
+			fmt.Fprintf(&table, "| %s | %s | `%s` | %s |\n", who, on, strings.Join(s.Action, "`, `"), keysIn(s))
+			who = ""
 		}
 	}
 	doctest.Part(t, "../docs/deploy.md", "permissions", table.String(), *update)
+}
+
+// keysIn names the keys that a statement is limited to.
+func keysIn(s statement) string {
+	var kinds []string
+	for _, pattern := range s.Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"] {
+		kind := "records"
+		switch {
+		case strings.HasSuffix(pattern, "#*"):
+			kind = "chunks"
+		case pattern == dynamostore.ScanKey:
+			kind = "the scan's position"
+		}
+		kinds = append(kinds, kind)
+	}
+	return strings.Join(kinds, " and ")
 }
 
 // The table of alarms in the guide equals the alarms that the construct creates,

@@ -39,6 +39,8 @@ func metricsOf(scope constructs.Construct, namespace *string, operations *[]*str
 			switch {
 			case o == nil || *o == "":
 				refuse(scope, "one of Operations has no name: remove it")
+			case isToken(o):
+				refuse(scope, "an element of Operations is not known at synthesis, and ids and names contain it: write the operation's name")
 			case slices.Contains(m.operations, *o):
 				refuse(scope, fmt.Sprintf("%q is twice in Operations: remove one", *o))
 			default:
@@ -63,17 +65,21 @@ func (m metrics) gauge(name string, period time.Duration) awscloudwatch.IMetric 
 }
 
 func (m metrics) named(name, operation string, statistic *string, period time.Duration) awscloudwatch.IMetric {
-	props := &awscloudwatch.MetricProps{
+	props := m.props(name, operation, statistic, period)
+	if operation != allOperations {
+		props.Label = jsii.String(operation)
+	}
+	return awscloudwatch.NewMetric(props)
+}
+
+func (m metrics) props(name, operation string, statistic *string, period time.Duration) *awscloudwatch.MetricProps {
+	return &awscloudwatch.MetricProps{
 		Namespace:     jsii.String(m.namespace),
 		MetricName:    jsii.String(name),
 		DimensionsMap: &map[string]*string{"operation": jsii.String(operation)},
 		Statistic:     statistic,
 		Period:        lasting(period),
 	}
-	if operation != allOperations {
-		props.Label = jsii.String(operation)
-	}
-	return awscloudwatch.NewMetric(props)
 }
 
 // each returns a metric of every operation.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -24,25 +26,83 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// duration returns d, or otherwise if d is nil.
-func duration(d awscdk.Duration, otherwise time.Duration) time.Duration {
-	if d == nil {
-		return otherwise
+// warn adds a warning to synthesis, which AcknowledgeWarning of the CDK silences
+// by its id.
+func warn(c constructs.IConstruct, id, message string) {
+	awscdk.Annotations_Of(c).AddWarningV2(jsii.String(id), jsii.String(message))
+}
+
+// length is a duration that a construct judges. It is unknown if it is a token,
+// such as a parameter of the stack, or a property of an imported resource. Then the
+// duration is the least that it can be, zero.
+type length struct {
+	time.Duration
+	unknown bool
+}
+
+// lengthOf returns d, or otherwise if d is nil.
+func lengthOf(d awscdk.Duration, otherwise time.Duration) length {
+	switch {
+	case d == nil:
+		return length{Duration: otherwise}
+	case *d.IsUnresolved():
+		return length{unknown: true}
 	}
-	return time.Duration(*d.ToMilliseconds(nil)) * time.Millisecond
+	return length{Duration: time.Duration(*d.ToMilliseconds(&awscdk.TimeConversionOptions{Integral: jsii.Bool(false)}) * float64(time.Millisecond))}
+}
+
+// secondsOf is lengthOf for a property of CloudFormation.
+func secondsOf(n *float64, otherwise time.Duration) length {
+	switch {
+	case n == nil:
+		return length{Duration: otherwise}
+	case isToken(n):
+		return length{unknown: true}
+	}
+	return length{Duration: time.Duration(*n * float64(time.Second))}
+}
+
+// under reports whether l is known and shorter than what is needed at least.
+func (l length) under(needed time.Duration) bool { return !l.unknown && l.Duration < needed }
+
+// isToken reports whether the CDK knows a value only at the deployment.
+func isToken(v any) bool { return *awscdk.Token_IsUnresolved(v) }
+
+// sameAccount reports whether two accounts are equal, as far as synthesis can
+// decide.
+func sameAccount(a, b *string) bool {
+	same := awscdk.Token_CompareStrings(a, b)
+	return same == awscdk.TokenComparison_SAME() || same == awscdk.TokenComparison_BOTH_UNRESOLVED()
+}
+
+// functionBehind returns the function that this app creates, directly or behind
+// an alias or a version. It returns nil for any other grantee, such as a role or
+// an imported function.
+func functionBehind(to awsiam.IGrantable) awslambda.Function {
+	switch fn := to.(type) {
+	case awslambda.Function:
+		return fn
+	case awslambda.IAlias:
+		return functionBehind(fn.Version())
+	case awslambda.IVersion:
+		return functionBehind(fn.Lambda())
+	}
+	return nil
+}
+
+// setVariable sets a variable of the function that this app creates, and reports
+// whether there is one.
+func setVariable(to awsiam.IGrantable, name string, value *string) bool {
+	fn := functionBehind(to)
+	if fn != nil {
+		fn.AddEnvironment(jsii.String(name), value, nil)
+	}
+	return fn != nil
 }
 
 // lasting returns d as a duration of the CDK.
 func lasting(d time.Duration) awscdk.Duration {
 	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
-}
-
-// seconds is duration for a property of CloudFormation.
-func seconds(n *float64, otherwise time.Duration) time.Duration {
-	if n == nil {
-		return otherwise
-	}
-	return time.Duration(*n * float64(time.Second))
 }
 
 // inWords formats a duration with days.

@@ -3,7 +3,7 @@
 package infra
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -19,8 +19,9 @@ import (
 type ReconcilerProps struct {
 	// Function runs idempotent.Reconciler. Required. Its OnExhausted must send the
 	// records that it gives up to the queue whose URL is in
-	// ONCE_EXHAUSTED_QUEUE_URL; the construct sets that variable.
-	Function awslambda.Function
+	// ONCE_EXHAUSTED_QUEUE_URL. The construct sets that variable and ONCE_TABLE; of
+	// an imported function it cannot, and synthesis warns.
+	Function awslambda.IFunction
 
 	// Table is the table to reconcile. Required.
 	Table *IdempotencyTable
@@ -39,13 +40,13 @@ type ReconcilerProps struct {
 type Reconciler struct {
 	constructs.Construct
 	// Function is the function of the properties.
-	Function awslambda.Function
+	Function awslambda.IFunction
 	// Exhausted holds a message for each record that reconciliation has given up.
 	Exhausted awssqs.Queue
 	// Undelivered holds the scheduled events that did not reach the function.
 	Undelivered awssqs.Queue
 
-	every time.Duration // the interval between two runs
+	every length // the interval between two runs
 }
 
 // NewReconciler creates the schedule and the queues, and grants the function the
@@ -54,7 +55,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props == nil {
 		props = &ReconcilerProps{}
 	}
-	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function, every: duration(props.Every, time.Minute)}
+	r := &Reconciler{Construct: constructs.NewConstruct(scope, id), Function: props.Function, every: lengthOf(props.Every, time.Minute)}
 	r.Exhausted = deadLetters(r.Construct, "Exhausted")
 	r.Undelivered = deadLetters(r.Construct, "Undelivered")
 	if props.Function == nil {
@@ -63,18 +64,25 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	if props.Table == nil {
 		refuse(r.Construct, "Table is not set: set it to the table to reconcile")
 	}
-	if r.every < time.Minute || r.every%time.Minute != 0 {
-		refuse(r.Construct, fmt.Sprintf("Every is %v: set it to whole minutes, because EventBridge schedules support nothing else", inWords(r.every)))
-		r.every = time.Minute // so that this is the only error
+	if given := r.notMinutes(props.Every); given != "" {
+		refuse(r.Construct, "Every is "+given+": set it to whole minutes, because EventBridge schedules support nothing else")
+		r.every = length{Duration: time.Minute} // so that this is the only error
 		return r
 	}
 	if props.Function == nil || props.Table == nil {
 		return r
 	}
+	every := props.Every
+	if every == nil {
+		every = lasting(r.every.Duration)
+	}
 	props.Table.GrantReconciler(props.Function)
 	scheduleScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
 	r.Exhausted.GrantSendMessages(props.Function)
-	props.Function.AddEnvironment(jsii.String("ONCE_EXHAUSTED_QUEUE_URL"), r.Exhausted.QueueUrl(), nil)
+	if !setVariable(props.Function, "ONCE_EXHAUSTED_QUEUE_URL", r.Exhausted.QueueUrl()) {
+		warn(r.Construct, "once:imported-function", "the function is imported, so its variables cannot be set here: set ONCE_TABLE to the table's name,"+
+			" and ONCE_EXHAUSTED_QUEUE_URL to the URL of the queue Exhausted")
+	}
 	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {
 		// A run that fails or waits too long is not repeated: the next run does the same
 		// work, and old runs would pile up.
@@ -83,7 +91,7 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		})
 	}
 	awsevents.NewRule(r.Construct, jsii.String("Schedule"), &awsevents.RuleProps{
-		Schedule: awsevents.Schedule_Rate(lasting(r.every)),
+		Schedule: awsevents.Schedule_Rate(every),
 		Targets: &[]awsevents.IRuleTarget{awseventstargets.NewLambdaFunction(props.Function, &awseventstargets.LambdaFunctionProps{
 			DeadLetterQueue: r.Undelivered,
 			// The next run does the same work.
@@ -91,6 +99,18 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 		})},
 	})
 	return r
+}
+
+// notMinutes describes an interval that is not in whole minutes. Of an unknown one
+// only the unit is known.
+func (r *Reconciler) notMinutes(every awscdk.Duration) string {
+	switch {
+	case !r.every.unknown && (r.every.Duration < time.Minute || r.every.Duration%time.Minute != 0):
+		return inWords(r.every.Duration)
+	case r.every.unknown && !slices.Contains([]string{"minutes", "hours", "days"}, *every.UnitLabel()):
+		return "in " + *every.UnitLabel()
+	}
+	return ""
 }
 
 // deadLetters creates an encrypted queue for operators, with the longest

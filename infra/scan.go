@@ -19,7 +19,7 @@ import (
 // runs. A table with IndexRunning needs no scan.
 type ScanProps struct {
 	// Every is the interval between two scans. An abandoned run is found at the latest
-	// after its lease, this interval and the time of a scan. Default: 15 minutes, or the
+	// after its lease, this interval and the time of a scan. Default: an hour, or the
 	// interval between two runs if that is longer.
 	Every awscdk.Duration
 
@@ -54,47 +54,68 @@ const (
 )
 
 // scheduleScan passes the settings of the scan to the function, which runs at that
-// interval, refuses those that cannot work, and prints the price.
-func scheduleScan(c constructs.Construct, fn awslambda.Function, table *IdempotencyTable, props *ScanProps, interval time.Duration) {
+// interval, refuses those that cannot work, and prints the price. It judges only
+// what is known at synthesis.
+func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *IdempotencyTable, props *ScanProps, interval length) {
 	scan := ScanProps{}
 	if props != nil {
 		scan = *props
 	}
-	every, segments := duration(scan.Every, max(15*time.Minute, interval)), or(scan.Segments, 1)
-	requests, size := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450)
-	lists := readPrice / 1e6 * listUnits * per(month, interval)
+	every, kept, timeOut := lengthOf(scan.Every, max(time.Hour, interval.Duration)), lengthOf(scan.KeptFor, 25*time.Hour), length{unknown: true}
+	if fn := functionBehind(function); fn != nil {
+		timeOut = lengthOf(fn.Timeout(), defaultTimeout)
+	}
+	estimated := !interval.unknown && !kept.unknown
+	for _, n := range []*float64{scan.RequestsPerMonth, scan.RecordBytes, scan.Segments} {
+		estimated = estimated && (n == nil || !isToken(n))
+	}
+	requests, size, segments := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450), or(scan.Segments, 1)
+	lists := readPrice / 1e6 * listUnits * per(month, max(interval.Duration, time.Minute))
 	if table.indexRunning {
 		if props != nil {
 			refuse(c, "Scan is set and the table has IndexRunning, so no scan is needed: remove one of them")
 		}
-		printPrice(c, "in the index (IndexRunning), found within a minute after the lease", writePrice/1e6*2*requests, lists)
+		if estimated {
+			printPrice(c, "in the index (IndexRunning), found within a minute after the lease", writePrice/1e6*2*requests, lists)
+		}
 		return
 	}
-	units := requests * per(duration(scan.KeptFor, 25*time.Hour), month) * size / unitBytes
-	timeOut := duration(fn.Timeout(), 3*time.Second) // Lambda's default
-	// A run scans for half of its time.
-	speed := segments * scanUnits * per(min(timeOut, interval)/2, interval)
-	takes := time.Duration(units / speed * float64(time.Second))
 	switch {
+	case every.unknown || scan.Segments != nil && isToken(scan.Segments):
+		refuse(c, "Scan.Every or Scan.Segments is known only at the deployment: set it to a value that synthesis can check")
+		return
 	case segments < 1 || segments > 1000 || segments != math.Trunc(segments):
 		refuse(c, fmt.Sprintf("Scan.Segments is %v: set it to a whole number from 1 to 1,000", segments))
 		return
-	case every < interval:
-		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every), inWords(interval)))
+	case every.under(interval.Duration):
+		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every.Duration), inWords(interval.Duration)))
 		return
-	case takes > every:
-		enough, atLeast := math.Ceil(segments*per(takes, every)), takes.Truncate(time.Minute)+time.Minute
-		refuse(c, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or IndexRunning of the table",
-			inBytes(units*unitBytes), inWords(takes.Round(time.Minute)), inWords(every), enough, inWords(atLeast)))
-		return
-	case size > inline && table.Chunks == nil:
-		awscdk.Annotations_Of(c).AddWarningV2(jsii.String("once:scan"), jsii.String(fmt.Sprintf(
-			"results are large (RecordBytes is %v), and each scan reads them: set LargeResults of the table and RecordBytes without the results, or set IndexRunning", size)))
 	}
-	fn.AddEnvironment(jsii.String("ONCE_SCAN_EVERY"), jsii.String(every.String()), nil)
-	fn.AddEnvironment(jsii.String("ONCE_SCAN_SEGMENTS"), jsii.String(strconv.Itoa(int(segments))), nil)
-	printPrice(c, fmt.Sprintf("found by a scan every %s of %s, which takes %s", inWords(every), inBytes(units*unitBytes), inWords(takes.Round(time.Second))),
-		readPrice/1e6*units*per(month, every), lists)
+	setVariable(function, "ONCE_SCAN_EVERY", jsii.String(every.String()))
+	setVariable(function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
+	if size > inline && table.Chunks == nil && estimated {
+		warn(c, "once:scan", fmt.Sprintf(
+			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results, or call IndexRunning", size))
+	}
+	if !estimated {
+		return
+	}
+	units := requests * per(kept.Duration, month) * size / unitBytes
+	takes := ""
+	if !timeOut.unknown {
+		// A run scans for half of its time.
+		speed := segments * scanUnits * per(min(timeOut.Duration, interval.Duration)/2, interval.Duration)
+		needs := time.Duration(units / speed * float64(time.Second))
+		if needs > every.Duration {
+			enough, atLeast := math.Ceil(segments*per(needs, every.Duration)), needs.Truncate(time.Minute)+time.Minute
+			refuse(c, fmt.Sprintf("a scan of %s takes %s, which is longer than Scan.Every (%s): set Scan.Segments to %.0f or more, or Scan.Every to %s or more, or call IndexRunning of the table",
+				inBytes(units*unitBytes), inWords(needs.Round(time.Minute)), inWords(every.Duration), enough, inWords(atLeast)))
+			return
+		}
+		takes = ", which takes " + inWords(needs.Round(time.Second))
+	}
+	printPrice(c, fmt.Sprintf("found by a scan every %s of %s%s", inWords(every.Duration), inBytes(units*unitBytes), takes),
+		readPrice/1e6*units*per(month, every.Duration), lists)
 }
 
 // printPrice prints what finding abandoned runs costs a month.

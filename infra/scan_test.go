@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
@@ -15,11 +16,15 @@ import (
 
 // scanning returns a stack with a reconciler, whose function has a time-out in
 // seconds.
-func scanning(timeout float64, table *infra.IdempotencyTableProps, scan *infra.ScanProps) awscdk.Stack {
+func scanning(timeout float64, change func(*infra.IdempotencyTable), scan *infra.ScanProps) awscdk.Stack {
 	stack := newStack()
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	if change != nil {
+		change(table)
+	}
 	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 		Function: newFunction(stack, "Function", timeout),
-		Table:    infra.NewIdempotencyTable(stack, jsii.String("Records"), table),
+		Table:    table,
 		Scan:     scan,
 	})
 	return stack
@@ -27,26 +32,26 @@ func scanning(timeout float64, table *infra.IdempotencyTableProps, scan *infra.S
 
 // The function gets the settings of the scan, and synthesis prints its price.
 func TestScan(t *testing.T) {
-	largeResults := &infra.IdempotencyTableProps{LargeResults: jsii.Bool(true)}
+	largeResults := func(t *infra.IdempotencyTable) { t.KeepLargeResultsIn(nil) }
 	for _, row := range []struct {
 		name            string
-		table           *infra.IdempotencyTableProps
+		table           func(*infra.IdempotencyTable)
 		scan            *infra.ScanProps
 		every, segments any    // nil: not set
 		info            string // parts, separated by "…"
 		warning         string // empty: none
 	}{
-		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 2,920 scans a month.
-		{"default", nil, nil, "15m0s", "1", "every 15m0s of 15 MB, which takes 4s: about $0.69 a month…lists of the reconciler cost $0.18", ""},
+		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 730 scans a month.
+		{"default", nil, nil, "1h0m0s", "1", "every 1h0m0s of 15 MB, which takes 4s: about $0.17 a month…lists of the reconciler cost $0.18", ""},
 		{"hourly, 100 million", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)},
 			"1h0m0s", "1", "every 1h0m0s of 1.4 GB, which takes 6m16s: about $17.17 a month", ""},
 		{"ten billion", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(10e9), Segments: jsii.Number(11)},
 			"1h0m0s", "11", "of 143.5 GB, which takes 57m0s: about $1716.61 a month", ""},
 		{"22 days", nil, &infra.ScanProps{Every: awscdk.Duration_Days(jsii.Number(1)), KeptFor: awscdk.Duration_Days(jsii.Number(22)), RecordBytes: jsii.Number(1000)},
 			"24h0m0s", "1", "every 1 days of 690 MB", ""},
-		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "15m0s", "1", "", "each scan reads them: set LargeResults"},
-		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "15m0s", "1", "", ""},
-		{"in the index", &infra.IdempotencyTableProps{IndexRunning: jsii.Bool(true)}, nil, nil, nil, "found within a minute after the lease: about $1.25 a month", ""},
+		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "1h0m0s", "1", "", "each scan reads them: call KeepLargeResultsIn"},
+		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "1h0m0s", "1", "", ""},
+		{"in the index", (*infra.IdempotencyTable).IndexRunning, nil, nil, nil, "found within a minute after the lease: about $1.25 a month", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := scanning(60, row.table, row.scan)
@@ -80,17 +85,18 @@ func TestScansThatAreRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		timeout float64
-		table   *infra.IdempotencyTableProps
+		table   func(*infra.IdempotencyTable)
 		scan    *infra.ScanProps
 		want    string
 	}{
-		{"too many records", 60, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(10e9)}, "set Scan.Segments to 42 or more, or Scan.Every to 10h28m0s or more"},
-		{"a short time-out", 3, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e6)}, "a scan of 1.4 GB takes 2h5m0s, which is longer than Scan.Every (15m0s)"},
+		{"too many records", 60, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(10e9)}, "set Scan.Segments to 11 or more, or Scan.Every to 10h28m0s or more"},
+		{"a short time-out", 3, nil, &infra.ScanProps{RequestsPerMonth: jsii.Number(100e6)}, "a scan of 1.4 GB takes 2h5m0s, which is longer than Scan.Every (1h0m0s)"},
 		{"half a segment", 60, nil, &infra.ScanProps{Segments: jsii.Number(1.5)}, "Scan.Segments is 1.5"},
 		{"no segment", 60, nil, &infra.ScanProps{Segments: jsii.Number(0)}, "Scan.Segments is 0"},
 		{"too many segments", 60, nil, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},
 		{"too often", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(59))}, "Scan.Every is 59s, which is shorter than the interval between two runs (1m0s)"},
-		{"no need", 60, &infra.IdempotencyTableProps{IndexRunning: jsii.Bool(true)}, &infra.ScanProps{}, "no scan is needed"},
+		{"a parameter", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(awscdk.Token_AsNumber("unknown"))}, "known only at the deployment"},
+		{"no need", 60, (*infra.IdempotencyTable).IndexRunning, &infra.ScanProps{}, "no scan is needed"},
 	} {
 		t.Run(row.name, func(t *testing.T) { wantRefusals(t, scanning(row.timeout, row.table, row.scan), row.want) })
 	}
@@ -99,14 +105,16 @@ func TestScansThatAreRefused(t *testing.T) {
 // Large results have a table of their own, without the index.
 func TestLargeResults(t *testing.T) {
 	stack := newStack()
-	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{TableName: jsii.String("records"), LargeResults: jsii.Bool(true), IndexRunning: jsii.Bool(true)})
-	table.GrantHandler(newFunction(stack, "Function", 3))
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{TableName: jsii.String("records")})
+	table.KeepLargeResultsIn(nil)
+	table.IndexRunning()
+	table.GrantHandler(newFunction(stack, "Function", 3), jsii.String("charge"))
 	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
 	if len(tables) != 2 {
 		t.Fatalf("%d tables", len(tables))
 	}
 	for _, table := range tables {
-		if table.Properties["TableName"] != "records-chunks" {
+		if table.Properties["TableName"] == "records" {
 			continue
 		}
 		wantProperties(t, table, `{
@@ -122,7 +130,12 @@ func TestLargeResults(t *testing.T) {
 	wantProperties(t, resources(t, stack, "AWS::Lambda::Function")[0], `{"Environment": {"Variables": {
 		"ONCE_TABLE": {"Ref": "RecordsTableC9B7A30B"}, "ONCE_CHUNK_TABLE": {"Ref": "RecordsChunksF4CA8715"}, "ONCE_INDEX_RUNNING": "true"}}}`)
 	policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0])
-	if !strings.Contains(policy, `{"Action":["dynamodb:BatchWriteItem","dynamodb:BatchGetItem"],"Effect":"Allow","Resource":{"Fn::GetAtt":["RecordsChunks`) {
+	_, chunks, found := strings.Cut(policy, `{"Action":["dynamodb:BatchWriteItem","dynamodb:BatchGetItem"]`)
+	statement, _, _ := strings.Cut(chunks, `"Action"`)
+	if !found || !strings.Contains(statement, `"Resource":{"Fn::GetAtt":["RecordsChunks`) || !strings.Contains(statement, `charge#`) || strings.Contains(statement, "RecordsTable") {
 		t.Errorf("the policy is %s", policy)
 	}
+	wantRefusals(t, stack)
+	table.IndexRunning()
+	wantRefusals(t, stack, "IndexRunning is called after a grant")
 }

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesis"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
@@ -110,4 +114,167 @@ func TestCheckRetention(t *testing.T) {
 	wantRefusals(t, stack)
 	infra.CheckRetention(stack, seconds(29*time.Hour), seconds(30*time.Hour))
 	wantRefusals(t, stack, "outcomes are stored for 1 days and 5h0m0s")
+}
+
+// wantMapping checks the only event source mapping of a stack.
+func wantMapping(t *testing.T, stack awscdk.Stack, want string) {
+	t.Helper()
+	mappings := resources(t, stack, "AWS::Lambda::EventSourceMapping")
+	if len(mappings) != 1 {
+		t.Fatalf("got %d mappings, want 1", len(mappings))
+	}
+	wantProperties(t, mappings[0], want)
+}
+
+// A stream whose records could run twice, block their shard or be lost is refused.
+func TestStreamSource(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, row := range []struct {
+		name    string
+		kept    time.Duration
+		props   func(awscdk.Stack, *infra.StreamSourceProps)
+		kinesis func(*awslambdaeventsources.KinesisEventSourceProps)
+		table   func(*awslambdaeventsources.DynamoEventSourceProps)
+		want    []string
+		warning []string
+	}{
+		{name: "valid", kept: day},
+		{name: "retention", kept: day - time.Second, want: []string{
+			"outcomes are stored for 23h59m59s and a message may be delivered again for 1 days: it would run twice; raise the retention in the function's code and here, or shorten the retention of the stream"}},
+		{name: "a stream with a longer retention", kept: 6 * day, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
+			p.Stream = awskinesis.NewStream(s, jsii.String("Long"), &awskinesis.StreamProps{RetentionPeriod: days(7)})
+		}, want: []string{"may be delivered again for 7 days"}},
+		{name: "a limit of age does not replace the retention", kept: time.Hour, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) {
+			p.MaxRecordAge = seconds(time.Hour)
+		}, want: []string{"may be delivered again for 1 days"}},
+		{name: "a retention that is a parameter", kept: time.Hour, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
+			hours := awscdk.NewCfnParameter(s, jsii.String("Hours"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber()
+			p.Stream = awskinesis.NewStream(s, jsii.String("Parameter"), &awskinesis.StreamProps{RetentionPeriod: awscdk.Duration_Hours(hours)})
+		}},
+		{name: "an imported stream", kept: day, props: imported(nil), warning: []string{"the stream is imported, so its retention is not known here and counts as 24 hours"}},
+		{name: "an imported stream with its retention", kept: 6 * day, props: imported(days(7)), want: []string{"may be delivered again for 7 days"}},
+		{name: "no destination", kept: day, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) { p.OnFailure = nil },
+			want: []string{"OnFailure is not set: a record that is given up would be lost"}},
+		{name: "no limit", kept: day, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) { p.RetryAttempts = nil },
+			want: []string{"neither RetryAttempts nor MaxRecordAge is set"}},
+		{name: "retries without a limit", kept: day, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) { p.RetryAttempts = jsii.Number(-1) },
+			want: []string{"neither RetryAttempts nor MaxRecordAge is set"}},
+		{name: "a tumbling window", kept: day, kinesis: func(p *awslambdaeventsources.KinesisEventSourceProps) { p.TumblingWindow = seconds(time.Minute) },
+			want: []string{"TumblingWindow is set"}},
+		{name: "no retention", want: []string{"Retention is not set"}},
+		{name: "two sources", kept: day, table: func(*awslambdaeventsources.DynamoEventSourceProps) {}, kinesis: func(*awslambdaeventsources.KinesisEventSourceProps) {},
+			want: []string{"the source is not set, or is set twice"}},
+		{name: "a stream without settings", kept: day, props: func(_ awscdk.Stack, p *infra.StreamSourceProps) { p.Kinesis = nil },
+			want: []string{"the source is not set, or is set twice"}},
+		{name: "a table", kept: day, table: func(*awslambdaeventsources.DynamoEventSourceProps) {}},
+		{name: "a table, retention", kept: time.Hour, table: func(*awslambdaeventsources.DynamoEventSourceProps) {},
+			want: []string{"outcomes are stored for 1h0m0s and a message may be delivered again for 1 days"}},
+		{name: "a table, everything at once", kept: day, table: func(p *awslambdaeventsources.DynamoEventSourceProps) {
+			p.OnFailure, p.RetryAttempts, p.TumblingWindow = nil, nil, seconds(time.Minute)
+		}, want: []string{"OnFailure is not set", "neither RetryAttempts nor MaxRecordAge is set", "TumblingWindow is set"}},
+		{name: "an imported table without a stream", kept: day, table: func(*awslambdaeventsources.DynamoEventSourceProps) {}, props: func(s awscdk.Stack, p *infra.StreamSourceProps) {
+			p.Table = awsdynamodb.TableV2_FromTableName(s, jsii.String("Imported"), jsii.String("orders"))
+		}, want: []string{"the table has no stream"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			props := &infra.StreamSourceProps{Function: newFunction(stack, "Function", 30)}
+			failed := awslambdaeventsources.NewSqsDlq(awssqs.NewQueue(stack, jsii.String("Failed"), nil))
+			if row.table != nil {
+				props.Table = awsdynamodb.NewTableV2(stack, jsii.String("Table"), &awsdynamodb.TablePropsV2{
+					PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING},
+					DynamoStream: awsdynamodb.StreamViewType_NEW_IMAGE,
+				})
+				props.DynamoDB = &awslambdaeventsources.DynamoEventSourceProps{
+					StartingPosition: awslambda.StartingPosition_TRIM_HORIZON, OnFailure: failed, RetryAttempts: jsii.Number(5),
+				}
+				row.table(props.DynamoDB)
+			}
+			if row.table == nil || row.kinesis != nil {
+				props.Stream = awskinesis.NewStream(stack, jsii.String("Stream"), nil)
+				props.Kinesis = &awslambdaeventsources.KinesisEventSourceProps{
+					StartingPosition: awslambda.StartingPosition_LATEST, BatchSize: jsii.Number(7), OnFailure: failed,
+					RetryAttempts: jsii.Number(5), ReportBatchItemFailures: jsii.Bool(false),
+				}
+			}
+			if row.table == nil && row.kinesis != nil {
+				row.kinesis(props.Kinesis)
+			}
+			if row.kept != 0 {
+				props.Retention = seconds(row.kept)
+			}
+			if row.props != nil {
+				row.props(stack, props)
+			}
+			infra.NewStreamSource(stack, jsii.String("Source"), props)
+			wantRefusals(t, stack, row.want...)
+			wantWarnings(t, stack, row.warning...)
+			if len(row.want) == 0 {
+				wantMapping(t, stack, `{"FunctionResponseTypes": ["ReportBatchItemFailures"], "MaximumRetryAttempts": 5}`)
+			}
+		})
+	}
+}
+
+// imported replaces the stream by an imported one.
+func imported(retention awscdk.Duration) func(awscdk.Stack, *infra.StreamSourceProps) {
+	return func(stack awscdk.Stack, p *infra.StreamSourceProps) {
+		p.Stream = awskinesis.Stream_FromStreamArn(stack, jsii.String("Imported"), jsii.String("arn:aws:kinesis:eu-central-1:123456789012:stream/orders"))
+		p.StreamRetention = retention
+	}
+}
+
+// A topic whose records could run twice, block their partition or be lost is
+// refused, on MSK and on other clusters.
+func TestKafkaSource(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, row := range []struct {
+		name   string
+		kept   time.Duration
+		change func(*infra.KafkaSourceProps, *awslambdaeventsources.ManagedKafkaEventSourceProps)
+		want   []string
+	}{
+		{name: "valid", kept: 7 * day},
+		{name: "retention", kept: 7*day - time.Second, want: []string{"may be delivered again for 7 days: it would run twice; raise the retention in the function's code and here, or shorten the retention of the topic"}},
+		{name: "no retention", want: []string{"Retention is not set"}},
+		{name: "no retention of the topic", kept: day, change: func(p *infra.KafkaSourceProps, _ *awslambdaeventsources.ManagedKafkaEventSourceProps) {
+			p.TopicRetention = nil
+		}, want: []string{"TopicRetention is not set"}},
+		{name: "everything else", kept: 7 * day, change: func(_ *infra.KafkaSourceProps, s *awslambdaeventsources.ManagedKafkaEventSourceProps) {
+			s.ProvisionedPollerConfig, s.OnFailure, s.MaxRecordAge = nil, nil, nil
+		}, want: []string{"ProvisionedPollerConfig is not set: without provisioned mode", "OnFailure is not set", "neither RetryAttempts nor MaxRecordAge is set"}},
+	} {
+		for _, cluster := range []string{"MSK", "another"} {
+			t.Run(row.name+" "+cluster, func(t *testing.T) {
+				stack := newStack()
+				source := awslambdaeventsources.ManagedKafkaEventSourceProps{
+					ClusterArn: jsii.String("arn:aws:kafka:eu-central-1:123456789012:cluster/orders/1"), Topic: jsii.String("orders"),
+					StartingPosition: awslambda.StartingPosition_TRIM_HORIZON, MaxRecordAge: seconds(time.Hour), ReportBatchItemFailures: jsii.Bool(false),
+					OnFailure:               awslambdaeventsources.NewSqsDlq(awssqs.NewQueue(stack, jsii.String("Failed"), nil)),
+					ProvisionedPollerConfig: &awslambdaeventsources.ProvisionedPollerConfig{MinimumPollers: jsii.Number(1), MaximumPollers: jsii.Number(2)},
+				}
+				props := &infra.KafkaSourceProps{Function: newFunction(stack, "Function", 30), TopicRetention: days(7)}
+				if row.kept != 0 {
+					props.Retention = seconds(row.kept)
+				}
+				if row.change != nil {
+					row.change(props, &source)
+				}
+				if cluster == "MSK" {
+					props.Managed = &source
+				} else {
+					props.SelfManaged = &awslambdaeventsources.SelfManagedKafkaEventSourceProps{
+						BootstrapServers: jsii.Strings("kafka.example.com:9092"), Topic: source.Topic, StartingPosition: source.StartingPosition,
+						Secret:       awssecretsmanager.NewSecret(stack, jsii.String("Secret"), nil),
+						MaxRecordAge: source.MaxRecordAge, OnFailure: source.OnFailure, ProvisionedPollerConfig: source.ProvisionedPollerConfig,
+					}
+				}
+				infra.NewKafkaSource(stack, jsii.String("Source"), props)
+				wantRefusals(t, stack, row.want...)
+				if len(row.want) == 0 {
+					wantMapping(t, stack, `{"FunctionResponseTypes": ["ReportBatchItemFailures"], "MaximumRecordAgeInSeconds": 3600, "Topics": ["orders"]}`)
+				}
+			})
+		}
+	}
 }

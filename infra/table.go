@@ -3,115 +3,175 @@
 package infra
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/dynamostore"
 )
 
-// IdempotencyTableProps are the properties of [NewIdempotencyTable].
-type IdempotencyTableProps struct {
-	// TableName is the table's name. Default: a name that CloudFormation
-	// generates, which allows it to replace the table.
-	TableName *string
-
-	// EncryptionKey is a customer managed key, which requires that the stack
-	// names its region. Default: a key that DynamoDB owns, without cost.
-	EncryptionKey awskms.IKey
-
-	// PointInTimeRecovery enables backups of the last 35 days. Default: true.
-	PointInTimeRecovery *bool
-
-	// DeletionProtection protects the table from deletion. Default: true.
-	DeletionProtection *bool
-
-	// RemovalPolicy applies to the table when it is removed from the stack.
-	// Default: RETAIN.
-	RemovalPolicy awscdk.RemovalPolicy
-
-	// Replicas are copies in other regions. Each region evaluates conditions on
-	// its own copy, so a key is protected from running twice only while all its
-	// requests reach one region: see docs/deploy.md. A table with strong
-	// consistency (MRSC) has neither time to live nor transactions, so there is no
-	// property for it. Default: none.
-	Replicas *[]*awsdynamodb.ReplicaTableProps
-
-	// LargeResults creates a second table for results above 4 KB, so that the scan of
-	// a [Reconciler] does not read them. Default: false.
-	LargeResults *bool
-
-	// IndexRunning puts records in progress into the index, so that a [Reconciler]
-	// needs no scan. A first request then costs two write units more, except under
-	// Rerun. Default: false.
-	IndexRunning *bool
-}
-
-// IdempotencyTable is the table of package dynamostore: billed per request, with
-// time to live and the index that reconciliation uses to find records.
+// IdempotencyTable is the table of package dynamostore, with time to live and the
+// index that reconciliation uses to find records. [NewIdempotencyTable] creates
+// one; [IdempotencyTableFrom] uses one that exists.
 type IdempotencyTable struct {
 	constructs.Construct
-	Table awsdynamodb.TableV2
-	// Chunks is the table for results above 4 KB; nil without LargeResults.
-	Chunks awsdynamodb.TableV2
+	// Table is the table, with its own metrics.
+	Table awsdynamodb.ITable
+	// Chunks is the table for results above 4 KB; nil without KeepLargeResultsIn.
+	Chunks awsdynamodb.ITable
 
-	key          awskms.IKey // nil unless customer managed
 	indexRunning bool
+	granted      bool // a function has got the settings
 }
 
-// NewIdempotencyTable creates the table.
-func NewIdempotencyTable(scope constructs.Construct, id *string, props *IdempotencyTableProps) *IdempotencyTable {
-	if props == nil {
-		props = &IdempotencyTableProps{}
+// NewIdempotencyTable creates the table. It accepts the properties of a TableV2,
+// all of them optional, and these are its defaults:
+//
+//	Billing                           on demand
+//	Encryption                        a key that DynamoDB owns, without cost
+//	PointInTimeRecoverySpecification  backups of the last 35 days
+//	DeletionProtection                true
+//	RemovalPolicy                     RETAIN
+//
+// The construct sets the keys, the attribute of the time to live and the index
+// "recovery", and refuses another setting of them. An element of
+// GlobalSecondaryIndexes with the name "recovery" may set the index's capacity and
+// warm throughput.
+//
+// A customer managed key and Replicas need a stack that names its region. Each
+// region evaluates conditions on its own copy, so a key is protected from running
+// twice only while all its requests reach one region: see docs/deploy.md.
+func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynamodb.TablePropsV2) *IdempotencyTable {
+	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id)}
+	own := awsdynamodb.TablePropsV2{}
+	if props != nil {
+		own = *props
 	}
-	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), key: props.EncryptionKey, indexRunning: or(props.IndexRunning, false)}
-	replicas := t.replicas(props)
-	encryption := awsdynamodb.TableEncryptionV2_DynamoOwnedKey()
-	if t.encrypts(props) {
-		encryption = awsdynamodb.TableEncryptionV2_CustomerManagedKey(props.EncryptionKey, nil)
+	t.refuseOtherKeys(&own)
+	own.GlobalSecondaryIndexes = withRecovery(own.GlobalSecondaryIndexes)
+	t.Table = t.create("Table", own)
+	return t
+}
+
+// create creates a table with the key and the time to live of package dynamostore.
+func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
+	own.PartitionKey = attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING)
+	own.TimeToLiveAttribute = jsii.String(dynamostore.TTLAttribute)
+	own.SortKey, own.LocalSecondaryIndexes, own.MultiRegionConsistency, own.WitnessRegion = nil, nil, "", nil
+	own.Replicas = t.replicas(&own)
+	own.Encryption = t.encryption(&own)
+	own.DeletionProtection = jsii.Bool(or(own.DeletionProtection, true))
+	if own.RemovalPolicy == "" {
+		own.RemovalPolicy = awscdk.RemovalPolicy_RETAIN
 	}
-	removal := props.RemovalPolicy
-	if removal == "" {
-		removal = awscdk.RemovalPolicy_RETAIN
+	if own.PointInTimeRecoverySpecification == nil && own.PointInTimeRecovery == nil { //lint:ignore SA1019 the CDK refuses both together
+		own.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{PointInTimeRecoveryEnabled: jsii.Bool(true)}
 	}
-	table := awsdynamodb.TablePropsV2{
-		TableName:           props.TableName,
-		PartitionKey:        attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute: jsii.String(dynamostore.TTLAttribute),
-		Billing:             awsdynamodb.Billing_OnDemand(nil),
-		Encryption:          encryption,
-		DeletionProtection:  jsii.Bool(or(props.DeletionProtection, true)),
-		RemovalPolicy:       removal,
-		Replicas:            replicas,
-		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
-			PointInTimeRecoveryEnabled: jsii.Bool(or(props.PointInTimeRecovery, true)),
-		},
-		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:        jsii.String(dynamostore.IndexName),
-			PartitionKey:     attribute(dynamostore.IndexPartitionKey, awsdynamodb.AttributeType_STRING),
-			SortKey:          attribute(dynamostore.IndexSortKey, awsdynamodb.AttributeType_NUMBER),
-			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-			NonKeyAttributes: jsii.Strings(dynamostore.IndexAttributes()...),
-		}},
-	}
-	t.Table = awsdynamodb.NewTableV2(t.Construct, jsii.String("Table"), &table)
-	if or(props.LargeResults, false) {
-		table.GlobalSecondaryIndexes = nil
-		if table.TableName != nil {
-			table.TableName = jsii.String(*table.TableName + "-chunks")
-		}
-		t.Chunks = awsdynamodb.NewTableV2(t.Construct, jsii.String("Chunks"), &table)
+	return awsdynamodb.NewTableV2(t.Construct, jsii.String(id), &own)
+}
+
+// IdempotencyTableFrom uses a table that exists: one that this app creates in
+// another way, or one that it imports by name, ARN or attributes with the
+// functions of awsdynamodb. The table needs the keys, the time to live and the
+// index of [NewIdempotencyTable]; `once table check` compares them.
+//
+// The CDK cannot change the key policy and the resource policy of an imported
+// table, so grants to another account are warned about. Import a table with a
+// customer managed key by its attributes, so that grants allow the use of the key.
+func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynamodb.ITable) *IdempotencyTable {
+	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), Table: table}
+	if table == nil {
+		refuse(t.Construct, "the table is not set: import one with awsdynamodb.TableV2_FromTableName")
+		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
 	}
 	return t
 }
 
-// replicas returns the copies in other regions. It returns none if the CDK
+// KeepLargeResultsIn stores results above 4 KB in a table of their own, so that the
+// scan of a [Reconciler] does not read them. It needs the key and the time to live of
+// package dynamostore, and no index. If it is nil, it is created with the defaults
+// of [NewIdempotencyTable]. Call it before the grants.
+func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
+	t.mustNotBeGranted("KeepLargeResultsIn")
+	if chunks == nil {
+		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{})
+	}
+	t.Chunks = chunks
+}
+
+// IndexRunning puts records in progress into the index, so that a [Reconciler]
+// needs no scan. A first request then costs two write units more, except under
+// Rerun. Call it before the grants.
+func (t *IdempotencyTable) IndexRunning() {
+	t.mustNotBeGranted("IndexRunning")
+	t.indexRunning = true
+}
+
+func (t *IdempotencyTable) mustNotBeGranted(method string) {
+	if t.granted {
+		refuse(t.Construct, method+" is called after a grant, so that function would not know of it: call it first")
+	}
+}
+
+// MetricForIndex returns a metric of the index, such as WriteThrottleEvents.
+// Table has the metrics of the table.
+func (t *IdempotencyTable) MetricForIndex(metricName *string, options *awscloudwatch.MetricOptions) awscloudwatch.Metric {
+	own := awscloudwatch.MetricOptions{}
+	if options != nil {
+		own = *options
+	}
+	own.DimensionsMap = &map[string]*string{"TableName": t.Table.TableName(), "GlobalSecondaryIndexName": jsii.String(dynamostore.IndexName)}
+	return t.Table.Metric(metricName, &own)
+}
+
+// refuseOtherKeys refuses settings with which the store could not work.
+func (t *IdempotencyTable) refuseOtherKeys(props *awsdynamodb.TablePropsV2) {
+	for _, property := range []struct {
+		name string
+		set  bool
+	}{
+		{"PartitionKey", props.PartitionKey != nil},
+		{"SortKey", props.SortKey != nil},
+		{"LocalSecondaryIndexes", props.LocalSecondaryIndexes != nil},
+		{"TimeToLiveAttribute", props.TimeToLiveAttribute != nil},
+	} {
+		if property.set {
+			refuse(t.Construct, property.name+" is set, and package dynamostore has its own: remove it")
+		}
+	}
+	if props.MultiRegionConsistency == awsdynamodb.MultiRegionConsistency_STRONG || props.WitnessRegion != nil {
+		refuse(t.Construct, "MultiRegionConsistency is STRONG, and such a table has neither time to live nor transactions: remove it and WitnessRegion")
+	}
+}
+
+// withRecovery returns the indexes with the one of package dynamostore, which
+// keeps its settings of capacity.
+func withRecovery(indexes *[]*awsdynamodb.GlobalSecondaryIndexPropsV2) *[]*awsdynamodb.GlobalSecondaryIndexPropsV2 {
+	recovery := awsdynamodb.GlobalSecondaryIndexPropsV2{}
+	others := slices.DeleteFunc(slices.Clone(or(indexes, nil)), func(index *awsdynamodb.GlobalSecondaryIndexPropsV2) bool {
+		found := or(index.IndexName, "") == dynamostore.IndexName
+		if found {
+			recovery = *index
+		}
+		return found
+	})
+	recovery.IndexName = jsii.String(dynamostore.IndexName)
+	recovery.PartitionKey = attribute(dynamostore.IndexPartitionKey, awsdynamodb.AttributeType_STRING)
+	recovery.SortKey = attribute(dynamostore.IndexSortKey, awsdynamodb.AttributeType_NUMBER)
+	recovery.PartitionKeys, recovery.SortKeys = nil, nil
+	recovery.ProjectionType, recovery.NonKeyAttributes = awsdynamodb.ProjectionType_INCLUDE, jsii.Strings(dynamostore.IndexAttributes()...)
+	all := append([]*awsdynamodb.GlobalSecondaryIndexPropsV2{&recovery}, others...)
+	return &all
+}
+
+// replicas returns the copies in other regions, without those for which the CDK
 // would stop with its own error.
-func (t *IdempotencyTable) replicas(props *IdempotencyTableProps) *[]*awsdynamodb.ReplicaTableProps {
+func (t *IdempotencyTable) replicas(props *awsdynamodb.TablePropsV2) *[]*awsdynamodb.ReplicaTableProps {
 	if props.Replicas == nil || len(*props.Replicas) == 0 {
 		return nil
 	}
@@ -119,82 +179,48 @@ func (t *IdempotencyTable) replicas(props *IdempotencyTableProps) *[]*awsdynamod
 		refuse(t.Construct, "Replicas are set and the stack names no region, so the region of the table itself is not known: set Env of the stack")
 		return nil
 	}
-	awscdk.Annotations_Of(t.Construct).AddWarningV2(jsii.String("once:replicas"), jsii.String(
-		"each region evaluates conditions on its own copy, so two regions that get the same key run it twice: send the requests of a key to one region"))
-	return props.Replicas
+	warn(t.Construct, "once:replicas",
+		"each region evaluates conditions on its own copy, so two regions that get the same key run it twice: send the requests of a key to one region")
+	var all []*awsdynamodb.ReplicaTableProps
+	for _, replica := range *props.Replicas {
+		switch region := or(replica.Region, ""); {
+		case isToken(region):
+			refuse(t.Construct, "the region of a replica is not known at synthesis: write its name")
+		case t.keyIsMissing(props.Encryption, region):
+			refuse(t.Construct, fmt.Sprintf("Encryption has no key for the replica in %s, and a key belongs to one region: add the key's ARN to the second argument of CustomerManagedKey", region))
+		default:
+			all = append(all, replica)
+		}
+	}
+	return &all
 }
 
-// encrypts reports whether the customer managed key can be used.
-func (t *IdempotencyTable) encrypts(props *IdempotencyTableProps) bool {
-	switch {
-	case props.EncryptionKey == nil:
-		return false
-	case t.knowsNoRegion():
-		refuse(t.Construct, "EncryptionKey is set and the stack names no region, which the table's replica needs: set Env of the stack")
-		return false
-	case props.Replicas != nil && len(*props.Replicas) > 0:
-		refuse(t.Construct, "EncryptionKey and Replicas are set, and a key belongs to one region: remove EncryptionKey, or create a table for each region")
+// keyIsMissing reports whether a replica has no key of its own region.
+func (t *IdempotencyTable) keyIsMissing(encryption awsdynamodb.TableEncryptionV2, region string) bool {
+	if encryption == nil || encryption.TableKey() == nil {
 		return false
 	}
-	return true
+	keys := encryption.ReplicaKeyArns()
+	return keys == nil || (*keys)[region] == nil
+}
+
+// encryption returns the encryption, or the default if the CDK would stop with
+// its own error.
+func (t *IdempotencyTable) encryption(props *awsdynamodb.TablePropsV2) awsdynamodb.TableEncryptionV2 {
+	switch {
+	case props.Encryption == nil:
+	case props.Encryption.TableKey() != nil && t.knowsNoRegion():
+		refuse(t.Construct, "Encryption has a customer managed key and the stack names no region, which the table's replica needs: set Env of the stack")
+	default:
+		return props.Encryption
+	}
+	return awsdynamodb.TableEncryptionV2_DynamoOwnedKey()
 }
 
 func (t *IdempotencyTable) knowsNoRegion() bool {
-	return *awscdk.Token_IsUnresolved(awscdk.Stack_Of(t.Construct).Region())
+	return isToken(awscdk.Stack_Of(t.Construct).Region())
 }
 
 func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribute {
 	return &awsdynamodb.Attribute{Name: jsii.String(name), Type: kind}
-}
-
-// GrantHandler allows fn to store its records in the table, and sets ONCE_TABLE
-// of fn to the table's name, ONCE_CHUNK_TABLE to that of [IdempotencyTable.Chunks],
-// and ONCE_INDEX_RUNNING if IndexRunning is set; dynamostore.Open reads them. It allows nothing else: fn cannot list, delete or
-// describe. Transactions need no further permission: DynamoDB authorises them by
-// the writes in them (developer guide, "Managing complex workflows with DynamoDB
-// transactions").
-func (t *IdempotencyTable) GrantHandler(fn awslambda.Function) {
-	fn.AddEnvironment(jsii.String("ONCE_TABLE"), t.Table.TableName(), nil)
-	t.grant(fn, *t.Table.TableArn(), "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem")
-	t.grantScale(fn)
-}
-
-// GrantReconciler allows fn to list and settle due records, and sets ONCE_TABLE
-// of fn to the table's name. [NewReconciler] calls it for its function.
-func (t *IdempotencyTable) GrantReconciler(fn awslambda.Function) {
-	t.GrantHandler(fn)
-	t.grantScan(fn)
-	t.grant(fn, *t.Table.TableArn()+"/index/"+dynamostore.IndexName, "dynamodb:Query")
-}
-
-// grantScale allows fn to use the table for large results, and passes to it how the
-// table is used.
-func (t *IdempotencyTable) grantScale(fn awslambda.Function) {
-	if t.indexRunning {
-		fn.AddEnvironment(jsii.String("ONCE_INDEX_RUNNING"), jsii.String("true"), nil)
-	}
-	if t.Chunks != nil {
-		fn.AddEnvironment(jsii.String("ONCE_CHUNK_TABLE"), t.Chunks.TableName(), nil)
-		t.grant(fn, *t.Chunks.TableArn(), "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem")
-	}
-}
-
-// grantScan allows fn to scan the table.
-func (t *IdempotencyTable) grantScan(fn awslambda.Function) {
-	if !t.indexRunning {
-		t.grant(fn, *t.Table.TableArn(), "dynamodb:Scan")
-	}
-}
-
-// grant allows the actions on one resource. The Grant method of the CDK's table
-// would add every index.
-func (t *IdempotencyTable) grant(to awsiam.IGrantable, resource string, actions ...string) {
-	awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
-		Grantee:      to,
-		Actions:      jsii.Strings(actions...),
-		ResourceArns: jsii.Strings(resource),
-	})
-	if t.key != nil {
-		t.key.GrantEncryptDecrypt(to)
-	}
 }

@@ -3,14 +3,11 @@
 package infra_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
@@ -48,59 +45,111 @@ func TestTable(t *testing.T) {
 	wantRefusals(t, stack)
 }
 
+// The properties of a TableV2 are passed through, and the index keeps its own
+// capacity.
 func TestTableProps(t *testing.T) {
 	stack := newStackIn("eu-central-1")
-	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
-		TableName:           jsii.String("records"),
-		EncryptionKey:       awskms.NewKey(stack, jsii.String("Key"), nil),
-		PointInTimeRecovery: jsii.Bool(false),
-		DeletionProtection:  jsii.Bool(false),
-		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		TableName:  jsii.String("records"),
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil), nil),
+		PointInTimeRecoverySpecification: &awsdynamodb.PointInTimeRecoverySpecification{
+			PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(7),
+		},
+		DeletionProtection: jsii.Bool(false),
+		RemovalPolicy:      awscdk.RemovalPolicy_DESTROY,
+		Billing: awsdynamodb.Billing_Provisioned(&awsdynamodb.ThroughputProps{
+			ReadCapacity: awsdynamodb.Capacity_Fixed(jsii.Number(5)), WriteCapacity: awsdynamodb.Capacity_Autoscaled(&awsdynamodb.AutoscaledCapacityOptions{MaxCapacity: jsii.Number(100)}),
+		}),
+		DynamoStream:                     awsdynamodb.StreamViewType_KEYS_ONLY,
+		ContributorInsightsSpecification: &awsdynamodb.ContributorInsightsSpecification{Enabled: jsii.Bool(true)},
+		WarmThroughput:                   &awsdynamodb.WarmThroughput{WriteUnitsPerSecond: jsii.Number(20000)},
+		TableClass:                       awsdynamodb.TableClass_STANDARD_INFREQUENT_ACCESS,
+		Tags:                             &[]*awscdk.CfnTag{{Key: jsii.String("team"), Value: jsii.String("payments")}},
+		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
+			IndexName: jsii.String("recovery"), ProjectionType: awsdynamodb.ProjectionType_ALL,
+			WarmThroughput: &awsdynamodb.WarmThroughput{WriteUnitsPerSecond: jsii.Number(5000)},
+		}},
 	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack)
 	table := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0]
 	if table.DeletionPolicy != "Delete" {
 		t.Errorf("its deletion policy is %q", table.DeletionPolicy)
 	}
-	wantProperties(t, table, `{"TableName": "records", "SSESpecification": {"SSEEnabled": true, "SSEType": "KMS"}}`)
+	wantProperties(t, table, `{
+		"TableName": "records", "BillingMode": "PROVISIONED", "SSESpecification": {"SSEEnabled": true, "SSEType": "KMS"},
+		"KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}], "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": true},
+		"StreamSpecification": {"StreamViewType": "KEYS_ONLY"}, "WarmThroughput": {"WriteUnitsPerSecond": 20000}
+	}`)
+	index := table.Properties["GlobalSecondaryIndexes"].([]any)[0].(map[string]any)
+	if got := asJSON(t, index["WarmThroughput"]) + asJSON(t, index["Projection"]) + asJSON(t, index["KeySchema"]); got !=
+		`{"WriteUnitsPerSecond":5000}{"NonKeyAttributes":["st","dt","lease"],"ProjectionType":"INCLUDE"}[{"AttributeName":"rk","KeyType":"HASH"},{"AttributeName":"rat","KeyType":"RANGE"}]` {
+		t.Errorf("the index is %s", got)
+	}
 	replica := table.Properties["Replicas"].([]any)[0].(map[string]any)
-	if replica["DeletionProtectionEnabled"] != false || replica["SSESpecification"] == nil {
-		t.Errorf("the table of this region is %v", replica)
+	for name, want := range map[string]string{
+		"DeletionProtectionEnabled": "false", "TableClass": `"STANDARD_INFREQUENT_ACCESS"`, "Tags": `[{"Key":"team","Value":"payments"}]`,
+		"PointInTimeRecoverySpecification": `{"PointInTimeRecoveryEnabled":true,"RecoveryPeriodInDays":7}`,
+		"ContributorInsightsSpecification": `{"Enabled":true}`,
+	} {
+		if got := asJSON(t, replica[name]); got != want {
+			t.Errorf("in this region, %s is %s, want %s", name, got, want)
+		}
+	}
+	if replica["SSESpecification"] == nil {
+		t.Error("the table of this region has no key")
 	}
 }
 
+// Replicas have keys of their own regions.
 func TestTableInOtherRegions(t *testing.T) {
 	stack := newStackIn("eu-central-1")
-	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
-	infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{Replicas: replicas})
-	if got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any); len(got) != 2 {
-		t.Errorf("got %d regions, want 2: %v", len(got), got)
+	const theirs = "arn:aws:kms:eu-west-1:123456789012:key/4b5ff7a6-1f7b-4c53-9d7d-0a6d2f6f2a11"
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}},
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(stack, jsii.String("Key"), nil),
+			&map[string]*string{"eu-west-1": jsii.String(theirs)}),
+	})
+	got := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any)
+	if len(got) != 2 || asJSON(t, got[0].(map[string]any)["SSESpecification"]) != `{"KMSMasterKeyId":"`+theirs+`"}` {
+		t.Errorf("got %d regions, want 2, each with its key: %v", len(got), got)
 	}
 	wantRefusals(t, stack)
-	said := *assertions.Annotations_FromStack(stack).FindWarning(jsii.String("*"), assertions.Match_StringLikeRegexp(jsii.String("send the requests of a key to one region")))
-	if len(said) != 1 {
-		t.Errorf("got %d warnings about two regions, want 1", len(said))
-	}
+	wantWarnings(t, stack, "send the requests of a key to one region")
 }
 
 // Configurations that CloudFormation or the CDK would refuse later, or with
 // which the store could not work.
 func TestTablesThatAreRefused(t *testing.T) {
 	replicas := &[]*awsdynamodb.ReplicaTableProps{{Region: jsii.String("eu-west-1")}}
-	key := func(s awscdk.Stack) awskms.IKey { return awskms.NewKey(s, jsii.String("Key"), nil) }
+	key := func(s awscdk.Stack) awsdynamodb.TableEncryptionV2 {
+		return awsdynamodb.TableEncryptionV2_CustomerManagedKey(awskms.NewKey(s, jsii.String("Key"), nil), nil)
+	}
 	for _, row := range []struct {
 		name, region string
-		props        func(awscdk.Stack) *infra.IdempotencyTableProps
-		want         string
+		props        func(awscdk.Stack) *awsdynamodb.TablePropsV2
+		want         []string
 	}{
-		{"replicas without a region", "", func(awscdk.Stack) *infra.IdempotencyTableProps {
-			return &infra.IdempotencyTableProps{Replicas: replicas}
-		}, "Replicas are set and the stack names no region"},
-		{"a key without a region", "", func(s awscdk.Stack) *infra.IdempotencyTableProps {
-			return &infra.IdempotencyTableProps{EncryptionKey: key(s)}
-		}, "EncryptionKey is set and the stack names no region"},
-		{"a key and replicas", "eu-central-1", func(s awscdk.Stack) *infra.IdempotencyTableProps {
-			return &infra.IdempotencyTableProps{EncryptionKey: key(s), Replicas: replicas}
-		}, "EncryptionKey and Replicas are set"},
+		{"replicas without a region", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{Replicas: replicas}
+		}, []string{"Replicas are set and the stack names no region"}},
+		{"a key without a region", "", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{Encryption: key(s)}
+		}, []string{"Encryption has a customer managed key and the stack names no region"}},
+		{"a replica without a key", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{Encryption: key(s), Replicas: replicas}
+		}, []string{"Encryption has no key for the replica in eu-west-1"}},
+		{"a replica in a region that is a parameter", "eu-central-1", func(s awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			return &awsdynamodb.TablePropsV2{Replicas: &[]*awsdynamodb.ReplicaTableProps{{Region: awscdk.NewCfnParameter(s, jsii.String("Region"), nil).ValueAsString()}}}
+		}, []string{"the region of a replica is not known at synthesis"}},
+		{"other keys", "", func(awscdk.Stack) *awsdynamodb.TablePropsV2 {
+			other := &awsdynamodb.Attribute{Name: jsii.String("id"), Type: awsdynamodb.AttributeType_STRING}
+			return &awsdynamodb.TablePropsV2{
+				PartitionKey: other, SortKey: other, TimeToLiveAttribute: jsii.String("expires"),
+				LocalSecondaryIndexes:  &[]*awsdynamodb.LocalSecondaryIndexProps{{IndexName: jsii.String("local"), SortKey: other}},
+				MultiRegionConsistency: awsdynamodb.MultiRegionConsistency_STRONG,
+			}
+		}, []string{"PartitionKey is set", "SortKey is set", "TimeToLiveAttribute is set", "LocalSecondaryIndexes is set", "MultiRegionConsistency is STRONG"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()
@@ -108,49 +157,9 @@ func TestTablesThatAreRefused(t *testing.T) {
 				stack = newStackIn(row.region)
 			}
 			infra.NewIdempotencyTable(stack, jsii.String("Records"), row.props(stack))
-			wantRefusals(t, stack, row.want)
+			wantRefusals(t, stack, row.want...)
+			// The template is still one of the table.
+			wantProperties(t, resources(t, stack, "AWS::DynamoDB::GlobalTable")[0], `{"KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}]}`)
 		})
-	}
-}
-
-// G12: the roles are allowed the actions of the store, on this table, and
-// nothing else.
-func TestGrants(t *testing.T) {
-	const handler = `{"Action": ["dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"],
-		"Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}}`
-	for _, row := range []struct {
-		name  string
-		grant func(*infra.IdempotencyTable, awslambda.Function)
-		want  string
-	}{
-		{"handler", (*infra.IdempotencyTable).GrantHandler, `{"Statement": [` + handler + `], "Version": "2012-10-17"}`},
-		{"reconciler", (*infra.IdempotencyTable).GrantReconciler, `{"Statement": [` + handler + `,
-			{"Action": "dynamodb:Scan", "Effect": "Allow", "Resource": {"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}},
-			{"Action": "dynamodb:Query", "Effect": "Allow",
-			"Resource": {"Fn::Join": ["", [{"Fn::GetAtt": ["RecordsTableC9B7A30B", "Arn"]}, "/index/recovery"]]}}], "Version": "2012-10-17"}`},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			stack := newStack()
-			row.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), newFunction(stack, "Function", 3))
-			policies := resources(t, stack, "AWS::IAM::Policy")
-			if len(policies) != 1 {
-				t.Fatalf("got %d policies, want 1", len(policies))
-			}
-			wantProperties(t, policies[0], `{"PolicyDocument": `+row.want+`}`)
-			wantProperties(t, resources(t, stack, "AWS::Lambda::Function")[0],
-				`{"Environment": {"Variables": {"ONCE_TABLE": {"Ref": "RecordsTableC9B7A30B"}}}}`)
-		})
-	}
-}
-
-// With a customer managed key the roles may use that key.
-func TestGrantsOfAKey(t *testing.T) {
-	stack := newStackIn("eu-central-1")
-	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), &infra.IdempotencyTableProps{
-		EncryptionKey: awskms.NewKey(stack, jsii.String("Key"), nil),
-	})
-	table.GrantHandler(newFunction(stack, "Function", 3))
-	if policy := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0]); !strings.Contains(policy, "kms:Decrypt") || !strings.Contains(policy, "kms:GenerateDataKey") {
-		t.Errorf("the policy is %s", policy)
 	}
 }

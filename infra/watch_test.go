@@ -35,7 +35,7 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 	pager, tickets, looks := topic("Pager"), topic("Tickets"), topic("Looks")
 	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Charges"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge", "refund"), Table: table,
-		Functions: &[]awslambda.Function{newFunction(stack, "Charge", 10)},
+		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)},
 		Reconciler: infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
 			Function: newFunction(stack, "Reconcile", 60), Table: table,
 		}),
@@ -46,7 +46,7 @@ var watched = sync.OnceValues(func() (awscdk.Stack, *infra.IdempotencyAlarms) {
 	})
 	infra.NewIdempotencyAlarms(stack, jsii.String("Orders"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Orders"), Operations: jsii.Strings("order"), Table: table,
-		Functions:        &[]awslambda.Function{newFunction(stack, "Order", 10)},
+		Functions:        &[]awslambda.IFunction{newFunction(stack, "Order", 10)},
 		DeadLetterQueues: &[]awssqs.IQueue{awssqs.NewQueue(stack, jsii.String("Dead"), nil)},
 		Page:             pager, Ticket: tickets,
 	})
@@ -148,7 +148,7 @@ func TestTopicsOfOtherKinds(t *testing.T) {
 	key := awskms.NewKey(stack, jsii.String("Key"), nil)
 	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
-		Functions: &[]awslambda.Function{newFunction(stack, "Charge", 10)},
+		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)},
 		Page:      awssns.NewTopic(stack, jsii.String("Pager"), &awssns.TopicProps{MasterKey: key}),
 		Ticket:    awssns.Topic_FromTopicArn(stack, jsii.String("Imported"), jsii.String("arn:aws:sns:eu-west-1:123456789012:tickets")),
 	})
@@ -273,6 +273,12 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		}, []string{"Every is 1m30s: set it to whole minutes"}},
 		{"queue source", func(s awscdk.Stack, id *string) { infra.NewQueueSource(s, id, nil) },
 			[]string{"Function is not set", "Queue is not set"}},
+		{"table that exists", func(s awscdk.Stack, id *string) {
+			infra.IdempotencyTableFrom(s, id, nil).GrantHandler(newFunction(s, "Function", 3), jsii.String("charge"))
+		}, []string{"the table is not set: import one"}},
+		{"stream source", func(s awscdk.Stack, id *string) { infra.NewStreamSource(s, id, nil) }, []string{"Function is not set"}},
+		{"Kafka source", func(s awscdk.Stack, id *string) { infra.NewKafkaSource(s, id, nil) },
+			[]string{"Function is not set", "Managed and SelfManaged are both set, or not set"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStack()

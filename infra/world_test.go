@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 )
 
@@ -40,20 +41,40 @@ func newStackOf(props *awscdk.StackProps) awscdk.Stack {
 	return awscdk.NewStack(awscdk.NewApp(nil), jsii.String("Test"), props)
 }
 
+// bucket returns a bucket with the code of functions.
+func bucket(stack awscdk.Stack) awss3.IBucket {
+	if found, ok := stack.Node().TryFindChild(jsii.String("Code")).(awss3.IBucket); ok {
+		return found
+	}
+	return awss3.Bucket_FromBucketName(stack, jsii.String("Code"), jsii.String("code"))
+}
+
 // newFunction returns a function with a time-out in seconds.
 func newFunction(stack awscdk.Stack, id string, timeout float64) awslambda.Function {
-	code := awss3.Bucket_FromBucketName(stack, jsii.String(id+"Code"), jsii.String("code"))
 	return awslambda.NewFunction(stack, jsii.String(id), &awslambda.FunctionProps{
 		Runtime: awslambda.Runtime_PROVIDED_AL2023(),
 		Handler: jsii.String("bootstrap"),
-		Code:    awslambda.Code_FromBucket(code, jsii.String("code.zip"), jsii.String("1")),
+		Code:    awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
 		Timeout: awscdk.Duration_Seconds(jsii.Number(timeout)),
 	})
 }
 
+// newQueue returns a queue with a dead-letter queue.
+func newQueue(stack awscdk.Stack, props *awssqs.QueueProps) awssqs.Queue {
+	own := awssqs.QueueProps{}
+	if props != nil {
+		own = *props
+	}
+	own.DeadLetterQueue = &awssqs.DeadLetterQueue{Queue: awssqs.NewQueue(stack, jsii.String("Dead"), nil), MaxReceiveCount: jsii.Number(5)}
+	return awssqs.NewQueue(stack, jsii.String("Orders"), &own)
+}
+
+func days(n float64) awscdk.Duration { return awscdk.Duration_Days(jsii.Number(n)) }
+
 type resource struct {
 	id             string // in the template
 	DeletionPolicy string `json:",omitempty"`
+	DependsOn      any    `json:",omitempty"`
 	Properties     map[string]any
 }
 

@@ -3,35 +3,25 @@
 package house
 
 import (
-	"bytes"
-	"encoding/json"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/mod/module"
-	"golang.org/x/mod/zip"
-
-	"github.com/once-lambda/once/tests/engine"
+	"github.com/once-lambda/once/tests/modules"
 )
 
-// release is the version in which the modules require each other.
-const release = "v0.1.0"
-
 // The modules for users build as dependencies: released into a module proxy of
-// files, required by a program elsewhere, without go.work and replace.
+// files, required by a program elsewhere, without go.work and replace. Package
+// tests/deploy does the same with an app of the CDK.
 func TestModulesInstall(t *testing.T) {
 	t.Parallel()
-	proxy := t.TempDir()
-	publish(t, proxy, "github.com/once-lambda/once", ".")
-	publish(t, proxy, "github.com/once-lambda/once/boltstore", "boltstore")
-	publish(t, proxy, "github.com/once-lambda/once/cmd/once", "cmd/once")
-	publish(t, proxy, "github.com/once-lambda/once/telemetry/otelonce", "telemetry/otelonce")
-	publish(t, proxy, "github.com/once-lambda/once/infra", "infra")
+	const once = "github.com/once-lambda/once"
+	world, err := modules.New(t.Context(), t.TempDir(), once, once+"/boltstore", once+"/cmd/once", once+"/telemetry/otelonce", once+"/infra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const release = modules.Release
 
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
@@ -61,25 +51,14 @@ func main() {
 	fmt.Println(guard != nil, err)
 }
 `)
-	// Use a separate module cache: the versions published here must not be
-	// taken for real ones later. Everything else comes from the machine's
-	// cache, whose content was verified when it was downloaded.
-	cache := filepath.Join(t.TempDir(), "mod")
 	bin := t.TempDir()
-	env := append(os.Environ(),
-		"GOWORK=off", "GOBIN="+bin, "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+cache, "GONOSUMDB=*",
-		"GOPROXY=file://"+proxy+",file://"+goEnv(t, "GOMODCACHE")+"/cache/download,"+goEnv(t, "GOPROXY"))
 	command := func(args ...string) string {
 		t.Helper()
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir, cmd.Env = dir, env
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
+		out, err := world.Run(t.Context(), dir, []string{"GOBIN=" + bin}, args...)
 		if err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, &stderr)
+			t.Fatal(err)
 		}
-		return string(out)
+		return out
 	}
 	// Without their paths, compiled packages do not depend on the module cache, so
 	// that those of another run can be used again.
@@ -92,8 +71,7 @@ func main() {
 	if got := command(filepath.Join(bin, "once"), "--version"); got != "once version "+release+"\n" {
 		t.Errorf("the command line prints the version %q", got)
 	}
-	// infra resolves with the CDK. Unpacking and compiling it takes minutes, and
-	// go.work compiles the same sources anyway.
+	// infra resolves with the CDK. The app of tests/deploy compiles it.
 	if got := command("go", "list", "-m", "github.com/aws/aws-cdk-go/awscdk/v2"); !strings.Contains(read(t, "infra/go.mod"), strings.TrimSpace(got)) {
 		t.Errorf("infra resolves with %s, which is not in its go.mod", got)
 	}
@@ -123,67 +101,9 @@ func main() {
 	}
 }
 
-// publish adds a module of this tree to a proxy, as a release would.
-func publish(t *testing.T, proxy, path, sub string) {
-	t.Helper()
-	var files []zip.File
-	nested := map[string]bool{}
-	all := tracked(t, "")
-	for _, name := range all {
-		if strings.HasSuffix(name, "go.mod") && filepath.Dir(name) != filepath.Clean(sub) {
-			nested[filepath.Dir(name)+"/"] = true
-		}
-	}
-	for _, name := range all {
-		inside, ok := name, true
-		if sub != "." {
-			inside, ok = strings.CutPrefix(name, sub+"/")
-		}
-		for n := range nested {
-			if strings.HasPrefix(name, n) && len(n) > len(sub) {
-				ok = false
-			}
-		}
-		if ok {
-			files = append(files, zipFile{inside, filepath.Join(engine.Root(), name)})
-		}
-	}
-	versions := filepath.Join(proxy, path, "@v")
-	if err := os.MkdirAll(versions, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	var archive bytes.Buffer
-	if err := zip.Create(&archive, module.Version{Path: path, Version: release}, files); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	info, err := json.Marshal(map[string]any{"Version": release, "Time": time.Now().UTC()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, versions, release+".zip", archive.String())
-	write(t, versions, release+".info", string(info))
-	write(t, versions, release+".mod", read(t, filepath.Join(sub, "go.mod")))
-	write(t, versions, "list", release+"\n")
-}
-
-type zipFile struct{ inside, file string }
-
-func (f zipFile) Path() string                 { return f.inside }
-func (f zipFile) Lstat() (os.FileInfo, error)  { return os.Lstat(f.file) }
-func (f zipFile) Open() (io.ReadCloser, error) { return os.Open(f.file) }
-
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func goEnv(t *testing.T, name string) string {
-	t.Helper()
-	out, err := exec.Command("go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
 }

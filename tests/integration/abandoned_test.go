@@ -42,7 +42,7 @@ func TestAbandonedRunsAreFound(t *testing.T) {
 	db.fill(t, sample.key.RecordID(), *others)
 	t.Logf("%d records written in %s", *others, time.Since(began).Round(time.Second))
 
-	const lease, interval, run = patience + time.Second, 15 * time.Minute, time.Minute
+	const lease, interval, run = patience + time.Second, time.Hour, time.Minute
 	cashier := newCashier(db.client())
 	reconcile := idempotent.Reconciler(sample.guard(cashier), map[string]idempotent.ResolveFunc{
 		sample.key.Operation: func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {

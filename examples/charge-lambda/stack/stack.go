@@ -64,7 +64,7 @@ func newStack(scope constructs.Construct, id string, p props) awscdk.Stack {
 func (s *stack) charges() {
 	const timeout = 10 // seconds; API Gateway waits for 29
 	s.rest = s.function("ChargesREST", "charge", timeout, map[string]string{"EVENTS": "rest", "CALLER": "api-key"})
-	s.records.GrantHandler(s.rest)
+	s.records.GrantHandler(s.rest, jsii.String(chargeOperation))
 	api := awsapigateway.NewLambdaRestApi(s.Stack, jsii.String("API"), &awsapigateway.LambdaRestApiProps{
 		Handler:              s.rest,
 		CloudWatchRole:       jsii.Bool(false),
@@ -90,7 +90,7 @@ func (s *stack) charges() {
 	s.output("APIURL", api.Url())
 
 	s.url = s.function("ChargesURL", "charge", timeout, nil)
-	s.records.GrantHandler(s.url)
+	s.records.GrantHandler(s.url, jsii.String(chargeOperation))
 	s.output("FunctionURL", s.url.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_AWS_IAM}).Url())
 }
 
@@ -99,7 +99,7 @@ func (s *stack) charges() {
 func (s *stack) orders() {
 	fn := s.function("Orders", "orders", s.orderTimeout, nil)
 	s.queued = fn
-	s.records.GrantHandler(fn)
+	s.records.GrantHandler(fn, jsii.String(orderOperation))
 	shop := awsdynamodb.NewTableV2(s.Stack, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
 		PartitionKey:       &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
 		DeletionProtection: jsii.Bool(true),
@@ -147,11 +147,11 @@ func (s *stack) watch() {
 	pager, tickets := topic("Pager"), topic("Tickets")
 	s.watchOne("Charge", &infra.IdempotencyAlarmsProps{
 		Namespace: jsii.String("Charges"), Operations: jsii.Strings(chargeOperation), Table: s.records,
-		Functions: &[]awslambda.Function{s.rest, s.url}, Reconciler: s.reconciler(), Page: pager, Ticket: tickets,
+		Functions: &[]awslambda.IFunction{s.rest, s.url}, Reconciler: s.reconciler(), Page: pager, Ticket: tickets,
 	})
 	s.watchOne("Order", &infra.IdempotencyAlarmsProps{ // without a reconciler: the next delivery continues an order
 		Namespace: jsii.String("OrderQueue"), Operations: jsii.Strings(orderOperation), Table: s.records,
-		Functions: &[]awslambda.Function{s.queued}, DeadLetterQueues: &[]awssqs.IQueue{s.dead}, Page: pager, Ticket: tickets,
+		Functions: &[]awslambda.IFunction{s.queued}, DeadLetterQueues: &[]awssqs.IQueue{s.dead}, Page: pager, Ticket: tickets,
 	})
 }
 

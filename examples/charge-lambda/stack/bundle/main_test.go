@@ -24,10 +24,10 @@ const (
 // other Go settings, and with an empty build cache. The last is tried with a
 // program without dependencies, because it compiles everything again.
 func TestReproducible(t *testing.T) {
-	first, tiny := newBundle(t, root, function, "amd64"), newBundle(t, newModule(t), ".", "arm64")
+	first, tiny := newBundle(t, root, function, "arm64"), newBundle(t, newModule(t), ".", "arm64")
 	t.Setenv("GOFLAGS", "-gcflags=-N")
-	t.Setenv("GOAMD64", "v3")
-	if second := newBundle(t, checkout(t), function, "amd64"); !bytes.Equal(first, second) {
+	t.Setenv("GOARM64", "v8.1")
+	if second := newBundle(t, checkout(t), function, "arm64"); !bytes.Equal(first, second) {
 		t.Errorf("two builds of %s differ: %d bytes and %d bytes", function, len(first), len(second))
 	}
 	t.Setenv("GOCACHE", t.TempDir())
@@ -36,16 +36,24 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// Lambda needs one executable, static file for the processor.
+// Lambda needs one executable, static file for the processor. Each function of the
+// stack is built for arm64, as it is deployed.
 func TestArchive(t *testing.T) {
-	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
-		zipped := newBundle(t, root, function, arch)
+	machines := map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64}
+	programs := [][2]string{{"amd64", function}}
+	for _, program := range functions {
+		_, pkg, _ := strings.Cut(program, "=")
+		programs = append(programs, [2]string{"arm64", pkg})
+	}
+	for _, program := range programs {
+		arch, pkg := program[0], program[1]
+		zipped := newBundle(t, root, pkg, arch)
 		r, err := zip.NewReader(bytes.NewReader(zipped), int64(len(zipped)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(r.File) != 1 || r.File[0].Name != "bootstrap" || r.File[0].Mode() != 0o755 {
-			t.Fatalf("%s: the archive has %d files; the first is %s with mode %v", arch, len(r.File), r.File[0].Name, r.File[0].Mode())
+			t.Fatalf("%s for %s: the archive has %d files; the first is %s with mode %v", pkg, arch, len(r.File), r.File[0].Name, r.File[0].Mode())
 		}
 		f, err := r.File[0].Open()
 		if err != nil {
@@ -59,11 +67,11 @@ func TestArchive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if binary.Machine != machine {
-			t.Errorf("%s: the program is for %v", arch, binary.Machine)
+		if binary.Machine != machines[arch] {
+			t.Errorf("%s for %s: the program is for %v", pkg, arch, binary.Machine)
 		}
 		if libraries, err := binary.ImportedLibraries(); err != nil || len(libraries) != 0 {
-			t.Errorf("%s: the program needs libraries %v (%v)", arch, libraries, err)
+			t.Errorf("%s for %s: the program needs libraries %v (%v)", pkg, arch, libraries, err)
 		}
 	}
 }

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package infra
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/dynamostore"
+)
+
+// GrantHandler allows a grantee, such as a function, an alias or a role, to store
+// the records of these operations. It can neither read nor write those of other
+// operations. An operation that is missing here is refused by DynamoDB at run
+// time, and synthesis fails without any. The operation "*" stands for all of
+// them, for a handler with a table of its own.
+//
+// If the grantee is a function that this app creates, or its alias or version,
+// GrantHandler sets ONCE_TABLE of the function, ONCE_CHUNK_TABLE after
+// KeepLargeResultsIn, and ONCE_INDEX_RUNNING after IndexRunning; dynamostore.Open
+// reads them. For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the
+// names of the tables, or to their ARNs if they are in another account.
+//
+// Transactions need no further permission: DynamoDB authorises them by the writes
+// in them (developer guide, "Using IAM with DynamoDB transactions"). If the
+// grantee is in another account, the policies of the table and of its key allow it
+// too.
+func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ...*string) awsiam.Grant {
+	if len(operations) == 0 {
+		refuse(t.Construct, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`)
+	}
+	if slices.ContainsFunc(operations, func(o *string) bool { return or(o, "") == "" }) {
+		refuse(t.Construct, "one of the operations of GrantHandler has no name: remove it")
+	}
+	t.connect(grantee)
+	records, chunks := keysOf(operations...)
+	return t.grant(grantee,
+		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records},
+	).Combine(t.grantChunks(grantee, chunks))
+}
+
+// GrantReconciler allows a grantee to find and settle due records, and sets the
+// variables as GrantHandler does. A reconciler ends the leases of all operations,
+// so it may write the records of each. [NewReconciler] calls it for its function.
+func (t *IdempotencyTable) GrantReconciler(grantee awsiam.IGrantable) awsiam.Grant {
+	t.connect(grantee)
+	records, chunks := keysOf(jsii.String(allOf))
+	written := records
+	if !t.indexRunning {
+		written = append(written, dynamostore.ScanKey) // how far the scan is
+	}
+	of := []permission{
+		{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: written},
+		{on: t.index(), actions: []string{"dynamodb:Query"}},
+	}
+	if !t.indexRunning {
+		of = append(of, permission{on: t.arn(), actions: []string{"dynamodb:Scan"}})
+	}
+	return t.grant(grantee, of...).Combine(t.grantChunks(grantee, chunks))
+}
+
+// GrantViewer allows a grantee the commands of the command line that only read:
+// lookup, show, list, stats and table check.
+func (t *IdempotencyTable) GrantViewer(grantee awsiam.IGrantable) awsiam.Grant {
+	read := func(arn string) permission {
+		return permission{on: arn, actions: []string{
+			"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive",
+		}}
+	}
+	all := t.grant(grantee, read(t.arn()), permission{on: t.index(), actions: []string{"dynamodb:Query"}})
+	if t.Chunks != nil {
+		all = all.Combine(t.chunks().grant(grantee, read(t.chunks().arn())))
+	}
+	return all
+}
+
+// GrantOperator allows a grantee all commands of the command line but the
+// creation of a table. Some of them write and delete records.
+func (t *IdempotencyTable) GrantOperator(grantee awsiam.IGrantable) awsiam.Grant {
+	records, chunks := keysOf(jsii.String(allOf))
+	return t.GrantViewer(grantee).Combine(t.grant(grantee,
+		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, dynamostore.ScanKey)},
+	)).Combine(t.chunks().grant(grantee,
+		permission{on: t.chunks().arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks},
+	))
+}
+
+func (t *IdempotencyTable) arn() string   { return *t.Table.TableArn() }
+func (t *IdempotencyTable) index() string { return t.arn() + "/index/" + dynamostore.IndexName }
+
+// chunks is the table of large results, for its grants: this one unless
+// KeepLargeResultsIn was called.
+func (t *IdempotencyTable) chunks() *IdempotencyTable {
+	if t.Chunks == nil {
+		return t
+	}
+	return &IdempotencyTable{Construct: t.Construct, Table: t.Chunks}
+}
+
+// grantChunks allows a grantee to store and read large results. Those that were
+// stored before KeepLargeResultsIn was called are in the table of the records.
+func (t *IdempotencyTable) grantChunks(grantee awsiam.IGrantable, keys []string) awsiam.Grant {
+	all := t.chunks().grant(grantee,
+		permission{on: t.chunks().arn(), actions: []string{"dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"}, keys: keys})
+	if t.Chunks != nil {
+		all = all.Combine(t.grant(grantee, permission{on: t.arn(), actions: []string{"dynamodb:BatchGetItem"}, keys: keys}))
+	}
+	return all
+}
+
+// connect sets the variables that dynamostore.Open reads.
+func (t *IdempotencyTable) connect(grantee awsiam.IGrantable) {
+	t.granted = true
+	fn := functionBehind(grantee)
+	if fn == nil {
+		return
+	}
+	setVariable(fn, "ONCE_TABLE", t.address(fn))
+	if t.Chunks != nil {
+		setVariable(fn, "ONCE_CHUNK_TABLE", t.chunks().address(fn))
+	}
+	if t.indexRunning {
+		setVariable(fn, "ONCE_INDEX_RUNNING", jsii.String("true"))
+	}
+}
+
+// address returns the name of the table, or its ARN if it is in another account
+// than the function.
+func (t *IdempotencyTable) address(fn awslambda.Function) *string {
+	if sameAccount(t.Table.Env().Account, fn.Env().Account) {
+		return t.Table.TableName()
+	}
+	return t.Table.TableArn()
+}
+
+// permission is a statement of a policy.
+type permission struct {
+	on      string // an ARN
+	actions []string
+	keys    []string // patterns of the partition keys; nil: any
+}
+
+// conditions limits the partition keys of a request. A request without keys, such
+// as a scan, would meet ForAllValues alone (IAM user guide, "Set operators for
+// multivalued context keys").
+func (p permission) conditions() *map[string]*map[string]any {
+	if p.keys == nil {
+		return nil
+	}
+	return &map[string]*map[string]any{
+		"ForAllValues:StringLike": {"dynamodb:LeadingKeys": p.keys},
+		"Null":                    {"dynamodb:LeadingKeys": "false"},
+	}
+}
+
+const (
+	// allOf stands for all operations.
+	allOf = "*"
+	// hashPattern matches the hash in a record id, the only part behind the last "#".
+	hashPattern = "#???????????????????????????????????????????"
+)
+
+// keysOf returns patterns for the keys of the operations' records, and for those
+// of the chunks of large results: a record id, "#", a write id, "#" and a number.
+// The records have no other key, so a pattern with a fixed length for the hash
+// does not match those of an operation whose name begins in the same way.
+func keysOf(operations ...*string) (records, chunks []string) {
+	for _, o := range operations {
+		pattern := or(o, "")
+		if pattern != allOf && !isToken(pattern) {
+			pattern = literal.Replace(pattern)
+		}
+		records = append(records, pattern+hashPattern)
+		chunks = append(chunks, pattern+hashPattern+"#*")
+	}
+	return records, chunks
+}
+
+// literal escapes the characters that have a meaning in policies (IAM user guide,
+// "IAM policy elements: Variables and tags").
+var literal = strings.NewReplacer("$", "${$}", "*", "${*}", "?", "${?}")
+
+// grant adds permissions to the grantee's policies, and the use of the table's
+// key. The Grant method of the CDK's table would add every index. Its
+// AddToPrincipalOrResource would leave the conditions out of a resource policy.
+func (t *IdempotencyTable) grant(to awsiam.IGrantable, permissions ...permission) awsiam.Grant {
+	var all awsiam.Grant
+	add := func(one awsiam.Grant) {
+		if all != nil {
+			one = all.Combine(one)
+		}
+		all = one
+	}
+	foreign := t.isForeign(to)
+	for _, p := range permissions {
+		add(awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+			Grantee: to, Actions: jsii.Strings(p.actions...), ResourceArns: jsii.Strings(p.on), Conditions: p.conditions(),
+		}))
+		if foreign {
+			add(t.grantByTable(to, p))
+		}
+	}
+	if t.Table.EncryptionKey() != nil {
+		add(t.grantKey(to, foreign))
+	}
+	return all
+}
+
+// isForeign reports whether a grantee is not known to be in the table's account,
+// so that the table's own policy has to allow it. It warns if that policy cannot
+// be changed.
+func (t *IdempotencyTable) isForeign(to awsiam.IGrantable) bool {
+	account, own := to.GrantPrincipal().PrincipalAccount(), t.Table.Env().Account
+	if account != nil && sameAccount(account, own) {
+		return false
+	}
+	_, changeable := t.Table.(awsiam.IResourceWithPolicyV2)
+	changeable = changeable && *awscdk.Resource_IsOwnedResource(t.Table)
+	if !changeable && account != nil && awscdk.Token_CompareStrings(account, own) == awscdk.TokenComparison_DIFFERENT() {
+		warn(t.Construct, "once:resource-policy", "the policy of the imported table "+*t.Table.Node().Path()+
+			" cannot be changed here: make sure that it, and the policy of its key, allow the grantee of another account")
+	}
+	return changeable
+}
+
+// grantByTable adds a permission to the policy of the table, which calls the table
+// and its index "*".
+func (t *IdempotencyTable) grantByTable(to awsiam.IGrantable, p permission) awsiam.Grant {
+	statement := &awsiam.PolicyStatementProps{
+		Actions: jsii.Strings(p.actions...), Resources: jsii.Strings("*"), Principals: &[]awsiam.IPrincipal{to.GrantPrincipal()},
+	}
+	if conditions := p.conditions(); conditions != nil {
+		statement.Conditions = &map[string]any{}
+		for operator, values := range *conditions {
+			(*statement.Conditions)[operator] = *values
+		}
+	}
+	return awsiam.Grant_AddStatementToResourcePolicy(&awsiam.GrantPolicyWithResourceOptions{
+		Grantee: to, Actions: statement.Actions, ResourceArns: jsii.Strings(p.on),
+		Resource: t.Table.(awsiam.IResourceWithPolicyV2), Statement: awsiam.NewPolicyStatement(statement),
+	})
+}
+
+// grantKey allows the use of the table's key, through DynamoDB only.
+func (t *IdempotencyTable) grantKey(to awsiam.IGrantable, foreign bool) awsiam.Grant {
+	key, through := t.Table.EncryptionKey(), map[string]any{"kms:ViaService": "dynamodb." + *t.Table.Env().Region + ".amazonaws.com"}
+	actions := jsii.Strings("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext",
+		"kms:ReEncryptFrom", "kms:ReEncryptTo")
+	if foreign {
+		key.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Actions: actions, Resources: jsii.Strings("*"), Principals: &[]awsiam.IPrincipal{to.GrantPrincipal()},
+			Conditions: &map[string]any{"StringEquals": through},
+		}), jsii.Bool(true))
+	}
+	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+		Grantee: to, Actions: actions, ResourceArns: &[]*string{key.KeyArn()},
+		Conditions: &map[string]*map[string]any{"StringEquals": &through},
+	})
+}

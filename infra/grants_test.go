@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package infra_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/infra"
+)
+
+// part is a part of a service with permissions on the table.
+type part struct {
+	name      string
+	operation string // the only one whose records it may use; empty: all
+	grant     func(*infra.IdempotencyTable, awsiam.IGrantable) awsiam.Grant
+	walk      func(*testing.T, *recorder) // through the calls that it makes
+}
+
+func handlerOf(operation string) part {
+	return part{"handler", operation, func(records *infra.IdempotencyTable, to awsiam.IGrantable) awsiam.Grant {
+		return records.GrantHandler(to, jsii.String(operation))
+	}, func(t *testing.T, r *recorder) { walkHandler(t, r, operation) }}
+}
+
+var grantees = []part{
+	handlerOf("charge"),
+	{"reconciler", "", (*infra.IdempotencyTable).GrantReconciler, walkReconciler},
+	{"viewer", "", (*infra.IdempotencyTable).GrantViewer, walkViewer},
+	{"operator", "", (*infra.IdempotencyTable).GrantOperator, walkOperator},
+}
+
+// G12: each part may do what it does with the table, and nothing beside it. The
+// calls are those that the store makes in memory. IAM decides as in iam_test.go.
+func TestPoliciesAllowWhatTheStoreDoes(t *testing.T) {
+	parts := append([]part{handlerOf("POST /charges/{id}"), handlerOf("a*?$#b"), handlerOf("x#" + strings.Repeat("y", 43))}, grantees...)
+	for _, p := range parts {
+		t.Run(p.name+" "+p.operation, func(t *testing.T) {
+			stack := newStack()
+			records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+			p.grant(records, newRole(stack, "Role"))
+			wantRefusals(t, stack)
+			policy := policyOf(t, stack)
+			r := &recorder{DB: dynamotest.New("records", "orders"), arn: symbolic(stack.Resolve(records.Table.TableArn())), seen: map[string]request{}}
+			synctest.Test(t, func(t *testing.T) { p.walk(t, r) })
+			for _, call := range r.seen {
+				wantAllowed(t, policy, call, true)
+			}
+			neighbours := neighboursOf(p, r)
+			for _, call := range neighbours {
+				wantAllowed(t, policy, call, false)
+			}
+			if len(r.seen) < 5 || len(neighbours) < 50 {
+				t.Errorf("%d calls and %d neighbours were tried, want 5 and 50", len(r.seen), len(neighbours))
+			}
+			granted := map[string]bool{}
+			for _, s := range policy {
+				for _, action := range s.Action {
+					granted[action+" on "+s.Resource[0]] = true
+				}
+			}
+			if used := r.used(); !maps.Equal(granted, used) {
+				t.Errorf("it may do %q, and does %q", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(used)))
+			}
+		})
+	}
+}
+
+func wantAllowed(t *testing.T, policy []statement, call request, want bool) {
+	t.Helper()
+	if got, err := allows(policy, call); err != nil || got != want {
+		t.Errorf("%v: allowed is %v (%v), want %v", call, got, err, want)
+	}
+}
+
+// neighboursOf returns requests that differ from a call of the part in one thing:
+// the table, the index, the action or a key.
+func neighboursOf(p part, r *recorder) (all []request) {
+	used := r.used()
+	for _, id := range slices.Sorted(maps.Keys(r.seen)) {
+		call := r.seen[id]
+		on := func(resource string) {
+			if !used[call.action+" on "+resource] {
+				all = append(all, request{call.action, resource, call.context})
+			}
+		}
+		on("<Other.Arn>")
+		on(r.arn + "s")
+		on(r.arn + "/index/recovery2")
+		on(r.arn + "/index/recovery")
+		on(r.arn + "/stream/2026-11-22T00:00:00.000")
+		on(r.arn)
+		for _, action := range []string{
+			"PutItem", "GetItem", "UpdateItem", "DeleteItem", "BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "Query", "Scan",
+			"PartiQLSelect", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete", "DescribeTable", "DescribeTimeToLive", "UpdateTable", "UpdateTimeToLive",
+			"DeleteTable", "CreateTable", "CreateBackup", "ExportTableToPointInTime", "RestoreTableToPointInTime", "PutResourcePolicy",
+			"GetRecords", "UpdateContinuousBackups", "EnableKinesisStreamingDestination", "TagResource",
+		} {
+			if action = "dynamodb:" + action; !used[action+" on "+call.resource] {
+				all = append(all, request{action, call.resource, call.context})
+			}
+		}
+		keys := call.context["dynamodb:LeadingKeys"]
+		with := func(keys ...string) {
+			all = append(all, request{call.action, call.resource, map[string][]string{"dynamodb:LeadingKeys": keys}})
+		}
+		writes := slices.Contains([]string{"dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}, call.action)
+		if p.operation == "" && !(writes && p.name != "viewer") {
+			continue // it may read any item
+		}
+		with()
+		with("settings")
+		with(keys[0], "settings")
+		if call.action == "dynamodb:BatchWriteItem" { // it would write without a condition, and could delete
+			with(keys[0][:strings.LastIndex(keys[0][:strings.LastIndex(keys[0], "#")], "#")])
+		} else if call.action != "dynamodb:BatchGetItem" {
+			with(keys[0] + "#00#0")
+		}
+		if p.operation == "" {
+			continue
+		}
+		rest := strings.TrimPrefix(keys[0], p.operation)
+		named := strings.NewReplacer("*", "another", "?", "1").Replace(p.operation) // if * and ? had a meaning
+		if named != p.operation {
+			with(named + rest)
+		}
+		for _, other := range []string{"refund", p.operation + "2", p.operation + "#", p.operation + "#x", strings.ToUpper(p.operation) + "_", p.operation[1:], "", "*"} {
+			with(other + rest)
+			with(append(slices.Clone(keys), other+rest)...)
+		}
+	}
+	return all
+}
+
+// recorder is a DynamoDB in memory that records the permissions which the calls on
+// the table of records need.
+type recorder struct {
+	*dynamotest.DB
+	arn string // of the table
+
+	mu   sync.Mutex
+	seen map[string]request
+}
+
+// note records a call on the table, or on its index if there is a suffix.
+func (r *recorder) note(action, suffix string, keys ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call := request{action: "dynamodb:" + action, resource: r.arn + suffix}
+	if keys != nil {
+		call.context = map[string][]string{"dynamodb:LeadingKeys": keys}
+	}
+	r.seen[call.String()] = call
+}
+
+// used returns the actions, with the resources.
+func (r *recorder) used() map[string]bool {
+	used := map[string]bool{}
+	for _, call := range r.seen {
+		used[call.action+" on "+call.resource] = true
+	}
+	return used
+}
+
+type item = map[string]types.AttributeValue
+
+func keyOf(it item) string { return it["pk"].(*types.AttributeValueMemberS).Value }
+
+func (r *recorder) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	r.note("GetItem", "", keyOf(in.Key))
+	return r.DB.GetItem(ctx, in, o...)
+}
+
+func (r *recorder) PutItem(ctx context.Context, in *dynamodb.PutItemInput, o ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	r.note("PutItem", "", keyOf(in.Item))
+	return r.DB.PutItem(ctx, in, o...)
+}
+
+func (r *recorder) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, o ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
+	r.note("DeleteItem", "", keyOf(in.Key))
+	return r.DB.DeleteItem(ctx, in, o...)
+}
+
+func (r *recorder) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	var keys []string
+	for _, key := range in.RequestItems["records"].Keys {
+		keys = append(keys, keyOf(key))
+	}
+	r.note("BatchGetItem", "", keys...)
+	return r.DB.BatchGetItem(ctx, in, o...)
+}
+
+func (r *recorder) BatchWriteItem(ctx context.Context, in *dynamodb.BatchWriteItemInput, o ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error) {
+	var keys []string
+	for _, write := range in.RequestItems["records"] {
+		if write.PutRequest != nil {
+			keys = append(keys, keyOf(write.PutRequest.Item))
+		} else {
+			keys = append(keys, keyOf(write.DeleteRequest.Key))
+		}
+	}
+	r.note("BatchWriteItem", "", keys...)
+	return r.DB.BatchWriteItem(ctx, in, o...)
+}
+
+// TransactWriteItems needs the permissions of the writes in it.
+func (r *recorder) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWriteItemsInput, o ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error) {
+	for _, write := range in.TransactItems {
+		switch {
+		case write.Put != nil && *write.Put.TableName == "records":
+			r.note("PutItem", "", keyOf(write.Put.Item))
+		case write.Put == nil:
+			return nil, errors.New("the recorder knows only puts in transactions")
+		}
+	}
+	return r.DB.TransactWriteItems(ctx, in, o...)
+}
+
+func (r *recorder) Query(ctx context.Context, in *dynamodb.QueryInput, o ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	r.note("Query", "/index/"+*in.IndexName, in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value)
+	return r.DB.Query(ctx, in, o...)
+}
+
+func (r *recorder) Scan(ctx context.Context, in *dynamodb.ScanInput, o ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	r.note("Scan", "")
+	return r.DB.Scan(ctx, in, o...)
+}
+
+func (r *recorder) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, o ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	r.note("DescribeTable", "")
+	return r.DB.DescribeTable(ctx, in, o...)
+}
+
+func (r *recorder) DescribeTimeToLive(ctx context.Context, in *dynamodb.DescribeTimeToLiveInput, o ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
+	r.note("DescribeTimeToLive", "")
+	return r.DB.DescribeTimeToLive(ctx, in, o...)
+}
+
+var _ dynamostore.Client = (*recorder)(nil)
+
+// storeOn returns a store whose client is the recorder, or another one on the same
+// data.
+func storeOn(t *testing.T, client dynamostore.Client) *dynamostore.Store {
+	t.Helper()
+	store, err := dynamostore.New(client, "records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func guardOn(t *testing.T, client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	t.Helper()
+	quiet := func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }
+	g, err := idempotent.New(storeOn(t, client), append(optFns, quiet)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// large returns a string that is too large for a record, and does not compress.
+func large() string {
+	var b strings.Builder
+	for range 1000 {
+		b.WriteString(rand.Text())
+	}
+	return b.String()
+}
+
+func newKey(operation string) idempotent.Key {
+	return idempotent.Key{Operation: operation, Scope: "test", ID: rand.Text(), Fingerprint: idempotent.FingerprintBytes(nil)}
+}
+
+// walkHandler runs through the paths of a request.
+func walkHandler(t *testing.T, r *recorder, operation string) {
+	g := guardOn(t, r, func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"reserve", "charge"} })
+	order := func() types.TransactWriteItem {
+		table := "orders"
+		return types.TransactWriteItem{Put: &types.Put{TableName: &table, Item: item{"pk": &types.AttributeValueMemberS{Value: rand.Text()}}}}
+	}
+	refused := errors.New("refused")
+	for name, work := range map[string]func(context.Context) (string, error){
+		"first":   func(context.Context) (string, error) { return "done", nil },
+		"large":   func(context.Context) (string, error) { return large(), nil },
+		"retried": func(context.Context) (string, error) { return "", idempotent.NotExecuted(refused) },
+		"final":   func(context.Context) (string, error) { return "", idempotent.Final("declined", "No.") },
+		"unknown": func(context.Context) (string, error) { return "", idempotent.Unknown(refused) },
+		"steps": func(ctx context.Context) (string, error) {
+			if _, err := dynamostore.CommitStep(ctx, "reserve", 1, order()); err != nil {
+				return "", err
+			}
+			_, err := idempotent.Step(ctx, "charge", func(context.Context) (string, error) { return "ch_1", nil })
+			return "done", err
+		},
+		"commit":       func(ctx context.Context) (string, error) { return "", dynamostore.Commit(ctx, "done", order()) },
+		"large commit": func(ctx context.Context) (string, error) { return "", dynamostore.Commit(ctx, large(), order()) },
+	} {
+		key := newKey(operation)
+		for range 2 { // the second is a replay, a takeover or a refusal
+			_, err := idempotent.Do(t.Context(), g, key, work)
+			if errors.As(err, new(*idempotent.StoreError)) || errors.As(err, new(*idempotent.ReplayUnavailableError)) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		key.Fingerprint = idempotent.FingerprintBytes([]byte("other"))
+		if _, err := idempotent.Do(t.Context(), g, key, work); !errors.As(err, new(*idempotent.MismatchError)) {
+			t.Errorf("%s: got error %v, want MismatchError", name, err)
+		}
+	}
+
+	// A request that waits for another reads its record.
+	waits := guardOn(t, r, func(o *idempotent.Options) { o.WaitFor = time.Second })
+	key := newKey(operation)
+	_, err := idempotent.Do(t.Context(), waits, key, func(ctx context.Context) (int, error) {
+		_, err := idempotent.Do(t.Context(), waits, key, func(context.Context) (int, error) { return 0, nil })
+		if !errors.As(err, new(*idempotent.InProgressError)) {
+			t.Errorf("got error %v, want InProgressError", err)
+		}
+		return 1, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// unknowns leaves records with an unknown outcome of two operations, without
+// recording the calls.
+func unknowns(t *testing.T, r *recorder, n int) (ids []idempotent.RecordID) {
+	g := guardOn(t, r.DB, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
+	for i := range n {
+		key := newKey([]string{"charge", "refund"}[i%2])
+		if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
+			t.Error("no error")
+		}
+		ids = append(ids, key.RecordID())
+	}
+	time.Sleep(time.Hour) // of the bubble; they are due
+	return ids
+}
+
+// walkReconciler runs through the paths of a due record.
+func walkReconciler(t *testing.T, r *recorder) {
+	answers := []idempotent.Resolution{
+		idempotent.Resolved("done"), idempotent.Resolved(large()), idempotent.ResolvedFinal("declined", "No."), idempotent.Later(time.Hour),
+	}
+	ids := unknowns(t, r, len(answers)+1)
+	asked := 0
+	_, err := idempotent.ReconcileDue(t.Context(), guardOn(t, r), func(_ context.Context, record idempotent.PendingRecord) (idempotent.Resolution, error) {
+		switch i := slices.Index(ids, record.ID); {
+		case i < 0:
+			return idempotent.Later(time.Hour), nil // of the viewer
+		case i < len(answers):
+			asked++
+			return answers[i], nil
+		}
+		asked++
+		return idempotent.ProvenNotExecuted(record.Token), nil
+	}, func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })
+	if err != nil || asked != len(ids) {
+		t.Errorf("%d resolvers were called (%v), want %d", asked, err, len(ids))
+	}
+	for _, id := range ids { // as a webhook would
+		if err := guardOn(t, r).Resolve(t.Context(), id, idempotent.Resolved("done")); errors.As(err, new(*idempotent.StoreError)) {
+			t.Error(err)
+		}
+	}
+	readLarge(t, r)
+}
+
+// readLarge replays a large result, as the cache of a guard or a resolver does.
+func readLarge(t *testing.T, r *recorder) {
+	key := newKey("charge")
+	for _, client := range []dynamostore.Client{r.DB, r} {
+		if _, err := idempotent.Do(t.Context(), guardOn(t, client), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// readLargeRecord returns a record whose result is in chunks.
+func readLargeRecord(t *testing.T, r *recorder) *driver.Record {
+	key := newKey("charge")
+	if _, err := idempotent.Do(t.Context(), guardOn(t, r.DB), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
+		t.Fatal(err)
+	}
+	record, err := storeOn(t, r).Get(t.Context(), key.RecordID())
+	if err != nil || record.Chunks.Count == 0 {
+		t.Fatal(record, err)
+	}
+	return record
+}
+
+// walkViewer makes the calls of the commands that read.
+func walkViewer(t *testing.T, r *recorder) {
+	store := storeOn(t, r)
+	ids := unknowns(t, r, 2)
+	if _, err := store.Get(t.Context(), ids[0]); err != nil {
+		t.Error(err)
+	}
+	listed := 0
+	for _, err := range store.Due(t.Context()) {
+		if listed++; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, err := range store.Exhausted(t.Context()) {
+		t.Errorf("nothing is exhausted: %v", err)
+	}
+	for _, err := range store.Scan(t.Context()) {
+		if listed++; err != nil {
+			t.Error(err)
+		}
+	}
+	large := readLargeRecord(t, r)
+	if _, err := store.GetChunks(t.Context(), large.ID, large.Version, large.Chunks.Count); err != nil {
+		t.Error(err)
+	}
+	if err := store.Check(t.Context()); err != nil || listed != 4 {
+		t.Errorf("%d records were listed, want 2 twice; the table: %v", listed, err)
+	}
+}
+
+// walkOperator makes the calls of all commands but table create.
+func walkOperator(t *testing.T, r *recorder) {
+	walkViewer(t, r)
+	walkReconciler(t, r)
+	store, ids := storeOn(t, r), []idempotent.RecordID{}
+	for record, err := range storeOn(t, r.DB).Scan(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, record.ID)
+	}
+	slices.Sort(ids)
+	deleted := 0
+	for _, id := range ids {
+		record, err := store.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if current, err := store.Delete(t.Context(), id, record.Version); err == nil && current == nil {
+			deleted++
+		}
+	}
+	chunk := item{"v": &types.AttributeValueMemberN{Value: "1"}, "part": &types.AttributeValueMemberB{Value: []byte("x")}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
+	chunk["pk"] = &types.AttributeValueMemberS{Value: string(newKey("charge").RecordID()) + "#" + strings.Repeat("0", 32) + "#0"}
+	table := "records"
+	if _, err := r.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: chunk}); err != nil {
+		t.Fatal(err)
+	}
+	if purged, err := store.PurgeChunks(t.Context(), time.Now()); err != nil || purged != 1 || deleted == 0 {
+		t.Errorf("%d records and %d chunks were removed (%v)", deleted, purged, err)
+	}
+}
+
+// Without operations a handler may do nothing, so it is refused; with "*" it may
+// use the records of all.
+func TestOperationsOfAHandler(t *testing.T) {
+	stack := newStack()
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	records.GrantHandler(newRole(stack, "Role"))
+	records.GrantHandler(newRole(stack, "Other"), nil, jsii.String(""))
+	wantRefusals(t, stack, `GrantHandler has no operations: name the operations of the function's code, or "*" for all`,
+		"one of the operations of GrantHandler has no name: remove it")
+
+	stack = newStack()
+	records = infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	parameter := awscdk.NewCfnParameter(stack, jsii.String("Operation"), nil)
+	records.GrantHandler(newRole(stack, "All"), jsii.String("*"))
+	records.GrantHandler(newRole(stack, "Parameter"), parameter.ValueAsString(), jsii.String("refund"))
+	wantRefusals(t, stack)
+	for _, policy := range resources(t, stack, "AWS::IAM::Policy") {
+		want := "*#" + strings.Repeat("?", 43)
+		if strings.HasPrefix(policy.id, "Parameter") {
+			want = "<Operation>#" + strings.Repeat("?", 43) + " refund#" + strings.Repeat("?", 43)
+		}
+		s := statements(t, policy.Properties["PolicyDocument"])
+		if got := strings.Join(s[0].Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"], " "); got != want {
+			t.Errorf("%s is for the keys %q, want %q", policy.id, got, want)
+		}
+	}
+}
+
+// A customer managed key may be used through DynamoDB, and not for anything else.
+func TestGrantsOfAKey(t *testing.T) {
+	for _, p := range grantees {
+		stack := newStackIn("eu-central-1")
+		key := awskms.NewKey(stack, jsii.String("Key"), nil)
+		p.grant(infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+			Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
+		}), newRole(stack, "Role"))
+		policy, arn := policyOf(t, stack), symbolic(stack.Resolve(key.KeyArn()))
+		via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
+		for _, action := range []string{"Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo", "DescribeKey"} {
+			wantAllowed(t, policy, request{"kms:" + action, arn, via}, true)
+			wantAllowed(t, policy, request{"kms:" + action, arn, nil}, false)
+			wantAllowed(t, policy, request{"kms:" + action, arn, map[string][]string{"kms:ViaService": {"s3.eu-central-1.amazonaws.com"}}}, false)
+			wantAllowed(t, policy, request{"kms:" + action, arn, map[string][]string{"kms:ViaService": {"dynamodb.eu-west-1.amazonaws.com"}}}, false)
+			wantAllowed(t, policy, request{"kms:" + action, "<Other.Arn>", via}, false)
+		}
+		for _, action := range []string{"CreateGrant", "ScheduleKeyDeletion", "PutKeyPolicy", "DisableKey", "Sign"} {
+			wantAllowed(t, policy, request{"kms:" + action, arn, via}, false)
+		}
+	}
+}
+
+// A role of another account needs the permission of its own policy and that of the
+// table and of the key. All have the same conditions.
+func TestGrantsToAnotherAccount(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
+	})
+	role := awsiam.Role_FromRoleArn(stack, jsii.String("Role"), jsii.String("arn:aws:iam::210987654321:role/charge"), nil)
+	if granted := records.GrantHandler(role, jsii.String("charge")); !*granted.Success() {
+		t.Error("the grant has no success")
+	}
+	table := resources(t, stack, "AWS::DynamoDB::GlobalTable")[0].Properties["Replicas"].([]any)[0].(map[string]any)
+	ofTable := statements(t, table["ResourcePolicy"].(map[string]any)["PolicyDocument"])
+	record := string(newKey("charge").RecordID())
+	for keys, want := range map[string]bool{record: true, "refund" + strings.TrimPrefix(record, "charge"): false, "settings": false} {
+		wantAllowed(t, ofTable, request{"dynamodb:PutItem", "<Table>", map[string][]string{"dynamodb:LeadingKeys": {keys}}}, want)
+	}
+	wantAllowed(t, ofTable, request{"dynamodb:Scan", "<Table>", nil}, false)
+	ofKey := statements(t, resources(t, stack, "AWS::KMS::Key")[0].Properties["KeyPolicy"])
+	ofKey = slices.DeleteFunc(ofKey, func(s statement) bool { return slices.Contains(s.Action, "kms:*") }) // the account itself
+	wantAllowed(t, ofKey, request{"kms:Decrypt", "<Key>", map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}}, true)
+	wantAllowed(t, ofKey, request{"kms:Decrypt", "<Key>", nil}, false)
+	if text := asJSON(t, table["ResourcePolicy"]); !strings.Contains(text, `{"AWS":"arn:aws:iam::210987654321:role/charge"}`) {
+		t.Errorf("the policy of the table is %s", text)
+	}
+}
+
+// policyOf returns the only policy of a stack.
+func policyOf(t *testing.T, stack awscdk.Stack) []statement {
+	t.Helper()
+	policies := resources(t, stack, "AWS::IAM::Policy")
+	if len(policies) != 1 {
+		t.Fatalf("got %d policies, want 1", len(policies))
+	}
+	return statements(t, policies[0].Properties["PolicyDocument"])
+}
+
+// statements returns the statements of a synthesised policy.
+func statements(t *testing.T, document any) []statement {
+	t.Helper()
+	var policy struct {
+		Version   string
+		Statement []statement
+	}
+	decode(t, asJSON(t, resolved(document)), &policy)
+	if policy.Version != "2012-10-17" {
+		t.Errorf("the policy has the version %q, in which ${*} is no variable", policy.Version)
+	}
+	return policy.Statement
+}
+
+// resolved replaces the functions of CloudFormation in a value with symbols.
+func resolved(v any) any {
+	switch v := v.(type) {
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = resolved(v[i])
+		}
+		return all
+	case map[string]any:
+		if len(v) == 1 && (v["Ref"] != nil || v["Fn::GetAtt"] != nil || v["Fn::Join"] != nil) {
+			return symbolic(v)
+		}
+		all := map[string]any{}
+		for name := range v {
+			all[name] = resolved(v[name])
+		}
+		return all
+	}
+	return v
+}
+
+// symbolic returns a value as text, in which <ID.Attribute> stands for an attribute
+// of a resource.
+func symbolic(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case map[string]any:
+		if get, ok := v["Fn::GetAtt"].([]any); ok {
+			return fmt.Sprintf("<%v.%v>", get[0], get[1])
+		}
+		if join, ok := v["Fn::Join"].([]any); ok {
+			var parts []string
+			for _, part := range join[1].([]any) {
+				parts = append(parts, symbolic(part))
+			}
+			return strings.Join(parts, join[0].(string))
+		}
+		return fmt.Sprintf("<%v>", v["Ref"])
+	}
+	return fmt.Sprint(v)
+}
+
+func newRole(stack awscdk.Stack, id string) awsiam.Role {
+	return awsiam.NewRole(stack, jsii.String(id), &awsiam.RoleProps{AssumedBy: awsiam.NewServicePrincipal(jsii.String("ecs-tasks.amazonaws.com"), nil)})
+}

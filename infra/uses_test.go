@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package infra_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesis"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambdaeventsources"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/infra"
+)
+
+const (
+	importedFunction = "arn:aws:lambda:eu-central-1:123456789012:function:charge"
+	importedTable    = "arn:aws:dynamodb:eu-central-1:123456789012:table/records"
+	importedQueue    = "arn:aws:sqs:eu-central-1:123456789012:orders"
+)
+
+// Each kind of principal gets the permissions. Only a function that this app
+// creates gets the name of the table.
+func TestGrantees(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		grantee   func(awscdk.Stack) awsiam.IGrantable
+		variables int // functions with ONCE_TABLE
+	}{
+		{"function", func(s awscdk.Stack) awsiam.IGrantable { return newFunction(s, "Function", 3) }, 1},
+		{"a function as an interface", func(s awscdk.Stack) awsiam.IGrantable {
+			var fn awslambda.IFunction = newFunction(s, "Function", 3)
+			return fn
+		}, 1},
+		{"alias", func(s awscdk.Stack) awsiam.IGrantable {
+			return newFunction(s, "Function", 3).AddAlias(jsii.String("live"), nil)
+		}, 1},
+		{"version", func(s awscdk.Stack) awsiam.IGrantable { return newFunction(s, "Function", 3).CurrentVersion() }, 1},
+		{"imported function", func(s awscdk.Stack) awsiam.IGrantable { return anImportedFunction(s) }, 0},
+		{"role", func(s awscdk.Stack) awsiam.IGrantable { return newRole(s, "Role") }, 0},
+		{"imported role", func(s awscdk.Stack) awsiam.IGrantable {
+			return awsiam.Role_FromRoleName(s, jsii.String("Role"), jsii.String("charge"), nil)
+		}, 0},
+		{"role of an ECS task", func(s awscdk.Stack) awsiam.IGrantable {
+			task := awsecs.NewFargateTaskDefinition(s, jsii.String("Task"), nil)
+			task.AddContainer(jsii.String("Main"), &awsecs.ContainerDefinitionOptions{Image: awsecs.ContainerImage_FromRegistry(jsii.String("charge"), nil)})
+			return task.TaskRole()
+		}, 0},
+		{"user", func(s awscdk.Stack) awsiam.IGrantable { return awsiam.NewUser(s, jsii.String("User"), nil) }, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			grantee := row.grantee(stack)
+			granted := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil).GrantHandler(grantee, jsii.String("charge"))
+			granted.AssertSuccess()
+			// A resource that uses the table waits for the permissions.
+			granted.ApplyBefore(awssqs.NewQueue(stack, jsii.String("Later"), nil))
+			wantRefusals(t, stack)
+			wantWarnings(t, stack)
+			wantAllowed(t, policyOf(t, stack), request{"dynamodb:PutItem", "<RecordsTableC9B7A30B.Arn>",
+				map[string][]string{"dynamodb:LeadingKeys": {string(newKey("charge").RecordID())}}}, true)
+			named := 0
+			for _, fn := range resources(t, stack, "AWS::Lambda::Function") {
+				named += strings.Count(asJSON(t, fn.Properties), `"ONCE_TABLE"`)
+			}
+			if named != row.variables {
+				t.Errorf("%d functions have the name of the table, want %d", named, row.variables)
+			}
+			if waiting := asJSON(t, resources(t, stack, "AWS::SQS::Queue")[0].DependsOn); !strings.Contains(waiting, "Policy") {
+				t.Errorf("the queue waits for %s, want the policy", waiting)
+			}
+		})
+	}
+}
+
+func anImportedFunction(stack awscdk.Stack) awslambda.IFunction {
+	return awslambda.Function_FromFunctionAttributes(stack, jsii.String("Imported"), &awslambda.FunctionAttributes{
+		FunctionArn: jsii.String(importedFunction), SameEnvironment: jsii.Bool(true),
+		Role: awsiam.Role_FromRoleName(stack, jsii.String("ImportedRole"), jsii.String("charge"), nil),
+	})
+}
+
+// A table that exists is used like one that the construct creates.
+func TestTablesThatExist(t *testing.T) {
+	const key = "arn:aws:kms:eu-central-1:123456789012:key/4b5ff7a6-1f7b-4c53-9d7d-0a6d2f6f2a11"
+	for _, row := range []struct {
+		name     string
+		table    func(awscdk.Stack) awsdynamodb.ITable
+		arn      string
+		variable string
+		warning  []string
+	}{
+		{"by name", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableName(s, jsii.String("Table"), jsii.String("records"))
+		}, "arn:<AWS::Partition>:dynamodb:eu-central-1:123456789012:table/records", `"records"`, nil},
+		{"by ARN", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(importedTable))
+		}, importedTable, `"records"`, nil},
+		{"by attributes, with a key", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableAttributes(s, jsii.String("Table"), &awsdynamodb.TableAttributesV2{
+				TableArn: jsii.String(importedTable), EncryptionKey: awskms.Key_FromKeyArn(s, jsii.String("Key"), jsii.String(key)),
+			})
+		}, importedTable, `"records"`, nil},
+		{"of another account", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.TableV2_FromTableArn(s, jsii.String("Table"), jsii.String(strings.Replace(importedTable, "123456789012", "210987654321", 1)))
+		}, strings.Replace(importedTable, "123456789012", "210987654321", 1), `"arn:aws:dynamodb:eu-central-1:210987654321:table/records"`,
+			[]string{"the policy of the imported table Test/Table cannot be changed here"}},
+		{"a table of the first version of the CDK", func(s awscdk.Stack) awsdynamodb.ITable {
+			return awsdynamodb.NewTable(s, jsii.String("Table"), &awsdynamodb.TableProps{
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
+			})
+		}, "<TableCD117FA1.Arn>", `{"Ref":"TableCD117FA1"}`, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack))
+			fn := newFunction(stack, "Function", 60)
+			infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records})
+			infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+				Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Functions: &[]awslambda.IFunction{fn}, Table: records,
+			})
+			wantRefusals(t, stack)
+			wantWarnings(t, stack, append(slices.Clone(row.warning), "Page is not set", "Ticket is not set")...)
+			policy := policyOf(t, stack)
+			keys := map[string][]string{"dynamodb:LeadingKeys": {string(newKey("charge").RecordID())}}
+			wantAllowed(t, policy, request{"dynamodb:PutItem", row.arn, keys}, true)
+			wantAllowed(t, policy, request{"dynamodb:Query", row.arn + "/index/" + dynamostore.IndexName, nil}, true)
+			via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
+			wantAllowed(t, policy, request{"kms:Decrypt", key, via}, strings.Contains(row.name, "key"))
+			variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+			if got := asJSON(t, variables["ONCE_TABLE"]); got != row.variable {
+				t.Errorf("ONCE_TABLE is %s, want %s", got, row.variable)
+			}
+		})
+	}
+}
+
+// Imported functions and queues are accepted by every construct. What cannot be
+// checked or set is warned about.
+func TestImportedFunctionsAndQueues(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	fn := anImportedFunction(stack)
+	queue := awssqs.Queue_FromQueueArn(stack, jsii.String("Queue"), jsii.String(importedQueue))
+	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{Function: fn, Queue: queue, Retention: days(23)})
+	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records})
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: records, Functions: &[]awslambda.IFunction{fn},
+		Reconciler: reconciler, DeadLetterQueues: &[]awssqs.IQueue{queue},
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack, "the queue is imported, so its settings are not known here",
+		"set ONCE_TABLE to the table's name, and ONCE_EXHAUSTED_QUEUE_URL", "set ONCE_METRICS_NAMESPACE to Charges",
+		"Page is not set", "Ticket is not set")
+	wantProperties(t, resources(t, stack, "AWS::Lambda::EventSourceMapping")[0],
+		`{"EventSourceArn": "`+importedQueue+`", "FunctionName": "charge", "FunctionResponseTypes": ["ReportBatchItemFailures"]}`)
+}
+
+// A queue of this app is compared with what is known of an imported function: its
+// own time-outs and its dead-letter queue, however that is set.
+func TestQueuesOfImportedFunctions(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	queue := awssqs.NewQueue(stack, jsii.String("Orders"), nil)
+	queue.Node().DefaultChild().(awssqs.CfnQueue).SetRedrivePolicy(map[string]any{"deadLetterTargetArn": importedQueue, "maxReceiveCount": 5})
+	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{Function: anImportedFunction(stack), Queue: queue, Retention: days(22)})
+	wantRefusals(t, stack, "outcomes are stored for 22 days and a message may be delivered again for 22 days and 1m0s")
+	wantWarnings(t, stack, "the function is imported, so its time-out is not known here")
+}
+
+// An alias can process a queue and reconcile: the mapping, the rule and the alarms
+// are on the alias, and the time-out is that of the function.
+func TestAliases(t *testing.T) {
+	stack := newStack()
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	live := newFunction(stack, "Function", 30).AddAlias(jsii.String("live"), nil)
+	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{
+		Function: live, Queue: newQueue(stack, nil), Retention: days(23),
+	})
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: live, Table: records})
+	wantRefusals(t, stack, "visibility time-out is 30s and must be at least 3m0s")
+	wantWarnings(t, stack)
+	rule := asJSON(t, resources(t, stack, "AWS::Events::Rule")[0].Properties["Targets"])
+	if !strings.Contains(rule, "FunctionAliaslive") {
+		t.Errorf("the target of the rule is %s, want the alias", rule)
+	}
+	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
+	if !strings.Contains(variables, "ONCE_EXHAUSTED_QUEUE_URL") || !strings.Contains(variables, "ONCE_TABLE") {
+		t.Errorf("the function's environment is %s", variables)
+	}
+}
+
+// Values that are known only at the deployment are passed on, and are not judged.
+func TestTokens(t *testing.T) {
+	stack := newStack()
+	number := func(id string) *float64 {
+		return awscdk.NewCfnParameter(stack, jsii.String(id), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber()
+	}
+	some := awscdk.Duration_Seconds(number("Seconds"))
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		TableName:          awscdk.NewCfnParameter(stack, jsii.String("Name"), nil).ValueAsString(),
+		DeletionProtection: jsii.Bool(false),
+	})
+	fn := awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
+		Runtime: awslambda.Runtime_PROVIDED_AL2023(), Handler: jsii.String("bootstrap"), Timeout: some,
+		Code: awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
+	})
+	infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{
+		Function: fn, Retention: some, Source: &awslambdaeventsources.SqsEventSourceProps{MaxBatchingWindow: some},
+		Queue: newQueue(stack, &awssqs.QueueProps{VisibilityTimeout: some, RetentionPeriod: some}),
+	})
+	infra.CheckRetention(stack, some, seconds(time.Second))
+	infra.CheckRetention(stack, seconds(time.Second), some)
+	reconciler := infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: fn, Table: records, Every: awscdk.Duration_Minutes(number("Minutes")),
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack)
+	wantProperties(t, resources(t, stack, "AWS::Events::Rule")[0], `{"ScheduleExpression": {"Fn::Join": ["", ["rate(", {"Ref": "Minutes"}, " minutes)"]]}}`)
+
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: awscdk.NewCfnParameter(stack, jsii.String("Namespace"), nil).ValueAsString(), Table: records,
+		Operations: &[]*string{jsii.String("charge"), awscdk.NewCfnParameter(stack, jsii.String("Operation"), nil).ValueAsString()},
+		Reconciler: reconciler, OldestUnknown: some, StoreErrorRate: number("StoreErrors"), MisuseRate: number("Misuse"),
+	})
+	wantRefusals(t, stack, "an element of Operations is not known at synthesis", "Every of Reconciler is not known at synthesis")
+	for _, alarm := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		if strings.Contains(alarm.id, "Misuse") {
+			wantProperties(t, alarm, `{"Threshold": {"Ref": "Misuse"}}`)
+		}
+	}
+	infra.NewIdempotencyAlarms(stack, jsii.String("Others"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: records, OldestUnknown: some,
+		Reconciler: infra.NewReconciler(stack, jsii.String("Other"), &infra.ReconcilerProps{Function: newFunction(stack, "Reconcile", 60), Table: records}),
+	})
+	wantRefusals(t, stack, "an element of Operations is not known", "Every of Reconciler is not known", "OldestUnknown is not known at synthesis")
+}
+
+// Each length of a queue source can be a parameter beside known ones.
+func TestOneToken(t *testing.T) {
+	for _, parameter := range []string{"the visibility time-out", "the queue's retention", "the dead-letter queue's retention", "the time-out", "the window", "the outcomes"} {
+		stack := newStack()
+		unknown := awscdk.Duration_Seconds(awscdk.NewCfnParameter(stack, jsii.String("Seconds"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber())
+		or := func(name string, known time.Duration) awscdk.Duration {
+			if name == parameter {
+				return unknown
+			}
+			return seconds(known)
+		}
+		const day = 24 * time.Hour
+		dead := awssqs.NewQueue(stack, jsii.String("Dead"), &awssqs.QueueProps{RetentionPeriod: or("the dead-letter queue's retention", 4*day)})
+		infra.NewQueueSource(stack, jsii.String("Source"), &infra.QueueSourceProps{
+			Function: awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
+				Runtime: awslambda.Runtime_PROVIDED_AL2023(), Handler: jsii.String("bootstrap"), Timeout: or("the time-out", 5*time.Second),
+				Code: awslambda.Code_FromBucket(bucket(stack), jsii.String("code.zip"), jsii.String("1")),
+			}),
+			Queue: awssqs.NewQueue(stack, jsii.String("Orders"), &awssqs.QueueProps{
+				VisibilityTimeout: or("the visibility time-out", 36*time.Second), RetentionPeriod: or("the queue's retention", 4*day),
+				DeadLetterQueue: &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(5)},
+			}),
+			Retention: or("the outcomes", 12*day+72*time.Second),
+			Source:    &awslambdaeventsources.SqsEventSourceProps{MaxBatchingWindow: or("the window", 6*time.Second)},
+		})
+		wantRefusals(t, stack)
+		wantWarnings(t, stack)
+	}
+}
+
+// A token with which the CDK itself would stop is refused.
+func TestTokensThatTheCDKRefuses(t *testing.T) {
+	stack := newStack()
+	some := awscdk.Duration_Seconds(awscdk.NewCfnParameter(stack, jsii.String("Seconds"), &awscdk.CfnParameterProps{Type: jsii.String("Number")}).ValueAsNumber())
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+		Function: newFunction(stack, "Reconcile", 60), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), Every: some,
+	})
+	infra.NewStreamSource(stack, jsii.String("Source"), &infra.StreamSourceProps{
+		Function: newFunction(stack, "Function", 3), Stream: awskinesis.NewStream(stack, jsii.String("Stream"), nil), Retention: days(1),
+		Kinesis: &awslambdaeventsources.KinesisEventSourceProps{
+			StartingPosition: awslambda.StartingPosition_LATEST, MaxRecordAge: some,
+			OnFailure: awslambdaeventsources.NewSqsDlq(newQueue(stack, nil)),
+		},
+	})
+	wantRefusals(t, stack, "Every is in seconds: set it to whole minutes", "MaxRecordAge is not known at synthesis")
+}
+
+// Metrics for alarms of one's own.
+func TestMetrics(t *testing.T) {
+	stack := newStack()
+	records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	alarms := infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("Charges"), Operations: jsii.Strings("charge"), Table: records,
+	})
+	alarm := func(id string, metric awscloudwatch.IMetric) {
+		awscloudwatch.NewAlarm(stack, jsii.String(id), &awscloudwatch.AlarmProps{Metric: metric, Threshold: jsii.Number(1), EvaluationPeriods: jsii.Number(1)})
+	}
+	hourly := &awscloudwatch.MetricOptions{Period: awscdk.Duration_Hours(jsii.Number(1))}
+	alarm("Replays", alarms.MetricForEvent(event.Replayed, jsii.String("charge"), nil))
+	alarm("HourlyReplays", alarms.MetricForEvent(event.Replayed, jsii.String("charge"), hourly))
+	alarm("Index", records.MetricForIndex(jsii.String("ConsumedWriteCapacityUnits"), nil))
+	alarm("HourlyTable", records.Table.MetricUserErrors(hourly))
+	for _, a := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		switch a.id[:len(a.id)-8] {
+		case "Replays":
+			wantProperties(t, a, `{"Namespace": "Charges", "MetricName": "once.replayed", "Statistic": "Sum", "Period": 300, "Dimensions": [{"Name": "operation", "Value": "charge"}]}`)
+		case "HourlyReplays":
+			wantProperties(t, a, `{"MetricName": "once.replayed", "Statistic": "Sum", "Period": 3600}`)
+		case "Index":
+			wantProperties(t, a, `{"Namespace": "AWS/DynamoDB", "MetricName": "ConsumedWriteCapacityUnits", "Period": 300, "Dimensions": [
+				{"Name": "GlobalSecondaryIndexName", "Value": "recovery"}, {"Name": "TableName", "Value": {"Ref": "RecordsTableC9B7A30B"}}]}`)
+		case "HourlyTable":
+			wantProperties(t, a, `{"MetricName": "UserErrors", "Period": 3600}`)
+		}
+	}
+}
+
+// A function of another stack gets the permissions and the name of the table.
+func TestTwoStacks(t *testing.T) {
+	app := awscdk.NewApp(nil)
+	records := infra.NewIdempotencyTable(awscdk.NewStack(app, jsii.String("Data"), nil), jsii.String("Records"), nil)
+	stack := awscdk.NewStack(app, jsii.String("Test"), nil)
+	records.GrantHandler(newFunction(stack, "Function", 3), jsii.String("charge"))
+	wantRefusals(t, stack)
+	variables := asJSON(t, resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"])
+	if !strings.Contains(variables, "Fn::ImportValue") {
+		t.Errorf("the function's environment is %s, want the name from the other stack", variables)
+	}
+	if resource := asJSON(t, resources(t, stack, "AWS::IAM::Policy")[0].Properties); strings.Count(resource, "Fn::ImportValue") != 2 {
+		t.Errorf("the policy is %s, want the ARN from the other stack", resource)
+	}
+}
