@@ -41,30 +41,36 @@ const (
 	indexed = "indexed" // and the index of the toolkit
 )
 
-// work is what the contestants do, in turns of n operations.
+// work is what the contestants do, in turns of n operations. Short turns are rarely
+// disturbed. The heavier works have fewer turns, one for each round that is divided
+// by every.
 type work struct {
 	name, title string
-	n           int
+	n, every    int
 }
 
 var works = []work{
-	{"first", "first request", 40},
-	{"replay", "replay", 60},
-	{"in-progress", "refused: in progress", 60},
-	{"first-10KB", "first request, result of 10 KB", 15},
-	{"replay-10KB", "replay of 10 KB", 20},
-	{"first-300KB", "first request, result of 300 KB", 3},
-	{"replay-300KB", "replay of 300 KB", 4},
-	{"64-callers", "64 callers on one key", 1},
-	{"batch-10", "batch of 10 messages", 4},
+	{"first", "first request", 10, 1},
+	{"replay", "replay", 10, 1},
+	{"in-progress", "refused: in progress", 10, 2},
+	{"first-10KB", "first request, result of 10 KB", 5, 4},
+	{"replay-10KB", "replay of 10 KB", 5, 4},
+	{"first-300KB", "first request, result of 300 KB", 2, 8},
+	{"replay-300KB", "replay of 300 KB", 2, 8},
+	{"64-callers", "64 callers on one key", 1, 8},
+	{"batch-10", "batch of 10 messages", 2, 8},
 }
+
+// warmUps is the number of turns before the first round, after which connections,
+// caches and compilers are warm.
+const warmUps = 10
 
 // Options say how much Measure does.
 type Options struct {
-	Rounds int // turns of each contestant at each work
-	Starts int // starts of each contestant
-	GoOnly bool
-	Log    io.Writer
+	Rounds int       // turns of each contestant at the lightest works
+	Starts int       // starts of each contestant
+	Short  bool      // only the contestants written in Go, once at each work, without scenarios
+	Log    io.Writer // for the progress
 }
 
 // harness is the machinery of one measurement.
@@ -76,6 +82,7 @@ type harness struct {
 	folder   string            // of results and programs
 	sides    []Side
 	sdkSides []Side // the SDK of each language alone
+	kills    map[string]answer
 }
 
 // Measure compares the contestants on a new DynamoDB Local.
@@ -90,7 +97,7 @@ func Measure(ctx context.Context, o Options) (*Results, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	h := &harness{Options: o, engine: endpoint, client: dynamodb.NewFromConfig(engine.Config(endpoint)), folder: folder, tables: map[string]string{}}
+	h := &harness{Options: o, engine: endpoint, client: dynamodb.NewFromConfig(engine.Config(endpoint)), folder: folder, tables: map[string]string{}, kills: map[string]answer{}}
 	for _, step := range []func(context.Context) error{h.createTables, h.writeResults, h.prepareGo, h.preparePeers} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -100,7 +107,11 @@ func Measure(ctx context.Context, o Options) (*Results, error) {
 	if err := h.describe(ctx, r); err != nil {
 		return nil, err
 	}
-	for _, part := range []func(*Results) error{h.compare, h.count, h.starts, h.behave} {
+	parts := []func(*Results) error{h.compare, h.count, h.starts, h.behave}
+	if h.Short {
+		parts = parts[:3] // the scenarios wait for time-outs
+	}
+	for _, part := range parts {
 		if err := part(r); err != nil {
 			return nil, err
 		}
@@ -164,20 +175,20 @@ func (h *harness) prepareGo(ctx context.Context) error {
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("peers: %w\n%s", err, said)
 	}
-	bare, once := []string{filepath.Join(h.folder, "bare")}, []string{filepath.Join(h.folder, "once")}
+	limit, once := []string{filepath.Join(h.folder, "bare")}, []string{filepath.Join(h.folder, "once")}
 	for _, table := range []string{indexed, plain} {
 		h.sides = append(h.sides,
-			Side{Contestant: "bare", Table: table, command: bare},
-			Side{Contestant: "once, Rerun", Table: table, command: once, env: []string{"RECOVERY=rerun"}},
-			Side{Contestant: "once, Reconcile", Table: table, command: once, env: []string{"RECOVERY=reconcile"}})
+			Side{Contestant: bare, Table: table, command: limit},
+			Side{Contestant: rerun, Table: table, command: once, env: []string{"RECOVERY=rerun"}},
+			Side{Contestant: reconcile, Table: table, command: once, env: []string{"RECOVERY=reconcile"}})
 	}
-	h.sdkSides = append(h.sdkSides, Side{Contestant: "SDK for Go", command: bare})
+	h.sdkSides = append(h.sdkSides, Side{Contestant: "SDK for Go", command: limit})
 	return nil
 }
 
 // preparePeers installs the others.
 func (h *harness) preparePeers(ctx context.Context) error {
-	if h.GoOnly {
+	if h.Short {
 		return nil
 	}
 	install := exec.CommandContext(ctx, filepath.Join(engine.Root(), "tests/bench/peers/install"))
@@ -186,12 +197,12 @@ func (h *harness) preparePeers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("peers: install: %w", err)
 	}
-	python, module, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
-	inPython := []string{python, filepath.Join(engine.Root(), "tests/bench/peers/python/contestant.py")}
+	interpreter, module, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+	inPython := []string{interpreter, filepath.Join(engine.Root(), "tests/bench/peers/python/contestant.py")}
 	inNode := []string{"node", module}
 	h.sides = append(h.sides,
-		Side{Contestant: "Powertools Python", Table: plain, command: inPython},
-		Side{Contestant: "Powertools TypeScript", Table: plain, command: inNode})
+		Side{Contestant: python, Table: plain, command: inPython},
+		Side{Contestant: typescript, Table: plain, command: inNode})
 	h.sdkSides = append(h.sdkSides,
 		Side{Contestant: "SDK for Python", command: inPython, env: []string{"SDK_ONLY=1"}},
 		Side{Contestant: "SDK for JavaScript", command: inNode, env: []string{"SDK_ONLY=1"}})
@@ -232,20 +243,24 @@ func (h *harness) compare(r *Results) error {
 			}
 			return turn{got.Wall / float64(n), got.CPU / float64(n)}
 		}
+		rounds, n, before := max(1, h.Rounds/w.every), w.n, warmUps
+		if h.Short {
+			n, before = 1, 0
+		}
 		var ops []func() turn
 		for _, p := range all {
-			for range 3 { // connections, caches and compilers are warm after this
-				take(p, w.n)
+			for range before {
+				take(p, n)
 			}
-			ops = append(ops, func() turn { return take(p, w.n) })
+			ops = append(ops, func() turn { return take(p, n) })
 		}
 		began := time.Now()
-		turns := measuretest.Turns(h.Rounds, ops...)
+		turns := measuretest.Turns(rounds, ops...)
 		if failure != nil {
 			return failure
 		}
 		r.add(w.name, h.sides, turns)
-		fmt.Fprintf(h.Log, "%s: %d rounds in %s\n", w.title, h.Rounds, time.Since(began).Round(time.Second))
+		fmt.Fprintf(h.Log, "%s: %d rounds in %s\n", w.title, rounds, time.Since(began).Round(time.Second))
 	}
 	r.Memory = map[string]float64{}
 	for i, p := range all {
@@ -293,7 +308,7 @@ func (h *harness) count(r *Results) error {
 func (h *harness) starts(r *Results) error {
 	sides := slices.Clone(h.sdkSides)
 	for _, s := range h.sides {
-		if s.Table == plain && s.Contestant != "bare" {
+		if s.Table == plain && s.Contestant != bare {
 			sides = append(sides, s)
 		}
 	}

@@ -69,12 +69,12 @@ func (r *Results) add(work string, sides []Side, turns [][]turn) {
 // SDK, and the others by once.
 func isCompared(of, to string) bool {
 	switch of {
-	case "once, Rerun", "once, Reconcile":
-		return to == "bare"
-	case "bare":
+	case rerun, reconcile:
+		return to == bare
+	case bare:
 		return false
 	}
-	return to == "once, Rerun"
+	return to == rerun
 }
 
 func each(turns []turn, of func(turn) float64) []float64 {

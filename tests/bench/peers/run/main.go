@@ -15,9 +15,8 @@ import (
 
 func main() {
 	var o peers.Options
-	flag.IntVar(&o.Rounds, "rounds", 61, "turns of each contestant at each work")
-	flag.IntVar(&o.Starts, "starts", 21, "starts of each contestant")
-	flag.BoolVar(&o.GoOnly, "go", false, "only the contestants written in Go")
+	flag.IntVar(&o.Rounds, "rounds", 320, "turns of each contestant at the lightest works")
+	flag.IntVar(&o.Starts, "starts", 31, "starts of each contestant")
 	name := flag.String("name", "", "the name of the run")
 	out := flag.String("o", "", "the file for the results")
 	flag.Parse()
