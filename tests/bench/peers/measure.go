@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -27,43 +26,9 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// Side is a contestant with its table.
-type Side struct {
-	Contestant, Table string
-	command, env      []string
-}
-
-func (s Side) String() string { return s.Contestant + "/" + s.Table }
-
-// The two kinds of tables. Only once uses the index, and only under Reconcile.
-const (
-	plain   = "plain"   // a partition key
-	indexed = "indexed" // and the index of the toolkit
-)
-
-// work is what the contestants do, in turns of n operations. Short turns are rarely
-// disturbed. The heavier works have fewer turns, one for each round that is divided
-// by every.
-type work struct {
-	name, title string
-	n, every    int
-}
-
-var works = []work{
-	{"first", "first request", 10, 1},
-	{"replay", "replay", 10, 1},
-	{"in-progress", "refused: in progress", 10, 2},
-	{"first-10KB", "first request, result of 10 KB", 5, 4},
-	{"replay-10KB", "replay of 10 KB", 5, 4},
-	{"first-300KB", "first request, result of 300 KB", 2, 8},
-	{"replay-300KB", "replay of 300 KB", 2, 8},
-	{"64-callers", "64 callers on one key", 1, 8},
-	{"batch-10", "batch of 10 messages", 2, 8},
-}
-
-// warmUps is the number of turns before the first round, after which connections,
+// warmUps is the number of turns of the lightest works before the first round, after which connections,
 // caches and compilers are warm.
-const warmUps = 10
+const warmUps = 20
 
 // Options say how much Measure does.
 type Options struct {
@@ -97,7 +62,10 @@ func Measure(ctx context.Context, o Options) (*Results, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	h := &harness{Options: o, engine: endpoint, client: dynamodb.NewFromConfig(engine.Config(endpoint)), folder: folder, tables: map[string]string{}, kills: map[string]answer{}}
+	h := &harness{
+		Options: o, engine: endpoint, client: dynamodb.NewFromConfig(engine.Config(endpoint)), folder: folder,
+		tables: map[string]string{}, kills: map[string]answer{},
+	}
 	for _, step := range []func(context.Context) error{h.createTables, h.writeResults, h.prepareGo, h.preparePeers} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -215,59 +183,72 @@ func (h *harness) begin(s Side, endpoint string, env ...string) (*process, error
 	return p, err
 }
 
-// task is the command for a work.
-func (w work) task(n int) map[string]any { return map[string]any{"work": w.name, "n": n} }
-
-// turn is the cost of one turn of a side, in nanoseconds per operation.
-type turn struct{ Wall, CPU float64 }
-
-// compare measures the works in turns, and the memory at their end.
+// compare measures the works in turns, and the memory at their end. The order of
+// a round is random, because a turn also depends on what ran before it. Each
+// contestant lives several times, because two processes of one program differ too.
 func (h *harness) compare(r *Results) error {
-	var all []*process
+	all := map[string][][]turn{} // by work and side
+	for life := range h.lives() {
+		if err := h.live(r, all); err != nil {
+			return err
+		}
+		fmt.Fprintf(h.Log, "life %d of %d\n", life+1, h.lives())
+	}
+	r.Costs = map[string]map[string]Cost{}
+	for _, w := range works {
+		r.add(w.name, h.sides, all[w.name])
+	}
+	return nil
+}
+
+// lives returns how often each contestant is started for the comparison.
+func (h *harness) lives() int {
+	if h.Short {
+		return 1
+	}
+	return 4
+}
+
+// live measures one life of all contestants.
+func (h *harness) live(r *Results, all map[string][][]turn) error {
+	var processes []*process
 	for _, s := range h.sides {
 		p, err := h.begin(s, h.engine)
 		if err != nil {
 			return err
 		}
 		defer p.stop()
-		all = append(all, p)
-		r.Sides = append(r.Sides, s.String())
+		processes = append(processes, p)
 	}
-	r.Costs = map[string]map[string]Cost{}
 	for _, w := range works {
-		var failure error
-		take := func(p *process, n int) turn {
-			var got turn
-			if err := p.ask(w.task(n), &got); err != nil && failure == nil {
-				failure = err
-			}
-			return turn{got.Wall / float64(n), got.CPU / float64(n)}
-		}
-		rounds, n, before := max(1, h.Rounds/w.every), w.n, warmUps
+		rounds, n, before := max(1, h.Rounds/h.lives()/w.every), w.n, 1+warmUps/w.every
 		if h.Short {
 			n, before = 1, 0
 		}
-		var ops []func() turn
-		for _, p := range all {
-			for range before {
-				take(p, n)
+		turns := all[w.name]
+		if turns == nil {
+			turns = make([][]turn, len(processes))
+		}
+		for round := range before + rounds {
+			for _, i := range mathrand.Perm(len(processes)) {
+				var got turn
+				if err := processes[i].ask(w.task(n), &got); err != nil {
+					return err
+				}
+				if round >= before {
+					turns[i] = append(turns[i], turn{got.Wall / float64(n), got.CPU / float64(n)})
+				}
 			}
-			ops = append(ops, func() turn { return take(p, n) })
 		}
-		began := time.Now()
-		turns := measuretest.Turns(rounds, ops...)
-		if failure != nil {
-			return failure
-		}
-		r.add(w.name, h.sides, turns)
-		fmt.Fprintf(h.Log, "%s: %d rounds in %s\n", w.title, rounds, time.Since(began).Round(time.Second))
+		all[w.name] = turns
 	}
-	r.Memory = map[string]float64{}
-	for i, p := range all {
+	r.Sides, r.Memory = nil, map[string]float64{}
+	for i, p := range processes {
 		peak, err := p.peak()
 		if err != nil {
 			return err
 		}
+		r.Sides = append(r.Sides, h.sides[i].String())
 		r.Memory[h.sides[i].String()] = round4(float64(peak) / 1e6)
 	}
 	return nil

@@ -9,15 +9,6 @@ import (
 	"strings"
 )
 
-// The contestants, in the order of the page.
-const (
-	bare       = "bare"
-	rerun      = "once, Rerun"
-	reconcile  = "once, Reconcile"
-	python     = "Powertools Python"
-	typescript = "Powertools TypeScript"
-)
-
 // The goals. The first four are ratios to the bare SDK, the next two are by how
 // much once is cheaper than the others, and the last is in milliseconds.
 const (

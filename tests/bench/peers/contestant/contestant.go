@@ -121,6 +121,7 @@ func Main(g Guard) {
 			answer(work(g, c))
 		}
 	}
+	must(lines.Err())
 }
 
 // took is the cost of a work.

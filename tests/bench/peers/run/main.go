@@ -9,6 +9,7 @@ import (
 	"flag"
 	"log"
 	"os"
+	"time"
 
 	"github.com/once-lambda/once/tests/bench/peers"
 )
@@ -17,8 +18,8 @@ func main() {
 	var o peers.Options
 	flag.IntVar(&o.Rounds, "rounds", 320, "turns of each contestant at the lightest works")
 	flag.IntVar(&o.Starts, "starts", 31, "starts of each contestant")
-	name := flag.String("name", "", "the name of the run")
-	out := flag.String("o", "", "the file for the results")
+	name := flag.String("name", time.Now().UTC().Format("2006-01-02 15:04"), "the name of the run")
+	out := flag.String("o", "results.json", "the file for the results")
 	flag.Parse()
 	o.Log = os.Stderr
 	r, err := peers.Measure(context.Background(), o)
