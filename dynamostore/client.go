@@ -80,6 +80,8 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 // 250 ms. Retrying a write is safe: a store recognises its own writes by their
 // ids. Attempts and pauses end with the context.
 //
+// The SDK's check of response checksums is off, because TLS does the same.
+//
 // Retry settings of cfg and of the environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
 // do not apply. optFns come last and can change everything.
 func NewClient(cfg aws.Config, optFns ...func(*dynamodb.Options)) *dynamodb.Client {

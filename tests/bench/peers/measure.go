@@ -26,9 +26,9 @@ import (
 	"github.com/once-lambda/once/tests/engine"
 )
 
-// warmUps is the number of turns of the lightest works before the first round, after which connections,
-// caches and compilers are warm.
-const warmUps = 20
+// warmUps is the number of turns of the lightest works before the first round,
+// after which connections, caches and compilers are warm.
+const warmUps = 40
 
 // Options say how much Measure does.
 type Options struct {
@@ -209,6 +209,14 @@ func (h *harness) lives() int {
 	return 4
 }
 
+// operations returns the number of operations of a turn.
+func (h *harness) operations(w work) int {
+	if h.Short {
+		return 1
+	}
+	return w.n
+}
+
 // live measures one life of all contestants.
 func (h *harness) live(r *Results, all map[string][][]turn) error {
 	var processes []*process
@@ -221,9 +229,9 @@ func (h *harness) live(r *Results, all map[string][][]turn) error {
 		processes = append(processes, p)
 	}
 	for _, w := range works {
-		rounds, n, before := max(1, h.Rounds/h.lives()/w.every), w.n, 1+warmUps/w.every
+		rounds, n, before := max(1, h.Rounds/h.lives()/w.every), h.operations(w), 1+warmUps/w.every
 		if h.Short {
-			n, before = 1, 0
+			before = 0
 		}
 		turns := all[w.name]
 		if turns == nil {
@@ -268,7 +276,8 @@ func (h *harness) count(r *Results) error {
 			// A work may prepare itself with a first request, so the difference of two
 			// turns is what further operations cost.
 			var counted [2]Traffic
-			for i, n := range []int{1, 1 + w.n} {
+			more := h.operations(w)
+			for i, n := range []int{1, 1 + more} {
 				err := p.ask(w.task(n), &turn{})
 				if counted[i], err = m.take(err); err != nil {
 					return err
@@ -277,7 +286,7 @@ func (h *harness) count(r *Results) error {
 			if r.Traffic[w.name] == nil {
 				r.Traffic[w.name] = map[string]Traffic{}
 			}
-			r.Traffic[w.name][s.String()] = counted[1].minus(counted[0]).each(w.n)
+			r.Traffic[w.name][s.String()] = counted[1].minus(counted[0]).each(more)
 		}
 		p.stop()
 	}

@@ -34,15 +34,15 @@ type work struct {
 }
 
 var works = []work{
-	{"first", "first request", 10, 1},
-	{"replay", "replay", 10, 1},
-	{"in-progress", "refused: in progress", 10, 2},
-	{"first-10KB", "first request, result of 10 KB", 5, 4},
-	{"replay-10KB", "replay of 10 KB", 5, 4},
-	{"first-300KB", "first request, result of 300 KB", 2, 8},
-	{"replay-300KB", "replay of 300 KB", 2, 8},
-	{"64-callers", "64 callers on one key", 1, 8},
-	{"batch-10", "batch of 10 messages", 2, 8},
+	{"first", "first request", 5, 1},
+	{"replay", "replay", 5, 1},
+	{"in-progress", "refused: in progress", 5, 4},
+	{"first-10KB", "first request, result of 10 KB", 3, 10},
+	{"replay-10KB", "replay of 10 KB", 3, 10},
+	{"first-300KB", "first request, result of 300 KB", 1, 16},
+	{"replay-300KB", "replay of 300 KB", 1, 16},
+	{"64-callers", "64 callers on one key", 1, 16},
+	{"batch-10", "batch of 10 messages", 1, 16},
 }
 
 // task is the command for a work.
