@@ -54,7 +54,7 @@ func TestShortRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Sides) != 6 || len(r.Costs) != len(works) || len(r.Ready) != 3 {
+	if len(r.Sides) != 3 || len(r.Costs) != len(works) || len(r.Ready) != 3 {
 		t.Errorf("%d sides, %d works, %d starts", len(r.Sides), len(r.Costs), len(r.Ready))
 	}
 	for _, side := range r.Sides {
