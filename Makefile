@@ -104,7 +104,7 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 .PHONY: test-integration
 # In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
 RACED_TESTS := ./tests/batch ./tests/model
-ELSE := -e /tests/batch -e /tests/bench -e /tests/deploy -e /tests/model
+ELSE := -e /tests/batch -e /tests/bench$$ -e /tests/deploy -e /tests/model
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -145,11 +145,16 @@ headers: ## Put the licence at the head of every Go file
 	@for f in $$($(SOURCES) '*.go'); do \
 	  grep -q '^// SPDX-License-Identifier: ' "$$f" || sed -i '1i // SPDX-License-Identifier: Apache-2.0\n' "$$f"; done
 
-.PHONY: bench
+.PHONY: bench bench-peers
 BENCH_COUNT ?= 6
 bench: ## Comparisons on stderr, then benchmarks (BENCH_COUNT)
 	@go test -count=1 -v ./tests/bench >&2
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) $(PACKAGES) ./tests/bench
+
+PEERS := tests/bench/peers
+bench-peers: ## Side by side with Powertools and the bare SDK; writes docs/benchmarks.md
+	go run ./$(PEERS)/run -o $(PEERS)/results.json
+	go test -count=1 -run '^TestPage$$' ./$(PEERS) -update
 
 .PHONY: bundles deploy destroy
 bundles: ## Build the functions for arm64 and x86_64; say their sizes

@@ -123,10 +123,12 @@ func environment() (func(*Options), error) {
 // 250 ms. Retrying a write is safe: a store recognises its own writes by their
 // ids. Attempts and pauses end with the context.
 //
+// The SDK's check of response checksums is off, because TLS does the same.
+//
 // Retry settings of cfg and of the environment (AWS_MAX_ATTEMPTS, AWS_RETRY_MODE)
 // do not apply. optFns come last and can change everything.
 func NewClient(cfg aws.Config, optFns ...func(*dynamodb.Options)) *dynamodb.Client {
-	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries}, optFns...)...)
+	return dynamodb.NewFromConfig(cfg, append([]func(*dynamodb.Options){boundRetries, boundTries, skipChecksums}, optFns...)...)
 }
 
 // boundRetries sets the retryer and undoes the limit on attempts that the SDK
@@ -140,6 +142,11 @@ func boundRetries(o *dynamodb.Options) {
 		})
 	})
 }
+
+// skipChecksums switches off the SDK's check of the CRC-32 of responses. TLS checks
+// the bytes already, and the SDK only logs a difference. It also logs one for each
+// refused write of DynamoDB Local, which sends no checksum with an error.
+func skipChecksums(o *dynamodb.Options) { o.DisableValidateResponseChecksum = true }
 
 // boundTries gives each attempt a time-out, inside the SDK's retries.
 func boundTries(o *dynamodb.Options) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
@@ -167,7 +168,8 @@ func TestThrottledForLongerThanTheBudget(t *testing.T) {
 	})
 }
 
-// A request through the whole SDK, and a refusal that contains the record.
+// A request through the whole SDK, and a refusal that contains the record. It has no
+// checksum, as in DynamoDB Local, and the SDK must not log that.
 func TestNewClient_Refusal(t *testing.T) {
 	t.Parallel()
 	w := &wire{answer: func(_ int, body string) (*http.Response, error) {
@@ -185,7 +187,9 @@ func TestNewClient_Refusal(t *testing.T) {
 				"fp": {"B": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, "res": {"B": ""}
 			}}`), nil
 	}}
-	met, err := newStore(t, dynamostore.NewClient(w.config())).Replace(t.Context(), fullRecord(), newVersion())
+	cfg := w.config()
+	cfg.Logger = logging.LoggerFunc(func(_ logging.Classification, format string, a ...any) { t.Errorf(format, a...) })
+	met, err := newStore(t, dynamostore.NewClient(cfg)).Replace(t.Context(), fullRecord(), newVersion())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/canonical"
@@ -115,9 +116,14 @@ func unpack(encoding, codec string, data []byte) ([]byte, error) {
 	return data, nil
 }
 
+// writers holds the compressors that are not in use: each has 800 KB.
+var writers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
 func compress(data []byte) []byte {
+	w := writers.Get().(*gzip.Writer)
+	defer writers.Put(w)
 	var buf bytes.Buffer
-	w := gzip.NewWriter(&buf)
+	w.Reset(&buf)
 	w.Write(data) // neither Write nor Close fails on a bytes.Buffer
 	w.Close()
 	return buf.Bytes()

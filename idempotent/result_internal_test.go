@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"math/rand"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,23 @@ func TestCompressionIsWorthIt(t *testing.T) {
 		if err != nil || encoding != row.want || (encoding == "plain") != bytes.Equal(data, row.data) {
 			t.Errorf("%s: %d bytes are stored as %q in %d bytes (%v), want %q", name, len(row.data), encoding, len(data), err, row.want)
 		}
+	}
+}
+
+// A compressor takes 800 KB, more than almost every result.
+func TestCompressorsAreReused(t *testing.T) {
+	const times = 40
+	data := bytes.Repeat([]byte("0123456789"), 1000)
+	compress(data)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range times {
+		compress(data)
+	}
+	runtime.ReadMemStats(&after)
+	// The race detector makes the pool forget some.
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 400_000 {
+		t.Errorf("%d bytes allocated for each result", each)
 	}
 }
 

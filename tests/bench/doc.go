@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares the toolkit with hand-written code on the same SDK. Each
+// Package bench compares the toolkit with hand-written code on the same SDK. For
+// whole requests that is package smallest. Package peers compares with libraries
+// of other languages too. Each
 // comparison is a test with a limit, and most are also a benchmark in the format
 // that benchstat reads:
 //
