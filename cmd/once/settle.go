@@ -33,7 +33,7 @@ func (c *settler) write(ctx context.Context, o *opened, id idempotent.RecordID, 
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
 		err = staleToken(id, stale)
 	}
-	return written, err
+	return written, refusal(err) // for example of a result that is too large
 }
 
 // staleToken refuses evidence about an earlier attempt.
