@@ -121,6 +121,7 @@ type position struct {
 // The prices, on demand in us-east-1 since November 2024, and what they are for.
 const (
 	writeUnitUSD = 0.625 / 1e6
+	readUnitUSD  = 0.125 / 1e6
 	gigabyteUSD  = 0.25 // in a month
 	month        = 730 * time.Hour
 )

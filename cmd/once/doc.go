@@ -27,6 +27,7 @@
 //	program.go        the program of --exec, its answers, and the journal of a run
 //	children_unix.go  the processes that the program starts end with it
 //	upkeep.go         once stats, purge, table create and table check
+//	cost.go           once cost: a month of DynamoDB
 //	evidence.go       evidence in the form that a record declares, and the audit
 //	results.go        what a command did with many records
 //	store.go          opening a file or a table, and finding a record

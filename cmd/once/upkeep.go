@@ -36,10 +36,6 @@ or --due, which costs 64 queries.`,
 	}, exitOK, exitFailure, exitUsage)
 }
 
-// readUnitUSD is the price of a read unit, on demand in us-east-1 since
-// November 2024.
-const readUnitUSD = 0.125 / 1e6
-
 // stats are the counts, in the form of --json.
 type stats struct {
 	Records    int      `json:"records"`

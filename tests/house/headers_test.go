@@ -28,3 +28,15 @@ func TestFilesNameTheirLicence(t *testing.T) {
 		t.Error("LICENSE is another licence than the header's")
 	}
 }
+
+// No file has the marks of a merge.
+func TestNoMarksOfAMerge(t *testing.T) {
+	t.Parallel()
+	for _, name := range tracked(t, "") {
+		for _, mark := range []string{"<<<<<<< ", ">>>>>>> "} {
+			if strings.Contains("\n"+read(t, name), "\n"+mark) {
+				t.Errorf("%s has a line that begins with %q", name, mark)
+			}
+		}
+	}
+}
