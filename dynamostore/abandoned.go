@@ -23,18 +23,17 @@ import (
 // write there. The index could show only runs whose process was killed and whose
 // request never came again. A scan finds these.
 
-// The filters of scans for such records. The first is without those that
-// Options.IndexRunning puts into the index.
+// The filters of scans for such records.
 const (
-	runningCondition   = attrState + " = :running AND attribute_exists(" + IndexSortKey + ") AND attribute_not_exists(" + IndexPartitionKey + ")"
-	abandonedCondition = runningCondition + " AND " + IndexSortKey + " <= :now"
+	runningCondition   = "attribute_not_exists(" + IndexPartitionKey + ") AND attribute_exists(" + IndexSortKey + ")"
+	abandonedCondition = "attribute_not_exists(" + IndexPartitionKey + ") AND " + IndexSortKey + " <= :now"
 )
 
 // Running lists the records in progress that wait for reconciliation and are not
 // in the index, in no order. It reads the whole table like [Store.Scan], at once.
 func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		s.scan(ctx, nil, runningCondition, item{":running": text(driver.StateInProgress.Code())})(func(r driver.Record, err error) bool {
+		s.scan(ctx, nil, runningCondition, nil)(func(r driver.Record, err error) bool {
 			return yield(r.Listed(), err)
 		})
 	}
@@ -113,39 +112,37 @@ type pass struct {
 
 	mu     sync.Mutex
 	closed bool // handle has returned false
+	err    error
 	done   driver.Scanned
 }
 
 // read reads all segments that are not done until ctx ends.
 func (p *pass) read(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var segments sync.WaitGroup
 	for i := range p.mark.starts {
 		segments.Go(func() {
 			for p.mark.starts[i] != nil && p.pace.wait(ctx) {
-				if more, err := p.page(ctx, i); err != nil || !more {
-					cancel(err)
+				if !p.page(ctx, i) {
+					cancel()
 					return
 				}
 			}
 		})
 	}
 	segments.Wait()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return nil
+	return p.err
 }
 
 // page reads a page of a segment. The segment starts after it once its records are
 // handled. A throttled read ends the call: requests come first.
-func (p *pass) page(ctx context.Context, segment int) (more bool, err error) {
+func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	in := &dynamodb.ScanInput{
 		TableName:                 aws.String(p.store.table),
 		FilterExpression:          aws.String(abandonedCondition),
 		ProjectionExpression:      aws.String(strings.Join(listedAttributes(), ", ")),
-		ExpressionAttributeValues: item{":running": text(driver.StateInProgress.Code()), ":now": number(p.now.UnixMilli())},
+		ExpressionAttributeValues: item{":now": number(p.now.UnixMilli())},
 		Segment:                   aws.Int32(int32(segment)),
 		TotalSegments:             aws.Int32(int32(len(p.mark.starts))),
 		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
@@ -154,11 +151,9 @@ func (p *pass) page(ctx context.Context, segment int) (more bool, err error) {
 		in.ExclusiveStartKey = start
 	}
 	out, err := p.store.client.Scan(ctx, in)
-	switch {
-	case err != nil && (ctx.Err() != nil || isThrottling(err)):
-		return false, nil
-	case err != nil:
-		return false, p.store.explain("Scan", err)
+	if err != nil {
+		p.fails(ctx, err)
+		return false
 	}
 	units := 0.0
 	if c := out.ConsumedCapacity; c != nil {
@@ -167,9 +162,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool, err error) {
 	p.pace.spent(units)
 	found := make([]driver.Listed, len(out.Items))
 	for i, it := range out.Items {
-		if found[i], err = decodeListed(it); err != nil {
-			found[i] = driver.Listed{ID: driver.RecordID(keyOf(it))}
-		}
+		found[i], _ = decodeListed(it) // with an error, it has the id
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,10 +170,21 @@ func (p *pass) page(ctx context.Context, segment int) (more bool, err error) {
 	p.done.ReadUnits += units
 	if p.closed || len(found) > 0 && !p.handle(found) {
 		p.closed = true
-		return false, nil
+		return false
 	}
 	p.mark.starts[segment] = out.LastEvaluatedKey // nil: the segment is done
-	return true, nil
+	return true
+}
+
+// fails keeps an error of a read. A read that was throttled, or ended with ctx, is
+// no error: the next call repeats it.
+func (p *pass) fails(ctx context.Context, err error) {
+	if ctx.Err() != nil || isThrottling(err) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = p.store.explain("Scan", err)
 }
 
 // pace spreads the pages of all segments over the time.
@@ -243,7 +247,7 @@ const (
 )
 
 // bookmarkCondition is true if no other call has written the bookmark.
-const bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + replaceCondition
+const bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrVersion + " = :was"
 
 // done reports whether there is no pass that could continue.
 func (m *bookmark) done() bool {

@@ -33,13 +33,18 @@ func leftRunning(t *testing.T, s *dynamostore.Store, n int) []idempotent.RecordI
 
 // passed collects what a scan passes.
 type passed struct {
-	ids   []idempotent.RecordID
-	pages int
-	limit int // pages; 0: no limit
+	ids             []idempotent.RecordID
+	pages           int
+	limit           int // pages; 0: no limit
+	empty, refusals int
 }
 
 func (p *passed) handle(page []driver.Listed) bool {
+	if len(page) == 0 {
+		p.empty++
+	}
 	if p.limit > 0 && p.pages == p.limit {
+		p.refusals++
 		return false
 	}
 	p.pages++
@@ -55,6 +60,9 @@ func (p *passed) want(t *testing.T, what string, want ...idempotent.RecordID) {
 	slices.Sort(want)
 	if !slices.Equal(p.ids, want) {
 		t.Errorf("%s: %d records were passed, want %d", what, len(p.ids), len(want))
+	}
+	if p.empty > 0 {
+		t.Errorf("%s: %d empty pages were passed", what, p.empty)
 	}
 }
 
@@ -198,12 +206,15 @@ func TestAbandoned_Continues(t *testing.T) {
 		const items = 45
 		p, read, calls := &passed{limit: 2}, 0, 0
 		for before := -1; len(p.ids) > before; calls++ {
-			before, p.pages = len(p.ids), 0
+			before, p.pages, p.refusals = len(p.ids), 0, 0
 			scanned := abandoned(t, newStore(t, fake, options), noon, p)
 			if !scanned.Began.Equal(noon) || scanned.Late {
 				t.Fatalf("call %d: %+v", calls, scanned)
 			}
 			read += scanned.Items
+			if p.refusals > 1 {
+				t.Errorf("call %d went on after a refusal", calls)
+			}
 		}
 		p.want(t, "all calls", ids...)
 		// A page that was refused is read twice.
@@ -316,6 +327,52 @@ func TestAbandoned_Pace(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// Of two calls that read the bookmark at the same moment, one reads the table.
+func TestAbandoned_Race(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake)
+	leftRunning(t, s, 2)
+	abandoned(t, s, noon, &passed{})
+	fake.refuse = func(operation string, _ int) error {
+		if operation == "PutItem" {
+			fake.change("#scan", func(it item) { it["wid"] = &types.AttributeValueMemberB{Value: make([]byte, 16)} })
+		}
+		return nil
+	}
+	p, scans := &passed{}, fake.count("Scan")
+	abandoned(t, s, noon.Add(time.Hour), p)
+	if p.want(t, "the slower call"); fake.count("Scan") != scans {
+		t.Error("the slower call read the table")
+	}
+}
+
+// A call whose context ends while it reads ends without an error, and the next one
+// reads the page again. Replies need not report read units.
+func TestAbandoned_ContextEnds(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, silent{fake})
+	ids := leftRunning(t, s, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	fake.refuse = func(operation string, _ int) error {
+		if operation == "Scan" {
+			cancel()
+			return context.Canceled
+		}
+		return nil
+	}
+	p := &passed{}
+	if _, err := s.Abandoned(ctx, noon, p.handle); err != nil {
+		t.Errorf("the call ended with %v", err)
+	}
+	fake.refuse = nil
+	if scanned := abandoned(t, s, noon, p); scanned.ReadUnits != 0 || scanned.Items != 3 {
+		t.Errorf("the next call: %+v", scanned)
+	}
+	p.want(t, "both calls", ids...)
 }
 
 // A throttled read ends the call without an error, and the next one continues.

@@ -199,11 +199,10 @@ type ScanProgress struct {
 	ReadUnits float64 // read units consumed: half a unit for each 4 KB read
 }
 
-// The filters of scans: the items that are records, and those of each list.
+// The filters of scans: the items that are records, and those in any list.
 const (
-	recordCondition    = "attribute_exists(" + attrState + ")"
-	exhaustedCondition = "begins_with(" + IndexPartitionKey + ", :exhausted)"
-	dueCondition       = "attribute_exists(" + IndexSortKey + ") AND NOT " + exhaustedCondition
+	recordCondition = "attribute_exists(" + attrState + ")"
+	listedCondition = "attribute_exists(" + IndexSortKey + ")"
 )
 
 // Scan lists every record of the table, including expired ones, in no order. It
@@ -235,13 +234,13 @@ var _ driver.AbandonedLister = (*ScanningStore)(nil)
 // Due lists the records that wait for reconciliation, the earliest due first: those
 // in progress too.
 func (s *ScanningStore) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, dueCondition)
+	return s.sorted(ctx, false)
 }
 
 // Exhausted lists the records that reconciliation has given up, the earliest
 // first.
 func (s *ScanningStore) Exhausted(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return s.sorted(ctx, exhaustedCondition)
+	return s.sorted(ctx, true)
 }
 
 // Running lists nothing, because Due lists the records in progress.
@@ -255,15 +254,17 @@ func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.List
 }
 
 // sorted yields the entries of a list in the order of their times.
-func (s *ScanningStore) sorted(ctx context.Context, filter string) iter.Seq2[driver.Listed, error] {
+func (s *ScanningStore) sorted(ctx context.Context, exhausted bool) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		var all page
-		for r, err := range s.scan(ctx, s.optFns, filter, item{":exhausted": text(exhaustedPrefix)}) {
+		for r, err := range s.scan(ctx, s.optFns, listedCondition, nil) {
 			if err != nil && r.ID == "" {
 				yield(driver.Listed{}, err)
 				return
 			}
-			all = append(all, listed{r.Listed(), err})
+			if err != nil || r.Exhausted == exhausted {
+				all = append(all, listed{r.Listed(), err})
+			}
 		}
 		slices.SortStableFunc(all, func(a, b listed) int { return a.listed.Due.Compare(b.listed.Due) })
 		for _, e := range all {

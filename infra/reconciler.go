@@ -31,7 +31,8 @@ type ReconcilerProps struct {
 	Every awscdk.Duration
 
 	// Scan is how often and how fast the table is read for abandoned runs, which the
-	// index does not show. Default: see [ScanProps].
+	// index does not show. The function must use dynamostore.Open, or read the
+	// variables ONCE_SCAN_EVERY and ONCE_SCAN_SEGMENTS itself. Default: see [ScanProps].
 	Scan *ScanProps
 }
 

@@ -41,6 +41,8 @@ const (
 	// scanUnits is how many read units a segment takes in a second, see
 	// dynamostore.Options.ScanUnits.
 	scanUnits = 1000
+	// defaultScanEvery is the default of dynamostore.Options.ScanEvery.
+	defaultScanEvery = time.Hour
 	// unitBytes is what an eventually consistent read unit reads.
 	unitBytes = 8 << 10
 	// month has 730 hours.
@@ -53,15 +55,15 @@ const (
 	listUnits = 32.5
 )
 
-// scheduleScan passes the settings of the scan to the function, which runs at that
-// interval, refuses those that cannot work, and prints the price. It judges only
-// what is known at synthesis.
+// scheduleScan passes the settings of the scan that are not the store's defaults to
+// the function, which runs at that interval. It refuses those that cannot work, and
+// prints the price. It judges only what is known at synthesis.
 func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *IdempotencyTable, props *ScanProps, interval length) {
 	scan := ScanProps{}
 	if props != nil {
 		scan = *props
 	}
-	every, kept, timeOut := lengthOf(scan.Every, max(time.Hour, interval.Duration)), lengthOf(scan.KeptFor, 25*time.Hour), length{unknown: true}
+	every, kept, timeOut := lengthOf(scan.Every, max(defaultScanEvery, interval.Duration)), lengthOf(scan.KeptFor, 25*time.Hour), length{unknown: true}
 	if fn := functionBehind(function); fn != nil {
 		timeOut = lengthOf(fn.Timeout(), defaultTimeout)
 	}
@@ -91,8 +93,12 @@ func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *I
 		refuse(c, fmt.Sprintf("Scan.Every is %s, which is shorter than the interval between two runs (%s): set it to that at least", inWords(every.Duration), inWords(interval.Duration)))
 		return
 	}
-	setVariable(function, "ONCE_SCAN_EVERY", jsii.String(every.String()))
-	setVariable(function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
+	if every.Duration != defaultScanEvery {
+		setVariable(function, "ONCE_SCAN_EVERY", jsii.String(every.String()))
+	}
+	if segments > 1 {
+		setVariable(function, "ONCE_SCAN_SEGMENTS", jsii.String(strconv.Itoa(int(segments))))
+	}
 	if size > inline && table.Chunks == nil && estimated {
 		warn(c, "once:scan", fmt.Sprintf(
 			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results, or call IndexRunning", size))

@@ -42,15 +42,15 @@ func TestScan(t *testing.T) {
 		warning         string // empty: none
 	}{
 		// 1,000,000 × 25/730 × 450 B = 15.4 MB, or 1,881 units; 730 scans a month.
-		{"default", nil, nil, "1h0m0s", "1", "every 1h0m0s of 15 MB, which takes 4s: about $0.17 a month…lists of the reconciler cost $0.18", ""},
+		{"default", nil, nil, nil, nil, "every 1h0m0s of 15 MB, which takes 4s: about $0.17 a month…lists of the reconciler cost $0.18", ""},
 		{"hourly, 100 million", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(100e6)},
-			"1h0m0s", "1", "every 1h0m0s of 1.4 GB, which takes 6m16s: about $17.17 a month", ""},
+			nil, nil, "every 1h0m0s of 1.4 GB, which takes 6m16s: about $17.17 a month", ""},
 		{"ten billion", nil, &infra.ScanProps{Every: awscdk.Duration_Hours(jsii.Number(1)), RequestsPerMonth: jsii.Number(10e9), Segments: jsii.Number(11)},
-			"1h0m0s", "11", "of 143.5 GB, which takes 57m0s: about $1716.61 a month", ""},
+			nil, "11", "of 143.5 GB, which takes 57m0s: about $1716.61 a month", ""},
 		{"22 days", nil, &infra.ScanProps{Every: awscdk.Duration_Days(jsii.Number(1)), KeptFor: awscdk.Duration_Days(jsii.Number(22)), RecordBytes: jsii.Number(1000)},
-			"24h0m0s", "1", "every 1 days of 690 MB", ""},
-		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "1h0m0s", "1", "", "each scan reads them: call KeepLargeResultsIn"},
-		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, "1h0m0s", "1", "", ""},
+			"24h0m0s", nil, "every 1 days of 690 MB", ""},
+		{"large results", nil, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", "each scan reads them: call KeepLargeResultsIn"},
+		{"large results apart", largeResults, &infra.ScanProps{RecordBytes: jsii.Number(5000)}, nil, nil, "", ""},
 		{"in the index", (*infra.IdempotencyTable).IndexRunning, nil, nil, nil, "found within a minute after the lease: about $1.25 a month", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -85,8 +85,8 @@ type AbandonedLister interface {
 	// list, in no order. It reads the whole store.
 	Running(ctx context.Context) iter.Seq2[Listed, error]
 	// Abandoned reads a part of the store and passes the records that Running would
-	// list, and that are due by now, to handle: in pages, one call at a time. A record
-	// that cannot be read is passed with its ID alone. The next call continues where
+	// list, and that are due by now, to handle: in pages, one call at a time. Of a
+	// record that cannot be read, only the ID is set for certain. The next call continues where
 	// this one ended, in whatever process. A pass over the whole store begins when the
 	// interval that the store was given has passed since the last one began; until then
 	// Abandoned does nothing. Two calls at the same time do not read the same part.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	randv2 "math/rand/v2"
 	"slices"
 	"strconv"
@@ -36,12 +37,14 @@ type recovery struct {
 // ended.
 func (v *recovery) unlisted(ctx context.Context) (violations []string, due, exhausted int, err error) {
 	listed := map[idempotent.RecordID]bool{}
-	for r, err := range v.store.Due(ctx) {
-		if err != nil {
-			return nil, 0, 0, err
+	for _, list := range []iter.Seq2[driver.Listed, error]{v.store.Due(ctx), v.store.Running(ctx)} {
+		for r, err := range list {
+			if err != nil {
+				return nil, 0, 0, err
+			}
+			listed[r.ID] = true
+			due++
 		}
-		listed[r.ID] = true
-		due++
 	}
 	for r, err := range v.store.Exhausted(ctx) {
 		if err != nil {
