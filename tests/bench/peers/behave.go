@@ -14,7 +14,7 @@ import (
 // scenario is a promise: what a contestant does when something goes wrong.
 type scenario struct {
 	name string
-	run  func(h *harness, s Side) (string, error)
+	run  func(h *harness, s side) (string, error)
 }
 
 // What a contestant does with a promise.
@@ -80,7 +80,7 @@ func (h *harness) behave(r *Results) error {
 }
 
 // request makes one request in a new process.
-func (h *harness) request(s Side, a ask) (got answer, err error) {
+func (h *harness) request(s side, a ask) (got answer, err error) {
 	p, err := h.begin(s, h.engine)
 	if err != nil {
 		return got, err
@@ -92,7 +92,7 @@ func (h *harness) request(s Side, a ask) (got answer, err error) {
 
 // concurrent fails if the handler does not run once: the contestant counts that
 // itself.
-func (h *harness) concurrent(s Side) (string, error) {
+func (h *harness) concurrent(s side) (string, error) {
 	p, err := h.begin(s, h.engine)
 	if err != nil {
 		return "", err
@@ -101,7 +101,7 @@ func (h *harness) concurrent(s Side) (string, error) {
 	return kept, p.ask(work{name: "64-callers"}.task(5), &turn{})
 }
 
-func (h *harness) retried(s Side) (string, error) {
+func (h *harness) retried(s side) (string, error) {
 	a := ask{Request: charge("small"), Note: "first"}
 	first, err := h.request(s, a)
 	if err != nil {
@@ -115,7 +115,7 @@ func (h *harness) retried(s Side) (string, error) {
 	return broken, err
 }
 
-func (h *harness) mismatched(s Side) (string, error) {
+func (h *harness) mismatched(s side) (string, error) {
 	a := ask{Request: charge("small")}
 	if _, err := h.request(s, a); err != nil {
 		return "", err
@@ -142,7 +142,7 @@ func (h *harness) mismatched(s Side) (string, error) {
 const patience = 5 * time.Second
 
 // retry repeats a request until it is not in progress any more.
-func (h *harness) retry(s Side, a ask) (got answer, err error) {
+func (h *harness) retry(s side, a ask) (got answer, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(250 * time.Millisecond) {
 		got, err = h.request(s, a)
 		if err != nil || got.Error != inProgress || time.Now().After(end) {
@@ -153,7 +153,7 @@ func (h *harness) retry(s Side, a ask) (got answer, err error) {
 
 // afterKill kills a handler that does not return, and returns the answer to a retry
 // after the request's time-out. It does that once for each contestant.
-func (h *harness) afterKill(s Side) (got answer, err error) {
+func (h *harness) afterKill(s side) (got answer, err error) {
 	if got, done := h.kills[s.Contestant]; done {
 		return got, nil
 	}
@@ -176,7 +176,7 @@ func (h *harness) afterKill(s Side) (got answer, err error) {
 	return got, err
 }
 
-func (h *harness) killed(s Side) (string, error) {
+func (h *harness) killed(s side) (string, error) {
 	got, err := h.afterKill(s)
 	if got.Runs == 0 {
 		return kept, err
@@ -184,7 +184,7 @@ func (h *harness) killed(s Side) (string, error) {
 	return broken, err
 }
 
-func (h *harness) freed(s Side) (string, error) {
+func (h *harness) freed(s side) (string, error) {
 	got, err := h.afterKill(s)
 	if got.Runs == 1 {
 		return kept, err
@@ -192,7 +192,7 @@ func (h *harness) freed(s Side) (string, error) {
 	return broken, err
 }
 
-func (h *harness) failed(s Side) (string, error) {
+func (h *harness) failed(s side) (string, error) {
 	a := ask{Request: charge("small"), Mode: "fail"}
 	if _, err := h.request(s, a); err != nil {
 		return "", err
@@ -206,7 +206,7 @@ func (h *harness) failed(s Side) (string, error) {
 
 // late lets a run outlive its time-out, as on a managed instance. A second one
 // takes over if the contestant allows that, and then the first one returns.
-func (h *harness) late(s Side) (string, error) {
+func (h *harness) late(s side) (string, error) {
 	p, err := h.begin(s, h.engine)
 	if err != nil {
 		return "", err
@@ -234,7 +234,7 @@ func (h *harness) late(s Side) (string, error) {
 	return broken, err
 }
 
-func (h *harness) large(s Side) (string, error) {
+func (h *harness) large(s side) (string, error) {
 	a := ask{Request: charge("600KB"), Note: "first"}
 	first, err := h.request(s, a)
 	if err != nil {

@@ -45,8 +45,8 @@ type harness struct {
 	client   *dynamodb.Client
 	tables   map[string]string // by kind
 	folder   string            // of results and programs
-	sides    []Side
-	sdkSides []Side // the SDK of each language alone
+	sides    []side
+	sdkSides []side // the SDK of each language alone
 	kills    map[string]answer
 }
 
@@ -150,11 +150,11 @@ func (h *harness) prepareGo(ctx context.Context) error {
 	}
 	for _, table := range tables {
 		h.sides = append(h.sides,
-			Side{Contestant: bare, Table: table, command: limit},
-			Side{Contestant: rerun, Table: table, command: once, env: []string{"RECOVERY=rerun"}},
-			Side{Contestant: reconcile, Table: table, command: once, env: []string{"RECOVERY=reconcile"}})
+			side{Contestant: bare, Table: table, command: limit},
+			side{Contestant: rerun, Table: table, command: once, env: []string{"RECOVERY=rerun"}},
+			side{Contestant: reconcile, Table: table, command: once, env: []string{"RECOVERY=reconcile"}})
 	}
-	h.sdkSides = append(h.sdkSides, Side{Contestant: "SDK for Go", command: limit})
+	h.sdkSides = append(h.sdkSides, side{Contestant: "SDK for Go", command: limit})
 	return nil
 }
 
@@ -173,16 +173,16 @@ func (h *harness) preparePeers(ctx context.Context) error {
 	inPython := []string{interpreter, filepath.Join(engine.Root(), "tests/bench/peers/python/contestant.py")}
 	inNode := []string{"node", module}
 	h.sides = append(h.sides,
-		Side{Contestant: python, Table: plain, command: inPython},
-		Side{Contestant: typescript, Table: plain, command: inNode})
+		side{Contestant: python, Table: plain, command: inPython},
+		side{Contestant: typescript, Table: plain, command: inNode})
 	h.sdkSides = append(h.sdkSides,
-		Side{Contestant: "SDK for Python", command: inPython, env: []string{"SDK_ONLY=1"}},
-		Side{Contestant: "SDK for JavaScript", command: inNode, env: []string{"SDK_ONLY=1"}})
+		side{Contestant: "SDK for Python", command: inPython, env: []string{"SDK_ONLY=1"}},
+		side{Contestant: "SDK for JavaScript", command: inNode, env: []string{"SDK_ONLY=1"}})
 	return nil
 }
 
 // begin starts a side on the engine at that address.
-func (h *harness) begin(s Side, endpoint string, env ...string) (*process, error) {
+func (h *harness) begin(s side, endpoint string, env ...string) (*process, error) {
 	p, _, err := start(s, append(env, "AWS_ENDPOINT_URL_DYNAMODB="+endpoint, "TABLE="+h.tables[s.Table], "RESULTS="+h.folder)...)
 	return p, err
 }

@@ -79,7 +79,7 @@ func TestRatios(t *testing.T) {
 	t.Parallel()
 	r := Results{Costs: map[string]map[string]Cost{}}
 	turns := [][]turn{{{Wall: 1000, CPU: 100}, {Wall: 2000, CPU: 300}, {Wall: 4000, CPU: 500}}, {{Wall: 2000, CPU: 100}, {Wall: 5000, CPU: 300}, {Wall: 12_000, CPU: 1000}}}
-	r.add("first", []Side{{Contestant: bare, Table: plain}, {Contestant: rerun, Table: plain}}, turns)
+	r.add("first", []side{{Contestant: bare, Table: plain}, {Contestant: rerun, Table: plain}}, turns)
 	if got, want := r.Costs["first"]["once, Rerun/plain"], (Cost{Wall: 5, CPU: 0.3}); got != want {
 		t.Errorf("cost %+v, want %+v", got, want)
 	}

@@ -28,7 +28,7 @@ type process struct {
 
 // start starts a contestant and waits until it is ready. It returns the time that
 // took.
-func start(s Side, env ...string) (*process, time.Duration, error) {
+func start(s side, env ...string) (*process, time.Duration, error) {
 	p := &process{name: s.String(), cmd: exec.Command(s.command[0], s.command[1:]...)}
 	p.cmd.Env = append(append(os.Environ(),
 		"AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",

@@ -48,7 +48,7 @@ type Spread struct {
 }
 
 // add adds the turns of the sides at a work.
-func (r *Results) add(work string, sides []Side, turns [][]turn) {
+func (r *Results) add(work string, sides []side, turns [][]turn) {
 	r.Costs[work] = map[string]Cost{}
 	wall, cpu := func(t turn) float64 { return t.Wall }, func(t turn) float64 { return t.CPU }
 	for i, s := range sides {

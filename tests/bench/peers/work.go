@@ -2,13 +2,13 @@
 
 package peers
 
-// Side is a contestant with its table.
-type Side struct {
+// side is a contestant with its table.
+type side struct {
 	Contestant, Table string
 	command, env      []string
 }
 
-func (s Side) String() string { return s.Contestant + "/" + s.Table }
+func (s side) String() string { return s.Contestant + "/" + s.Table }
 
 // The contestants, in the order of the page.
 const (
