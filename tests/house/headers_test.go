@@ -40,3 +40,13 @@ func TestNoMarksOfAMerge(t *testing.T) {
 		}
 	}
 }
+
+// No file is a built program or another large file.
+func TestNoFileIsLarge(t *testing.T) {
+	t.Parallel()
+	for _, name := range tracked(t, "") {
+		if n := len(read(t, name)); n > 512<<10 {
+			t.Errorf("%s has %d KB: remove it, or add it to .gitignore", name, n>>10)
+		}
+	}
+}
