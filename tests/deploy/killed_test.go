@@ -226,7 +226,7 @@ func TestTheReconcilerGivesUp(t *testing.T) {
 	}
 	eventually(t, 3*time.Minute, "the record is in the queue", func() bool {
 		byFunctionURL().post(t, key, aCharge(customer)) // finds the killed run before the next scan does
-		askedNineTimes(t, id)
+		waitedForAWeek(t, id)
 		stack.reconcile(t)
 		out, err := stack.sqs.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queue, WaitTimeSeconds: 2})
 		if err != nil {
@@ -247,18 +247,18 @@ func TestTheReconcilerGivesUp(t *testing.T) {
 	wantCharges(t, customer, 1)
 }
 
-// askedNineTimes makes an unknown record due for the last of ten attempts, because
-// the pauses between them would add up to hours. If the reconciler writes first,
-// it is done again.
-func askedNineTimes(t *testing.T, id idempotent.RecordID) {
+// waitedForAWeek makes an unknown record due, and older than the age at which
+// reconciliation gives up. If the reconciler writes first, it is done again.
+func waitedForAWeek(t *testing.T, id idempotent.RecordID) {
 	t.Helper()
+	now := time.Now()
 	_, err := stack.dynamodb.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 		TableName: &stack.records, Key: recordKey(id),
-		UpdateExpression:         aws.String("SET #attempts = :nine, #due = :now"),
-		ConditionExpression:      aws.String("#state = :unknown AND (attribute_not_exists(#attempts) OR #attempts < :nine)"),
-		ExpressionAttributeNames: map[string]string{"#attempts": "rc", "#due": dynamostore.IndexSortKey, "#state": "st"},
+		UpdateExpression:         aws.String("SET #since = :old, #due = :now"),
+		ConditionExpression:      aws.String("#state = :unknown AND #since > :old"),
+		ExpressionAttributeNames: map[string]string{"#since": "dt", "#due": dynamostore.IndexSortKey, "#state": "st"},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":nine": number(9), ":now": number(time.Now().UnixMilli()), ":unknown": &types.AttributeValueMemberS{Value: "U"},
+			":old": number(now.Add(-8 * 24 * time.Hour).UnixMilli()), ":now": number(now.UnixMilli()), ":unknown": &types.AttributeValueMemberS{Value: "U"},
 		},
 	})
 	if _, notYet := errors.AsType[*types.ConditionalCheckFailedException](err); err != nil && !notYet {
