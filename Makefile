@@ -120,7 +120,7 @@ e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 
 .PHONY: test-cost
 test-cost: ## Limits of time, sizes and cold starts
-	go test -count=1 -run '^TestLimits$$' -p 1 ./internal/canonical ./lambdahttp
+	go test -count=1 -run '^TestLimits$$' -p 1 ./internal/canonical ./lambdahttp ./idempotent
 	go test -count=1 ./tests/bench
 
 .PHONY: test-localstack

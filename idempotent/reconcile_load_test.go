@@ -165,8 +165,9 @@ func settling(pause time.Duration, n, r int, t time.Duration) time.Duration {
 }
 
 // After an outage of six hours, four reconcilers settle 100,000 records in the
-// time that the formula gives. They ask about no record twice, and give up none.
-func TestReconcileAfterAnOutage(t *testing.T) {
+// time that the formula gives. They ask about no record twice, and give up none. It
+// runs without the race detector, which makes it twelve times as slow: make test-cost.
+func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const records, reconcilers, outage = 100_000, 4, 6 * time.Hour
