@@ -38,6 +38,7 @@ timed:
 timed-e2e:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
+	$(STEP) templates $(MAKE) --no-print-directory test-templates
 timed-beside:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
 	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
@@ -127,6 +128,13 @@ test-cost: ## Limits of time, sizes and cold starts
 test-localstack: ## Tests of the scripts that start LocalStack
 	localstack/test
 
+.PHONY: test-templates terraform
+test-templates: ## cfn-lint, checkov and sam build on the templates
+	@tools/templates/check
+# Not part of make test, which reads what it writes: compiling OpenTofu takes five minutes of processor time.
+terraform: $(BIN)/lint ## Test the Terraform modules with OpenTofu (ARGS: -update)
+	cd tools/tofu && GOWORK=off go vet -vettool=$(CURDIR)/$(BIN)/lint ./... && GOWORK=off go test -count=1 -timeout 60m . $(ARGS)
+
 .PHONY: lint
 SOURCES = git ls-files --cached --others --exclude-standard
 lint: $(BIN)/lint $(BIN)/misspell ## gofmt, go vet, staticcheck, exhaustive, errorlint and more
@@ -169,9 +177,10 @@ release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ## What a relea
 	@tools/release-check
 
 .PHONY: fetch up down
-fetch: ## Download LocalStack, DynamoDB Local and the CDK, as locked
+fetch: ## Download LocalStack, the CDK and other tools, as locked
 	@localstack/up --install-only
 	@$(STACK)/cdk install >/dev/null
+	@tools/templates/check --install-only
 up: ## Start LocalStack and print its address
 	@localstack/up
 down: ## Stop LocalStack

@@ -122,12 +122,12 @@ install_venv() {
 # The plugin that runs Lambda functions. It changes more often than the lock file, so it has a separate stamp.
 install_executor() {
   local stamp
-  stamp=$venv/executor-$(cat "$here"/executor/pyproject.toml "$here"/executor/once_executor/*.py | sha256sum | cut -c1-12)
+  stamp=$venv/executor-$(cat "$here"/executor/{pyproject.toml,README.md,LICENSE} "$here"/executor/once_executor/*.py | sha256sum | cut -c1-12)
   [[ ! -e $stamp ]] || return 0
   rm -rf "$venv"/executor-*
   # A copy, because pip builds beside the source.
   mkdir "$venv/executor-source"
-  cp -r "$here/executor/pyproject.toml" "$here/executor/once_executor" "$venv/executor-source"
+  cp -r "$here"/executor/{pyproject.toml,README.md,LICENSE,once_executor} "$venv/executor-source"
   logged "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
     --no-index --no-deps --no-build-isolation --force-reinstall "$venv/executor-source"
   touch "$stamp"

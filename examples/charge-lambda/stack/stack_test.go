@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,6 +48,22 @@ var example = sync.OnceValue(func() awscdk.Stack {
 	return newStack(awscdk.NewApp(nil), "Charge", p)
 })
 
+var templates = flag.String("templates", "", "a folder into which the stack's template is written, for tools/templates")
+
+// The template is that of a deployment, except for the hashes of the bundles.
+func TestTemplateIsWritten(t *testing.T) {
+	if len(synthesised().Resources) < 60 {
+		t.Errorf("the stack has only %d resources", len(synthesised().Resources))
+	}
+	if *templates == "" {
+		return
+	}
+	text := asJSON(assertions.Template_FromStack(example(), nil).ToJSON())
+	if err := os.WriteFile(filepath.Join(*templates, "stack.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The grants name the operations of the functions' code. DynamoDB would refuse
 // records of another operation.
 func TestOperationsAreThoseOfTheCode(t *testing.T) {
@@ -78,7 +95,15 @@ func TestInvalidContext(t *testing.T) {
 var sam = sync.OnceValue(func() template {
 	stack := awscdk.NewStack(awscdk.NewApp(nil), jsii.String("SAM"), nil)
 	cloudformationinclude.NewCfnInclude(stack, jsii.String("Include"), &cloudformationinclude.CfnIncludeProps{TemplateFile: jsii.String("sam.yaml")})
-	return parse(asJSON(assertions.Template_FromStack(stack, nil).ToJSON()))
+	t := parse(asJSON(assertions.Template_FromStack(stack, nil).ToJSON()))
+	for _, r := range t.Resources {
+		if r.Type == "AWS::Serverless::Function" {
+			for name, value := range t.Globals.Function {
+				r.Properties[name] = value
+			}
+		}
+	}
+	return t
 })
 
 // synthesised is the template of the stack with the names of sam.yaml.
@@ -88,6 +113,7 @@ var synthesised = sync.OnceValue(func() template {
 	for cdk, name := range map[string]string{
 		"RecordsTable": "Records", "ReconcilerExhausted": "Exhausted",
 		"ChargesURL": "Charges", "ReconcilerFunction": "Reconciler", "Orders": "Orders", "Shop": "Shop", "OrderQueue": "OrderQueue",
+		"DeadOrders": "DeadOrders", "ReconcilerUndelivered": "Undelivered", "Pager": "Pager", "Tickets": "Tickets",
 	} {
 		text = regexp.MustCompile(`\b`+cdk+`[0-9A-F]{8}\b`).ReplaceAllString(text, name)
 	}
@@ -96,9 +122,10 @@ var synthesised = sync.OnceValue(func() template {
 
 // template contains the parts of a CloudFormation template that the tests check.
 type template struct {
+	Globals   struct{ Function map[string]any }
 	Resources map[string]struct {
 		Type, DeletionPolicy, UpdateReplacePolicy string
-		Properties                                map[string]any
+		Metadata, Properties                      map[string]any
 	}
 }
 
@@ -130,7 +157,7 @@ func TestSAMTables(t *testing.T) {
 // with the tables and the queue of exhausted records; SAM itself adds the
 // permissions for logs and event sources.
 func TestSAMFunctions(t *testing.T) {
-	for name, program := range map[string]string{"Charges": "charge", "Orders": "orders", "Reconciler": "reconciler"} {
+	for name, program := range map[string]string{"Charges": "../cmd/lambda", "Orders": "../../order-queue/cmd/lambda", "Reconciler": "../cmd/reconciler"} {
 		got, want := sam().Resources[name].Properties, synthesised().Resources[name].Properties
 		for _, setting := range []string{"Handler", "Runtime", "Architectures", "MemorySize", "Timeout", "Environment"} {
 			if got, want := asJSON(got[setting]), asJSON(want[setting]); got != want || want == "null" {
@@ -140,8 +167,11 @@ func TestSAMFunctions(t *testing.T) {
 		if got, want := got["LoggingConfig"].(map[string]any)["LogFormat"], want["LoggingConfig"].(map[string]any)["LogFormat"]; got != want || want != "JSON" {
 			t.Errorf("%s logs as %v, and the stack's as %v", name, got, want)
 		}
-		if code := got["CodeUri"]; code != "../../../.cache/bundles/"+program+"-arm64.zip" {
-			t.Errorf("%s runs %v", name, code)
+		if code, built := got["CodeUri"], sam().Resources[name].Metadata["BuildMethod"]; code != program || built != "go1.x" {
+			t.Errorf("%s runs %v, built by %v", name, code, built)
+		}
+		if logs := sam().Resources[name+"Logs"].Properties["RetentionInDays"]; logs != 30.0 || got["Tracing"] != "Active" {
+			t.Errorf("%s: logs are retained for %v days, and tracing is %v", name, logs, got["Tracing"])
 		}
 		var allowed, needed []string
 		for _, policy := range got["Policies"].([]any) {
@@ -211,15 +241,72 @@ func TestSAMEvents(t *testing.T) {
 	if !strings.Contains(asJSON(queue["RedrivePolicy"]), `"DeadOrders.Arn"`) {
 		t.Errorf("the dead-letter queue is %v", queue["RedrivePolicy"])
 	}
-	if got := asJSON(reconciler["Events"]); got != `{"EveryMinute":{"Properties":{"DeadLetterConfig":{"Type":"SQS"},"RetryPolicy":{"MaximumRetryAttempts":0},"Schedule":"rate(1 minute)"},"Type":"Schedule"}}` {
+	if got := asJSON(reconciler["Events"]); got != `{"EveryMinute":{"Properties":{"DeadLetterConfig":{"Arn":{"Fn::GetAtt":"Undelivered.Arn"}},"Name":{"Fn::Sub":"${AWS::StackName}-reconciler"},"RetryPolicy":{"MaximumRetryAttempts":0},"Schedule":"rate(1 minute)"},"Type":"Schedule"}}` {
 		t.Errorf("the events of Reconciler are %s", got)
 	}
 	if got := asJSON(reconciler["EventInvokeConfig"]); got != `{"MaximumEventAgeInSeconds":60,"MaximumRetryAttempts":0}` {
 		t.Errorf("asynchronous invocations of Reconciler are %s", got)
 	}
-	for _, name := range []string{"DeadOrders", "Exhausted"} {
+	for _, name := range []string{"DeadOrders", "Exhausted", "Undelivered"} {
 		if got := sam().Resources[name].Properties["MessageRetentionPeriod"].(float64); got != (14 * 24 * time.Hour).Seconds() {
 			t.Errorf("%s retains messages for %v s", name, got)
+		}
+	}
+}
+
+// The queues and topics have the policies of the stack's, and the alarms watch what
+// the stack's watch. infra compares the template of the alarms with the constructs.
+func TestSAMPoliciesAndAlarms(t *testing.T) {
+	for name, r := range sam().Resources {
+		if r.Type != "AWS::SQS::QueuePolicy" && r.Type != "AWS::SNS::TopicPolicy" {
+			continue
+		}
+		got := permissions(r.Properties["PolicyDocument"])
+		var want []string
+		for _, other := range synthesised().Resources {
+			list, _ := other.Properties[map[string]string{"AWS::SQS::QueuePolicy": "Queues", "AWS::SNS::TopicPolicy": "Topics"}[r.Type]].([]any)
+			if other.Type == r.Type && slices.Equal(words(list), []string{strings.TrimSuffix(name, "Policy")}) {
+				want = permissions(other.Properties["PolicyDocument"])
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	watched := map[string]map[string]bool{} // operations and queues, by namespace
+	for id, r := range synthesised().Resources {
+		namespace := map[bool]string{true: "Charges", false: "OrderQueue"}[strings.HasPrefix(id, "Charge")]
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		if watched[namespace] == nil {
+			watched[namespace] = map[string]bool{}
+		}
+		for _, value := range regexp.MustCompile(`"Name":"(operation|QueueName|FunctionName)","Value":("[^"]+"|\{[^}]+\})`).FindAllStringSubmatch(asJSON(r.Properties), -1) {
+			watched[namespace][value[2]] = true
+		}
+	}
+	for name, want := range map[string]int{"ChargeAlarms": 4, "OrderAlarms": 2} {
+		parameters := sam().Resources[name].Properties["Parameters"].(map[string]any)
+		all := watched[parameters["Namespace"].(string)]
+		delete(all, `"all"`) // of the gauges
+		found := 0
+		for of, value := range parameters {
+			text := asJSON(value)
+			if at, ok := strings.CutPrefix(text, `{"Fn::GetAtt":"`); ok { // in the CDK's form
+				id, attribute, _ := strings.Cut(strings.TrimSuffix(at, `"}`), ".")
+				text = `{"Fn::GetAtt":["` + id + `","` + attribute + `"]}`
+			}
+			if all[text] {
+				found++
+			} else if of != "Namespace" && of != "Table" && of != "PageTopic" && of != "TicketTopic" {
+				t.Errorf("%s watches %s, and the stack only %v", name, text, all)
+			}
+		}
+		if found != want || len(all) != want {
+			t.Errorf("%s watches %d of %v, want %d", name, found, all, want)
 		}
 	}
 }

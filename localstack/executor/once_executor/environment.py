@@ -29,6 +29,7 @@ class Function:
     version: str
     timeout: float  # seconds
     memory: int  # MB
+    concurrency: int = 1  # invocations at once; more than one as on Lambda Managed Instances
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,12 @@ class Result:
 
 
 class Environment:
-    """Runs the invocations of one function, one at a time, in a process. If the
-    process ended or was killed, the next invocation starts a new one."""
+    """Runs the invocations of one function in a process, at most as many at once as
+    the function's concurrency. If the process ended or was killed, the next
+    invocation starts a new one. A time-out kills the process, except with a
+    concurrency above one: then other invocations continue, and so does the one that
+    timed out (AWS Lambda developer guide, "Understanding the Lambda Managed
+    Instances execution environment")."""
 
     def __init__(self, function: Function, env: Mapping[str, str]) -> None:
         self._function = function
@@ -47,11 +52,12 @@ class Environment:
         self._output = Output()
         self._tmp = tempfile.mkdtemp(prefix="once-lambda-")
         self._env = self._environment(env)
-        self._lock = threading.Lock()  # guards the next two fields
+        self._slots = threading.Semaphore(function.concurrency)  # one is held during an invocation
+        self._starting = threading.Lock()  # held during init
+        self._lock = threading.Lock()  # guards the next fields, and the output
         self._process: Process | None = None
+        self._session = Session()  # of the process
         self._stopped = False
-        self._busy = threading.Lock()  # held during an invocation
-        self._session = Session()
         self._init_took: float | None = None  # seconds; None once reported
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -59,18 +65,21 @@ class Environment:
         # localstack/down finds child processes.
         inherited = {k: v for k, v in os.environ.items() if k == "ONCE_LOCALSTACK_RUN"}
         base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "en_US.UTF-8", "TMPDIR": self._tmp}
-        return base | dict(env) | inherited | {
+        ours = {
             "AWS_LAMBDA_RUNTIME_API": self._api.address,
             "LAMBDA_TASK_ROOT": str(self._function.code),
         }
+        if self._function.concurrency > 1:
+            ours["AWS_LAMBDA_MAX_CONCURRENCY"] = str(self._function.concurrency)
+        return base | dict(env) | inherited | ours
 
     def start(self) -> None:
         """Starts the process before the first invocation. A failure is ignored here:
         as on Lambda, the first invocation tries again and returns the error."""
-        self._initialise("", time.time() + MAX_INIT)
+        self._ready("", time.time() + MAX_INIT)
 
     def invoke(self, request_id: str, payload: bytes, function_arn: str, trace_id: str) -> Result:
-        with self._busy:
+        with self._slots:
             began = time.time()
             deadline = began + self._function.timeout
             answer = self._answer(Invocation(request_id, payload, function_arn, trace_id, deadline))
@@ -78,41 +87,51 @@ class Environment:
 
     def take_logs(self) -> str:
         """Returns output that is not part of the logs of an invocation."""
-        return self._output.take()
+        with self._lock:
+            return self._output.take()
 
     def stop(self) -> None:
-        """Kills the process, and with it a running invocation. The environment cannot be used again."""
+        """Kills the process, and with it running invocations. The environment cannot be used again."""
         with self._lock:
             self._stopped = True
-        self._kill()
-        with self._busy:
-            self._api.close()
-            self._output.close()
-            shutil.rmtree(self._tmp, ignore_errors=True)
+            session = self._session
+        self._kill(session)
+        for _ in range(self._function.concurrency):
+            self._slots.acquire()
+        self._api.close()
+        self._output.close()
+        shutil.rmtree(self._tmp, ignore_errors=True)
 
     def _answer(self, invocation: Invocation) -> Answer:
         while True:
-            if self._process is None:
-                failure = self._initialise(invocation.request_id, invocation.deadline)
-                if failure is not None:
-                    return failure
+            session = self._ready(invocation.request_id, invocation.deadline)
+            if isinstance(session, Answer):
+                return session
             try:
-                answer = self._session.run(invocation)
+                answer = session.run(invocation)
             except Exited as e:
-                given = self._session.was_given(invocation)
-                self._kill()
-                if not given:
+                self._kill(session)
+                if not session.was_given(invocation):
                     continue  # the process had ended before it got this invocation
                 return _failure(invocation.request_id, "Runtime.ExitError", _exited(e))
             if answer is None:
-                self._kill()
+                if self._function.concurrency == 1:
+                    self._kill(session)
                 return self._timed_out(invocation.request_id)
             return answer
 
-    def _initialise(self, request_id: str, deadline: float) -> Answer | None:
-        """Starts a process and waits until it is ready. Returns its failure, or None."""
+    def _ready(self, request_id: str, deadline: float) -> Session | Answer:
+        """Returns the session of the process. If there is no process, starts one and
+        waits until it is ready; returns its failure."""
+        with self._starting:
+            with self._lock:
+                if self._process is not None:
+                    return self._session
+            return self._initialise(request_id, deadline)
+
+    def _initialise(self, request_id: str, deadline: float) -> Session | Answer:
         began = time.time()
-        self._session = session = Session()
+        session = Session()
         self._api.serve(session)
         bootstrap = self._function.code / "bootstrap"
         try:
@@ -120,23 +139,28 @@ class Environment:
                 if self._stopped:
                     return _failure(request_id, "Sandbox.Stopped", "The environment was stopped")
                 self._process = Process(bootstrap, self._env, self._output.descriptor, session.end)
+                self._session = session
         except OSError as e:  # for example a program for another processor
             text = f"bootstrap cannot be executed on this machine: {e.strerror}"
             return _failure(request_id, "Runtime.InvalidEntrypoint", text)
         try:
             if session.wait_ready(deadline):
-                self._init_took = time.time() - began
-                return None
+                with self._lock:
+                    self._init_took = time.time() - began
+                return session
             failure = self._timed_out(request_id)
         except InitFailed as e:
             failure = Answer(e.payload, is_error=True)
         except Exited as e:
             failure = _failure(request_id, "Runtime.ExitError", _exited(e))
-        self._kill()
+        self._kill(session)
         return failure
 
-    def _kill(self) -> None:
+    def _kill(self, session: Session) -> None:
+        """Kills the process of the session, if it is the current one."""
         with self._lock:
+            if self._session is not session:
+                return
             process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -153,12 +177,13 @@ class Environment:
             f"Billed Duration: {math.ceil(took * 1000)} ms",
             f"Memory Size: {self._function.memory} MB",
         ]
-        if self._process is not None:
-            report.append(f"Max Memory Used: {self._process.peak_memory()} MB")
-        if self._init_took is not None:
-            report.append(f"Init Duration: {self._init_took * 1000:.2f} ms")
-            self._init_took = None
-        printed = self._output.take()
+        with self._lock:
+            if self._process is not None:
+                report.append(f"Max Memory Used: {self._process.peak_memory()} MB")
+            if self._init_took is not None:
+                report.append(f"Init Duration: {self._init_took * 1000:.2f} ms")
+                self._init_took = None
+            printed = self._output.take()
         if printed and not printed.endswith("\n"):
             printed += "\n"
         return (

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -26,8 +27,8 @@ class Reply(Enum):
     """How a message of the process is answered."""
 
     ACCEPTED = auto()
-    UNKNOWN_ID = auto()  # the id of no invocation, or of another one
-    TOO_LATE = auto()  # already answered
+    UNKNOWN_ID = auto()  # the id of no invocation that the process has
+    TOO_LATE = auto()  # already answered, or timed out
 
 
 class Exited(Exception):
@@ -43,17 +44,18 @@ class InitFailed(Exception):
 
 
 class Session:
-    """Connects the environment, which runs one invocation after the other, with
-    the Runtime API, through which the process gets invocations and answers them.
-    Safe for use by several threads."""
+    """Connects the environment, which runs invocations, with the Runtime API,
+    through which the process gets invocations and answers them. Safe for use by
+    several threads. The environment decides how many invocations run at once."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._asked = False  # the process has asked for an invocation: init is over
         self._init_error: bytes | None = None
-        self._offered: Invocation | None = None  # the process does not have it yet
-        self._given: Invocation | None = None  # the process has it
-        self._answer: Answer | None = None  # the answer to _given
+        self._offered: deque[Invocation] = deque()  # the process does not have them yet
+        self._given: dict[str, Invocation] = {}  # the process has them, by request id
+        self._answers: dict[str, Answer] = {}  # to those in _given
+        self._over: set[str] = set()  # of _given: run has returned
         self._ended: str | None = None
 
     # --- the environment's side
@@ -70,19 +72,21 @@ class Session:
         """Offers the invocation and waits for its answer until its deadline.
         Returns None if there is no answer in time."""
         with self._changed:
-            self._offered = invocation
+            self._offered.append(invocation)
             self._changed.notify_all()
-
-            def answered() -> bool:
-                return self._given is invocation and self._answer is not None
-
-            self._wait(answered, invocation.deadline)
-            return self._answer if answered() else None
+            try:
+                self._wait(lambda: self._answer_to(invocation) is not None, invocation.deadline)
+                return self._answer_to(invocation)
+            finally:
+                if self.was_given(invocation):
+                    self._over.add(invocation.request_id)
+                else:
+                    self._offered.remove(invocation)
 
     def was_given(self, invocation: Invocation) -> bool:
         """Returns whether the process got the invocation."""
         with self._changed:
-            return self._given is invocation
+            return self._given.get(invocation.request_id) is invocation
 
     def end(self, reason: str) -> None:
         """Records that the process has ended."""
@@ -97,19 +101,24 @@ class Session:
         with self._changed:
             self._asked = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._offered is not None or self._ended is not None)
+            self._changed.wait_for(lambda: self._offered or self._ended is not None)
             if self._ended is not None:
                 return None
-            self._given, self._offered, self._answer = self._offered, None, None
-            return self._given
+            for request_id in self._over:
+                del self._given[request_id]
+                self._answers.pop(request_id, None)
+            self._over.clear()
+            invocation = self._offered.popleft()
+            self._given[invocation.request_id] = invocation
+            return invocation
 
     def answer(self, request_id: str, answer: Answer) -> Reply:
         with self._changed:
-            if self._given is None or self._given.request_id != request_id:
+            if request_id not in self._given:
                 return Reply.UNKNOWN_ID
-            if self._answer is not None:
+            if request_id in self._answers or request_id in self._over:
                 return Reply.TOO_LATE
-            self._answer = answer
+            self._answers[request_id] = answer
             self._changed.notify_all()
             return Reply.ACCEPTED
 
@@ -120,6 +129,9 @@ class Session:
             self._init_error = payload
             self._changed.notify_all()
             return Reply.ACCEPTED
+
+    def _answer_to(self, invocation: Invocation) -> Answer | None:
+        return self._answers.get(invocation.request_id) if self.was_given(invocation) else None
 
     def _wait(self, come: Callable[[], bool], deadline: float) -> None:
         """Waits until come() is true, the deadline has passed, or the process has

@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 from once_executor.environment import Environment, Function
+from once_executor.session import Answer, Invocation, Reply, Session
 
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:test"
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
@@ -30,11 +31,13 @@ def ends(pid: int) -> bool:
 
 
 class TestEnvironment(unittest.TestCase):
-    def environment(self, timeout: float = 20, bootstrap: Path = BOOTSTRAP, start: bool = True, **env: str) -> Environment:
+    def environment(
+        self, timeout: float = 20, bootstrap: Path = BOOTSTRAP, start: bool = True, concurrency: int = 1, **env: str
+    ) -> Environment:
         code = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, code)
         shutil.copy(bootstrap, code / "bootstrap")
-        environment = Environment(Function(code, "$LATEST", timeout, 128), env)
+        environment = Environment(Function(code, "$LATEST", timeout, 128, concurrency), env)
         self.addCleanup(environment.stop)
         if start:
             environment.start()
@@ -127,6 +130,35 @@ class TestEnvironment(unittest.TestCase):
             os.chmod(foreign.name, 0o755)
             self.fails(self.environment(bootstrap=Path(foreign.name)), "Runtime.InvalidEntrypoint", "Exec format error$")
 
+    def test_each_invocation_gets_its_own_answer(self):
+        environment = self.environment(timeout=2)
+        for i in range(20):
+            _, answer = self.succeeds(environment, request_id=f"id-{i}", number=i)
+            self.assertEqual(i, answer["event"]["number"])
+        # Neither a missing answer nor an error is filled with the answer before.
+        self.fails(environment, "E", "^m$", "error", request_id="id-20")
+        self.fails(environment, "Sandbox.Timedout", "timed out", "sleep", request_id="id-21", seconds=30)
+        _, answer = self.succeeds(environment, request_id="id-22", number=22)
+        self.assertEqual(22, answer["event"]["number"])
+
+    def test_a_session_returns_no_answer_to_another_invocation(self):
+        session = Session()
+        first, second = (Invocation(name, b"{}", ARN, TRACE, time.time() + 20) for name in ("id-1", "id-2"))
+        answers = []
+        for invocation in (first, second):
+            t = threading.Thread(target=lambda i=invocation: answers.append(session.run(i)))
+            t.start()
+            self.assertIs(invocation, session.next())
+            self.assertEqual(Reply.UNKNOWN_ID, session.answer("id-3", Answer(b"stray", False)))
+            if invocation is second:
+                self.assertTrue(t.is_alive(), "the second invocation has the answer to the first")
+                self.assertEqual(Reply.UNKNOWN_ID, session.answer("id-1", Answer(b"late", False)))
+            session.answer(invocation.request_id, Answer(invocation.request_id.encode(), False))
+            t.join()
+        self.assertEqual([b"id-1", b"id-2"], [a.payload for a in answers])
+        late = Invocation("id-4", b"{}", ARN, TRACE, time.time())
+        self.assertIsNone(session.run(late), "an invocation without time has the answer to the second")
+
     def test_large_payloads(self):
         environment = self.environment()
         _, answer = self.succeeds(environment, "", padding="x" * 6_000_000)
@@ -174,6 +206,44 @@ class TestEnvironment(unittest.TestCase):
             t.join()
         self.assertEqual(4, len(set(pids)))
         self.assertLess(time.monotonic() - began, 7)
+
+    def at_once(self, environment, *events):
+        """Runs invocations at the same time and returns their answers."""
+        answers = [None] * len(events)
+
+        def work(i):
+            answers[i] = self.invoke(environment, request_id=f"id-{i}", **events[i])
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(events))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return [(result.answer.is_error, answer) for result, answer in answers]
+
+    def test_a_process_gets_several_invocations_at_once(self):
+        environment = self.environment(concurrency=4)
+        began = time.monotonic()
+        answers = self.at_once(environment, *({"do": "sleep", "seconds": 2, "number": i} for i in range(8)))
+        self.assertTrue(3.9 < time.monotonic() - began < 7, "the first four at once, then the others")
+        self.assertEqual([(False, i) for i in range(8)], [(failed, a["event"]["number"]) for failed, a in answers])
+        self.assertEqual(1, len({a["pid"] for _, a in answers}))
+
+    def test_a_time_out_leaves_the_others_running(self):
+        environment = self.environment(timeout=2, concurrency=2)
+        (late, timed_out), (failed, other) = self.at_once(
+            environment, {"do": "sleep", "seconds": 3}, {"do": "sleep", "seconds": 1})
+        self.assertEqual((True, "Sandbox.Timedout", False), (late, timed_out["errorType"], failed))
+        _, after = self.succeeds(environment, request_id="id-3")
+        self.assertEqual(other["pid"], after["pid"])
+
+    def test_an_exit_ends_all_invocations_of_the_process(self):
+        environment = self.environment(concurrency=2)
+        _, first = self.succeeds(environment, request_id="first")
+        answers = self.at_once(environment, {"do": "sleep", "seconds": 15}, {"do": "wait and exit", "begun": 3})
+        self.assertEqual([(True, "Runtime.ExitError")] * 2, [(failed, a["errorType"]) for failed, a in answers])
+        _, second = self.succeeds(environment, request_id="second")
+        self.assertNotEqual(first["pid"], second["pid"])
 
     def test_stop_ends_a_running_invocation(self):
         code = Path(tempfile.mkdtemp())

@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 import uuid
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
@@ -107,6 +108,21 @@ class TestLocalStack(unittest.TestCase):
             self.assertIn(reason, state["StateReason"])
             with self.assertRaises(ClientError):
                 self.invoke(name)
+
+    def at_once(self, name):
+        """Invokes a function three times at once and returns the ids of the processes."""
+        with ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(lambda i: self.invoke(name, "sleep", seconds=2, number=i), range(3)))
+        self.assertEqual([(None, i) for i in range(3)], [(error, a["event"]["number"]) for error, a in answers])
+        return {a["pid"] for _, a in answers}
+
+    def test_invocations_at_once(self):
+        self.assertEqual(3, len(self.at_once(self.created())))
+        name = self.created(ONCE_EXECUTOR_CONCURRENCY="3")
+        self.assertEqual(1, len(self.at_once(name)))
+        self.lambda_.update_function_code(FunctionName=name, ZipFile=archive())
+        self.lambda_.get_waiter("function_updated_v2").wait(FunctionName=name)
+        self.assertEqual(1, len(self.at_once(name)))
 
     def test_the_function_url(self):
         name = self.created()

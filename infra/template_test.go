@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package infra_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/once-lambda/once/infra"
+)
+
+// parameters of alarms.json, and what the CDK has in their place.
+var parameters = []struct{ name, cdk, description, otherwise string }{
+	{"Namespace", "NAMESPACE", "The namespace of the function's metrics: its ONCE_METRICS_NAMESPACE", ""},
+	{"Operation", "OPERATION", "The operation of the function, with which its record ids begin", ""},
+	{"Table", "RecordsTable", "The table of the records", ""},
+	{"PageTopic", "arn:aws:sns:eu-west-1:123456789012:page", "The topic for conditions that need an operator at once", ""},
+	{"TicketTopic", "arn:aws:sns:eu-west-1:123456789012:ticket", "The topic for single records that need an operator within a day", ""},
+	{"DeadLetterQueue", "Dead.QueueName", "The name of a queue that should stay empty, or nothing", "-"},
+	{"Reconciler", "Reconcile", "The name of the function that settles unknown outcomes every minute, or nothing", "-"},
+	{"ExhaustedQueue", "ReconcilerExhausted.QueueName", "The name of the queue of the records that it has given up, or nothing", "-"},
+	{"UndeliveredQueue", "ReconcilerUndelivered.QueueName", "The name of the queue of the events that did not reach it, or nothing", "-"},
+}
+
+// alarms.json has the alarms of an operation, as the CDK synthesises them with a
+// reconciler and without.
+func TestAlarmsTemplate(t *testing.T) {
+	out := map[string]any{
+		"AWSTemplateFormatVersion": "2010-09-09",
+		"Description":              "The alarms of one operation",
+	}
+	set := func(parameter string) map[string]any {
+		return map[string]any{"Fn::Not": []any{unset(parameter)}}
+	}
+	out["Conditions"] = map[string]any{
+		"Reconciled": set("Reconciler"), "NotReconciled": unset("Reconciler"), "HasDeadLetterQueue": set("DeadLetterQueue"),
+		"HasExhaustedQueue": set("ExhaustedQueue"), "HasUndeliveredQueue": set("UndeliveredQueue"),
+	}
+	in := map[string]any{}
+	for _, p := range parameters {
+		in[p.name] = map[string]any{"Type": "String", "Description": p.description}
+		if p.otherwise != "" {
+			in[p.name].(map[string]any)["Default"] = ""
+		}
+	}
+	out["Parameters"] = in
+	with, without := alarmsOf(t, true), alarmsOf(t, false)
+	made := map[string]any{}
+	for name, alarm := range with {
+		switch {
+		case name == "Unknown":
+			made["UnknownOften"] = when("Reconciled", alarm)
+		case name == "DeadLetters0":
+			made["Exhaustion"] = when("HasExhaustedQueue", alarm)
+		case name == "DeadLetters1":
+			made["Undelivered"] = when("HasUndeliveredQueue", alarm)
+		case without[name] == nil:
+			made[name] = when("Reconciled", alarm)
+		case asJSON(t, alarm) != asJSON(t, without[name]):
+			t.Errorf("%s is different without a reconciler", name)
+		default:
+			made[name] = alarm
+		}
+	}
+	made["Unknown"] = when("NotReconciled", without["Unknown"])
+	made["DeadLetters"] = when("HasDeadLetterQueue", without["DeadLetters0"])
+	out["Resources"] = made
+	want, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *update {
+		if err := os.WriteFile("alarms.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile("alarms.json"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("alarms.json is out of date (%v): run go test ./infra -run %s -update", err, t.Name())
+	}
+}
+
+func unset(parameter string) map[string]any {
+	return map[string]any{"Fn::Equals": []any{map[string]any{"Ref": parameter}, ""}}
+}
+
+func when(condition string, alarm map[string]any) map[string]any {
+	alarm["Condition"] = condition
+	return alarm
+}
+
+// alarmsOf returns the alarms by name, with references to the parameters.
+func alarmsOf(t *testing.T, reconciled bool) map[string]map[string]any {
+	t.Helper()
+	stack := newStack()
+	topic := func(name string) awssns.ITopic {
+		return awssns.Topic_FromTopicArn(stack, jsii.String(name), jsii.String("arn:aws:sns:eu-west-1:123456789012:"+name))
+	}
+	props := &infra.IdempotencyAlarmsProps{
+		Namespace: jsii.String("NAMESPACE"), Operations: jsii.Strings("OPERATION"), Table: infra.NewIdempotencyTable(stack, jsii.String("Records"), nil),
+		Functions: &[]awslambda.IFunction{newFunction(stack, "Charge", 10)}, Page: topic("page"), Ticket: topic("ticket"),
+	}
+	if reconciled {
+		props.Reconciler = infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{
+			Function: newFunction(stack, "Reconcile", 60), Table: props.Table,
+		})
+	} else {
+		props.DeadLetterQueues = &[]awssqs.IQueue{awssqs.NewQueue(stack, jsii.String("Dead"), nil)}
+	}
+	infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), props)
+	out := map[string]map[string]any{}
+	for _, r := range resources(t, stack, "AWS::CloudWatch::Alarm") {
+		var properties map[string]any
+		plainNames(t, r.Properties, &properties)
+		id := strings.TrimSuffix(strings.TrimPrefix(name(r.id), "Alarms"), "OPERATION")
+		out[id] = map[string]any{"Type": "AWS::CloudWatch::Alarm", "Properties": parameterised(properties)}
+	}
+	return out
+}
+
+// parameterised replaces values by references to the parameters.
+func parameterised(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for member := range v {
+			v[member] = parameterised(v[member])
+		}
+	case []any:
+		for i := range v {
+			v[i] = parameterised(v[i])
+		}
+	case string:
+		for _, p := range parameters {
+			if v == p.cdk {
+				return map[string]any{"Ref": p.name}
+			}
+		}
+		text := strings.NewReplacer("OPERATION: ", "${Operation}: ", "in Test/Dead.", "in ${DeadLetterQueue}.",
+			"in Test/Reconciler/Exhausted.", "in ${ExhaustedQueue}.", "in Test/Reconciler/Undelivered.", "in ${UndeliveredQueue}.").Replace(v)
+		if text != v {
+			return map[string]any{"Fn::Sub": text}
+		}
+	}
+	return v
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+
+mock_provider "aws" {}
+
+variables {
+  table = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records" }
+  role  = "charge"
+  may   = "handler"
+
+  operations = ["*"]
+}
+
+run "a_handler_does_not_list_or_delete" {
+  command = plan
+
+  assert {
+    condition     = length(regexall("Query|Scan|Delete|Describe|Update", output.policy)) == 0
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
+run "a_handler_of_operations" {
+  command = plan
+
+  variables {
+    operations = ["POST /charges", "GET /*", "a?"]
+  }
+
+  assert {
+    condition     = join(" ", jsondecode(output.policy).Statement[0].Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]) == "POST /charges#??????????????????????????????????????????? GET /$${*}#??????????????????????????????????????????? a$${?}#???????????????????????????????????????????"
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
+run "a_key" {
+  command = plan
+
+  variables {
+    table = {
+      arn         = "arn:aws:dynamodb:eu-west-1:123456789012:table/records"
+      kms_key_arn = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+    }
+  }
+
+  assert {
+    condition     = jsondecode(output.policy).Statement[2].Condition.StringEquals["kms:ViaService"] == "dynamodb.eu-west-1.amazonaws.com"
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
+run "nothing_else_may_be_done" {
+  command = plan
+
+  variables {
+    may        = "everything"
+    operations = null
+  }
+
+  expect_failures = [var.may]
+}
+
+run "no_operation" {
+  command = plan
+
+  variables {
+    operations = []
+  }
+
+  expect_failures = [var.operations]
+}
+
+run "an_operator_of_one_operation" {
+  command = plan
+
+  variables {
+    may        = "operator"
+    operations = ["POST /charges"]
+  }
+
+  expect_failures = [aws_iam_role_policy.access]
+}
+
+run "a_handler_without_operations" {
+  command = plan
+
+  variables {
+    operations = null
+  }
+
+  expect_failures = [aws_iam_role_policy.access]
+}

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+
+variable "table" {
+  description = "The table: the module `table`, or an object with the same outputs."
+  type = object({
+    arn         = string
+    kms_key_arn = optional(string)
+  })
+}
+
+variable "role" {
+  description = "The name of the role that gets the permissions."
+  type        = string
+}
+
+variable "may" {
+  description = "What the role does: `handler` stores the records of its requests, `reconciler` finds and settles due records, `viewer` uses the commands of `once` that only read, and `operator` all but `once table create`."
+  type        = string
+
+  validation {
+    condition     = contains(["handler", "reconciler", "viewer", "operator"], var.may)
+    error_message = "A role is a handler, a reconciler, a viewer or an operator."
+  }
+}
+
+variable "operations" {
+  description = "The operations of a handler's code, with which its record ids begin. The role can use no other records of the table. `[\"*\"]` stands for all. Required for a handler."
+  type        = list(string)
+  default     = null
+
+  validation {
+    condition     = var.operations == null ? true : length(var.operations) > 0 && !contains(var.operations, "")
+    error_message = "List the names of the operations, or [\"*\"] for all records."
+  }
+}
+
+variable "name" {
+  description = "The name of the role's inline policy. Default: `once-` and the value of `may`."
+  type        = string
+  default     = null
+}

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+
+variable "name" {
+  description = "With this the names of the alarms begin, such as `charges-StoreErrors-POST /charges`."
+  type        = string
+}
+
+variable "namespace" {
+  description = "The namespace of the functions' metrics: the value of ONCE_METRICS_NAMESPACE, which their code passes to emf.New. Alarms on metrics without data never ring."
+  type        = string
+
+  validation {
+    condition     = length(var.namespace) > 0
+    error_message = "Set the namespace of the functions' metrics."
+  }
+}
+
+variable "operations" {
+  description = "The functions' operations. Each operation has its own alarms, so that an alarm shows where to look."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.operations) > 0 && !contains(var.operations, "") && length(distinct(var.operations)) == length(var.operations)
+    error_message = "List the name of each operation once. Record ids begin with it."
+  }
+}
+
+variable "table" {
+  description = "The table whose throttles raise an alarm: the module `table`, or an object with its name."
+  type        = object({ name = string })
+}
+
+variable "reconciler" {
+  description = "The reconciler of these operations: the module `reconciler`. Default: no reconciler; every unknown outcome then raises a ticket."
+  type = object({
+    function_name     = string
+    every_minutes     = number
+    exhausted_queue   = object({ name = string })
+    undelivered_queue = object({ name = string })
+  })
+  default = null
+}
+
+variable "dead_letter_queues" {
+  description = "Names of other queues that should stay empty."
+  type        = list(string)
+  default     = []
+}
+
+variable "page_topic_arn" {
+  description = "The topic for conditions that need an operator at once: requests are refused, or nothing settles unknown outcomes. A topic with a policy of its own must allow cloudwatch.amazonaws.com to publish, and its key to be used."
+  type        = string
+  default     = null
+}
+
+variable "ticket_topic_arn" {
+  description = "The topic for single records that need an operator within a day."
+  type        = string
+  default     = null
+}
+
+variable "look_topic_arn" {
+  description = "The topic for what is unusual and may be a client's mistake."
+  type        = string
+  default     = null
+}
+
+variable "runbook_url" {
+  description = "The page with a procedure for each alarm, which descriptions link to."
+  type        = string
+  default     = "https://github.com/once-lambda/once/blob/main/docs/alarms.md"
+}
+
+variable "oldest_unknown_seconds" {
+  description = "The age of an unknown outcome above which there is an alarm, if it is exceeded in three runs of the reconciler. Default: 15 minutes, or three times the interval of the reconciler if that is longer."
+  type        = number
+  default     = null
+}
+
+variable "store_error_rate" {
+  description = "How many calls to the store may fail for each 100 requests. There is an alarm if it is exceeded in three of five minutes."
+  type        = number
+  default     = 5
+}
+
+variable "misuse_rate" {
+  description = "How many of 100 requests in an hour may use a key with another payload."
+  type        = number
+  default     = 1
+}
+
+variable "dashboard_name" {
+  description = "The name of a dashboard of the alarms and the metrics. Default: no dashboard."
+  type        = string
+  default     = null
+}
+
+variable "tags" {
+  description = "Tags of the alarms."
+  type        = map(string)
+  default     = {}
+}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+
+locals {
+  queues = { exhausted = aws_sqs_queue.exhausted, undelivered = aws_sqs_queue.undelivered }
+}
+
+# A message for each record that reconciliation has given up.
+resource "aws_sqs_queue" "exhausted" {
+  name                      = "${var.name}-exhausted"
+  message_retention_seconds = 1209600 # the longest that SQS allows
+  sqs_managed_sse_enabled   = true
+  tags                      = var.tags
+}
+
+# The scheduled events that did not reach the function.
+resource "aws_sqs_queue" "undelivered" {
+  name                      = "${var.name}-undelivered"
+  message_retention_seconds = 1209600
+  sqs_managed_sse_enabled   = true
+  tags                      = var.tags
+}
+
+resource "aws_sqs_queue_policy" "exhausted" {
+  queue_url = aws_sqs_queue.exhausted.url
+  policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [local.tls_only["exhausted"]]
+  })
+}
+
+resource "aws_sqs_queue_policy" "undelivered" {
+  queue_url = aws_sqs_queue.undelivered.url
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [local.tls_only["undelivered"], {
+      Effect    = "Allow"
+      Action    = "sqs:SendMessage"
+      Principal = { Service = "events.amazonaws.com" }
+      Resource  = aws_sqs_queue.undelivered.arn
+      Condition = { ArnEquals = { "aws:SourceArn" = aws_cloudwatch_event_rule.schedule.arn } }
+    }]
+  })
+}
+
+locals {
+  tls_only = { for name, queue in local.queues : name => {
+    Effect    = "Deny"
+    Action    = "sqs:*"
+    Principal = { AWS = "*" }
+    Resource  = queue.arn
+    Condition = { Bool = { "aws:SecureTransport" = "false" } }
+  } }
+}
+
+module "access" {
+  source = "../access"
+
+  table = var.table
+  role  = var.role
+  may   = "reconciler"
+}
+
+resource "aws_iam_role_policy" "send" {
+  name = "send-${var.name}-exhausted"
+  role = var.role
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect   = "Allow"
+      Action   = ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]
+      Resource = aws_sqs_queue.exhausted.arn
+    }]
+  })
+}
+
+resource "aws_cloudwatch_event_rule" "schedule" {
+  name                = var.name
+  description         = "Settles unknown outcomes"
+  schedule_expression = var.every_minutes == 1 ? "rate(1 minute)" : "rate(${var.every_minutes} minutes)"
+  tags                = var.tags
+}
+
+resource "aws_cloudwatch_event_target" "function" {
+  rule = aws_cloudwatch_event_rule.schedule.name
+  arn  = var.function.arn
+
+  dead_letter_config {
+    arn = aws_sqs_queue.undelivered.arn
+  }
+
+  # The next run does the same work.
+  retry_policy {
+    maximum_retry_attempts = 0
+  }
+
+  depends_on = [aws_lambda_permission.schedule]
+}
+
+resource "aws_lambda_permission" "schedule" {
+  action        = "lambda:InvokeFunction"
+  function_name = var.function.function_name
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.schedule.arn
+}
+
+# A run that fails or waits too long is not repeated: the next run does the same work, and old runs would pile up.
+resource "aws_lambda_function_event_invoke_config" "function" {
+  function_name                = var.function.function_name
+  maximum_retry_attempts       = 0
+  maximum_event_age_in_seconds = 60
+}

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+
+output "exhausted_queue" {
+  description = "The queue of the records that reconciliation has given up: its name, ARN and URL. The URL is the value of ONCE_EXHAUSTED_QUEUE_URL for the function."
+  value = {
+    name = aws_sqs_queue.exhausted.name
+    arn  = aws_sqs_queue.exhausted.arn
+    url  = aws_sqs_queue.exhausted.url
+  }
+}
+
+output "undelivered_queue" {
+  description = "The queue of the scheduled events that did not reach the function: its name, ARN and URL."
+  value = {
+    name = aws_sqs_queue.undelivered.name
+    arn  = aws_sqs_queue.undelivered.arn
+    url  = aws_sqs_queue.undelivered.url
+  }
+}
+
+output "function_name" {
+  description = "The function's name, for the module `alarms`."
+  value       = var.function.function_name
+}
+
+output "every_minutes" {
+  description = "The interval between two runs, for the module `alarms`."
+  value       = var.every_minutes
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The table of package dynamostore: billed per request, with time to live and the index that reconciliation uses to
+# find records.
+resource "aws_dynamodb_table" "records" {
+  name                        = var.name
+  billing_mode                = "PAY_PER_REQUEST"
+  hash_key                    = "pk"
+  deletion_protection_enabled = var.deletion_protection
+  tags                        = var.tags
+
+  attribute {
+    name = "pk"
+    type = "S"
+  }
+
+  attribute {
+    name = "rk"
+    type = "S"
+  }
+
+  attribute {
+    name = "rat"
+    type = "N"
+  }
+
+  global_secondary_index {
+    name               = "recovery"
+    hash_key           = "rk"
+    range_key          = "rat"
+    projection_type    = "INCLUDE"
+    non_key_attributes = ["st", "dt", "lease"]
+  }
+
+  ttl {
+    attribute_name = "ttl"
+    enabled        = true
+  }
+
+  point_in_time_recovery {
+    enabled = var.point_in_time_recovery
+  }
+
+  server_side_encryption {
+    enabled     = var.kms_key_arn != null
+    kms_key_arn = var.kms_key_arn
+  }
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+
+mock_provider "aws" {}
+
+variables {
+  name = "records"
+}
+
+run "defaults" {
+  command = plan
+
+  assert {
+    condition     = aws_dynamodb_table.records.deletion_protection_enabled && aws_dynamodb_table.records.point_in_time_recovery[0].enabled
+    error_message = "The table is not protected and backed up."
+  }
+
+  assert {
+    condition     = !aws_dynamodb_table.records.server_side_encryption[0].enabled
+    error_message = "The table does not have the key that DynamoDB owns."
+  }
+}
+
+run "customer_managed_key" {
+  command = plan
+
+  variables {
+    kms_key_arn = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+  }
+
+  assert {
+    condition     = aws_dynamodb_table.records.server_side_encryption[0].kms_key_arn == "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+    error_message = "The table is not encrypted with the key."
+  }
+}
+
+run "a_name_that_dynamodb_refuses" {
+  command = plan
+
+  variables {
+    name = "a b"
+  }
+
+  expect_failures = [var.name]
+}
+
+run "an_alias_as_key" {
+  command = plan
+
+  variables {
+    kms_key_arn = "alias/records"
+  }
+
+  expect_failures = [var.kms_key_arn]
+}

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+
+variable "name" {
+  description = "The table's name."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-zA-Z0-9_.-]{3,255}$", var.name))
+    error_message = "The name of a table has 3 to 255 letters, digits, underscores, points and hyphens."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "The ARN of a customer managed key that encrypts the table. Default: a key that DynamoDB owns, without cost."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[^:]+:kms:[^:]+:[0-9]{12}:key/", var.kms_key_arn))
+    error_message = "The key is not the ARN of a KMS key, such as arn:aws:kms:eu-west-1:123456789012:key/…: an alias is not enough."
+  }
+}
+
+variable "point_in_time_recovery" {
+  description = "Enables backups of the last 35 days."
+  type        = bool
+  default     = true
+}
+
+variable "deletion_protection" {
+  description = "Protects the table from deletion, by `terraform destroy` too. A new table runs every key again."
+  type        = bool
+  default     = true
+}
+
+variable "tags" {
+  description = "Tags of the table."
+  type        = map(string)
+  default     = {}
+}
