@@ -38,10 +38,10 @@ timed:
 timed-e2e:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
-	$(STEP) templates $(MAKE) --no-print-directory test-templates
 timed-beside:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
 	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
+	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
 
 .PHONY: check build
 # Limits of time are tested by test-cost, when nothing else runs.
