@@ -4,7 +4,6 @@ package idempotent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,11 +30,7 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, token string) error {
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
-	current, err := g.store.Get(ctx, id)
-	if err != nil {
-		return g.resolveFailed(ctx, id, driver.OpGet, err)
-	}
-	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
+	_, err := g.rewrite(ctx, id, event.Forgotten, func(current *driver.Record, now time.Time) judgement {
 		switch decideForget(current, token, now) {
 		case forgetGone:
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
@@ -53,19 +48,6 @@ func (g *Guard) Forget(ctx context.Context, id RecordID, token string) error {
 		setOutcome(&next, outcome{}) // large results expire by themselves
 		next.Ref = ""
 		return judgement{next: next}
-	})})
-	switch r.end {
-	case endWritten:
-		g.opts.observe(ctx, event.Forgotten, id.Operation(), r.record, nil)
-		return nil
-	case endAgreed:
-		return nil
-	case endRefused:
-		if !errors.Is(r.err, driver.ErrTooLarge) {
-			return r.err
-		}
-		fallthrough
-	default:
-		return g.resolveFailed(ctx, id, driver.OpReplace, r.err)
-	}
+	})
+	return err
 }

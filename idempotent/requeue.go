@@ -86,11 +86,7 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 // requeue requeues a record and reports whether it did. With exhausted, it leaves
 // every other record as it is.
 func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
-	current, err := g.store.Get(ctx, id)
-	if err != nil {
-		return false, g.resolveFailed(ctx, id, driver.OpGet, err)
-	}
-	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
+	return g.rewrite(ctx, id, event.ReconcileScheduled, func(current *driver.Record, now time.Time) judgement {
 		switch {
 		case pastRetention(current, now):
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
@@ -106,19 +102,5 @@ func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool,
 			return judgement{end: endAgreed}
 		}
 		return judgement{end: endRefused, err: fmt.Errorf("idempotent: Requeue: %s is %s and does not wait for evidence", short(id), current.State)}
-	})})
-	switch r.end {
-	case endWritten:
-		g.opts.observe(ctx, event.ReconcileScheduled, id.Operation(), r.record, nil)
-		return true, nil
-	case endAgreed:
-		return false, nil
-	case endRefused:
-		if !errors.Is(r.err, driver.ErrTooLarge) {
-			return false, r.err
-		}
-		fallthrough
-	default:
-		return false, g.resolveFailed(ctx, id, driver.OpReplace, r.err)
-	}
+	})
 }

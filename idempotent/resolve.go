@@ -310,6 +310,30 @@ func (e *evidence) sameStep(ctx context.Context, id RecordID, recorded driver.St
 	return resultEquals(encoding, data, e.encoded.Encoding, e.encoded.Result), nil
 }
 
+// rewrite writes what judge decides about the record id, reports the event kind if
+// it was written, and returns whether it was.
+func (g *Guard) rewrite(ctx context.Context, id RecordID, kind event.Kind, judge judgeFunc) (bool, error) {
+	current, err := g.store.Get(ctx, id)
+	if err != nil {
+		return false, g.resolveFailed(ctx, id, driver.OpGet, err)
+	}
+	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judge})
+	switch r.end {
+	case endWritten:
+		g.opts.observe(ctx, kind, id.Operation(), r.record, nil)
+		return true, nil
+	case endAgreed:
+		return false, nil
+	case endRefused:
+		if !errors.Is(r.err, driver.ErrTooLarge) {
+			return false, r.err
+		}
+		fallthrough
+	default:
+		return false, g.resolveFailed(ctx, id, driver.OpReplace, r.err)
+	}
+}
+
 // resolveFailed returns the caller's error for a failed store call.
 func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, err error) error {
 	if errors.Is(err, ErrNoRecord) {
