@@ -244,6 +244,23 @@ func TestRecordTellsByWhomAndWhen(t *testing.T) {
 	}
 }
 
+// The end of a lease is stored in whole milliseconds, as stores keep it.
+func TestLeaseEndsOnAMillisecond(t *testing.T) {
+	t.Parallel()
+	s, key, at := watch(), newKey(), now()
+	g, _ := newGuardOver(t, s, fixed(at))
+	deadline := at.Add(time.Minute + 1234567*time.Nanosecond)
+	_, err := idempotent.Do(invocation{t.Context(), deadline}, g, key, func(context.Context) (string, error) {
+		if r := s.record(t, key); r.LeaseEnd != r.LeaseEnd.Truncate(time.Millisecond) || deadline.Sub(r.LeaseEnd) > time.Millisecond {
+			t.Errorf("the lease ends at %s, the deadline is at %s", r.LeaseEnd, deadline)
+		}
+		return "", nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A panic whose value is not an error is reported without its text, which may
 // contain secrets.
 func TestPanicIsToldWithoutItsText(t *testing.T) {

@@ -126,6 +126,9 @@ func TestErrorTexts(t *testing.T) {
 		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpInsert, Err: cause}, "idempotent: charge#AAAA: store: insert failed: cause; nothing was executed, and a retry is safe"},
 		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpOpen, Err: cause}, "idempotent: charge#AAAA: Options.Seal: open failed: cause; nothing was executed, and a retry is safe"},
 		{&idempotent.StoreError{RecordID: "charge#AAAA", Op: driver.OpSeal, Err: cause, Entered: true}, "idempotent: charge#AAAA: Options.Seal: seal failed: cause; the handler was entered, and its outcome may not be stored"},
+		{&idempotent.StoreError{Op: driver.OpListDue, Err: cause}, "idempotent: store: list_due failed: cause"},
+		{&idempotent.StepError{Step: "ship", Problem: "it was not declared"}, `idempotent: step "ship": it was not declared`},
+		{&idempotent.StepError{Step: "ship", Problem: "the result cannot be recorded", Err: cause}, `idempotent: step "ship": the result cannot be recorded: cause`},
 		{&idempotent.InProgressError{RecordID: "x", RetryAfter: 1_500_400 * time.Microsecond, Until: time.Date(2040, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))},
 			"idempotent: #: another request with this key is in progress; retry after 1.5s; its lease ends at 2040-01-02T02:04:05Z"},
 	} {

@@ -69,6 +69,14 @@ func TestRequestEnded(t *testing.T) {
 		{"an error", nil, func(context.Context) (string, error) { return "", errors.New("no") }, time.Minute, first},
 		{"a panic", nil, func(context.Context) (string, error) { panic("no") }, time.Minute, first},
 		{"a Commit", nil, commit, time.Minute, event.Durations{Claim: insertTakes, Handler: handlerTakes + replaceTakes}},
+		{"a Commit, then an error", nil, func(ctx context.Context) (string, error) {
+			_, _ = commit(ctx)
+			return "", errors.New("no")
+		}, time.Minute, event.Durations{Claim: insertTakes, Handler: handlerTakes + replaceTakes}},
+		{"a Commit, then a panic", nil, func(ctx context.Context) (string, error) {
+			_, _ = commit(ctx)
+			panic("no")
+		}, time.Minute, event.Durations{Claim: insertTakes, Handler: handlerTakes + replaceTakes}},
 		{"a takeover", func(context.Context) (string, error) { return "", idempotent.NotExecuted(errors.New("busy")) },
 			func(context.Context) (string, error) { return "ok", nil }, time.Minute,
 			event.Durations{Claim: insertTakes + replaceTakes, Handler: handlerTakes, Settle: replaceTakes}},
@@ -77,7 +85,15 @@ func TestRequestEnded(t *testing.T) {
 		{"no time", nil, nil, time.Millisecond, event.Durations{Claim: insertTakes + replaceTakes}},
 	} {
 		clock, events := &stopped{time.Now()}, new(idempotenttest.Recorder)
-		g, err := idempotent.New(slow{memstore.New(), clock}, func(o *idempotent.Options) { o.Now, o.Observer, o.Logger = clock.now, events, quiet })
+		observer := event.ObserverFunc(func(ctx context.Context, e event.Event) {
+			if e.Kind == event.Contradicted {
+				clock.at = clock.at.Add(time.Hour) // after the handler
+			}
+			events.Observe(ctx, e)
+		})
+		g, err := idempotent.New(slow{memstore.New(), clock}, func(o *idempotent.Options) {
+			o.Now, o.Observer, o.Logger, o.RequestID = clock.now, observer, quiet, func(context.Context) string { return "request-1" }
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +112,7 @@ func TestRequestEnded(t *testing.T) {
 		do(c.handler, c.left)
 		all := events.Events()
 		last := all[len(all)-1]
-		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want || last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() {
+		if last.Kind != event.RequestEnded || events.Count(event.RequestEnded) != ended+1 || last.Durations != c.want || last.Operation != key.Operation || last.KeyHash != key.RecordID().KeyHash() || last.RequestID != "request-1" {
 			t.Errorf("%s: the last of %v is %+v, want %s with %+v", c.name, events.Kinds(), last, event.RequestEnded, c.want)
 		}
 		for _, e := range all {

@@ -377,13 +377,8 @@ func (a *attempt) ended(ctx context.Context) {
 		return
 	}
 	a.lap(nil)
-	e := event.Event{
-		Kind: event.RequestEnded, Time: storedTime(a.mark), Operation: a.id.Operation(), KeyHash: a.id.KeyHash(),
-		Recovery: a.opts.Recovery, Durations: a.took,
-	}
-	if a.opts.RequestID != nil {
-		e.RequestID = a.opts.RequestID(ctx)
-	}
+	e := a.opts.event(ctx, event.RequestEnded, a.id.Operation(), nil, nil)
+	e.KeyHash, e.Durations = a.id.KeyHash(), a.took
 	a.opts.emit(ctx, e)
 }
 

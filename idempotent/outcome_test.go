@@ -234,6 +234,7 @@ func TestNilGuard(t *testing.T) {
 		"Do":               func() { _, _ = idempotent.Do(t.Context(), g, newKey(), charged) },
 		"With":             func() { _, _ = g.With() },
 		"Resolve":          func() { _ = g.Resolve(t.Context(), newKey().RecordID(), idempotent.Resolved(1)) },
+		"Pending":          func() { _ = g.Pending(driver.Record{}) },
 		"StoredOutcome":    func() { _, _, _ = g.StoredOutcome(t.Context(), driver.Record{}) },
 		"Requeue":          func() { _ = g.Requeue(t.Context(), newKey().RecordID()) },
 		"RequeueExhausted": func() { _, _ = g.RequeueExhausted(t.Context()) },

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -162,7 +163,7 @@ func listRunning(ctx context.Context, lister driver.AbandonedLister, now time.Ti
 		switch {
 		case err != nil && e.ID == "":
 			return err
-		case err == nil && e.Due.After(now):
+		case e.Due.After(now):
 		case !sweep([]driver.Listed{e}):
 			return nil
 		}
@@ -186,7 +187,7 @@ func (r *reconciler) rounds(ctx context.Context) error {
 			return err
 		case r.report.Incomplete && r.worked == 0:
 			return fmt.Errorf("idempotent: reconciliation: the time ended before the first record; a run needs at least %s, and more if the store or the resolver is slow: give the function a longer time-out, for example 1 min", 2*leastShare)
-		case !again || r.worked == worked || r.report.Incomplete:
+		case !again || r.worked == worked:
 			return nil
 		case !r.timeFor(ctx):
 			r.report.Incomplete = true
@@ -332,17 +333,13 @@ func (q *queue) done(c call) {
 func (q *queue) broken() bool { return q.failures >= maxFailures }
 
 // work works on all queues at the same time, so that a slow resolver does not
-// delay other operations. A single queue is worked on in this goroutine.
+// delay other operations.
 func (r *reconciler) work(ctx context.Context, queues []*queue) {
-	var others sync.WaitGroup
-	for i, q := range queues {
-		if i == len(queues)-1 {
-			r.drain(ctx, q)
-			continue
-		}
-		others.Go(func() { r.drain(ctx, q) })
+	var drains sync.WaitGroup
+	for _, q := range queues {
+		drains.Go(func() { r.drain(ctx, q) })
 	}
-	others.Wait()
+	drains.Wait()
 	for _, q := range queues {
 		r.leave(q)
 	}
@@ -397,10 +394,9 @@ func (r *reconciler) outage() error {
 	switch {
 	case len(r.broken) > 0:
 		names := make([]string, 0, len(r.broken))
-		for operation := range r.broken {
+		for _, operation := range slices.Sorted(maps.Keys(r.broken)) {
 			names = append(names, fmt.Sprintf("%q", operation))
 		}
-		slices.Sort(names)
 		return fmt.Errorf("idempotent: reconciliation: %d calls in a row of the resolver for %s failed; %d due records wait for the next run", maxFailures, strings.Join(names, " and "), r.report.Skipped)
 	case r.report.Failed > 0 && r.report.Failed >= r.worked:
 		return errors.New("idempotent: reconciliation failed for every record that was due")

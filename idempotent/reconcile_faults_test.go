@@ -214,23 +214,24 @@ func TestReconcileWrites(t *testing.T) {
 		answer idempotent.Resolution
 		met    func(r driver.Record) (*driver.Record, error)
 		want   string
+		waits  int // records that still wait
 		kinds  []event.Kind
 	}{
-		"the sweep: gone":              {false, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
-		"the sweep: another write":     {false, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", nil},
-		"the sweep: the store is down": {false, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"the claim: gone":              {true, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
-		"the claim: another write":     {true, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", nil},
-		"the claim: the store is down": {true, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"an answer: gone":              {true, 2, idempotent.Resolved("x"), gone, "1 due, 1 stale", nil},
-		"an answer: settled":           {true, 2, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", []event.Kind{"contradicted"}},
-		"an answer: running":           {true, 2, notExecuted, runningAgain, "1 due, 1 stale", nil},
-		"an answer: too large":         {true, 2, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
-		"an answer: the store is down": {true, 2, idempotent.Resolved("x"), down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"not executed: store is down":  {true, 2, notExecuted, down, "1 due, 1 failed", []event.Kind{"store_error"}},
-		"later: gone":                  {true, 2, idempotent.Later(time.Hour), gone, "1 due, 1 stale", nil},
-		"later: another write":         {true, 2, idempotent.Later(time.Hour), another, "1 due, 1 stale", nil},
-		"later: the store is down":     {true, 2, idempotent.Later(time.Hour), down, "1 due, 1 failed", []event.Kind{"store_error"}},
+		"the sweep: gone":              {false, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", 0, nil},
+		"the sweep: another write":     {false, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", 1, nil},
+		"the sweep: the store is down": {false, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", 1, []event.Kind{"store_error"}},
+		"the claim: gone":              {true, 1, idempotent.Resolved("x"), gone, "1 due, 1 stale", 0, nil},
+		"the claim: another write":     {true, 1, idempotent.Resolved("x"), another, "1 due, 1 stale", 1, nil},
+		"the claim: the store is down": {true, 1, idempotent.Resolved("x"), down, "1 due, 1 failed", 1, []event.Kind{"store_error"}},
+		"an answer: gone":              {true, 2, idempotent.Resolved("x"), gone, "1 due, 1 stale", 0, nil},
+		"an answer: settled":           {true, 2, idempotent.Resolved("x"), settledOtherwise, "1 due, 1 stale", 0, []event.Kind{"contradicted"}},
+		"an answer: running":           {true, 2, notExecuted, runningAgain, "1 due, 1 stale", 0, nil},
+		"an answer: too large":         {true, 2, idempotent.Resolved("x"), tooLarge, "1 due, 1 postponed, 1 failed", 1, []event.Kind{"reconcile_failed", "reconcile_scheduled"}},
+		"an answer: the store is down": {true, 2, idempotent.Resolved("x"), down, "1 due, 1 failed", 1, []event.Kind{"store_error"}},
+		"not executed: store is down":  {true, 2, notExecuted, down, "1 due, 1 failed", 1, []event.Kind{"store_error"}},
+		"later: gone":                  {true, 2, idempotent.Later(time.Hour), gone, "1 due, 1 stale", 0, nil},
+		"later: another write":         {true, 2, idempotent.Later(time.Hour), another, "1 due, 1 stale", 1, nil},
+		"later: the store is down":     {true, 2, idempotent.Later(time.Hour), down, "1 due, 1 failed", 1, []event.Kind{"store_error"}},
 	} {
 		s := newStranded(t)
 		if c.swept {
@@ -247,8 +248,8 @@ func TestReconcileWrites(t *testing.T) {
 			return c.met(r)
 		}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 		report, err := idempotent.ReconcileDue(t.Context(), g, answer(c.answer))
-		if got := report.String(); err != nil || got != c.want {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
+		if got := report.String(); err != nil || got != c.want || report.Pending != c.waits {
+			t.Errorf("%s: %s, %v, %d pending; want %s, %d", name, got, err, report.Pending, c.want, c.waits)
 		}
 		for _, kind := range c.kinds {
 			if events.Count(kind) == 0 {

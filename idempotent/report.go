@@ -73,7 +73,7 @@ func (r *Report) wait(operation string, e driver.Listed, now time.Time) {
 		since = earlier(since, e.Since)
 	}
 	switch {
-	case e.Due.IsZero(), e.State == driver.StateCompleted, e.State == driver.StateInProgress && e.Due.After(now):
+	case e.Due.IsZero(), e.State == driver.StateInProgress && e.Due.After(now):
 	case e.State == driver.StateRetryable:
 		r.PendingReleased++
 		r.OldestReleased = earlier(r.OldestReleased, since)

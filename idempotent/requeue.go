@@ -37,7 +37,7 @@ const requeueParallel = 8
 // RequeueExhausted requeues every record that reconciliation has given up, as
 // [Guard.Requeue] does, and returns how many. If operations are given, it only
 // reads and requeues their records. A record that fails does not stop the others;
-// the error then has the first failure. Call it again to requeue the rest.
+// the error then has one of the failures. Call it again to requeue the rest.
 func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (requeued int, err error) {
 	g.mustExist("RequeueExhausted")
 	lister, ok := g.store.(driver.DueLister)
@@ -48,7 +48,7 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 		workers sync.WaitGroup
 		mu      sync.Mutex
 		failed  int
-		first   error
+		failure error // one of them
 		slots   = make(chan struct{}, requeueParallel)
 	)
 	for e, listErr := range lister.Exhausted(ctx) {
@@ -70,15 +70,14 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 			case written:
 				requeued++
 			case err != nil && !errors.Is(err, ErrNoRecord):
-				if failed++; first == nil {
-					first = err
-				}
+				failed++
+				failure = err
 			}
 		})
 	}
 	workers.Wait()
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("idempotent: RequeueExhausted: %d of %d records failed, the first with: %w", failed, failed+requeued, first)
+		err = fmt.Errorf("idempotent: RequeueExhausted: %d of %d records failed, one of them with: %w", failed, failed+requeued, failure)
 	}
 	return requeued, err
 }

@@ -99,6 +99,17 @@ func TestRequeueRefused(t *testing.T) {
 	}
 }
 
+// A record past its retention is gone, even if the store still has it.
+func TestRequeueExpired(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t, func(o *idempotent.Options) { o.UnresolvedRetention = 48 * time.Hour })
+	key := s.unknowns(t, 1)
+	s.clock.Advance(72 * time.Hour)
+	if err := s.guard.Requeue(t.Context(), key.RecordID()); !errors.Is(err, idempotent.ErrNoRecord) {
+		t.Errorf("got error %v", err)
+	}
+}
+
 // A failure of the store is a StoreError and an event, and another write is judged
 // again.
 func TestRequeueStore(t *testing.T) {
@@ -161,7 +172,7 @@ func TestRequeueExhausted(t *testing.T) {
 func TestRequeueExhaustedFails(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
-	failed, stale, fine := s.unknowns(t, 1), s.unknowns(t, 1), s.unknowns(t, 1)
+	failed, stale, fine, last := s.unknowns(t, 1), s.unknowns(t, 1), s.unknowns(t, 1), s.unknowns(t, 1)
 	s.giveUp(t)
 	list := []driver.Record{*record(t, s, failed), *record(t, s, stale), {ID: newKey().RecordID()}, *record(t, s, fine)}
 	if err := s.guard.Resolve(t.Context(), stale.RecordID(), idempotent.Resolved("x")); err != nil {
@@ -173,7 +184,8 @@ func TestRequeueExhaustedFails(t *testing.T) {
 		}
 		return nil, nil
 	}}
-	g, _ := newGuardOver(t, yields{store, list, make([]error, len(list))}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	damaged := []error{nil, nil, nil, errLost} // the list could not read it, and a read can
+	g, _ := newGuardOver(t, yields{store, list, damaged}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	n, err := g.RequeueExhausted(t.Context())
 	if n != 1 || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "1 of 2 records failed") {
 		t.Errorf("requeued %d, %v; want 1, and an error about the other", n, err)
@@ -181,11 +193,12 @@ func TestRequeueExhaustedFails(t *testing.T) {
 	if r := record(t, s, fine); r.Exhausted {
 		t.Error("a record was not requeued")
 	}
-	list[1], list[2] = driver.Record{}, list[3]
-	g, events := newGuardOver(t, yields{s.Store, list, []error{nil, errLost, nil, nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
+	// A list that fails ends the call, whatever else failed.
+	list = []driver.Record{*record(t, s, failed), {}, *record(t, s, last)}
+	g, events := newGuardOver(t, yields{store, list, []error{nil, errLost, nil}}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	n, err = g.RequeueExhausted(t.Context())
 	listed := (*idempotent.StoreError)(nil)
-	if n != 1 || !errors.Is(err, errLost) || !errors.As(err, &listed) || listed.Op != driver.OpListDue || events.Count(event.StoreError) != 1 {
+	if n != 0 || !errors.Is(err, errLost) || !errors.As(err, &listed) || listed.Op != driver.OpListDue || events.Count(event.StoreError) != 2 || !record(t, s, last).Exhausted {
 		t.Errorf("with a list that fails: requeued %d, %v", n, err)
 	}
 	plain, _ := newGuardOver(t, struct{ driver.Store }{s.Store})
