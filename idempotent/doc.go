@@ -24,7 +24,7 @@ package idempotent
 
 // Chapters, each of which refers only to those below it:
 //
-//	do.go         Wrap and Do: one request
+//	do.go         Wrap, Do and Lookup: one request
 //	reconcile.go  ReconcileDue and Reconciler: the records that wait for evidence
 //	question.go   one of these records: what is asked, and what is written
 //	resolver.go   ResolveFunc, what it gets, and ReconcileOptions
