@@ -242,6 +242,18 @@ func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(c
 		return recall(ctx, &a, replay, out)
 	}
 
+	if o.Predecessor != nil {
+		earlier, stored, err := a.ask(ctx, key, held)
+		if err != nil {
+			return out, err
+		}
+		if earlier != nil {
+			out, err = recall(ctx, &a, earlier, out)
+			out.Stored = out.Stored && stored
+			return out, err
+		}
+	}
+
 	// The claim took time: check whether enough is left for the handler.
 	if left := a.window.handlerEnd.Sub(o.now()); left < a.window.timeToEnter(a.lastCall) || ctx.Err() != nil {
 		err := noTime(ctx, left)

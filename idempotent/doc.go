@@ -34,6 +34,7 @@ package idempotent
 //	resolve.go    Guard.Resolve: evidence
 //	commit.go     Commit and CommitStep: outcomes and steps in transactions
 //	step.go       Step: one effect of a handler
+//	before.go     what another system did before the guard
 //	claim.go      the claim, and the wait for another request
 //	settle.go     the outcome of a run
 //	execution.go  what a run knows, and what its handler can ask

@@ -142,8 +142,8 @@ func (e *NoTimeError) Error() string {
 
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
-// StoreError reports a failed call of the store, or of [Options.Seal]. A retry
-// with the same key is safe.
+// StoreError reports a failed call of the store, of [Options.Seal] or of
+// [Options.Predecessor]. A retry with the same key is safe.
 type StoreError struct {
 	RecordID RecordID // empty if a list failed
 	Op       driver.Op
@@ -151,7 +151,7 @@ type StoreError struct {
 	// executed. If true, the outcome may not be stored, and a retry is answered from
 	// the record as it is.
 	Entered bool
-	Err     error // what the store, or the [Sealer], returned
+	Err     error // what the store, the [Sealer] or the predecessor returned
 }
 
 func (e *StoreError) Error() string {
@@ -163,8 +163,11 @@ func (e *StoreError) Error() string {
 		then = "the handler was entered, and its outcome may not be stored"
 	}
 	of := "store"
-	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
+	switch e.Op {
+	case driver.OpSeal, driver.OpOpen:
 		of = "Options.Seal"
+	case driver.OpPredecessor:
+		of = "Options.Predecessor"
 	}
 	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)
 }
@@ -228,7 +231,7 @@ func (e *NoTimeError) LogValue() slog.Value            { return slog.StringValue
 func (e *SettledError) LogValue() slog.Value           { return slog.StringValue(e.Error()) }
 func (e *StaleEvidenceError) LogValue() slog.Value     { return slog.StringValue(e.Error()) }
 func (e *StoreError) LogValue() slog.Value {
-	if e.Op != driver.OpTransact {
+	if e.Op != driver.OpTransact && e.Op != driver.OpPredecessor {
 		return slog.StringValue(e.Error()) // the errors of a driver.Store contain no key and no result
 	}
 	with := *e
