@@ -82,12 +82,12 @@ type request struct {
 // ledger of their effects.
 type world struct {
 	*testing.T
-	client *dynamodb.Client
-	table  string
-	store  *dynamostore.Store
-	old    map[powertools.Language]*worker
-	next   map[powertools.Language]func(context.Context, Order) (Receipt, error)
-	now    atomic.Int64 // how far the clock of the new function is ahead
+	sharing
+	table string
+	store *dynamostore.Store
+	old   map[powertools.Language]*worker
+	next  map[powertools.Language]func(context.Context, Order) (Receipt, error)
+	now   atomic.Int64 // how far the clock of the new function is ahead
 
 	mu     sync.Mutex
 	ledger map[string][]effect // by order
@@ -122,16 +122,29 @@ type running struct {
 
 var errFailed = errors.New("failed before the effect")
 
-// newWorld returns a world on a new table. If alone is set, the new function does
-// not ask about the items of the old one.
-func newWorld(t *testing.T, alone bool) *world {
+// sharing is a client that can be blind: it then finds no item of Powertools, and
+// writes none.
+type sharing struct {
+	*dynamodb.Client
+	blind atomic.Bool
+}
+
+func (s *sharing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if s.blind.Load() {
+		return &dynamodb.PutItemOutput{}, nil
+	}
+	return s.Client.PutItem(ctx, in, optFns...)
+}
+
+// newWorld returns a world on a new table.
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		T: t, client: dynamostore.NewClient(engine.Config(endpoint)), table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
+		T: t, sharing: sharing{Client: dynamostore.NewClient(engine.Config(endpoint))}, table: fmt.Sprintf("shared-%d-%d", os.Getpid(), tables.Add(1)),
 		old: map[powertools.Language]*worker{}, next: map[powertools.Language]func(context.Context, Order) (Receipt, error){}, ledger: map[string][]effect{},
 	}
 	var err error
-	if w.store, err = dynamostore.New(w.client, w.table); err == nil {
+	if w.store, err = dynamostore.New(w.Client, w.table); err == nil {
 		err = w.store.CreateTable(t.Context())
 	}
 	if err != nil {
@@ -144,11 +157,8 @@ func newWorld(t *testing.T, alone bool) *world {
 	}
 	for l, prefix := range languages {
 		w.old[l] = startWorker(t, l, "shared", endpoint, w.table, func(c command) { w.pay(orderOf(c), Receipt{c.N, c.Amount}, true) })
-		if w.next[l], err = newHandler(guard, w.client, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
+		if w.next[l], err = newHandler(guard, &w.sharing, w.table, l, prefix, w.takePayment, func(o *powertools.Options) {
 			o.KeyAttr, o.ExpiryAttr, o.Now = "pk", "ttl", now
-			if alone {
-				o.KeyAttr = "pk" // in a table of its own, which has nothing of the old function
-			}
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +251,7 @@ type sent struct {
 
 // run sends n requests, many at a time. Half of them are for new orders, the others
 // repeat one of the last, at times with another amount; half go to the old function.
-func (w *world) run(random *rand.Rand, n int) []sent {
+func (w *world) run(random *rand.Rand, n int, name string) []sent {
 	requests := make(chan request)
 	go func() {
 		defer close(requests)
@@ -250,7 +260,7 @@ func (w *world) run(random *rand.Rand, n int) []sent {
 			r := request{old: random.IntN(2) == 0}
 			switch {
 			case i == 0 || random.IntN(2) == 0:
-				r.order = []string{"p", "t"}[random.IntN(2)] + strconv.Itoa(i)
+				r.order = []string{"p", "t"}[random.IntN(2)] + name + strconv.Itoa(i)
 				r.Amount = 1 + random.IntN(1000)
 				orders = append(orders, r)
 			default:
@@ -293,18 +303,26 @@ func (w *world) doubled() (orders []string) {
 	return orders
 }
 
+// The tests share one table and one process for each language.
+func TestOneTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.interleaved(t)
+	w.keys(t)
+	w.paysTwice(t)
+}
+
 // While both functions serve one table, no order is paid twice, and every answer is
 // that of the one payment. Later the new function alone answers: it honours what the
 // old one did, and neither library has changed an item of the other.
-func TestInterleaved(t *testing.T) {
-	t.Parallel()
+func (w *world) interleaved(t *testing.T) {
+	t.Helper()
 	const n = 5000
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d", *seed)
-	w := newWorld(t, false)
-	all := w.run(rand.New(rand.NewPCG(*seed, 1)), n)
+	all := w.run(rand.New(rand.NewPCG(*seed, 1)), n, "")
 	for _, order := range w.doubled() {
 		t.Errorf("paid twice: %s", order)
 	}
@@ -343,6 +361,18 @@ func TestInterleaved(t *testing.T) {
 	w.changedOver(all, ended)
 	for _, order := range w.doubled() {
 		t.Errorf("paid twice in the end: %s", order)
+	}
+}
+
+// The test above can fail: if the new function does not share the items, orders are
+// paid twice.
+func (w *world) paysTwice(t *testing.T) {
+	t.Helper()
+	w.blind.Store(true)
+	before := len(w.doubled())
+	w.run(rand.New(rand.NewPCG(1, 2)), 400, "blind")
+	if n := len(w.doubled()) - before; n < 10 {
+		t.Errorf("%d orders were paid twice", n)
 	}
 }
 
@@ -417,7 +447,7 @@ func receiptOf(t *testing.T, v types.AttributeValue) (r Receipt) {
 // pages yields the items of the table.
 func (w *world) pages() func(func([]map[string]types.AttributeValue) bool) {
 	return func(yield func([]map[string]types.AttributeValue) bool) {
-		p := dynamodb.NewScanPaginator(w.client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
+		p := dynamodb.NewScanPaginator(w.Client, &dynamodb.ScanInput{TableName: aws.String(w.table)})
 		for p.HasMorePages() {
 			out, err := p.NextPage(w.Context())
 			if err != nil {
