@@ -163,10 +163,9 @@ func (e *StoreError) Error() string {
 		then = "the handler was entered, and its outcome may not be stored"
 	}
 	of := "store"
-	switch e.Op {
-	case driver.OpSeal, driver.OpOpen:
+	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
 		of = "Options.Seal"
-	case driver.OpPredecessor:
+	} else if e.Op == driver.OpPredecessor {
 		of = "Options.Predecessor"
 	}
 	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)

@@ -15,7 +15,7 @@ import (
 )
 
 // Lookup returns what Do would have met: the outcome, or the error that says why
-// there is none. It reads the record once, and neither writes nor reports anything.
+// it is missing. It reads the record once, and neither writes nor reports anything.
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)

@@ -37,17 +37,19 @@ func TestPredecessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type job struct{ ID string }
+	type job struct {
+		ID string `json:"id"`
+	}
 	ran := ""
 	handler := lambdabatch.SQS(guard, func(_ context.Context, j job) error { ran += j.ID + " "; return nil }, func(o *lambdabatch.Options) {
 		o.Operation, o.ID = "job", lambdabatch.Field("/id")
 	})
 	var event events.SQSEvent
 	for _, id := range []string{"done", "running", "new"} {
-		event.Records = append(event.Records, events.SQSMessage{MessageId: id, Body: fmt.Sprintf(`{"id":%q}`, id), EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:jobs"})
+		event.Records = append(event.Records, events.SQSMessage{MessageId: "m-" + id, Body: fmt.Sprintf(`{"id":%q}`, id), EventSourceARN: "arn:aws:sqs:us-east-1:123456789012:jobs"})
 	}
 	out, err := handler(t.Context(), event)
-	if err != nil || len(out.BatchItemFailures) != 1 || out.BatchItemFailures[0].ItemIdentifier != "running" || ran != "new " {
+	if err != nil || len(out.BatchItemFailures) != 1 || out.BatchItemFailures[0].ItemIdentifier != "m-running" || ran != "new " {
 		t.Errorf("got %+v, %v; the handler ran %q", out, err, ran)
 	}
 }

@@ -99,7 +99,9 @@ var _ Client = (*dynamodb.Client)(nil)
 //
 // It needs dynamodb:PutItem on the table. The error is about an invalid argument or
 // option.
-func Predecessor(client Client, table string, l Language, prefix string, optFns ...func(*Options)) (func(context.Context, idempotent.Key) (any, bool, error), error) {
+func Predecessor(
+	client Client, table string, l Language, prefix string, optFns ...func(*Options),
+) (func(context.Context, idempotent.Key) (any, bool, error), error) {
 	o := Options{
 		KeyAttr: "id", ExpiryAttr: "expiration", InProgressExpiryAttr: "in_progress_expiration",
 		StatusAttr: "status", DataAttr: "data", ValidationKeyAttr: "validation",
