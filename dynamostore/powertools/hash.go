@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -62,22 +61,14 @@ func (l Language) sum(newHash func() hash.Hash, payload any) (string, error) {
 // TypeScript sorts members by their names in lower case, and numbers and texts are
 // those of JSON.stringify.
 func (l Language) form(payload any) ([]byte, error) {
-	doc, ok := payload.(json.RawMessage)
-	if !ok {
-		var err error
-		if doc, err = json.Marshal(payload); err != nil {
-			return nil, err
-		}
+	doc, err := json.Marshal(payload) // which keeps the numbers of a json.RawMessage
+	if err != nil {
+		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("data after the JSON value")
-	}
+	_ = d.Decode(&v) // it is valid: json.Marshal has written it
 	return l.value(nil, v)
 }
 
@@ -146,25 +137,26 @@ func (l Language) names(object map[string]any) ([]string, error) {
 			return nil, fmt.Errorf("the order of a member name that is __proto__ or not ASCII is not known")
 		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int {
-		indexA, isA := arrayIndex(a)
-		indexB, isB := arrayIndex(b)
-		switch {
-		case isA && isB:
-			return cmp.Compare(indexA, indexB)
-		case isA:
-			return -1
-		case isB:
-			return 1
+	var indexes, others []string
+	for _, name := range names {
+		if _, is := arrayIndex(name); is {
+			indexes = append(indexes, name)
+		} else {
+			others = append(others, name)
 		}
-		return strings.Compare(strings.ToLower(a), strings.ToLower(b))
+	}
+	slices.SortFunc(indexes, func(a, b string) int {
+		indexA, _ := arrayIndex(a)
+		indexB, _ := arrayIndex(b)
+		return cmp.Compare(indexA, indexB)
 	})
-	for i := range len(names) - 1 {
-		if strings.EqualFold(names[i], names[i+1]) {
+	slices.SortFunc(others, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	for i := range len(others) - 1 {
+		if strings.EqualFold(others[i], others[i+1]) {
 			return nil, errors.New("the order of two member names that differ only in case is not known")
 		}
 	}
-	return names, nil
+	return append(indexes, others...), nil
 }
 
 // arrayIndex returns the value of a name that is an array index (ECMA-262, section
@@ -186,10 +178,7 @@ func (l Language) number(b []byte, s string) ([]byte, error) {
 		return nil, errors.New("a number is too large")
 	}
 	if l == TypeScript {
-		text, _ := json.Marshal(f + 0) // which follows ECMA-262; a finite number always encodes
-		if f == 0 {
-			text = []byte{'0'}
-		}
+		text, _ := json.Marshal(f + 0) // which follows ECMA-262, and makes -0 positive; a finite number always encodes
 		return append(b, text...), nil
 	}
 	// repr of a float: an exponent below 1e-4 and from 1e16.

@@ -3,6 +3,7 @@
 package powertools
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/json"
@@ -73,6 +74,28 @@ type Options struct {
 	Now func() time.Time
 }
 
+func (o *Options) setDefaults() {
+	o.KeyAttr = cmp.Or(o.KeyAttr, "id")
+	o.ExpiryAttr = cmp.Or(o.ExpiryAttr, "expiration")
+	o.InProgressExpiryAttr = cmp.Or(o.InProgressExpiryAttr, "in_progress_expiration")
+	o.StatusAttr = cmp.Or(o.StatusAttr, "status")
+	o.DataAttr = cmp.Or(o.DataAttr, "data")
+	o.ValidationKeyAttr = cmp.Or(o.ValidationKeyAttr, "validation")
+	o.Exclude = cmp.Or(o.Exclude, 30*24*time.Hour)
+	if o.Payload == nil {
+		o.Payload = func(_ context.Context, key idempotent.Key) (any, error) { return key.ID, nil }
+	}
+	if o.NewHash == nil {
+		o.NewHash = md5.New
+	}
+	if o.Result == nil {
+		o.Result = func(data json.RawMessage) (any, error) { return data, nil }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
 // Client is the part of a DynamoDB client that is used. *dynamodb.Client implements
 // it.
 type Client interface {
@@ -102,18 +125,11 @@ var _ Client = (*dynamodb.Client)(nil)
 func Predecessor(
 	client Client, table string, l Language, prefix string, optFns ...func(*Options),
 ) (func(context.Context, idempotent.Key) (any, bool, error), error) {
-	o := Options{
-		KeyAttr: "id", ExpiryAttr: "expiration", InProgressExpiryAttr: "in_progress_expiration",
-		StatusAttr: "status", DataAttr: "data", ValidationKeyAttr: "validation",
-		Payload: func(_ context.Context, key idempotent.Key) (any, error) { return key.ID, nil },
-		NewHash: md5.New,
-		Result:  func(data json.RawMessage) (any, error) { return data, nil },
-		Exclude: 30 * 24 * time.Hour,
-		Now:     time.Now,
-	}
+	o := Options{}
 	for _, f := range optFns {
 		f(&o)
 	}
+	o.setDefaults()
 	switch {
 	case client == nil || table == "":
 		return nil, errors.New("powertools: Predecessor: the client or the table is missing")
@@ -121,10 +137,6 @@ func Predecessor(
 		return nil, fmt.Errorf("powertools: Predecessor: unknown %s; use Python or TypeScript", l)
 	case prefix == "":
 		return nil, errors.New("powertools: Predecessor: the prefix is missing; read it before the # of an item in the table")
-	case o.KeyAttr == "" || o.ExpiryAttr == "" || o.InProgressExpiryAttr == "" || o.StatusAttr == "" || o.DataAttr == "" || o.ValidationKeyAttr == "":
-		return nil, errors.New("powertools: Predecessor: an attribute name is empty")
-	case o.Payload == nil || o.NewHash == nil || o.Result == nil || o.Now == nil:
-		return nil, errors.New("powertools: Predecessor: Payload, NewHash, Result and Now must not be nil")
 	case o.Exclude < time.Second:
 		return nil, fmt.Errorf("powertools: Predecessor: Options.Exclude is %s; it must be at least 1s", o.Exclude)
 	}
@@ -154,16 +166,26 @@ const onceAttr = "once"
 // has been observed to kill 0.68 s late (aws-powertools/powertools-lambda-python#4759).
 const margin = 2 * time.Second
 
-// The conditions under which Powertools does not run, and has not run, a key: there
-// is no item, it is the guard's own, or it has expired and its execution has ended.
-// Missing attributes make a comparison false.
+// What can be true of the item of a key. A missing attribute makes a comparison
+// false.
 const (
-	freeCondition = "attribute_not_exists(#key)" +
-		" OR (#once = :once AND #status = :inprogress)" +
-		" OR (#expiry < :now AND NOT (#status = :inprogress AND #running > :killed))"
-	// takeOverCondition holds for an execution that was killed, too.
-	takeOverCondition = freeCondition + " OR (#status = :inprogress AND #running <= :killed)"
+	absentCondition  = "attribute_not_exists(#key)"
+	ownCondition     = "#once = :once AND #status = :inprogress"
+	expiredCondition = "#expiry < :now"
+	runningCondition = "#status = :inprogress AND #running > :killed"
+	killedCondition  = "#status = :inprogress AND #running <= :killed"
 )
+
+// free returns the condition under which Powertools does not run, and has not run,
+// a key: there is no item, it is the guard's own, or it has expired and its
+// execution has ended. With takeOver, the execution may have been killed, too.
+func free(takeOver bool) string {
+	condition := absentCondition + " OR (" + ownCondition + ") OR (" + expiredCondition + " AND NOT (" + runningCondition + "))"
+	if takeOver {
+		condition += " OR (" + killedCondition + ")"
+	}
+	return condition
+}
 
 // item is an item of the table.
 type item = map[string]types.AttributeValue
@@ -199,14 +221,10 @@ func (p *predecessor) ask(ctx context.Context, key idempotent.Key) (result any, 
 	if o.Validation != nil {
 		own[o.ValidationKeyAttr] = text(validation)
 	}
-	condition := freeCondition
-	if o.TakeOver {
-		condition = takeOverCondition
-	}
 	_, err = p.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:           aws.String(p.table),
 		Item:                own,
-		ConditionExpression: aws.String(condition),
+		ConditionExpression: aws.String(free(o.TakeOver)),
 		ExpressionAttributeNames: map[string]string{
 			"#key": o.KeyAttr, "#once": onceAttr, "#status": o.StatusAttr, "#expiry": o.ExpiryAttr, "#running": o.InProgressExpiryAttr,
 		},
@@ -291,9 +309,8 @@ func numberOf(it item, name string, unit time.Duration) (time.Time, error) {
 	case nil:
 		return time.Time{}, nil
 	case *types.AttributeValueMemberN:
-		if n, err := strconv.ParseFloat(v.Value, 64); err == nil {
-			return time.UnixMilli(int64(n * float64(unit.Milliseconds()))), nil
-		}
+		n, _ := strconv.ParseFloat(v.Value, 64) // DynamoDB stores only what parses
+		return time.UnixMilli(int64(n * float64(unit.Milliseconds()))), nil
 	}
 	return time.Time{}, fmt.Errorf("powertools: invalid item: attribute %s is not a number", name)
 }

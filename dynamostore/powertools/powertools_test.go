@@ -87,12 +87,12 @@ func TestExcludes(t *testing.T) {
 	}
 	if _, _, err := ask(t, db, powertools.TypeScript, func(o *powertools.Options) {
 		o.Validation = func(context.Context, idempotent.Key) (any, error) { return 4200, nil }
-		o.Exclude = time.Hour
+		o.Exclude = time.Second // the shortest
 	}); err != nil {
 		t.Fatal(err)
 	}
 	got := plain(get(t, db, inTypeScript))
-	if got["validation"] != "htuoZ1TArZOZehH6lH2Xsg==" || got["ttl"] != fmt.Sprint(began.Add(time.Hour).Unix()) || len(got) != 5 {
+	if got["validation"] != "htuoZ1TArZOZehH6lH2Xsg==" || got["ttl"] != fmt.Sprint(began.Add(time.Second).Unix()) || len(got) != 5 {
 		t.Errorf("got %v", got)
 	}
 }
@@ -142,6 +142,10 @@ func TestItemOfPowertools(t *testing.T) {
 		"completed, without a result":      {item{"status": s("COMPLETED"), "ttl": n(now)}, nil, "null"},
 		"completed, with an empty text":    {item{"status": s("COMPLETED"), "ttl": n(now), "data": s("")}, nil, "null"},
 		"expired":                          {with(completed, item{"ttl": n(now - 1)}), nil, "free"},
+		"completed, taken over":            {with(completed, item{"in_progress_expiration": n(ms - 60_000)}), takeOver, `{"id": "ch_7"}`},
+		"expired, before its time-out":     {with(completed, item{"in_progress_expiration": n(ms + 60_000), "ttl": n(now - 1)}), nil, "free"},
+		"validated, but not here":          {with(completed, item{"validation": s("0")}), nil, `{"id": "ch_7"}`},
+		"a time to live of text":           {with(completed, item{"ttl": s("soon")}), nil, "powertools: invalid item: attribute ttl is not a number"},
 		"running":                          {running(ms + 7000), nil, "in progress, retry after 2s, until 9s"},
 		"about to end":                     {running(ms - 1500), nil, "in progress, retry after 500ms, until 500ms"},
 		"running in the margin":            {running(ms - margin + 1), nil, "in progress, retry after 1ms, until 1ms"},
@@ -281,18 +285,52 @@ func TestPredecessorRefuses(t *testing.T) {
 		option func(*powertools.Options)
 	}
 	for want, change := range map[string]func(*args){
-		"the client or the table is missing":               func(a *args) { a.table = "" },
-		"unknown Language(0); use Python or TypeScript":    func(a *args) { a.l = 0 },
-		"the prefix is missing":                            func(a *args) { a.prefix = "" },
-		"an attribute name is empty":                       func(a *args) { a.option = func(o *powertools.Options) { o.DataAttr = "" } },
-		"Payload, NewHash, Result and Now must not be nil": func(a *args) { a.option = func(o *powertools.Options) { o.NewHash = nil } },
-		"Options.Exclude is 1ms; it must be at least 1s":   func(a *args) { a.option = func(o *powertools.Options) { o.Exclude = time.Millisecond } },
-		"the client or the table is missing ":              func(a *args) { a.client = nil },
+		"the client or the table is missing":             func(a *args) { a.table = "" },
+		"unknown Language(0); use Python or TypeScript":  func(a *args) { a.l = 0 },
+		"the prefix is missing":                          func(a *args) { a.prefix = "" },
+		"Options.Exclude is 1ms; it must be at least 1s": func(a *args) { a.option = func(o *powertools.Options) { o.Exclude = time.Millisecond } },
+		"the client or the table is missing ":            func(a *args) { a.client = nil },
 	} {
 		a := args{db, table, powertools.Python, "p", func(o *powertools.Options) { o.NewHash = sha256.New }}
 		change(&a)
 		if _, err := powertools.Predecessor(a.client, a.table, a.l, a.prefix, a.option); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("got error %v, want %q", err, want)
+		}
+	}
+}
+
+// wire is a client that records the item.
+type wire struct{ in *dynamodb.PutItemInput }
+
+func (w *wire) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	w.in = in
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+// Without options the attributes have the names that Powertools gives them. The hash
+// function can be another one.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	for hash, option := range map[string]func(*powertools.Options){
+		"729040816f7330c4cb31f54a56f59a7b":                                 func(*powertools.Options) {},
+		"4b08242598e89818f98b9cf7ec0d8ee9033be2c56e579847b0d60b6db516f746": func(o *powertools.Options) { o.NewHash = sha256.New }, // sha256sum
+	} {
+		var sent wire
+		asked, err := powertools.Predecessor(&sent, table, powertools.Python, "charge.app.handler", option)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now().Unix()
+		if _, _, err := asked(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		got := plain(sent.in.Item)
+		expires, _ := strconv.ParseInt(got["expiration"], 10, 64)
+		if after := time.Now().Unix(); expires < before+30*24*60*60 || expires > after+30*24*60*60 {
+			t.Errorf("it expires at %q", got["expiration"])
+		}
+		if got["id"] != "charge.app.handler#"+hash || got["status"] != "INPROGRESS" || len(got) != 4 {
+			t.Errorf("got %v", got)
 		}
 	}
 }
