@@ -181,6 +181,7 @@ fetch: ## Download LocalStack, the CDK and other tools, as locked
 	@localstack/up --install-only
 	@$(STACK)/cdk install >/dev/null
 	@tools/templates/check --install-only
+	@$(PEERS)/install >/dev/null
 up: ## Start LocalStack and print its address
 	@localstack/up
 down: ## Stop LocalStack

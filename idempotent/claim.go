@@ -55,7 +55,9 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 			existing = nil
 		case verdictTakeOver:
 			if err := a.opts.checkRecorded(existing); err != nil {
-				return nil, nil, a.unresolved(ctx, existing, now, err)
+				err = a.opts.unresolved(existing, now, err)
+				a.observe(ctx, event.Unresolved, existing, err)
+				return nil, nil, err
 			}
 			// Reading the record also took time.
 			if left := a.window.deadline.Sub(a.opts.now()); left < time.Millisecond {
@@ -107,38 +109,40 @@ func (a *attempt) claim(ctx context.Context, now time.Time) (held, replay *drive
 
 // refuse returns the result of a claim that ends with verdict v.
 func (a *attempt) refuse(ctx context.Context, v verdict, r *driver.Record, now time.Time) (held, replay *driver.Record, err error) {
-	switch v {
-	case verdictReplay:
+	if v == verdictReplay {
 		return nil, r, nil
-	case verdictInProgress:
-		err = inProgress(r, now)
-		a.observe(ctx, event.InProgress, r, err)
-	case verdictMismatch:
-		err = &MismatchError{RecordID: a.id}
-		a.observe(ctx, event.Mismatch, r, err)
-	case verdictIncomparable:
-		err = &ReplayUnavailableError{RecordID: a.id, Ref: r.Ref, Uncompared: true,
-			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), a.fp.Version())}
-		a.observe(ctx, event.ReplayFailed, r, err)
-	case verdictUnresolved:
-		err = a.unresolved(ctx, r, now, nil)
-	default:
-		err = &StoreError{RecordID: a.id, Op: driver.OpUnreadable, Err: fmt.Errorf("the record's state is %s", r.State)}
-		a.observe(ctx, event.StoreError, r, err)
 	}
+	kind, err := a.opts.refusal(v, r, a.fp, now)
+	a.observe(ctx, kind, r, err)
 	return nil, nil, err
+}
+
+// refusal returns the error of a request that ends with verdict v, and the event
+// that reports it.
+func (o *Options) refusal(v verdict, r *driver.Record, fp Fingerprint, now time.Time) (event.Kind, error) {
+	switch v {
+	case verdictInProgress:
+		return event.InProgress, inProgress(r, now)
+	case verdictMismatch:
+		return event.Mismatch, &MismatchError{RecordID: r.ID}
+	case verdictIncomparable:
+		return event.ReplayFailed, &ReplayUnavailableError{RecordID: r.ID, Ref: r.Ref, Uncompared: true,
+			Reason: fmt.Sprintf("it was written with fingerprint version %d and this code computes version %d", r.Fingerprint.Version(), fp.Version())}
+	case verdictUnresolved:
+		return event.Unresolved, o.unresolved(r, now, nil)
+	default:
+		return event.StoreError, &StoreError{RecordID: r.ID, Op: driver.OpUnreadable, Err: fmt.Errorf("the record's state is %s", r.State)}
+	}
 }
 
 // unresolved returns the error for a request whose key waits for reconciliation,
 // or for code that declares its recorded steps.
-func (a *attempt) unresolved(ctx context.Context, r *driver.Record, now time.Time, cause error) error {
+func (o *Options) unresolved(r *driver.Record, now time.Time, cause error) error {
 	wait := r.Due.Sub(now)
 	if wait <= 0 || r.Exhausted {
-		wait = a.opts.ReconcileAfter
+		wait = o.ReconcileAfter
 	}
-	err := &UnresolvedError{RecordID: a.id, RetryAfter: wait, Ref: r.Ref, Err: cause}
-	a.observe(ctx, event.Unresolved, r, err)
-	return err
+	return &UnresolvedError{RecordID: r.ID, RetryAfter: wait, Ref: r.Ref, Err: cause}
 }
 
 // giveUp ends a claim whose write is not known to have happened; the handler is

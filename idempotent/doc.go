@@ -24,7 +24,7 @@ package idempotent
 
 // Chapters, each of which refers only to those below it:
 //
-//	do.go         Wrap and Do: one request
+//	do.go         Wrap, Do and Lookup: one request
 //	reconcile.go  ReconcileDue and Reconciler: the records that wait for evidence
 //	question.go   one of these records: what is asked, and what is written
 //	resolver.go   ResolveFunc, what it gets, and ReconcileOptions
@@ -34,6 +34,7 @@ package idempotent
 //	resolve.go    Guard.Resolve: evidence
 //	commit.go     Commit and CommitStep: outcomes and steps in transactions
 //	step.go       Step: one effect of a handler
+//	before.go     what another system did before the guard
 //	claim.go      the claim, and the wait for another request
 //	settle.go     the outcome of a run
 //	execution.go  what a run knows, and what its handler can ask

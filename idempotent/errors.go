@@ -62,6 +62,18 @@ func (e *UnresolvedError) Error() string {
 
 func (e *UnresolvedError) Unwrap() error { return e.Err }
 
+// RetryableError is returned by [Lookup] for a key whose earlier request ended
+// without an outcome: the next request with the key runs. Under Resume and Rerun
+// that earlier request may have had effects.
+type RetryableError struct {
+	RecordID RecordID
+	Ref      string // resource reference set by the handler, if any
+}
+
+func (e *RetryableError) Error() string {
+	return fmt.Sprintf("idempotent: %s: no outcome is stored, and the next request with this key runs", short(e.RecordID))
+}
+
 // NoKeyError reports that the request has no idempotency key.
 type NoKeyError struct{ Operation string }
 
@@ -130,8 +142,8 @@ func (e *NoTimeError) Error() string {
 
 func (e *NoTimeError) Unwrap() error { return e.Err }
 
-// StoreError reports a failed call of the store, or of [Options.Seal]. A retry
-// with the same key is safe.
+// StoreError reports a failed call of the store, of [Options.Seal] or of
+// [Options.Predecessor]. A retry with the same key is safe.
 type StoreError struct {
 	RecordID RecordID // empty if a list failed
 	Op       driver.Op
@@ -139,7 +151,7 @@ type StoreError struct {
 	// executed. If true, the outcome may not be stored, and a retry is answered from
 	// the record as it is.
 	Entered bool
-	Err     error // what the store, or the [Sealer], returned
+	Err     error // what the store, the [Sealer] or the predecessor returned
 }
 
 func (e *StoreError) Error() string {
@@ -153,6 +165,8 @@ func (e *StoreError) Error() string {
 	of := "store"
 	if e.Op == driver.OpSeal || e.Op == driver.OpOpen {
 		of = "Options.Seal"
+	} else if e.Op == driver.OpPredecessor {
+		of = "Options.Predecessor"
 	}
 	return fmt.Sprintf("idempotent: %s: %s: %s failed: %v; %s", short(e.RecordID), of, e.Op, e.Err, then)
 }
@@ -208,6 +222,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 func (e *InProgressError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
 func (e *MismatchError) LogValue() slog.Value          { return slog.StringValue(e.Error()) }
 func (e *UnresolvedError) LogValue() slog.Value        { return slog.StringValue(e.Error()) }
+func (e *RetryableError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
 func (e *NoKeyError) LogValue() slog.Value             { return slog.StringValue(e.Error()) }
 func (e *LeaseLostError) LogValue() slog.Value         { return slog.StringValue(e.Error()) }
 func (e *ReplayUnavailableError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
@@ -215,7 +230,7 @@ func (e *NoTimeError) LogValue() slog.Value            { return slog.StringValue
 func (e *SettledError) LogValue() slog.Value           { return slog.StringValue(e.Error()) }
 func (e *StaleEvidenceError) LogValue() slog.Value     { return slog.StringValue(e.Error()) }
 func (e *StoreError) LogValue() slog.Value {
-	if e.Op != driver.OpTransact {
+	if e.Op != driver.OpTransact && e.Op != driver.OpPredecessor {
 		return slog.StringValue(e.Error()) // the errors of a driver.Store contain no key and no result
 	}
 	with := *e

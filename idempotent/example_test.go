@@ -310,3 +310,101 @@ func (p *labelPrinter) Print(order string) (string, error) {
 	fmt.Println("printing", order)
 	return "label of " + order, nil
 }
+
+// A status page, or a support tool, asks for the outcome of a key without running
+// anything.
+func ExampleLookup() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	ctx, key := context.Background(), idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1"}
+	status := func() string {
+		out, err := idempotent.Lookup[Resp](ctx, guard, key)
+		var final *idempotent.FinalError
+		switch {
+		case err == nil:
+			return "charged: " + out.Value.ChargeID
+		case errors.As(err, &final):
+			return "refused: " + final.Code
+		case errors.As(err, new(*idempotent.InProgressError)), errors.As(err, new(*idempotent.UnresolvedError)):
+			return "pending"
+		case errors.Is(err, idempotent.ErrNoRecord), errors.As(err, new(*idempotent.RetryableError)):
+			return "not charged"
+		default:
+			return "try again"
+		}
+	}
+
+	fmt.Println(status())
+	bound := key
+	bound.Fingerprint = idempotent.FingerprintBytes([]byte("4200"))
+	_, err = idempotent.Do(ctx, guard, bound, func(context.Context) (Resp, error) {
+		fmt.Println(status())
+		return Resp{ChargeID: "ch_1"}, nil
+	})
+	fmt.Println(status(), err)
+	// Output:
+	// not charged
+	// pending
+	// charged: ch_1 <nil>
+}
+
+// A nightly job has no id: the whole request is its key, and the day is part of it.
+func ExampleWholePayload() {
+	guard, err := idempotent.New(memstore.New())
+	if err != nil {
+		panic(err)
+	}
+	type Report struct{ Tenant, Day string }
+	key := idempotent.WholePayload("report", func(r Report) string { return r.Tenant })
+	handler := idempotent.Wrap(guard, key, func(_ context.Context, r Report) (string, error) {
+		fmt.Println("sending the report of", r.Day)
+		return "sent", nil
+	})
+
+	for _, day := range []string{"2026-10-30", "2026-10-30", "2026-10-31"} {
+		if _, err := handler(context.Background(), Report{"acme", day}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// sending the report of 2026-10-30
+	// sending the report of 2026-10-31
+}
+
+// The retention is the window: one synchronisation for each account and minute. The
+// fingerprint covers the account only, so that any request in the window gets the
+// first result.
+func ExampleDo_window() {
+	var clock idempotenttest.Clock
+	guard, err := idempotent.New(memstore.New(), func(o *idempotent.Options) { o.Now = clock.Now })
+	if err != nil {
+		panic(err)
+	}
+	syncAccount := func(ctx context.Context, account string) (string, error) {
+		key := idempotent.Key{
+			Operation: "sync", Scope: account, ID: "window",
+			Fingerprint: idempotent.FingerprintBytes([]byte(account)),
+		}
+		return idempotent.Do(ctx, guard, key, func(context.Context) (string, error) {
+			fmt.Println("reading", account)
+			return "42 entries", nil
+		}, func(o *idempotent.Options) {
+			o.Recovery = idempotent.Rerun
+			o.Retention = time.Minute
+		})
+	}
+
+	for _, pause := range []time.Duration{0, 30 * time.Second, 30 * time.Second} {
+		clock.Advance(pause)
+		entries, err := syncAccount(clock.Invocation(context.Background(), 10*time.Second), "acme")
+		fmt.Println(entries, err)
+	}
+	// Output:
+	// reading acme
+	// 42 entries <nil>
+	// 42 entries <nil>
+	// reading acme
+	// 42 entries <nil>
+}

@@ -354,6 +354,17 @@ func (a *attempt) released(r *driver.Record, reason driver.Reason, now time.Time
 	return a.opts.transition(&next, driver.StateRetryable, reason, now)
 }
 
+// undone is released for a claim that must leave no trace. The record of a new key
+// has expired, by every clock that agrees with this one to within LeaseMargin, so
+// that it does not bind the key to this request.
+func (a *attempt) undone(r *driver.Record, reason driver.Reason, now time.Time) driver.Record {
+	next := a.released(r, reason, now)
+	if r.Attempt == 1 {
+		next.Expires = now.Add(-a.opts.LeaseMargin)
+	}
+	return next
+}
+
 func (a *attempt) observe(ctx context.Context, kind event.Kind, r *driver.Record, err error) {
 	a.opts.observe(ctx, kind, a.id.Operation(), r, err)
 }

@@ -5,33 +5,69 @@ package idempotent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
 )
+
+// ForgetRequest names the outcome that [Guard.Forget] discards, who discards it, and
+// why. All fields are required.
+type ForgetRequest struct {
+	// Token names the attempt whose outcome it is: [driver.Record.Token].
+	Token string
+	// Actor is the person or system that is responsible, such as a user name.
+	Actor string
+	// Reason is how the actor knows that the outcome is wrong.
+	Reason string
+}
+
+// maxForgetText is the maximum length of an actor and of a reason, in bytes.
+const maxForgetText = 1024
+
+func (r *ForgetRequest) validate() error {
+	for _, f := range []struct{ name, text, want string }{
+		{"Actor", r.Actor, "state who discards the outcome"},
+		{"Reason", r.Reason, "state how you know that the outcome is wrong"},
+	} {
+		switch {
+		case strings.TrimSpace(f.text) == "":
+			return fmt.Errorf("idempotent: Forget: missing %s: %s", f.name, f.want)
+		case len(f.text) > maxForgetText || !utf8.ValidString(f.text):
+			return fmt.Errorf("idempotent: Forget: invalid %s: want at most %d bytes of valid UTF-8", f.name, maxForgetText)
+		}
+	}
+	return nil
+}
 
 // Forget discards the stored outcome of the record id, because it is wrong, so
 // that the next request with the key and the same payload runs. If the effect did
 // happen, it happens again: undo it first. The outcome's steps are gone, so they
 // run again too, with the same downstream keys.
 //
-// The token names the attempt whose outcome it is: [driver.Record.Token]. If the
-// key ran again meanwhile, Forget writes nothing, so it is safe to repeat. A guard
-// with Options.CacheEntries can return the outcome until its CacheAge has passed.
-// Each call that changes a record is an [event.Forgotten]; package audit logs it.
+// If the key ran again since the attempt of the token, Forget writes nothing, so it
+// is safe to repeat. A guard with Options.CacheEntries can return the outcome until
+// its CacheAge has passed. Each call that changes a record is an [event.Forgotten]
+// with the actor and the reason; package audit logs it.
 //
 // The error is [*InProgressError] while the lease of the attempt is live,
 // [*StaleEvidenceError] for the token of another attempt, [*StoreError] if the
-// store failed, and another error if the record has no stored outcome. It matches
-// [ErrNoRecord] if there is no such record or it has expired.
-func (g *Guard) Forget(ctx context.Context, id RecordID, token string) error {
+// store failed, and another error if the record has no stored outcome, or if the
+// actor or the reason is missing, longer than 1,024 bytes or not valid UTF-8. It
+// matches [ErrNoRecord] if there is no such record or it has expired.
+func (g *Guard) Forget(ctx context.Context, id RecordID, r ForgetRequest) error {
 	g.mustExist("Forget")
 	if _, err := ParseRecordID(string(id)); err != nil {
 		return err
 	}
-	_, err := g.rewrite(ctx, id, event.Forgotten, func(current *driver.Record, now time.Time) judgement {
-		switch decideForget(current, token, now) {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	report := event.Event{Kind: event.Forgotten, Actor: r.Actor, Note: r.Reason}
+	_, err := g.rewrite(ctx, id, report, func(current *driver.Record, now time.Time) judgement {
+		switch decideForget(current, r.Token, now) {
 		case forgetGone:
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}
 		case forgetStale:

@@ -16,6 +16,11 @@ import (
 	"github.com/once-lambda/once/idempotent/memstore"
 )
 
+// wrong returns the request to discard the outcome of the attempt with that token.
+func wrong(token string) idempotent.ForgetRequest {
+	return idempotent.ForgetRequest{Token: token, Actor: "mia@desk", Reason: "ch_1 belongs to another order"}
+}
+
 // complete leaves a completed record whose lease has ended, with that result.
 func (s *stranded) complete(t *testing.T, result string) (key idempotent.Key, token string) {
 	t.Helper()
@@ -38,7 +43,7 @@ func TestForget(t *testing.T) {
 	t.Parallel()
 	s := newStranded(t)
 	key, token := s.complete(t, "wrong")
-	if err := s.guard.Forget(t.Context(), key.RecordID(), token); err != nil {
+	if err := s.guard.Forget(t.Context(), key.RecordID(), wrong(token)); err != nil {
 		t.Fatal(err)
 	}
 	r := record(t, s, key)
@@ -54,6 +59,45 @@ func TestForget(t *testing.T) {
 	}
 	if n := s.events.Count(event.Forgotten); n != 1 {
 		t.Errorf("events %s", s.events.Kinds())
+	}
+}
+
+// The event says who discarded the outcome and why. A request that does not say so,
+// or says too much, changes nothing.
+func TestForgetStatesActorAndReason(t *testing.T) {
+	t.Parallel()
+	s := newStranded(t)
+	key, token := s.complete(t, "wrong")
+	var seen []event.Event
+	g, _ := newGuardOver(t, s.Store, func(o *idempotent.Options) {
+		o.Now = s.clock.Now
+		o.Observer = event.ObserverFunc(func(_ context.Context, e event.Event) { seen = append(seen, e) })
+	})
+	for name, c := range map[string]struct {
+		change func(*idempotent.ForgetRequest)
+		want   string
+	}{
+		"no actor":     {func(r *idempotent.ForgetRequest) { r.Actor = "" }, "missing Actor: state who"},
+		"no reason":    {func(r *idempotent.ForgetRequest) { r.Reason = " \n" }, "missing Reason: state how"},
+		"long actor":   {func(r *idempotent.ForgetRequest) { r.Actor = strings.Repeat("a", 1025) }, "invalid Actor: want at most 1024 bytes"},
+		"broken UTF-8": {func(r *idempotent.ForgetRequest) { r.Reason = "\xff" }, "invalid Reason: want"},
+	} {
+		r := wrong(token)
+		c.change(&r)
+		if err := g.Forget(t.Context(), key.RecordID(), r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		}
+	}
+	if r := record(t, s, key); r.State != driver.StateCompleted || len(seen) != 0 {
+		t.Fatalf("the record is %s, events %v", r.State, seen)
+	}
+	longest := wrong(token)
+	longest.Reason = strings.Repeat("r", 1024)
+	if err := g.Forget(t.Context(), key.RecordID(), longest); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 1 || seen[0].Kind != event.Forgotten || seen[0].Actor != longest.Actor || seen[0].Note != longest.Reason || seen[0].Reason != driver.ReasonForgotten {
+		t.Errorf("events %+v", seen)
 	}
 }
 
@@ -76,7 +120,7 @@ func TestForgetLargeResult(t *testing.T) {
 		t.Fatal("the result is in the record")
 	}
 	later, _ := newGuardOver(t, store, func(o *idempotent.Options) { o.Now = func() time.Time { return time.Now().Add(time.Hour) } })
-	if err := later.Forget(ctx, key.RecordID(), r.Token()); err != nil {
+	if err := later.Forget(ctx, key.RecordID(), wrong(r.Token())); err != nil {
 		t.Fatal(err)
 	}
 	if r := record(t, store, key); r.Chunks != (driver.Chunks{}) {
@@ -102,7 +146,7 @@ func TestForgetThenTheLostOutcome(t *testing.T) {
 			t.Fatal(met, err)
 		}
 		s.clock.Advance(time.Hour) // the reply is lost, and the SDK sends it again
-		if err := s.guard.Forget(t.Context(), key.RecordID(), r.Token()); err != nil {
+		if err := s.guard.Forget(t.Context(), key.RecordID(), wrong(r.Token())); err != nil {
 			t.Fatal(err)
 		}
 		return nil, nil
@@ -137,12 +181,12 @@ func TestForgetRefused(t *testing.T) {
 		"running":   {running.RecordID(), record(t, s, running).Token(), func(err error) bool { return errors.As(err, new(*idempotent.InProgressError)) }},
 		"unknown":   {unknown.RecordID(), record(t, s, unknown).Token(), func(err error) bool { return strings.Contains(err.Error(), "is unknown and has no stored outcome") }},
 	} {
-		if err := s.guard.Forget(t.Context(), c.id, c.token); err == nil || !c.want(err) {
+		if err := s.guard.Forget(t.Context(), c.id, wrong(c.token)); err == nil || !c.want(err) {
 			t.Errorf("%s: got error %v", name, err)
 		}
 	}
 	s.clock.Advance(25 * time.Hour)
-	if err := s.guard.Forget(t.Context(), done.RecordID(), token); !errors.Is(err, idempotent.ErrNoRecord) {
+	if err := s.guard.Forget(t.Context(), done.RecordID(), wrong(token)); !errors.Is(err, idempotent.ErrNoRecord) {
 		t.Errorf("expired at %s: got error %v", old, err)
 	}
 	if n := s.events.Count(event.Forgotten); n != 0 {
@@ -177,12 +221,12 @@ func TestForgetStore(t *testing.T) {
 		s := newStranded(t)
 		key, token := s.complete(t, "done")
 		g, events := newGuardOver(t, &failing{s.Store, c.met}, func(o *idempotent.Options) { o.Now = s.clock.Now })
-		if err := g.Forget(t.Context(), key.RecordID(), token); err == nil || !c.want(err) || events.Count(event.StoreError) != c.failed || events.Count(event.Forgotten) != 0 {
+		if err := g.Forget(t.Context(), key.RecordID(), wrong(token)); err == nil || !c.want(err) || events.Count(event.StoreError) != c.failed || events.Count(event.Forgotten) != 0 {
 			t.Errorf("%s: got error %v, events %s", name, err, events.Kinds())
 		}
 	}
 	g, events := newGuardOver(t, unreadableStore{memstore.New()})
-	if err := g.Forget(t.Context(), newKey().RecordID(), "00"); !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 1 {
+	if err := g.Forget(t.Context(), newKey().RecordID(), wrong("00")); !errors.As(err, new(*idempotent.StoreError)) || events.Count(event.StoreError) != 1 {
 		t.Errorf("a store that cannot read: got error %v", err)
 	}
 }

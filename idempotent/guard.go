@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/event"
 	"github.com/once-lambda/once/internal/logs"
 )
 
@@ -107,6 +109,17 @@ func (g *Guard) warnDisabled(ctx context.Context, o *Options) {
 	if !g.hinted.disabled.Swap(true) {
 		o.logger().LogAttrs(ctx, slog.LevelWarn, "idempotent: Options.Disabled is set: every request runs unguarded, and a retry repeats its effects. This is logged once.")
 	}
+}
+
+// storeFailed returns the caller's error for a failed store call outside a request,
+// and reports it.
+func (g *Guard) storeFailed(ctx context.Context, id RecordID, op driver.Op, err error) error {
+	if errors.Is(err, ErrNoRecord) {
+		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))
+	}
+	err = storeError(id, op, err)
+	g.opts.observe(ctx, event.StoreError, id.Operation(), nil, err)
+	return err
 }
 
 // inlineResult is the size in bytes up to which a result stays in its record even

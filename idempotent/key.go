@@ -66,6 +66,29 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 	}
 }
 
+// WholePayload returns a KeyFunc for requests that have no id of their own: the key
+// is the content of the whole request, as [FingerprintOf] compares it. The function
+// returns the scope of a request.
+//
+// Use it only if two equal requests are always one. That is wrong for most requests
+// of people: two orders of the same thing by the same customer are equal, and the
+// second one gets the result of the first instead of running. It is also wrong if
+// a retry differs from its first request, for example in a time or a trace id: the
+// retry then has another key and runs again. Prefer an id of the client and
+// [KeyFrom].
+//
+// The error is [*InvalidKeyError] if the request cannot be compared: see
+// [FingerprintOf].
+func WholePayload[Req any](operation string, scope func(Req) string) KeyFunc[Req] {
+	return func(_ context.Context, r Req) (Key, error) {
+		fp, err := FingerprintOf(r)
+		if err != nil {
+			return Key{}, err
+		}
+		return Key{Operation: operation, Scope: scope(r), ID: base64.RawURLEncoding.EncodeToString(fp[:]), Fingerprint: fp}, nil
+	}
+}
+
 // RecordID returns the id of the key's record. It does not validate the key.
 func (k Key) RecordID() RecordID {
 	sum := k.hash(hashedForRecordID)

@@ -375,3 +375,33 @@ func TestLastByteOfALargeRequestCounts(t *testing.T) {
 		t.Error("bytes with another last byte have the same fingerprint")
 	}
 }
+
+// The key of WholePayload is the content of the request: equal requests are one,
+// however they are spelled, and any other request is another one.
+func TestWholePayload(t *testing.T) {
+	t.Parallel()
+	type order struct {
+		Tenant string `json:"tenant"`
+		Items  []int  `json:"items"`
+	}
+	of := idempotent.WholePayload("order", func(o order) string { return o.Tenant })
+	first, err := of(t.Context(), order{"acme", []int{1, 2}})
+	if err != nil || first.Operation != "order" || first.Scope != "acme" || first.ID == "" || first.Fingerprint == (idempotent.Fingerprint{}) {
+		t.Fatalf("got %+v, %v", first, err)
+	}
+	if again, err := of(t.Context(), order{"acme", []int{1, 2}}); err != nil || again != first {
+		t.Errorf("an equal request has the key %+v, %v", again, err)
+	}
+	if other, err := of(t.Context(), order{"acme", []int{2, 1}}); err != nil || other.ID == first.ID || other.RecordID() == first.RecordID() {
+		t.Errorf("another request has the key %+v, %v", other, err)
+	}
+	raw := idempotent.WholePayload("order", func(json.RawMessage) string { return idempotent.Global })
+	a, errA := raw(t.Context(), json.RawMessage(`{"a": 1.0, "b": "x"}`))
+	b, errB := raw(t.Context(), json.RawMessage(`{"b":"x","a":1}`))
+	if errA != nil || errB != nil || a != b {
+		t.Errorf("two spellings have the keys %+v, %+v, %v, %v", a, b, errA, errB)
+	}
+	if _, err := raw(t.Context(), json.RawMessage(`{"a":1,"a":2}`)); !errors.As(err, new(*idempotent.InvalidKeyError)) {
+		t.Errorf("a request that cannot be compared: got error %v", err)
+	}
+}

@@ -73,6 +73,26 @@ type Options struct {
 	// reconciliation is due. Callers receive it as the time to wait. Default: 1 min.
 	ReconcileAfter time.Duration
 
+	// Predecessor asks another system that did the work of these keys before this
+	// guard, and may still do it, such as the one that package dynamostore/powertools
+	// knows. The guard calls it after it has claimed a key and before the handler
+	// runs. It must keep the other system from beginning the work from then on,
+	// because the handler may run next, and it returns what that system has done:
+	//   - found is false: it has not begun. The handler runs.
+	//   - found is true: its result, or a [Final] error. The guard stores it as if the
+	//     handler had returned it, and replays it. A [json.RawMessage] is a result
+	//     that is encoded already.
+	//   - an [*InProgressError] or a [*MismatchError]: the caller gets the error, and
+	//     the claim is undone, so that the key is bound to no request.
+	//   - an error of [Unknown]: it began and was interrupted. The record becomes
+	//     unknown, whatever the Recovery.
+	//   - any other error: the caller gets [*StoreError], and the claim is undone.
+	//
+	// It is called again for every later attempt of the key, and must then return the
+	// same. It must return when the context ends, and be safe for concurrent use.
+	// Default: there is no such system.
+	Predecessor func(ctx context.Context, key Key) (result any, found bool, err error)
+
 	// AllowMissingKey runs a request without a key unguarded instead of refusing it
 	// with NoKeyError. Default: false.
 	AllowMissingKey bool

@@ -85,7 +85,7 @@ func (g *Guard) RequeueExhausted(ctx context.Context, operations ...string) (req
 // requeue requeues a record and reports whether it did. With exhausted, it leaves
 // every other record as it is.
 func (g *Guard) requeue(ctx context.Context, id RecordID, exhausted bool) (bool, error) {
-	return g.rewrite(ctx, id, event.ReconcileScheduled, func(current *driver.Record, now time.Time) judgement {
+	return g.rewrite(ctx, id, event.Event{Kind: event.ReconcileScheduled}, func(current *driver.Record, now time.Time) judgement {
 		switch {
 		case pastRetention(current, now):
 			return judgement{end: endRefused, err: fmt.Errorf("%w: %s has expired", ErrNoRecord, short(id))}

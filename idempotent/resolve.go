@@ -114,7 +114,7 @@ func (g *Guard) Resolve(ctx context.Context, id RecordID, r Resolution) error {
 	}
 	current, err := g.store.Get(ctx, id)
 	if err != nil {
-		return g.resolveFailed(ctx, id, driver.OpGet, err)
+		return g.storeFailed(ctx, id, driver.OpGet, err)
 	}
 	_, err = g.settleByEvidence(ctx, current, r)
 	return err
@@ -126,7 +126,7 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 	e, err := g.encodeEvidence(ctx, current, evidence)
 	switch {
 	case errors.As(err, new(*StoreError)):
-		return nil, g.resolveFailed(ctx, current.ID, driver.OpSeal, err)
+		return nil, g.storeFailed(ctx, current.ID, driver.OpSeal, err)
 	case err != nil:
 		return nil, err
 	}
@@ -145,13 +145,13 @@ func (g *Guard) settleByEvidence(ctx context.Context, current *driver.Record, ev
 	case endRefused:
 		switch {
 		case errors.As(r.err, new(*StoreError)):
-			return nil, g.resolveFailed(ctx, current.ID, driver.OpPutChunks, r.err)
+			return nil, g.storeFailed(ctx, current.ID, driver.OpPutChunks, r.err)
 		case errors.Is(r.err, driver.ErrTooLarge):
 			return nil, fmt.Errorf("idempotent: %s: the evidence cannot be stored: %w", short(current.ID), r.err)
 		}
 		return nil, r.err
 	default:
-		return nil, g.resolveFailed(ctx, current.ID, driver.OpReplace, r.err)
+		return nil, g.storeFailed(ctx, current.ID, driver.OpReplace, r.err)
 	}
 }
 
@@ -310,17 +310,19 @@ func (e *evidence) sameStep(ctx context.Context, id RecordID, recorded driver.St
 	return resultEquals(encoding, data, e.encoded.Encoding, e.encoded.Result), nil
 }
 
-// rewrite writes what judge decides about the record id, reports the event kind if
-// it was written, and returns whether it was.
-func (g *Guard) rewrite(ctx context.Context, id RecordID, kind event.Kind, judge judgeFunc) (bool, error) {
+// rewrite writes what judge decides about the record id, and returns whether it
+// did. It reports a write as an event with the kind, actor and note of report.
+func (g *Guard) rewrite(ctx context.Context, id RecordID, report event.Event, judge judgeFunc) (bool, error) {
 	current, err := g.store.Get(ctx, id)
 	if err != nil {
-		return false, g.resolveFailed(ctx, id, driver.OpGet, err)
+		return false, g.storeFailed(ctx, id, driver.OpGet, err)
 	}
 	r := g.apply(ctx, current, &change{opts: &g.opts, rounds: maxRounds, by: judge})
 	switch r.end {
 	case endWritten:
-		g.opts.observe(ctx, kind, id.Operation(), r.record, nil)
+		e := g.opts.event(ctx, report.Kind, id.Operation(), r.record, nil)
+		e.Actor, e.Note = report.Actor, report.Note
+		g.opts.emit(ctx, e)
 		return true, nil
 	case endAgreed:
 		return false, nil
@@ -330,18 +332,8 @@ func (g *Guard) rewrite(ctx context.Context, id RecordID, kind event.Kind, judge
 		}
 		fallthrough
 	default:
-		return false, g.resolveFailed(ctx, id, driver.OpReplace, r.err)
+		return false, g.storeFailed(ctx, id, driver.OpReplace, r.err)
 	}
-}
-
-// resolveFailed returns the caller's error for a failed store call.
-func (g *Guard) resolveFailed(ctx context.Context, id RecordID, op driver.Op, err error) error {
-	if errors.Is(err, ErrNoRecord) {
-		return fmt.Errorf("%w: %s", ErrNoRecord, short(id))
-	}
-	err = storeError(id, op, err)
-	g.opts.observe(ctx, event.StoreError, id.Operation(), nil, err)
-	return err
 }
 
 // StoredOutcome returns the stored outcome of the completed record r: the

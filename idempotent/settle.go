@@ -132,6 +132,11 @@ func (o *outcomeWriter) judge(ctx context.Context, current *driver.Record, now t
 
 // release releases the claim of a handler that was not entered.
 func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) {
+	a.letGo(ctx, reason, err, a.released)
+}
+
+// letGo writes the claim of a handler that was not entered as next returns it.
+func (a *attempt) letGo(ctx context.Context, reason driver.Reason, err error, next func(*driver.Record, driver.Reason, time.Time) driver.Record) {
 	ctx, cancel := a.opts.releaseContext(ctx)
 	defer cancel()
 	c := change{
@@ -139,7 +144,7 @@ func (a *attempt) release(ctx context.Context, reason driver.Reason, err error) 
 		out:    outcome{state: driver.StateRetryable, reason: reason, err: err},
 		rounds: 1, // if another write came first, it decided about this claim
 		by: judgeFunc(func(current *driver.Record, now time.Time) judgement {
-			return judgement{next: a.released(current, reason, now)}
+			return judgement{next: next(current, reason, now)}
 		}),
 	}
 	if r := a.guard.apply(ctx, &a.mine, &c); r.end == endWritten {

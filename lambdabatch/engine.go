@@ -223,8 +223,8 @@ func (e *engine) do(ctx context.Context, m *message) error {
 	if err != nil {
 		return err
 	}
-	out, err := idempotent.DoOutcome(ctx, e.guard, m.key, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, work(context.WithValue(ctx, messageKey{}, &m.record))
+	out, err := idempotent.DoOutcome(context.WithValue(ctx, messageKey{}, &m.record), e.guard, m.key, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, work(ctx)
 	})
 	return e.settled(ctx, m, out, err)
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, tok
 	if err != nil {
 		return false, err
 	}
-	err = g.Forget(ctx, r.ID, token)
+	err = g.Forget(ctx, r.ID, idempotent.ForgetRequest{Token: token, Actor: cmp.Or(c.user, "unknown") + "@" + c.host, Reason: c.reason})
 	if stale, ok := errors.AsType[*idempotent.StaleEvidenceError](err); ok {
 		err = refuse("%s: the token is not that of its current attempt (attempt %d); run once show again", short(r.ID), stale.Attempt)
 	}

@@ -82,6 +82,7 @@ const (
 	ReasonResolved      Reason = "resolved"       // external evidence
 	ReasonCommitted     Reason = "committed"      // the handler's transaction stored the outcome
 	ReasonKeysForgotten Reason = "keys_forgotten" // the provider may have forgotten the downstream key of an open step
+	ReasonPredecessor   Reason = "predecessor"    // another system had done the work, or refused it
 	ReasonForgotten     Reason = "forgotten"      // an operator discarded the stored outcome
 	ReasonInterrupted   Reason = "interrupted"    // an AtMostOnce step began and did not finish
 )

@@ -140,7 +140,7 @@ var ErrTooLarge = errors.New("idempotent: the record is larger than the store ca
 // nothing was written.
 var ErrNotApplied = errors.New("idempotent: nothing was written")
 
-// Op names a store operation, or one of an idempotent.Sealer.
+// Op names a store operation, one of an idempotent.Sealer, or OpPredecessor.
 type Op string
 
 // Operations, as errors name them.
@@ -155,4 +155,6 @@ const (
 	OpUnreadable Op = "read" // the store returned a record with an unknown state
 	OpSeal       Op = "seal"
 	OpOpen       Op = "open"
+	// OpPredecessor is a call of idempotent.Options.Predecessor.
+	OpPredecessor Op = "ask"
 )

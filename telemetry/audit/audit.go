@@ -2,8 +2,8 @@
 
 // Package audit writes one JSON line for every settled operation, for every step
 // that evidence settled, and for every outcome that was discarded: the operation,
-// its time and its outcome. The table
-// of idempotency keys is not an audit log, because its records expire.
+// its time and its outcome, and who discarded it. The table of idempotency keys is
+// not an audit log, because its records expire.
 //
 //	settled := audit.New(os.Stdout)
 //	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = settled })
@@ -29,7 +29,9 @@ type Line struct {
 	KeyHash   string    `json:"key_hash"`
 	Outcome   string    `json:"outcome"` // completed, retryable, unknown, resolved, step_resolved, forgotten, contradicted, lease_lost, exhausted
 	Reason    string    `json:"reason,omitempty"`
-	Step      string    `json:"step,omitempty"` // only for step_resolved: the step that the evidence is about
+	Step      string    `json:"step,omitempty"`  // only for step_resolved: the step that the evidence is about
+	Actor     string    `json:"actor,omitempty"` // only for forgotten: who discarded the outcome
+	Note      string    `json:"note,omitempty"`  // only for forgotten: why, in the words of the actor
 	Recovery  string    `json:"recovery"`
 	Attempt   int       `json:"attempt"`
 	RequestID string    `json:"request_id,omitempty"`
@@ -101,7 +103,7 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 		outcome = "step_resolved" // the operation may still be open
 	}
 	line, err := json.Marshal(Line{
-		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step,
+		Time: e.Time, Operation: e.Operation, KeyHash: e.KeyHash, Outcome: outcome, Reason: string(e.Reason), Step: e.Step, Actor: e.Actor, Note: e.Note,
 		Recovery: e.Recovery.String(), Attempt: e.Attempt, RequestID: e.RequestID,
 	})
 	if err == nil {

@@ -226,3 +226,37 @@ func TestManyInvocations(t *testing.T) {
 		t.Errorf("%d lines, want %d", n, 64*20)
 	}
 }
+
+// The line about a discarded outcome names who discarded it, and why.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	var (
+		w     bytes.Buffer
+		clock idempotenttest.Clock
+	)
+	store := memstore.New()
+	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Now = clock.Now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := idempotent.Key{Operation: "charge", Scope: "acme", ID: "order-1", Fingerprint: idempotent.FingerprintBytes([]byte("payload"))}
+	if _, err := idempotent.Do(clock.Invocation(t.Context(), time.Minute), guard, key, func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.Get(t.Context(), key.RecordID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(time.Hour)
+	audited, err := guard.With(func(o *idempotent.Options) { o.Observer = audit.New(&w) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := audited.Forget(t.Context(), r.ID, idempotent.ForgetRequest{Token: r.Token(), Actor: "mia@desk", Reason: "ch_1 is of another order"}); err != nil {
+		t.Fatal(err)
+	}
+	lines := read(t, &w)
+	if len(lines) != 1 || lines[0].Outcome != "forgotten" || lines[0].Actor != "mia@desk" || lines[0].Note != "ch_1 is of another order" || lines[0].Reason != "forgotten" {
+		t.Errorf("got %+v", lines)
+	}
+}

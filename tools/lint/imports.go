@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	},
 	"dynamostore":            {"idempotent", "idempotent/driver", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
+	"dynamostore/powertools": {"idempotent", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
 		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "lambdahttp",

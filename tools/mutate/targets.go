@@ -20,7 +20,7 @@ type target struct {
 
 var targets = []target{
 	{module: ".", pkg: "idempotent", breaks: []string{ // all but the aliases
-		"do.go", "claim.go", "settle.go", "change.go", "execution.go", // a request
+		"do.go", "before.go", "claim.go", "settle.go", "change.go", "execution.go", // a request
 		"decide.go", "record.go", "outcome.go", // decisions
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
@@ -35,6 +35,7 @@ var targets = []target{
 		"transact.go", "refusal.go", // transactions
 		"abandoned.go", "list.go", "delete.go",
 	}, conditions: true, quoting: []string{"TestInsert_SendsTheCondition", "TestReplace_SendsTheCondition", "TestNewClient_Refusal"}},
+	{module: ".", pkg: "dynamostore/powertools", breaks: []string{"powertools.go", "hash.go"}, conditions: true},
 	{module: ".", pkg: "lambdabatch", breaks: []string{
 		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
 	}},

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package powertools
+
+import (
+	"context"
+
+	"github.com/once-lambda/once/dynamostore/powertools"
+	"github.com/once-lambda/once/idempotent"
+)
+
+// Order is the event of the function.
+type Order struct {
+	OrderID string `json:"orderId"`
+	Amount  int    `json:"amount"`
+}
+
+// Receipt is its result.
+type Receipt struct {
+	Receipt int `json:"receipt"`
+	Amount  int `json:"amount"`
+}
+
+type orderKey struct{}
+
+// newHandler returns the function that takes over from one that uses Powertools.
+func newHandler(
+	guard *idempotent.Guard, client powertools.Client, table string, language powertools.Language, prefix string,
+	takePayment func(context.Context, Order) (Receipt, error), optFns ...func(*powertools.Options),
+) (func(context.Context, Order) (Receipt, error), error) {
+	validated := func(o *powertools.Options) {
+		o.Validation = func(ctx context.Context, _ idempotent.Key) (any, error) {
+			return ctx.Value(orderKey{}).(Order).Amount, nil // payload_validation_jmespath="amount"
+		}
+	}
+	asked, err := powertools.Predecessor(client, table, language, prefix, append(optFns, validated)...)
+	if err != nil {
+		return nil, err
+	}
+	key := idempotent.KeyFrom("charge", func(o Order) (scope, id string) { return idempotent.Global, o.OrderID })
+	handler := idempotent.Wrap(guard, key, takePayment, func(o *idempotent.Options) { o.Predecessor = asked })
+	return func(ctx context.Context, o Order) (Receipt, error) {
+		return handler(context.WithValue(ctx, orderKey{}, o), o)
+	}, nil
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+import { writeSync } from 'node:fs';
+
+export const answer = (value) => writeSync(1, `${JSON.stringify(value)}\n`);
+
+class Failed extends Error {
+  name = 'Failed';
+}
+
+// A crash never returns, so that Powertools neither stores nor deletes anything, as
+// after a kill.
+export const takePayment = async (event, _context) => {
+  if (event.mode === 'fail') throw new Failed();
+  answer({ n: event.n, effect: true });
+  if (event.mode === 'crash') {
+    answer({ n: event.n, error: 'Killed' });
+    return new Promise(() => {});
+  }
+  return { receipt: event.n, amount: event.amount };
+};
