@@ -308,7 +308,7 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),
 		Item:                      it,
-		ConditionExpression:       aws.String(s.layout.markCondition), // no other call has written it
+		ConditionExpression:       aws.String(s.layout.mayMark),
 		ExpressionAttributeNames:  s.layout.keyNames,
 		ExpressionAttributeValues: item{":was": &types.AttributeValueMemberB{Value: append([]byte{}, m.was...)}},
 	})

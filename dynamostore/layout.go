@@ -24,11 +24,20 @@ type layout struct {
 	prefix                     string
 
 	// Made once from the above, because requests use them:
-	key             string            // the partition key in expressions
-	keyNames        map[string]string // the placeholder in key; nil: key is the name itself
-	insertCondition string            // of a record
-	markCondition   string            // of the bookmark
+	key                string            // the partition key in expressions
+	keyNames           map[string]string // the placeholder in key; nil: key is the name itself
+	mayInsert, mayMark string            // the conditions below, for this table
 }
+
+const (
+	// insertCondition is true if there is no record, or only an expired one. DynamoDB
+	// deletes expired items "within a few days" and returns them until then (developer
+	// guide, "Using time to live"), so the condition compares the expiry. A record
+	// without exp never expires: the comparison is false.
+	insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
+	// bookmarkCondition is true if no other call has written the bookmark.
+	bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrVersion + " = :was"
+)
 
 // maxPrefix is the longest prefix in bytes. A sort key has at most 1,024 bytes, and
 // the longest name has 337: the key of a chunk.
@@ -60,8 +69,8 @@ func newLayout(l layout) (*layout, error) {
 	if l.key != PartitionKey { // it may be a reserved word
 		l.key, l.keyNames = keyPlaceholder, map[string]string{keyPlaceholder: l.partitionKey}
 	}
-	l.insertCondition = "attribute_not_exists(" + l.key + ") OR " + attrExpires + " <= :now"
-	l.markCondition = "attribute_not_exists(" + l.key + ") OR " + attrVersion + " = :was"
+	named := strings.NewReplacer("("+PartitionKey+")", "("+l.key+")")
+	l.mayInsert, l.mayMark = named.Replace(insertCondition), named.Replace(bookmarkCondition)
 	return &l, nil
 }
 

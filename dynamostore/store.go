@@ -245,7 +245,7 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 // Insert writes r if there is no record of that id, or one that has expired by
 // now. Otherwise it returns the current record. See [driver.Store].
 func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	standing, refused, err := s.put(ctx, &r, s.layout.insertCondition, s.layout.keyNames, ":now", number(now.UnixMilli()))
+	standing, refused, err := s.put(ctx, &r, s.layout.mayInsert, s.layout.keyNames, ":now", number(now.UnixMilli()))
 	if err != nil || !refused {
 		return nil, err
 	}
