@@ -85,11 +85,16 @@ func (t *IdempotencyTable) GrantViewer(grantee awsiam.IGrantable) awsiam.Grant {
 // creation of a table. Some of them write and delete records.
 func (t *IdempotencyTable) GrantOperator(grantee awsiam.IGrantable) awsiam.Grant {
 	records, chunks := t.keysOf(jsii.String(allOf))
-	return t.GrantViewer(grantee).Combine(t.grant(grantee,
+	remove := func(from *IdempotencyTable) awsiam.Grant {
+		return from.grant(grantee, permission{on: from.arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks})
+	}
+	all := t.GrantViewer(grantee).Combine(t.grant(grantee,
 		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, t.scanKey())},
-	)).Combine(t.chunks().grant(grantee,
-		permission{on: t.chunks().arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks},
-	))
+	)).Combine(remove(t))
+	if t.Chunks != nil {
+		all = all.Combine(remove(t.chunks()))
+	}
+	return all
 }
 
 func (t *IdempotencyTable) arn() string   { return *t.Table.TableArn() }

@@ -103,6 +103,21 @@ func TestScansThatAreRefused(t *testing.T) {
 	}
 }
 
+// An operator removes large results wherever they were stored.
+func TestOperatorOfLargeResults(t *testing.T) {
+	stack := newStack()
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	table.KeepLargeResultsIn(nil)
+	table.GrantOperator(newRole(stack, "Role"))
+	policy := policyOf(t, stack)
+	chunk := string(newKey("charge").RecordID()) + "#" + strings.Repeat("0", 32) + "#0"
+	for _, of := range []awsdynamodb.ITable{table.Table, table.Chunks} {
+		arn := symbolic(stack.Resolve(of.TableArn()))
+		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {chunk}}}, true)
+		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {"settings"}}}, false)
+	}
+}
+
 // Large results have a table of their own, without the index.
 func TestLargeResults(t *testing.T) {
 	stack := newStack()
