@@ -285,6 +285,25 @@ func TestGuide(t *testing.T) {
 	}
 }
 
+// The Terraform in the guide of an existing table is a part of what OpenTofu applies.
+func TestTerraformInTheGuide(t *testing.T) {
+	text, err := os.ReadFile("../docs/deploy-existing-table.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("terraform/testdata/watched/main.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```hcl\n")
+	if len(parts) != 2 {
+		t.Fatalf("%d snippets", len(parts)-1)
+	}
+	if snippet, _, _ := strings.Cut(parts[1], "```"); !strings.Contains(string(source), snippet) {
+		t.Errorf("not in main.tf:\n%s", snippet)
+	}
+}
+
 // The permissions in the guide equal those that the constructs grant.
 func TestPermissionsInTheGuide(t *testing.T) {
 	var table strings.Builder
