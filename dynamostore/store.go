@@ -300,7 +300,9 @@ var errContradiction = errors.New("dynamostore: a write was refused although the
 // and with "no read capacity units" (API reference, PutItem,
 // ReturnValuesOnConditionCheckFailure). The returned item is empty if there is no
 // item.
-func (s *Store) put(ctx context.Context, r *driver.Record, condition string, names map[string]string, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
+func (s *Store) put(
+	ctx context.Context, r *driver.Record, condition string, names map[string]string, placeholder string, value types.AttributeValue,
+) (standing item, refused bool, err error) {
 	it, err := s.encode(r)
 	if err != nil {
 		return nil, false, err

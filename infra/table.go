@@ -36,10 +36,10 @@ type IdempotencyTable struct {
 type TableLayout struct {
 	// PartitionKey is the name of the table's partition key, a string. Default: pk.
 	PartitionKey *string
-	// SortKey is the name of the table's sort key, a string. Default: there is none.
+	// SortKey is the name of the table's sort key, a string. Default: no sort key.
 	SortKey *string
 	// Prefix begins the partition keys of all records, such as ONCE#. No other item
-	// may have a key that begins with it. Required with SortKey. Default: none.
+	// may have a key that begins with it. Required with SortKey. Default: no prefix.
 	Prefix *string
 	// TimeToLiveAttribute is the name of the attribute for time to live. Default: ttl.
 	TimeToLiveAttribute *string

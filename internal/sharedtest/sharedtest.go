@@ -137,7 +137,8 @@ func neighbour(i int) Item {
 	case 6:
 		it["PK"], it["rk"], it["rat"], it["pk"] = text(fmt.Sprintf("%d#scan", i)), text(fmt.Sprintf("x#%02d", i%64)), number("2"), text("p")
 	case 7:
-		it["SK"], it["lines"] = text(fmt.Sprintf("LINE#%d", i)), &types.AttributeValueMemberM{Value: Item{"a": &types.AttributeValueMemberBOOL{Value: true}, "b": &types.AttributeValueMemberNULL{Value: true}}}
+		it["SK"] = text(fmt.Sprintf("LINE#%d", i))
+		it["flags"] = &types.AttributeValueMemberM{Value: Item{"a": &types.AttributeValueMemberBOOL{Value: true}, "b": &types.AttributeValueMemberNULL{Value: true}}}
 	}
 	return it
 }
