@@ -101,8 +101,9 @@ type Options struct {
 	// PartitionKey, SortKey and TTLAttribute are the names of the table's attributes:
 	// its keys, which are strings, and its time to live. Prefix begins the partition
 	// key of every item of the store. They serve a table that has other items, too: the
-	// store neither reads nor writes an item without the prefix. With a SortKey, Prefix
-	// is required, and the sort key of every item is equal to its partition key.
+	// store neither returns nor writes an item without the prefix, but a scan is billed
+	// for all items. With a SortKey, Prefix is required, and the sort key of every item
+	// is equal to its partition key.
 	//
 	// Set them in all functions that use the table; records under another prefix are
 	// not found. Choose a prefix with which no other key of the table begins, and that
