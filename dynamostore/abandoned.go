@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"iter"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +32,7 @@ const (
 // in the index, in no order. It reads the whole table like [Store.Scan], at once.
 func (s *Store) Running(ctx context.Context) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
-		s.scan(ctx, nil, runningCondition, nil)(func(r driver.Record, err error) bool {
+		s.scan(ctx, nil, runningCondition)(func(r driver.Record, err error) bool {
 			return yield(r.Listed(), err)
 		})
 	}
@@ -138,11 +137,14 @@ func (p *pass) read(ctx context.Context) error {
 // page reads a page of a segment. The segment starts after it once its records are
 // handled. A throttled read ends the call: requests come first.
 func (p *pass) page(ctx context.Context, segment int) (more bool) {
+	l := p.store.layout
+	filter, _, values := l.filter(abandonedCondition, item{":now": number(p.now.UnixMilli())})
 	in := &dynamodb.ScanInput{
 		TableName:                 aws.String(p.store.table),
-		FilterExpression:          aws.String(abandonedCondition),
-		ProjectionExpression:      aws.String(strings.Join(listedAttributes(), ", ")),
-		ExpressionAttributeValues: item{":now": number(p.now.UnixMilli())},
+		FilterExpression:          filter,
+		ProjectionExpression:      aws.String(l.listedAttributes()),
+		ExpressionAttributeNames:  l.keyNames,
+		ExpressionAttributeValues: values,
 		Segment:                   aws.Int32(int32(segment)),
 		TotalSegments:             aws.Int32(int32(len(p.mark.starts))),
 		ReturnConsumedCapacity:    types.ReturnConsumedCapacityTotal,
@@ -162,7 +164,7 @@ func (p *pass) page(ctx context.Context, segment int) (more bool) {
 	p.pace.spent(units)
 	found := make([]driver.Listed, len(out.Items))
 	for i, it := range out.Items {
-		found[i], _ = decodeListed(it) // with an error, it has the id
+		found[i], _ = l.decodeListed(it) // with an error, it has the id
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +224,7 @@ func (p *pace) spent(units float64) {
 // bookmark is where a pass over the table is. Its item is in the table, under a
 // key that no record and no chunk can have:
 //
-//	pk       #scan
+//	pk       the prefix + #scan
 //	v        format version
 //	wid      write id
 //	began    when the pass began, in milliseconds since 1970
@@ -236,18 +238,10 @@ type bookmark struct {
 	starts   []item // nil: the segment is done
 }
 
-const (
-	// ScanKey is the partition key of the item in which [Store.Abandoned] notes how
-	// far it is. No record has it, because record ids begin with an operation.
-	ScanKey = "#scan"
-
-	attrBegan    = "began"
-	attrReserved = "until"
-	attrStarts   = "next"
-)
-
-// bookmarkCondition is true if no other call has written the bookmark.
-const bookmarkCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrVersion + " = :was"
+// ScanKey is the partition key, without Options.Prefix, of the item in which
+// [Store.Abandoned] notes how far it is. No record has it, because record ids begin
+// with an operation.
+const ScanKey = "#scan"
 
 // done reports whether there is no pass that could continue.
 func (m *bookmark) done() bool {
@@ -265,7 +259,7 @@ func (m *bookmark) scanned(now time.Time, every time.Duration) driver.Scanned {
 
 // bookmark reads the bookmark.
 func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: item{PartitionKey: text(ScanKey)}})
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.table), Key: s.layout.keyOf(ScanKey)})
 	if err != nil {
 		return nil, s.explain("GetItem", err)
 	}
@@ -304,17 +298,18 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		}
 	}
 	it := item{
-		PartitionKey: text(ScanKey),
-		attrFormat:   &types.AttributeValueMemberN{Value: formatVersion},
-		attrVersion:  &types.AttributeValueMemberB{Value: id},
-		attrStarts:   &types.AttributeValueMemberL{Value: starts},
+		attrFormat:  &types.AttributeValueMemberN{Value: formatVersion},
+		attrVersion: &types.AttributeValueMemberB{Value: id},
+		attrStarts:  &types.AttributeValueMemberL{Value: starts},
 	}
+	s.layout.place(it, ScanKey)
 	putTime(it, attrBegan, m.began)
 	putTime(it, attrReserved, m.reserved)
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 aws.String(s.table),
 		Item:                      it,
-		ConditionExpression:       aws.String(bookmarkCondition),
+		ConditionExpression:       aws.String(s.layout.mayMark),
+		ExpressionAttributeNames:  s.layout.keyNames,
 		ExpressionAttributeValues: item{":was": &types.AttributeValueMemberB{Value: append([]byte{}, m.was...)}},
 	})
 	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {

@@ -43,7 +43,7 @@ func (s *Store) PutChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 	puts := make([]types.WriteRequest, count)
 	for i := range puts {
 		part := data[i*chunkSize : min((i+1)*chunkSize, len(data))]
-		puts[i].PutRequest = &types.PutRequest{Item: chunkItem(chunkKey(id, v, i), part, expires)}
+		puts[i].PutRequest = &types.PutRequest{Item: s.layout.chunkItem(chunkName(id, v, i), part, expires)}
 	}
 	for batch := range slices.Chunk(puts, writeBatch) {
 		if err := s.chunks.batchWrite(ctx, batch); err != nil {
@@ -86,7 +86,7 @@ func (s *Store) GetChunks(ctx context.Context, id driver.RecordID, v driver.Vers
 	}
 	keys := make([]item, count)
 	for i := range keys {
-		keys[i] = item{PartitionKey: text(chunkKey(id, v, i))}
+		keys[i] = s.layout.keyOf(chunkName(id, v, i))
 	}
 	for _, store := range s.chunkStores() {
 		if data, err := store.readChunks(ctx, keys); !errors.Is(err, driver.ErrNoRecord) {
@@ -105,7 +105,7 @@ func (s *Store) readChunks(ctx context.Context, keys []item) ([]byte, error) {
 			return nil, err
 		}
 		for _, key := range batch {
-			it := found[keyOf(key)]
+			it := found[s.layout.nameOf(key)]
 			if it == nil {
 				return nil, driver.ErrNoRecord
 			}
@@ -123,7 +123,7 @@ func (s *Store) readChunks(ctx context.Context, keys []item) ([]byte, error) {
 	return data, nil
 }
 
-// getBatch returns the existing items of keys, indexed by key because DynamoDB
+// getBatch returns the existing items of keys, indexed by name because DynamoDB
 // returns them in any order. The keys must fit into one call.
 func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]item, err error) {
 	found = make(map[string]item, len(keys))
@@ -136,7 +136,7 @@ func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]ite
 		}
 		for _, items := range out.Responses { // one table, which the reply may name differently
 			for _, it := range items {
-				found[keyOf(it)] = it
+				found[s.layout.nameOf(it)] = it
 			}
 		}
 		keys = nil
@@ -148,19 +148,10 @@ func (s *Store) getBatch(ctx context.Context, keys []item) (found map[string]ite
 	return found, s.explain("BatchGetItem", err)
 }
 
-// keyOf returns the key of an item, or "" if it has no string key.
-func keyOf(it item) string {
-	key, _ := it[PartitionKey].(*types.AttributeValueMemberS)
-	if key == nil {
-		return ""
-	}
-	return key.Value
-}
-
 // A large result is stored in items of the record's table, or of
 // Options.ChunkTable:
 //
-//	pk    the record id + "#" + the write id in hex + "#" + its number, from 0
+//	pk    the prefix + the record id + "#" + the write id in hex + "#" + its number, from 0
 //	v     format version
 //	part  the bytes
 //	ttl   when DynamoDB may delete the item
@@ -171,9 +162,6 @@ func keyOf(it item) string {
 // chunk's key as a record id fails. The chunk has no exp, so the condition of an
 // insert is false; it has no wid, so the condition of a replace is false; and
 // decode finds its required attributes missing.
-
-// attrPart holds the bytes of a chunk. No record has an attribute of that name.
-const attrPart = "part"
 
 // chunkSize is the number of result bytes in each chunk but the last, which has
 // the rest. It leaves 4 KB for the key, which DynamoDB limits to 2 KB, and for the
@@ -192,20 +180,20 @@ const (
 // record finds its chunks.
 const chunkGrace = ttlGrace + time.Hour
 
-func chunkKey(id driver.RecordID, v driver.Version, number int) string {
+func chunkName(id driver.RecordID, v driver.Version, number int) string {
 	return string(id) + "#" + hex.EncodeToString(v[:]) + "#" + strconv.Itoa(number)
 }
 
 // chunkItem returns a chunk as a DynamoDB item. If expires is zero, the item never
 // expires.
-func chunkItem(key string, part []byte, expires time.Time) item {
+func (l *layout) chunkItem(name string, part []byte, expires time.Time) item {
 	it := item{
-		PartitionKey: text(key),
-		attrFormat:   &types.AttributeValueMemberN{Value: formatVersion},
-		attrPart:     &types.AttributeValueMemberB{Value: part},
+		attrFormat: &types.AttributeValueMemberN{Value: formatVersion},
+		attrPart:   &types.AttributeValueMemberB{Value: part},
 	}
+	l.place(it, name)
 	if !expires.IsZero() {
-		it[TTLAttribute] = number(ceilSeconds(expires.Add(chunkGrace)))
+		it[l.ttl] = number(ceilSeconds(expires.Add(chunkGrace)))
 	}
 	return it
 }

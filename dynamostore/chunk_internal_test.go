@@ -13,7 +13,7 @@ import (
 func TestChunkItem_Fits(t *testing.T) {
 	t.Parallel()
 	for _, key := range []int{300 + 1 + 32 + 1 + 3, 2048} {
-		it := chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
+		it := plain.chunkItem(strings.Repeat("k", key), make([]byte, chunkSize), time.UnixMilli(253_402_300_799_999))
 		size := itemSize(it)
 		if size > maxItem {
 			t.Errorf("with a key of %d bytes the item has %d bytes, and DynamoDB accepts %d", key, size, maxItem)

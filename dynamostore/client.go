@@ -48,25 +48,12 @@ const (
 	shortestTry = 250 * time.Millisecond
 )
 
-// The environment variables that Open reads.
-const (
-	tableVariable        = "ONCE_TABLE" // the name or ARN of the table
-	chunkTableVariable   = "ONCE_CHUNK_TABLE"
-	indexRunningVariable = "ONCE_INDEX_RUNNING"
-	scanEveryVariable    = "ONCE_SCAN_EVERY"
-	scanSegmentsVariable = "ONCE_SCAN_SEGMENTS"
-)
-
 // Open returns a store in the table that the environment names: its name or ARN
 // is in ONCE_TABLE, and region, credentials and endpoint are those of the SDK's
-// default configuration. The client is that of [NewClient]. It returns an error if
-// ONCE_TABLE is not set, if a variable is invalid, or if the SDK cannot read its
-// configuration. It does not call AWS.
-//
-// These variables, which infrastructure code sets for all functions of a table,
-// set options before optFns do: ONCE_CHUNK_TABLE (ChunkTable), ONCE_INDEX_RUNNING
-// (IndexRunning: true or false), ONCE_SCAN_EVERY (ScanEvery: 15m, or off) and
-// ONCE_SCAN_SEGMENTS (ScanSegments).
+// default configuration. The client is that of [NewClient], and [FromEnvironment]
+// sets options before optFns do. It returns an error if ONCE_TABLE is not set, if a
+// variable is invalid, or if the SDK cannot read its configuration. It does not
+// call AWS.
 func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	table := os.Getenv(tableVariable)
 	if table == "" {
@@ -76,38 +63,58 @@ func Open(ctx context.Context, optFns ...func(*Options)) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dynamostore: Open: the SDK cannot read its configuration: %w", err)
 	}
-	fromEnvironment, err := environment()
-	if err != nil {
-		return nil, err
-	}
-	return New(NewClient(cfg), table, append([]func(*Options){fromEnvironment}, optFns...)...)
+	return New(NewClient(cfg), table, append([]func(*Options){FromEnvironment(os.Getenv)}, optFns...)...)
 }
 
-// environment returns the options that the environment sets.
-func environment() (func(*Options), error) {
-	set := Options{ChunkTable: os.Getenv(chunkTableVariable)}
-	var errs []error
-	read := func(name, want string, parse func(string) error) {
-		if value := os.Getenv(name); value != "" && parse(value) != nil {
-			errs = append(errs, fmt.Errorf("dynamostore: Open: %s is %q: want %s", name, value, want))
+const tableVariable = "ONCE_TABLE" // the name or ARN of the table
+
+// FromEnvironment returns an option that sets those options whose variables getenv
+// returns, usually [os.Getenv]. Infrastructure code sets the variables for all
+// functions of a table. Use it with [New]; [Open] does.
+//
+//	store, err := dynamostore.New(client, os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
+//
+//	ONCE_CHUNK_TABLE    ChunkTable
+//	ONCE_INDEX_RUNNING  IndexRunning: true or false
+//	ONCE_SCAN_EVERY     ScanEvery: a duration like 15m, or off
+//	ONCE_SCAN_SEGMENTS  ScanSegments
+//	ONCE_PARTITION_KEY  PartitionKey
+//	ONCE_SORT_KEY       SortKey
+//	ONCE_PREFIX         Prefix
+//	ONCE_TTL_ATTRIBUTE  TTLAttribute
+//
+// New returns an error if a value is invalid.
+func FromEnvironment(getenv func(name string) string) func(*Options) {
+	return func(o *Options) {
+		read := func(name, want string, parse func(string) error) {
+			if value := getenv(name); value != "" && parse(value) != nil {
+				o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is %q: want %s", name, value, want))
+			}
 		}
+		text := func(name string, option *string) {
+			read(name, "", func(v string) error { *option = v; return nil })
+		}
+		text("ONCE_CHUNK_TABLE", &o.ChunkTable)
+		text("ONCE_PARTITION_KEY", &o.PartitionKey)
+		text("ONCE_SORT_KEY", &o.SortKey)
+		text("ONCE_PREFIX", &o.Prefix)
+		text("ONCE_TTL_ATTRIBUTE", &o.TTLAttribute)
+		read("ONCE_INDEX_RUNNING", "true or false", func(v string) (err error) {
+			o.IndexRunning, err = strconv.ParseBool(v)
+			return err
+		})
+		read("ONCE_SCAN_EVERY", "a duration like 15m, or off", func(v string) (err error) {
+			if v == "off" {
+				v = "-1ns"
+			}
+			o.ScanEvery, err = time.ParseDuration(v)
+			return err
+		})
+		read("ONCE_SCAN_SEGMENTS", "a number", func(v string) (err error) {
+			o.ScanSegments, err = strconv.Atoi(v)
+			return err
+		})
 	}
-	read(indexRunningVariable, "true or false", func(v string) (err error) {
-		set.IndexRunning, err = strconv.ParseBool(v)
-		return err
-	})
-	read(scanEveryVariable, "a duration like 15m, or off", func(v string) (err error) {
-		if v == "off" {
-			v = "-1ns"
-		}
-		set.ScanEvery, err = time.ParseDuration(v)
-		return err
-	})
-	read(scanSegmentsVariable, "a number", func(v string) (err error) {
-		set.ScanSegments, err = strconv.Atoi(v)
-		return err
-	})
-	return func(o *Options) { *o = set }, errors.Join(errs...)
 }
 
 // NewClient returns a DynamoDB client from cfg whose retries fit into a request:

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ const deleteCondition = attrVersion + " = :was AND " + attrState + " IN (:comple
 func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Version) (current *driver.Record, err error) {
 	in := &dynamodb.DeleteItemInput{
 		TableName:           aws.String(s.table),
-		Key:                 item{PartitionKey: text(string(id))},
+		Key:                 s.layout.keyOf(string(id)),
 		ConditionExpression: aws.String(deleteCondition),
 		ExpressionAttributeValues: item{
 			":was":       &types.AttributeValueMemberB{Value: was[:]},
@@ -57,7 +58,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 		if len(failed.Item) == 0 {
 			return s.Get(ctx, id) // as in Replace; see standing
 		}
-		return decode(failed.Item)
+		return s.layout.decode(failed.Item)
 	}
 	if err != nil {
 		return nil, s.explain("DeleteItem", err)
@@ -70,7 +71,7 @@ func (s *Store) Delete(ctx context.Context, id driver.RecordID, was driver.Versi
 func (s *Store) deleteChunks(ctx context.Context, id driver.RecordID, v driver.Version, count int) error {
 	deletes := make([]types.WriteRequest, max(0, min(count, maxChunks)))
 	for i := range deletes {
-		deletes[i].DeleteRequest = &types.DeleteRequest{Key: item{PartitionKey: text(chunkKey(id, v, i))}}
+		deletes[i].DeleteRequest = &types.DeleteRequest{Key: s.layout.keyOf(chunkName(id, v, i))}
 	}
 	for batch := range slices.Chunk(deletes, writeBatch) {
 		for _, store := range s.chunkStores() {
@@ -140,12 +141,15 @@ func (s *Store) purge(ctx context.Context, chunks *Store, before time.Time, o *P
 	var segments sync.WaitGroup
 	for segment := range o.Segments {
 		segments.Go(func() {
+			filter, _, values := s.layout.filter(orphanCondition, item{":before": number(before.Unix())})
+			names := map[string]string{ttlPlaceholder: s.layout.ttl}
+			maps.Copy(names, s.layout.keyNames)
 			in := &dynamodb.ScanInput{
 				TableName:                 aws.String(chunks.table),
-				FilterExpression:          aws.String(orphanCondition),
-				ProjectionExpression:      aws.String(PartitionKey),
-				ExpressionAttributeNames:  map[string]string{ttlPlaceholder: TTLAttribute},
-				ExpressionAttributeValues: item{":before": number(before.Unix())},
+				FilterExpression:          filter,
+				ProjectionExpression:      aws.String(s.layout.key),
+				ExpressionAttributeNames:  names,
+				ExpressionAttributeValues: values,
 				Segment:                   aws.Int32(int32(segment)),
 				TotalSegments:             aws.Int32(int32(o.Segments)),
 			}
@@ -184,12 +188,12 @@ func (s *Store) purgeBatch(ctx context.Context, table *Store, items []item, o *P
 	var chunks []chunkRef
 	records := map[string]item{}
 	for _, it := range items {
-		c, ok := parseChunkKey(keyOf(it))
+		c, ok := parseChunkName(s.layout.nameOf(it))
 		if !ok || len(o.Operations) > 0 && !slices.Contains(o.Operations, c.id.Operation()) {
 			continue
 		}
 		chunks = append(chunks, c)
-		records[string(c.id)] = item{PartitionKey: text(string(c.id))}
+		records[string(c.id)] = s.layout.keyOf(string(c.id))
 	}
 	if len(chunks) == 0 {
 		return 0, nil
@@ -204,8 +208,8 @@ func (s *Store) purgeBatch(ctx context.Context, table *Store, items []item, o *P
 	}
 	var deletes []types.WriteRequest
 	for _, c := range chunks {
-		if !c.namedBy(found[string(c.id)]) {
-			deletes = append(deletes, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: item{PartitionKey: text(c.key)}}})
+		if !s.namesChunk(found[string(c.id)], c) {
+			deletes = append(deletes, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: s.layout.keyOf(c.name)}})
 		}
 	}
 	if o.CountOnly {
@@ -220,35 +224,35 @@ func (s *Store) purgeBatch(ctx context.Context, table *Store, items []item, o *P
 	return purged, nil
 }
 
-// chunkRef is the parsed key of a chunk.
+// chunkRef is the parsed name of a chunk.
 type chunkRef struct {
-	key     string
+	name    string
 	id      driver.RecordID
 	version driver.Version
 	number  int
 }
 
-// parseChunkKey is the inverse of chunkKey. It decides by making the key again, so
-// that what it cannot parse needs no check of its own.
-func parseChunkKey(key string) (c chunkRef, ok bool) {
-	last := strings.LastIndexByte(key, '#')
-	first := strings.LastIndexByte(key[:max(last, 0)], '#')
+// parseChunkName is the inverse of chunkName. It decides by making the name again,
+// so that what it cannot parse needs no check of its own.
+func parseChunkName(name string) (c chunkRef, ok bool) {
+	last := strings.LastIndexByte(name, '#')
+	first := strings.LastIndexByte(name[:max(last, 0)], '#')
 	if first < 1 {
 		return c, false // no record id
 	}
-	c = chunkRef{key: key, id: driver.RecordID(key[:first])}
-	c.number, _ = strconv.Atoi(key[last+1:])
-	version, _ := hex.DecodeString(key[first+1 : last])
+	c = chunkRef{name: name, id: driver.RecordID(name[:first])}
+	c.number, _ = strconv.Atoi(name[last+1:])
+	version, _ := hex.DecodeString(name[first+1 : last])
 	copy(c.version[:], version)
-	return c, chunkKey(c.id, c.version, c.number) == key
+	return c, chunkName(c.id, c.version, c.number) == name
 }
 
-// namedBy reports whether a record refers to the chunk. A record that cannot be
+// namesChunk reports whether a record refers to the chunk. A record that cannot be
 // read counts as referring to it.
-func (c *chunkRef) namedBy(record item) bool {
+func (s *Store) namesChunk(record item, c chunkRef) bool {
 	if record == nil {
 		return false
 	}
-	r, err := decode(record)
+	r, err := s.layout.decode(record)
 	return err != nil || r.Version == c.version && c.number < r.Chunks.Count
 }

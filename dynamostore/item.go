@@ -19,9 +19,6 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-// item is a record as a DynamoDB item.
-type item = map[string]types.AttributeValue
-
 // extra holds the attributes that a later version wrote and this one does not
 // know. It is in [driver.Record.Extra] and is written back. Records share it, so
 // it is never modified.
@@ -34,85 +31,10 @@ type extra struct {
 // versions may copy without understanding it does not need a new format version.
 const formatVersion = "1"
 
-// The schema of the table, for infrastructure code that creates it. It is fixed:
-// functions of different versions share one table.
-//
-// Of the names used in expressions only ttl is a reserved word (developer guide,
-// "Reserved words in DynamoDB"), so the others need no placeholders.
-const (
-	// PartitionKey is the table's only key attribute, a string: the record id.
-	PartitionKey = "pk"
-	// TTLAttribute is the attribute of the table's time to live, a number:
-	// seconds since 1970.
-	TTLAttribute = "ttl"
-	// IndexName is the global secondary index of the records that reconciliation
-	// has to find. It projects the keys and [IndexAttributes].
-	IndexName = "recovery"
-	// IndexPartitionKey is the index's partition key, a string.
-	IndexPartitionKey = "rk"
-	// IndexSortKey is the index's sort key, a number: when the record is due,
-	// in milliseconds since 1970.
-	IndexSortKey = "rat"
-)
-
-// IndexAttributes returns the attributes that the index projects besides its keys:
-// the state of a record, since when it has it, and the end of its lease. With them
-// a reconciler decides which records to read, and knows how long the others wait.
-// They never change without the keys of the index, so they make no write more
-// expensive.
-func IndexAttributes() []string { return []string{attrState, attrSettled, attrLeaseEnd} }
-
-// The attributes besides those in table.go. The first eight are always present; a
-// reader fails if one is missing. The others are missing if their value is zero.
-const (
-	attrFormat      = "v"
-	attrState       = "st"
-	attrRecovery    = "rec"
-	attrOwner       = "own"
-	attrVersion     = "wid"
-	attrAttempt     = "att"
-	attrFingerprint = "fp"
-
-	attrReason            = "why"
-	attrLeaseEnd          = "lease" // required while in progress
-	attrExpires           = "exp"
-	attrCreated           = "ct"
-	attrSettled           = "dt"
-	attrResult            = "res"
-	attrEncoding          = "enc"
-	attrResultVersion     = "rv"
-	attrRetention         = "ret"  // in milliseconds, like the next two
-	attrUnresolved        = "uret" // the retention of an unresolved record
-	attrCodec             = "cdc"
-	attrStepNames         = "sn"
-	attrOpenSince         = "os"
-	attrChunkCount        = "cn" // with the next two
-	attrChunkLength       = "cl"
-	attrChunkSum          = "ch"
-	attrRef               = "ref"
-	attrRequestID         = "rid"
-	attrTraceParent       = "tp"
-	attrSteps             = "steps"
-	attrReconcileAttempts = "rc"
-)
-
 // attributeCount is how many attributes a record usually has, at most: 13 when it is
 // claimed, 16 with a result, a few more with options. A map for all 32 takes twice
 // the memory.
 const attributeCount = 20
-
-// known reports whether this version writes the named attribute itself.
-func known(name string) bool {
-	switch name {
-	case PartitionKey, TTLAttribute, IndexPartitionKey, IndexSortKey,
-		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
-		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
-		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince,
-		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrSteps, attrReconcileAttempts:
-		return true
-	}
-	return false
-}
 
 // ttlGrace is how long after the record's expiry DynamoDB may delete the item. The
 // record counts as missing from its expiry on. The item stays for callers whose
@@ -121,7 +43,7 @@ const ttlGrace = time.Hour
 
 // encode returns r as an item. It refuses what decode would refuse, so that an
 // invalid record is not stored.
-func encode(r *driver.Record) (item, error) {
+func (l *layout) encode(r *driver.Record) (item, error) {
 	state, recovery := r.State.Code(), r.Recovery.String()
 	switch {
 	case r.ID == "":
@@ -145,7 +67,7 @@ func encode(r *driver.Record) (item, error) {
 	carried, _ := r.Extra.(extra)
 	it := make(item, attributeCount+len(carried.record))
 	maps.Copy(it, carried.record)
-	it[PartitionKey] = text(string(r.ID))
+	l.place(it, string(r.ID))
 	it[attrFormat] = &types.AttributeValueMemberN{Value: formatVersion}
 	it[attrState] = text(state)
 	it[attrRecovery] = text(recovery)
@@ -169,7 +91,7 @@ func encode(r *driver.Record) (item, error) {
 	putTime(it, attrSettled, r.Since)
 	putTime(it, attrOpenSince, r.OpenSince)
 	if !r.Expires.IsZero() {
-		it[TTLAttribute] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
+		it[l.ttl] = number(ceilSeconds(r.Expires.Add(ttlGrace)))
 	}
 	if r.Result != nil {
 		it[attrResult] = &types.AttributeValueMemberB{Value: r.Result}
@@ -209,12 +131,6 @@ func encode(r *driver.Record) (item, error) {
 // not in the index, so a record in progress costs no write there.
 func putInIndex(it item, r *driver.Record) {
 	it[IndexPartitionKey] = text(indexKey(string(r.ID), r.Exhausted))
-}
-
-func text(s string) *types.AttributeValueMemberS { return &types.AttributeValueMemberS{Value: s} }
-
-func number(n int64) *types.AttributeValueMemberN {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
 func putText(it item, name, s string) {
@@ -290,12 +206,12 @@ func shardKey(prefix string, n int) string {
 
 // decode returns the record in an item. Its errors name the invalid attribute and
 // never contain a value.
-func decode(it item) (*driver.Record, error) {
+func (l *layout) decode(it item) (*driver.Record, error) {
 	d := decoder{kind: "record", item: it}
 	d.format()
 	steps, unknownOfSteps := d.steps()
 	r := &driver.Record{
-		ID:                driver.RecordID(d.text(PartitionKey, required)),
+		ID:                l.id(&d),
 		Attempt:           int(d.number(attrAttempt, required)),
 		Reason:            driver.Reason(d.text(attrReason, optional)),
 		LeaseEnd:          d.time(attrLeaseEnd, optional),
@@ -328,14 +244,14 @@ func decode(it item) (*driver.Record, error) {
 	if r.Recovery, err = driver.ParseRecovery(d.text(attrRecovery, required)); err != nil {
 		d.fail(attrRecovery, fromLater)
 	}
-	d.number(TTLAttribute, optional) // derived from exp, so its value is not used
+	d.number(l.ttl, optional) // derived from exp, so its value is not used
 	if d.err == nil && r.State == driver.StateInProgress && r.LeaseEnd.IsZero() {
 		d.fail(attrLeaseEnd, "is missing")
 	}
 	if d.err != nil {
 		return nil, d.err
 	}
-	if rest := unknown(it, known); rest != nil || unknownOfSteps != nil {
+	if rest := unknown(it, l.known); rest != nil || unknownOfSteps != nil {
 		r.Extra = extra{record: rest, steps: unknownOfSteps}
 	}
 	return r, nil
@@ -343,16 +259,27 @@ func decode(it item) (*driver.Record, error) {
 
 // decodeListed returns what an item of the index shows of a record. With an error
 // it returns the record's id.
-func decodeListed(it item) (driver.Listed, error) {
+func (l *layout) decodeListed(it item) (driver.Listed, error) {
 	d := decoder{kind: "index entry", item: it}
-	l := driver.Listed{
-		ID:       driver.RecordID(d.text(PartitionKey, required)),
+	listed := driver.Listed{
+		ID:       l.id(&d),
 		Since:    d.time(attrSettled, optional),
 		LeaseEnd: d.time(attrLeaseEnd, optional),
 		Due:      d.time(IndexSortKey, required),
 	}
-	l.State = d.state()
-	return l, d.err
+	listed.State = d.state()
+	return listed, d.err
+}
+
+// id reads the id of a record from its key.
+func (l *layout) id(d *decoder) driver.RecordID {
+	key := d.text(l.partitionKey, required)
+	id, own := strings.CutPrefix(key, l.prefix)
+	if !own {
+		d.fail(l.partitionKey, "does not begin with the prefix of the store's items")
+		return ""
+	}
+	return driver.RecordID(id)
 }
 
 // unknown returns the attributes that this version does not know, or nil.

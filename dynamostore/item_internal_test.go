@@ -18,6 +18,15 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
+// plain is the default layout.
+var plain = func() *layout {
+	l, err := newLayout(layout{partitionKey: "pk", ttl: "ttl"})
+	if err != nil {
+		panic(err)
+	}
+	return l
+}()
+
 // fuzzNames are the attributes of fuzzed items: all known ones, those of steps,
 // and two that a later version might write.
 var fuzzNames = []string{
@@ -105,7 +114,7 @@ func fuzzSeeds(f *testing.F) {
 		{Name: "fp", Mode: driver.AtMostOnce, Attempt: 1},
 	}
 	for _, r := range []driver.Record{claim, done, large, stepped} {
-		it, err := encode(&r)
+		it, err := plain.encode(&r)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -125,7 +134,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		it := itemOf(data)
 		before := maps.Clone(it)
-		r, err := decode(it)
+		r, err := plain.decode(it)
 		if !reflect.DeepEqual(it, before) {
 			t.Fatal("decode changed the item")
 		}
@@ -133,16 +142,16 @@ func FuzzDecode(f *testing.F) {
 			wantQuiet(t, err)
 			return
 		}
-		again, err := encode(r)
+		again, err := plain.encode(r)
 		if err != nil {
 			t.Fatalf("a record that was read cannot be written: %v", err)
 		}
-		second, err := decode(again)
+		second, err := plain.decode(again)
 		if err != nil || !reflect.DeepEqual(second, r) {
 			t.Errorf("read again:\n%+v\nwant\n%+v (%v)", second, r, err)
 		}
 		for name, value := range it {
-			if !known(name) && !reflect.DeepEqual(again[name], value) {
+			if !plain.known(name) && !reflect.DeepEqual(again[name], value) {
 				t.Errorf("attribute %s of a later version was lost", name)
 			}
 		}
@@ -166,7 +175,7 @@ func FuzzDecode(f *testing.F) {
 // a record.
 func FuzzDecodeChunk(f *testing.F) {
 	fuzzSeeds(f)
-	f.Add(bytesOf(chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
+	f.Add(bytesOf(plain.chunkItem("charge#key#00#0", []byte("part"), time.UnixMilli(1))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		it := itemOf(data)
 		part, err := decodeChunk(it)
@@ -174,7 +183,7 @@ func FuzzDecodeChunk(f *testing.F) {
 			wantQuiet(t, err)
 			return
 		}
-		if _, err := decode(chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
+		if _, err := plain.decode(plain.chunkItem("charge#key#00#0", part, time.Time{})); err == nil {
 			t.Error("a chunk was read as a record")
 		}
 	})
@@ -203,16 +212,16 @@ func TestDecode_OneDamagedStep(t *testing.T) {
 	for n := range 30 {
 		r.Steps = append(r.Steps, driver.StepRecord{Name: fmt.Sprintf("step-%02d", n), Attempt: 1, At: time.UnixMilli(1)})
 	}
-	it, err := encode(&r)
+	it, err := plain.encode(&r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decode(it); err != nil {
+	if _, err := plain.decode(it); err != nil {
 		t.Fatal(err)
 	}
 	step := it[attrSteps].(*types.AttributeValueMemberM).Value["step-15"].(*types.AttributeValueMemberM)
 	delete(step.Value, stepAttempt)
-	if _, err := decode(it); err == nil {
+	if _, err := plain.decode(it); err == nil {
 		t.Error("a record with an invalid step was read")
 	}
 }
@@ -221,11 +230,11 @@ func TestDecode_OneDamagedStep(t *testing.T) {
 func TestEncode_ExhaustedAndNeverDue(t *testing.T) {
 	t.Parallel()
 	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Exhausted: true}
-	if _, err := encode(&r); err == nil {
+	if _, err := plain.encode(&r); err == nil {
 		t.Error("it was written")
 	}
 	r.Due = time.UnixMilli(1)
-	if _, err := encode(&r); err != nil {
+	if _, err := plain.encode(&r); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,5 +303,29 @@ func TestItemSize(t *testing.T) {
 		if got := itemSize(item{"name": tt.value}); got != 4+tt.want {
 			t.Errorf("%s: %d bytes, want %d", tt.name, got, 4+tt.want)
 		}
+	}
+}
+
+// A prefix costs a request one allocation, the key, and a sort key none.
+func TestLayout_Allocations(t *testing.T) {
+	beside, err := newLayout(layout{partitionKey: "PK", sortKey: "SK", ttl: "expires_at", prefix: "ONCE#"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1"}
+	r := driver.Record{ID: key.RecordID(), State: driver.StateInProgress, Attempt: 1, LeaseEnd: time.UnixMilli(2), Expires: time.UnixMilli(3)}
+	count := func(l *layout) float64 {
+		return testing.AllocsPerRun(100, func() {
+			it, err := l.encode(&r)
+			if err == nil {
+				_, err = l.decode(it)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if own, shared := count(plain), count(beside); shared > own+1 {
+		t.Errorf("a record takes %v allocations in a table of its own, and %v beside other items", own, shared)
 	}
 }

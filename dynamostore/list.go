@@ -132,12 +132,15 @@ const listCondition = IndexPartitionKey + " = :shard"
 // in one of the slots, and ends with ctx. An error is its last page.
 func (s *Store) pagesOf(ctx context.Context, partition string, slots chan struct{}, pages chan<- page) {
 	defer close(pages)
+	filter, _, values := s.layout.filter("", item{":shard": text(partition)})
 	in := &dynamodb.QueryInput{
 		TableName:                 aws.String(s.table),
 		IndexName:                 aws.String(IndexName),
 		KeyConditionExpression:    aws.String(listCondition),
-		ProjectionExpression:      aws.String(strings.Join(listedAttributes(), ", ")),
-		ExpressionAttributeValues: item{":shard": text(partition)},
+		FilterExpression:          filter,
+		ProjectionExpression:      aws.String(s.layout.listedAttributes()),
+		ExpressionAttributeNames:  s.layout.keyNames,
+		ExpressionAttributeValues: values,
 		Limit:                     aws.Int32(listPage),
 	}
 	for {
@@ -156,9 +159,10 @@ func (s *Store) pagesOf(ctx context.Context, partition string, slots chan struct
 	}
 }
 
-// listedAttributes returns the attributes of the index that a list shows.
-func listedAttributes() []string {
-	return append([]string{PartitionKey, IndexSortKey}, IndexAttributes()...)
+// listedAttributes returns a projection: the attributes of the index that a list
+// shows.
+func (l *layout) listedAttributes() string {
+	return strings.Join(append([]string{l.key, IndexSortKey}, IndexAttributes()...), ", ")
 }
 
 // queryPage reads a page, and sets the start of the next one in in.
@@ -176,7 +180,7 @@ func (s *Store) queryPage(ctx context.Context, in *dynamodb.QueryInput, slots ch
 	in.ExclusiveStartKey = out.LastEvaluatedKey
 	p := make(page, len(out.Items))
 	for i, it := range out.Items {
-		p[i].listed, p[i].err = decodeListed(it)
+		p[i].listed, p[i].err = s.layout.decodeListed(it)
 	}
 	return p, nil
 }
@@ -212,7 +216,7 @@ const (
 // An entry with an error and an ID is a record that cannot be read; the list
 // continues. An error without an ID ends the list.
 func (s *Store) Scan(ctx context.Context, optFns ...func(*ScanOptions)) iter.Seq2[driver.Record, error] {
-	return s.scan(ctx, optFns, recordCondition, nil)
+	return s.scan(ctx, optFns, recordCondition)
 }
 
 // WithoutIndex returns the store for a table without the index. Its lists read the
@@ -257,7 +261,7 @@ func (s *ScanningStore) Abandoned(context.Context, time.Time, func([]driver.List
 func (s *ScanningStore) sorted(ctx context.Context, exhausted bool) iter.Seq2[driver.Listed, error] {
 	return func(yield func(driver.Listed, error) bool) {
 		var all page
-		for r, err := range s.scan(ctx, s.optFns, listedCondition, nil) {
+		for r, err := range s.scan(ctx, s.optFns, listedCondition) {
 			if err != nil && r.ID == "" {
 				yield(driver.Listed{}, err)
 				return
@@ -275,8 +279,8 @@ func (s *ScanningStore) sorted(ctx context.Context, exhausted bool) iter.Seq2[dr
 	}
 }
 
-// scan yields the records that pass the filter, which DynamoDB applies.
-func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter string, values item) iter.Seq2[driver.Record, error] {
+// scan yields the records that meet a condition, which DynamoDB evaluates.
+func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), condition string) iter.Seq2[driver.Record, error] {
 	o := ScanOptions{}
 	for _, f := range optFns {
 		f(&o)
@@ -291,9 +295,11 @@ func (s *Store) scan(ctx context.Context, optFns []func(*ScanOptions), filter st
 		}
 		p := &progress{tell: o.Progress}
 		gather(ctx, o.Segments, o.Segments, yield, func(ctx context.Context, segment int, found func(entry) bool) error {
+			filter, names, values := s.layout.filter(condition, nil)
 			in := &dynamodb.ScanInput{
 				TableName:                 aws.String(s.table),
-				FilterExpression:          aws.String(filter),
+				FilterExpression:          filter,
+				ExpressionAttributeNames:  names,
 				ExpressionAttributeValues: values,
 				Segment:                   aws.Int32(int32(segment)),
 				TotalSegments:             aws.Int32(int32(o.Segments)),
@@ -312,7 +318,7 @@ func (s *Store) scanSegment(ctx context.Context, in *dynamodb.ScanInput, p *prog
 		}
 		p.page(out)
 		for _, it := range out.Items {
-			if !found(entryOf(it)) {
+			if !found(s.entryOf(it)) {
 				return nil
 			}
 		}
@@ -351,10 +357,10 @@ type entry struct {
 	err    error
 }
 
-func entryOf(it item) entry {
-	r, err := decode(it)
+func (s *Store) entryOf(it item) entry {
+	r, err := s.layout.decode(it)
 	if err != nil {
-		return entry{driver.Record{ID: driver.RecordID(keyOf(it))}, err}
+		return entry{driver.Record{ID: driver.RecordID(s.layout.nameOf(it))}, err}
 	}
 	return entry{record: *r}
 }

@@ -56,8 +56,7 @@ func (e *transactError) Unwrap() []error { return e.causes }
 
 // notKnownToApply returns the error of a transaction that ended with err. The
 // error matches [driver.ErrNotApplied] unless a try had no answer.
-func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unanswered error) error {
-	t := (*transactItems)(in)
+func (t *transactItems) notKnownToApply(tries int, err, unanswered error) error {
 	after := ""
 	if tries > 1 {
 		after = fmt.Sprintf(" after %d tries", tries)
@@ -89,7 +88,10 @@ func notKnownToApply(in *dynamodb.TransactWriteItemsInput, tries int, err, unans
 
 // transactItems is a request. Its item 0 is the record; the caller's items start
 // at 1.
-type transactItems dynamodb.TransactWriteItemsInput
+type transactItems struct {
+	*dynamodb.TransactWriteItemsInput
+	layout *layout // of the record
+}
 
 // placed reports whether a cancellation has one reason per item, in their order.
 // DynamoDB Local sometimes returns a single reason for all of them.
@@ -234,7 +236,7 @@ func (t *transactItems) same(i, j int) bool {
 func (t *transactItems) identity(i int) (key, attributes item) {
 	switch it := &t.TransactItems[i]; {
 	case i == 0: // the record, which is a put
-		return item{PartitionKey: it.Put.Item[PartitionKey]}, it.Put.Item
+		return t.layout.keyOf(t.layout.nameOf(it.Put.Item)), it.Put.Item
 	case it.Put != nil:
 		return nil, it.Put.Item
 	case it.Update != nil:

@@ -58,6 +58,7 @@ type Store struct {
 	client Client
 	table  string
 	opts   Options
+	layout *layout
 	chunks *Store // of Options.ChunkTable, or the store itself; nil in the former
 }
 
@@ -96,6 +97,22 @@ type Options struct {
 	// ScanUnits is how many read units a second Abandoned takes for each segment. A
 	// partition has 3,000. Default: 1,000, which read 8 MB a second.
 	ScanUnits int
+
+	// PartitionKey, SortKey and TTLAttribute are the names of the table's attributes:
+	// its keys, which are strings, and its time to live. Prefix begins the partition
+	// key of every item of the store. They serve a table that has other items, too: the
+	// store neither returns nor writes an item without the prefix, but a scan is billed
+	// for all items. With a SortKey, Prefix is required, and the sort key of every item
+	// is equal to its partition key.
+	//
+	// Set them in all functions that use the table; records under another prefix are
+	// not found. Choose a prefix with which no other key of the table begins, and that
+	// ends in neither a letter nor a digit: ONCE#. Options.ChunkTable has the same
+	// layout. Defaults: pk, none, ttl, and no prefix.
+	PartitionKey, SortKey, TTLAttribute string
+	Prefix                              string
+
+	invalid error // of FromEnvironment
 }
 
 const (
@@ -107,6 +124,8 @@ const (
 // setDefaults checks the options and sets the defaults.
 func (o *Options) setDefaults() error {
 	switch {
+	case o.invalid != nil:
+		return o.invalid
 	case o.ConflictAttempts < 0:
 		return fmt.Errorf("dynamostore: Options.ConflictAttempts is %d; it must be at least 1 (or zero for the default)", o.ConflictAttempts)
 	case o.ScanSegments < 0 || o.ScanSegments > 1000:
@@ -121,6 +140,8 @@ func (o *Options) setDefaults() error {
 	o.ConflictAttempts = cmp.Or(o.ConflictAttempts, defaultConflictAttempts)
 	o.ScanSegments = cmp.Or(o.ScanSegments, 1)
 	o.ScanUnits = cmp.Or(o.ScanUnits, defaultScanUnits)
+	o.PartitionKey = cmp.Or(o.PartitionKey, PartitionKey)
+	o.TTLAttribute = cmp.Or(o.TTLAttribute, TTLAttribute)
 	if o.ChunkTable != "" {
 		return validateTable(o.ChunkTable)
 	}
@@ -143,12 +164,17 @@ func New(client Client, table string, optFns ...func(*Options)) (*Store, error) 
 	for _, f := range optFns {
 		f(&s.opts)
 	}
-	if err := s.opts.setDefaults(); err != nil {
+	err := s.opts.setDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s.layout, err = newLayout(layout{partitionKey: s.opts.PartitionKey, sortKey: s.opts.SortKey, ttl: s.opts.TTLAttribute, prefix: s.opts.Prefix})
+	if err != nil {
 		return nil, err
 	}
 	s.chunks = s
 	if s.opts.ChunkTable != "" && s.opts.ChunkTable != table {
-		s.chunks = &Store{client: client, table: s.opts.ChunkTable, opts: s.opts}
+		s.chunks = &Store{client: client, table: s.opts.ChunkTable, opts: s.opts, layout: s.layout}
 	}
 	return s, nil
 }
@@ -200,7 +226,7 @@ const tableNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
 	in := &dynamodb.GetItemInput{
 		TableName:      aws.String(s.table),
-		Key:            item{PartitionKey: text(string(id))},
+		Key:            s.layout.keyOf(string(id)),
 		ConsistentRead: aws.Bool(true),
 	}
 	var out *dynamodb.GetItemOutput
@@ -214,26 +240,20 @@ func (s *Store) Get(ctx context.Context, id driver.RecordID) (*driver.Record, er
 	if len(out.Item) == 0 {
 		return nil, driver.ErrNoRecord
 	}
-	return decode(out.Item)
+	return s.layout.decode(out.Item)
 }
-
-// insertCondition is true if there is no record, or only an expired one. DynamoDB
-// deletes expired items "within a few days" and returns them until then (developer
-// guide, "Using time to live"), so the condition compares the expiry. A record
-// without exp never expires: the comparison is false.
-const insertCondition = "attribute_not_exists(" + PartitionKey + ") OR " + attrExpires + " <= :now"
 
 // Insert writes r if there is no record of that id, or one that has expired by
 // now. Otherwise it returns the current record. See [driver.Store].
 func (s *Store) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
-	standing, refused, err := s.put(ctx, &r, insertCondition, ":now", number(now.UnixMilli()))
+	standing, refused, err := s.put(ctx, &r, s.layout.mayInsert, s.layout.keyNames, ":now", number(now.UnixMilli()))
 	if err != nil || !refused {
 		return nil, err
 	}
 	if len(standing) == 0 {
 		return nil, errNothingReturned
 	}
-	return decode(standing)
+	return s.layout.decode(standing)
 }
 
 // errNothingReturned means that the endpoint is not DynamoDB: the condition can
@@ -248,7 +268,7 @@ const replaceCondition = attrVersion + " = :was"
 // written, if the record has the version was. Otherwise it returns the current
 // record, or [idempotent.ErrNoRecord]. See [driver.Store].
 func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
-	standing, refused, err := s.put(ctx, &r, replaceCondition, ":was", &types.AttributeValueMemberB{Value: was[:]})
+	standing, refused, err := s.put(ctx, &r, replaceCondition, nil, ":was", &types.AttributeValueMemberB{Value: was[:]})
 	if err != nil || !refused {
 		return nil, err
 	}
@@ -263,7 +283,7 @@ func (s *Store) Replace(ctx context.Context, r driver.Record, was driver.Version
 // for ever. So a consistent read decides.
 func (s *Store) standing(ctx context.Context, id driver.RecordID, was driver.Version, returned item) (*driver.Record, error) {
 	if len(returned) > 0 {
-		return decode(returned)
+		return s.layout.decode(returned)
 	}
 	r, err := s.Get(ctx, id)
 	if err == nil && r.Version == was {
@@ -281,7 +301,9 @@ var errContradiction = errors.New("dynamostore: a write was refused although the
 // and with "no read capacity units" (API reference, PutItem,
 // ReturnValuesOnConditionCheckFailure). The returned item is empty if there is no
 // item.
-func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholder string, value types.AttributeValue) (standing item, refused bool, err error) {
+func (s *Store) put(
+	ctx context.Context, r *driver.Record, condition string, names map[string]string, placeholder string, value types.AttributeValue,
+) (standing item, refused bool, err error) {
 	it, err := s.encode(r)
 	if err != nil {
 		return nil, false, err
@@ -293,6 +315,7 @@ func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholde
 		TableName:                           aws.String(s.table),
 		Item:                                it,
 		ConditionExpression:                 aws.String(condition),
+		ExpressionAttributeNames:            names,
 		ExpressionAttributeValues:           map[string]types.AttributeValue{placeholder: value},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
@@ -308,7 +331,7 @@ func (s *Store) put(ctx context.Context, r *driver.Record, condition, placeholde
 
 // encode returns r as an item.
 func (s *Store) encode(r *driver.Record) (item, error) {
-	it, err := encode(r)
+	it, err := s.layout.encode(r)
 	if err == nil && s.opts.IndexRunning && !r.Due.IsZero() {
 		putInIndex(it, r)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
 func TestBackoff(t *testing.T) {
@@ -28,8 +30,9 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// The environment sets options, and invalid values are refused.
-func TestEnvironment(t *testing.T) {
+// The environment sets the options that it names, and New refuses invalid values.
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		variable, value string
 		want            Options
@@ -41,22 +44,27 @@ func TestEnvironment(t *testing.T) {
 		{"ONCE_SCAN_EVERY", "1h", Options{ScanEvery: time.Hour}, ""},
 		{"ONCE_SCAN_EVERY", "off", Options{ScanEvery: -1}, ""},
 		{"ONCE_SCAN_SEGMENTS", "4", Options{ScanSegments: 4}, ""},
+		{"ONCE_PARTITION_KEY", "PK", Options{PartitionKey: "PK"}, ""},
+		{"ONCE_SORT_KEY", "SK", Options{SortKey: "SK"}, ""},
+		{"ONCE_PREFIX", "ONCE#", Options{Prefix: "ONCE#"}, ""},
+		{"ONCE_TTL_ATTRIBUTE", "expires", Options{TTLAttribute: "expires"}, ""},
 		{"ONCE_INDEX_RUNNING", "yes", Options{}, `ONCE_INDEX_RUNNING is "yes": want true or false`},
 		{"ONCE_SCAN_EVERY", "15", Options{}, `ONCE_SCAN_EVERY is "15": want a duration like 15m, or off`},
 		{"ONCE_SCAN_SEGMENTS", "four", Options{}, `ONCE_SCAN_SEGMENTS is "four": want a number`},
 	} {
 		t.Run(row.variable+"="+row.value, func(t *testing.T) {
-			t.Setenv(row.variable, row.value)
-			set, err := environment()
+			t.Parallel()
+			got := Options{ConflictAttempts: 7, ScanUnits: 8} // of the program
+			FromEnvironment(func(name string) string { return map[string]string{row.variable: row.value}[name] })(&got)
 			if row.err != "" {
-				if err == nil || !strings.Contains(err.Error(), row.err) {
+				if _, err := New(&dynamodb.Client{}, "once", func(o *Options) { *o = got }); err == nil || !strings.Contains(err.Error(), row.err) {
 					t.Errorf("got error %v, want %q", err, row.err)
 				}
 				return
 			}
-			var got Options
-			if set(&got); err != nil || got != row.want {
-				t.Errorf("got %+v, %v", got, err)
+			row.want.ConflictAttempts, row.want.ScanUnits = 7, 8
+			if got != row.want {
+				t.Errorf("got %+v", got)
 			}
 		})
 	}
@@ -69,9 +77,9 @@ func TestOptions_Scan(t *testing.T) {
 		set, want Options
 		err       string
 	}{
-		{Options{}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1, ScanUnits: 1000}, ""},
-		{Options{IndexRunning: true}, Options{ConflictAttempts: 20, IndexRunning: true, ScanEvery: -1, ScanSegments: 1, ScanUnits: 1000}, ""},
-		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, ""},
+		{Options{}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{IndexRunning: true}, Options{ConflictAttempts: 20, IndexRunning: true, ScanEvery: -1, ScanSegments: 1, ScanUnits: 1000, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
+		{Options{ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1}, Options{ConflictAttempts: 20, ScanEvery: time.Hour, ScanSegments: 1000, ScanUnits: 1, PartitionKey: "pk", TTLAttribute: "ttl"}, ""},
 		{Options{ScanSegments: 1001}, Options{}, "ScanSegments is 1001"},
 		{Options{ScanSegments: -1}, Options{}, "ScanSegments is -1"},
 		{Options{ScanUnits: -1}, Options{}, "ScanUnits is -1"},

@@ -59,7 +59,7 @@ func (s *Store) createTable(ctx context.Context) error {
 		return err
 	}
 	if created {
-		_, err = s.client.UpdateTimeToLive(ctx, ttlInput(s.table))
+		_, err = s.client.UpdateTimeToLive(ctx, s.ttlInput())
 		err = s.explain("UpdateTimeToLive", err)
 	}
 	if checked := s.checkSoon(ctx); checked != nil {
@@ -179,7 +179,7 @@ func (s *Store) check(ctx context.Context) error {
 		if err != nil {
 			problems = append(problems, advise("DescribeTimeToLive", err))
 		} else {
-			problems = append(problems, ttlProblems(ttl.TimeToLiveDescription)...)
+			problems = append(problems, s.layout.ttlProblems(ttl.TimeToLiveDescription)...)
 		}
 	}
 	return s.schemaError(problems)
@@ -211,10 +211,11 @@ func (s *Store) tableProblems(t *types.TableDescription) (problems []error) {
 	default:
 		problems = append(problems, fmt.Errorf("it is %s; wait until it is ACTIVE, or find out why it stays in this state", t.TableStatus))
 	}
-	want := []key{{PartitionKey, types.KeyTypeHash, types.ScalarAttributeTypeS}}
+	want := s.layout.keys()
 	if got := keysOf(t.KeySchema, t.AttributeDefinitions); !slices.Equal(got, want) {
-		problems = append(problems, fmt.Errorf("its key is %s and must be %s; keys cannot be changed: create another table", describeKeys(got), describeKeys(want)))
+		problems = append(problems, fmt.Errorf("its key is %s and must be %s; %s", describeKeys(got), describeKeys(want), otherKeys(got, want)))
 	}
+	problems = append(problems, otherIndexProblems(t)...)
 	if s.chunks != nil { // else the table holds only chunks
 		problems = append(problems, indexProblems(t)...)
 		problems = append(problems, s.scanProblems(t)...)
@@ -222,18 +223,67 @@ func (s *Store) tableProblems(t *types.TableDescription) (problems []error) {
 	return append(problems, replicaProblems(t)...)
 }
 
+// keys returns the keys of the table.
+func (l *layout) keys() []key {
+	keys := []key{{l.partitionKey, types.KeyTypeHash, types.ScalarAttributeTypeS}}
+	if l.sortKey != "" {
+		keys = append(keys, key{l.sortKey, types.KeyTypeRange, types.ScalarAttributeTypeS})
+	}
+	return keys
+}
+
+// otherKeys returns what to do about a table that has other keys.
+func otherKeys(got, want []key) string {
+	const create = "keys cannot be changed: create another table"
+	switch {
+	case len(got) == 2 && len(want) == 1:
+		return create + ", or name its keys in Options.PartitionKey and SortKey, with a Prefix"
+	case len(got) == 1 && len(want) == 2:
+		return create + ", or remove Options.SortKey"
+	case len(got) == len(want) && got[0].name != want[0].name:
+		return create + ", or name its keys in Options.PartitionKey and SortKey"
+	}
+	return create
+}
+
+// otherIndexProblems checks the keys of the other indexes. An index on an attribute
+// of records would contain records, or refuse them if its type is another one.
+func otherIndexProblems(t *types.TableDescription) (problems []error) {
+	check := func(name *string, schema []types.KeySchemaElement) {
+		for _, k := range keysOf(schema, t.AttributeDefinitions) {
+			if k.name != IndexPartitionKey && k.name != IndexSortKey && reserved(k.name) {
+				problems = append(problems, fmt.Errorf("its index %q has the key attribute %s, which records have for something else; rename that attribute, or use another table", aws.ToString(name), k.name))
+			}
+		}
+	}
+	for _, index := range t.GlobalSecondaryIndexes {
+		check(index.IndexName, index.KeySchema)
+	}
+	for _, index := range t.LocalSecondaryIndexes {
+		check(index.IndexName, index.KeySchema)
+	}
+	return problems
+}
+
 const (
-	// manyBytes is the size of a table from which the price of its scans counts:
-	// every hour, some $12 a month.
+	// manyBytes is how much is scanned in an hour when the price counts: some $12 a
+	// month.
 	manyBytes = 1 << 30
 	// largeItem is an average size that a table of records alone does not have.
 	largeItem = 4 << 10
 )
 
-// scanProblems checks whether scans for abandoned runs read large results.
+// scanProblems checks whether scans for abandoned runs read large results, or much
+// that is not of the store.
 func (s *Store) scanProblems(t *types.TableDescription) []error {
 	size, items := aws.ToInt64(t.TableSizeBytes), max(1, aws.ToInt64(t.ItemCount))
-	if s.opts.ScanEvery < 0 || s.chunks != s || size < manyBytes || size/items < largeItem {
+	if s.opts.ScanEvery < 0 || float64(size)*time.Hour.Seconds() < manyBytes*s.opts.ScanEvery.Seconds() {
+		return nil
+	}
+	if s.layout.prefix != "" {
+		return []error{fmt.Errorf("it has other items, and each scan for abandoned runs reads all %d GB (%d read units); use Options.IndexRunning, or scan less often with Options.ScanEvery; if your functions do, set it here, too", size>>30, size/(8<<10))}
+	}
+	if s.chunks != s || size/items < largeItem {
 		return nil
 	}
 	return []error{fmt.Errorf("its items have %d KB on average, so it contains large results, and each scan for abandoned runs reads %d GB (%d read units); store large results in another table with Options.ChunkTable, or use Options.IndexRunning; if your functions do, set it here, too", size/items>>10, size>>30, size/(8<<10))}
@@ -282,18 +332,18 @@ func findIndex(t *types.TableDescription) *types.GlobalSecondaryIndexDescription
 // the table.
 var errTTLOff = errors.New("its time to live is off")
 
-func ttlProblems(d *types.TimeToLiveDescription) []error {
+func (l *layout) ttlProblems(d *types.TimeToLiveDescription) []error {
 	if d == nil {
 		d = &types.TimeToLiveDescription{}
 	}
 	switch d.TimeToLiveStatus {
 	case types.TimeToLiveStatusEnabled, types.TimeToLiveStatusEnabling:
-		if got := aws.ToString(d.AttributeName); got != TTLAttribute {
-			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, TTLAttribute)}
+		if got := aws.ToString(d.AttributeName); got != l.ttl {
+			return []error{fmt.Errorf("its time to live is on attribute %q and must be on %q; name it in Options.TTLAttribute, or switch it off and, an hour later, on again (DynamoDB accepts one change per hour)", got, l.ttl)}
 		}
 		return nil
 	default: // off, or being switched off
-		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed for ever", errTTLOff, TTLAttribute)}
+		return []error{fmt.Errorf("%w; switch it on for attribute %q, or expired records stay and are billed for ever", errTTLOff, l.ttl)}
 	}
 }
 
@@ -376,35 +426,31 @@ func (s *Store) tableInput() *dynamodb.CreateTableInput {
 	in := &dynamodb.CreateTableInput{
 		TableName:   aws.String(s.table),
 		BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(PartitionKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(IndexPartitionKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(IndexSortKey), AttributeType: types.ScalarAttributeTypeN},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String(PartitionKey), KeyType: types.KeyTypeHash},
-		},
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String(IndexName),
-			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(IndexPartitionKey), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(IndexSortKey), KeyType: types.KeyTypeRange},
-			},
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: IndexAttributes()},
-		}},
 	}
-	if s.chunks == nil { // only chunks, so no index
-		in.AttributeDefinitions, in.GlobalSecondaryIndexes = in.AttributeDefinitions[:1], nil
+	schema := func(keys []key) (elements []types.KeySchemaElement) {
+		for _, k := range keys {
+			in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: aws.String(k.name), AttributeType: k.kind})
+			elements = append(elements, types.KeySchemaElement{AttributeName: aws.String(k.name), KeyType: k.role})
+		}
+		return elements
+	}
+	in.KeySchema = schema(s.layout.keys())
+	if s.chunks != nil { // else the table holds only chunks
+		in.GlobalSecondaryIndexes = []types.GlobalSecondaryIndex{{
+			IndexName:  aws.String(IndexName),
+			KeySchema:  schema(indexKeys()),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: IndexAttributes()},
+		}}
 	}
 	return in
 }
 
 // ttlInput returns the request that switches the table's time to live on.
-func ttlInput(name string) *dynamodb.UpdateTimeToLiveInput {
+func (s *Store) ttlInput() *dynamodb.UpdateTimeToLiveInput {
 	return &dynamodb.UpdateTimeToLiveInput{
-		TableName: aws.String(name),
+		TableName: aws.String(s.table),
 		TimeToLiveSpecification: &types.TimeToLiveSpecification{
-			AttributeName: aws.String(TTLAttribute),
+			AttributeName: aws.String(s.layout.ttl),
 			Enabled:       aws.Bool(true),
 		},
 	}

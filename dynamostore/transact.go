@@ -171,11 +171,12 @@ func transactItemSize(t *types.TransactWriteItem) int {
 // earlier attempt was applied. So a refusal proves that nothing was written only
 // if every earlier try was refused, too.
 func (s *Store) transact(ctx context.Context, in *dynamodb.TransactWriteItemsInput, next *driver.Record, was driver.Version) (*driver.Record, error) {
+	items := &transactItems{in, s.layout}
 	var unanswered error // the latest try that may have been applied, or may still be
 	for attempt := 1; ; attempt++ {
 		err := ctx.Err()
 		if err != nil {
-			return nil, notKnownToApply(in, attempt-1, err, unanswered)
+			return nil, items.notKnownToApply(attempt-1, err, unanswered)
 		}
 		sent, err := s.sendOnce(ctx, in)
 		if err == nil {
@@ -185,7 +186,7 @@ func (s *Store) transact(ctx context.Context, in *dynamodb.TransactWriteItemsInp
 			unanswered = err
 		}
 		cancelled, _ := errors.AsType[*types.TransactionCanceledException](err)
-		if (*transactItems)(in).recordRefused(cancelled) {
+		if items.recordRefused(cancelled) {
 			standing, standingErr := s.standing(ctx, next.ID, was, cancelled.CancellationReasons[0].Item)
 			switch {
 			case unanswered == nil && standingErr != nil && !errors.Is(standingErr, driver.ErrNoRecord):
@@ -196,13 +197,13 @@ func (s *Store) transact(ctx context.Context, in *dynamodb.TransactWriteItemsInp
 			// An earlier try may have been applied and replaced since.
 		}
 		if !s.worthRetrying(attempt, err, cancelled) {
-			return nil, notKnownToApply(in, attempt, err, unanswered)
+			return nil, items.notKnownToApply(attempt, err, unanswered)
 		}
 		switch again, cause := s.waits(ctx, attempt); {
 		case cause != nil:
-			return nil, fmt.Errorf("%w (%w before the next try)", notKnownToApply(in, attempt, err, unanswered), cause)
+			return nil, fmt.Errorf("%w (%w before the next try)", items.notKnownToApply(attempt, err, unanswered), cause)
 		case !again:
-			return nil, notKnownToApply(in, attempt, err, unanswered)
+			return nil, items.notKnownToApply(attempt, err, unanswered)
 		}
 	}
 }

@@ -27,10 +27,10 @@ import (
 // too large, or does not encode, is refused before anything is sent.
 func TestTransactInput_Size(t *testing.T) {
 	t.Parallel()
-	s := &Store{table: "once"}
+	s := &Store{table: "once", layout: plain}
 	key := idempotent.Key{Operation: "charge", Scope: "tenant", ID: "1"}
 	r := driver.Record{ID: key.RecordID(), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1, Fingerprint: idempotent.FingerprintBytes(nil), Created: time.UnixMilli(1), LeaseEnd: time.UnixMilli(2)}
-	record, err := encode(&r)
+	record, err := plain.encode(&r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func testNeverSent(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s := &Store{table: "once", client: NewClient(aws.Config{HTTPClient: w, Region: "eu-central-1"})}
+	s := &Store{table: "once", layout: plain, client: NewClient(aws.Config{HTTPClient: w, Region: "eu-central-1"})}
 	r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
 	if _, err := s.transaction([]types.TransactWriteItem{{Delete: &types.Delete{Key: item{"id": text("o-1")}}}})(t.Context(), r, driver.Version{}); !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "TableName") {
 		t.Errorf("an item without its table: %v", err)
@@ -400,7 +400,7 @@ func TestTransact_AnotherClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := optionsClient{options: &dynamodb.Options{}, fail: func() error { return errors.New("something failed") }}
-		s := &Store{table: "once", client: c}
+		s := &Store{table: "once", layout: plain, client: c}
 		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
 		if _, err := s.transaction(nil)(t.Context(), r, driver.Version{}); err == nil || errors.Is(err, driver.ErrNotApplied) {
 			t.Errorf("got %v", err)
@@ -432,7 +432,7 @@ func TestTransact_ContextEndsWithThePause(t *testing.T) {
 			}
 			return &types.TransactionConflictException{}
 		}}
-		s := &Store{table: "once", client: c}
+		s := &Store{table: "once", layout: plain, client: c}
 		s.opts.ConflictAttempts = 20
 		r := driver.Record{ID: "charge#key", State: driver.StateCompleted}
 		_, err := s.transaction(nil)(ctx, r, driver.Version{})

@@ -4,6 +4,7 @@ package infra
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -21,10 +22,11 @@ import (
 // them, for a handler with a table of its own.
 //
 // If the grantee is a function that this app creates, or its alias or version,
-// GrantHandler sets ONCE_TABLE of the function, ONCE_CHUNK_TABLE after
-// KeepLargeResultsIn, and ONCE_INDEX_RUNNING after IndexRunning; dynamostore.Open
-// reads them. For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the
-// names of the tables, or to their ARNs if they are in another account.
+// GrantHandler sets ONCE_TABLE of the function, and the variables of
+// dynamostore.FromEnvironment that describe the table; dynamostore.Open reads all
+// of them. For any other grantee, set ONCE_TABLE and ONCE_CHUNK_TABLE to the names
+// of the tables, or to their ARNs if they are in another account, and the others
+// as well.
 //
 // Transactions need no further permission: DynamoDB authorises them by the writes
 // in them (developer guide, "Using IAM with DynamoDB transactions"). If the
@@ -38,7 +40,7 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 		refuse(t.Construct, "one of the operations of GrantHandler has no name: remove it")
 	}
 	t.connect(grantee)
-	records, chunks := keysOf(operations...)
+	records, chunks := t.keysOf(operations...)
 	return t.grant(grantee,
 		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: records},
 	).Combine(t.grantChunks(grantee, chunks))
@@ -49,10 +51,10 @@ func (t *IdempotencyTable) GrantHandler(grantee awsiam.IGrantable, operations ..
 // so it may write the records of each. [NewReconciler] calls it for its function.
 func (t *IdempotencyTable) GrantReconciler(grantee awsiam.IGrantable) awsiam.Grant {
 	t.connect(grantee)
-	records, chunks := keysOf(jsii.String(allOf))
+	records, chunks := t.keysOf(jsii.String(allOf))
 	written := records
 	if !t.indexRunning {
-		written = append(written, dynamostore.ScanKey) // how far the scan is
+		written = append(written, t.scanKey())
 	}
 	of := []permission{
 		{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:GetItem"}, keys: written},
@@ -82,12 +84,17 @@ func (t *IdempotencyTable) GrantViewer(grantee awsiam.IGrantable) awsiam.Grant {
 // GrantOperator allows a grantee all commands of the command line but the
 // creation of a table. Some of them write and delete records.
 func (t *IdempotencyTable) GrantOperator(grantee awsiam.IGrantable) awsiam.Grant {
-	records, chunks := keysOf(jsii.String(allOf))
-	return t.GrantViewer(grantee).Combine(t.grant(grantee,
-		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, dynamostore.ScanKey)},
-	)).Combine(t.chunks().grant(grantee,
-		permission{on: t.chunks().arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks},
-	))
+	records, chunks := t.keysOf(jsii.String(allOf))
+	remove := func(from *IdempotencyTable) awsiam.Grant {
+		return from.grant(grantee, permission{on: from.arn(), actions: []string{"dynamodb:BatchWriteItem"}, keys: chunks})
+	}
+	all := t.GrantViewer(grantee).Combine(t.grant(grantee,
+		permission{on: t.arn(), actions: []string{"dynamodb:PutItem", "dynamodb:DeleteItem"}, keys: append(records, t.scanKey())},
+	)).Combine(remove(t))
+	if t.Chunks != nil {
+		all = all.Combine(remove(t.chunks()))
+	}
+	return all
 }
 
 func (t *IdempotencyTable) arn() string   { return *t.Table.TableArn() }
@@ -99,7 +106,7 @@ func (t *IdempotencyTable) chunks() *IdempotencyTable {
 	if t.Chunks == nil {
 		return t
 	}
-	return &IdempotencyTable{Construct: t.Construct, Table: t.Chunks}
+	return &IdempotencyTable{Construct: t.Construct, Table: t.Chunks, layout: t.layout}
 }
 
 // grantChunks allows a grantee to store and read large results. Those that were
@@ -124,9 +131,28 @@ func (t *IdempotencyTable) connect(grantee awsiam.IGrantable) {
 	if t.Chunks != nil {
 		setVariable(fn, "ONCE_CHUNK_TABLE", t.chunks().address(fn))
 	}
-	if t.indexRunning {
-		setVariable(fn, "ONCE_INDEX_RUNNING", jsii.String("true"))
+	for _, s := range t.settings() {
+		setVariable(fn, s.name, jsii.String(s.value))
 	}
+}
+
+// setting is a variable of a function.
+type setting struct{ name, value string }
+
+// settings returns the variables that describe the table and differ from their
+// defaults.
+func (t *IdempotencyTable) settings() (all []setting) {
+	add := func(name, value, otherwise string) {
+		if value != otherwise {
+			all = append(all, setting{name, value})
+		}
+	}
+	add("ONCE_INDEX_RUNNING", strconv.FormatBool(t.indexRunning), "false")
+	add("ONCE_PARTITION_KEY", *t.layout.PartitionKey, dynamostore.PartitionKey)
+	add("ONCE_SORT_KEY", *t.layout.SortKey, "")
+	add("ONCE_PREFIX", *t.layout.Prefix, "")
+	add("ONCE_TTL_ATTRIBUTE", *t.layout.TimeToLiveAttribute, dynamostore.TTLAttribute)
+	return all
 }
 
 // address returns the name of the table, or its ARN if it is in another account
@@ -165,20 +191,28 @@ const (
 	hashPattern = "#???????????????????????????????????????????"
 )
 
-// keysOf returns patterns for the keys of the operations' records, and for those
-// of the chunks of large results: a record id, "#", a write id, "#" and a number.
+// keysOf returns patterns for the keys of the operations' records, which begin with
+// the prefix of the layout, and for those of the chunks of large results: a record
+// id, "#", a write id, "#" and a number.
 // The records have no other key, so a pattern with a fixed length for the hash
 // does not match those of an operation whose name begins in the same way.
-func keysOf(operations ...*string) (records, chunks []string) {
+func (t *IdempotencyTable) keysOf(operations ...*string) (records, chunks []string) {
+	prefix := literal.Replace(*t.layout.Prefix)
 	for _, o := range operations {
 		pattern := or(o, "")
 		if pattern != allOf && !isToken(pattern) {
 			pattern = literal.Replace(pattern)
 		}
-		records = append(records, pattern+hashPattern)
-		chunks = append(chunks, pattern+hashPattern+"#*")
+		records = append(records, prefix+pattern+hashPattern)
+		chunks = append(chunks, prefix+pattern+hashPattern+"#*")
 	}
 	return records, chunks
+}
+
+// scanKey returns a pattern for the key of the item in which the store notes how far
+// its scan is.
+func (t *IdempotencyTable) scanKey() string {
+	return literal.Replace(*t.layout.Prefix) + dynamostore.ScanKey
 }
 
 // literal escapes the characters that have a meaning in policies (IAM user guide,

@@ -29,6 +29,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/infra"
+	"github.com/once-lambda/once/internal/sharedtest"
 )
 
 // part is a part of a service with permissions on the table.
@@ -59,32 +60,50 @@ func TestPoliciesAllowWhatTheStoreDoes(t *testing.T) {
 	for _, p := range parts {
 		t.Run(p.name+" "+p.operation, func(t *testing.T) {
 			stack := newStack()
-			records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
-			p.grant(records, newRole(stack, "Role"))
-			wantRefusals(t, stack)
-			policy := policyOf(t, stack)
-			r := &recorder{DB: dynamotest.New("records", "orders"), arn: symbolic(stack.Resolve(records.Table.TableArn())), seen: map[string]request{}}
-			synctest.Test(t, func(t *testing.T) { p.walk(t, r) })
-			for _, call := range r.seen {
-				wantAllowed(t, policy, call, true)
-			}
-			neighbours := neighboursOf(p, r)
-			for _, call := range neighbours {
-				wantAllowed(t, policy, call, false)
-			}
-			if len(r.seen) < 5 || len(neighbours) < 50 {
-				t.Errorf("%d calls and %d neighbours were tried, want 5 and 50", len(r.seen), len(neighbours))
-			}
-			granted := map[string]bool{}
-			for _, s := range policy {
-				for _, action := range s.Action {
-					granted[action+" on "+s.Resource[0]] = true
-				}
-			}
-			if used := r.used(); !maps.Equal(granted, used) {
-				t.Errorf("it may do %q, and does %q", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(used)))
-			}
+			wantLeastPrivilege(t, stack, p, infra.NewIdempotencyTable(stack, jsii.String("Records"), nil), database{DB: dynamotest.New("records", "orders")})
 		})
+		t.Run(p.name+" "+p.operation+" of a shared table", func(t *testing.T) {
+			stack := newStackIn("eu-central-1")
+			db := database{DB: dynamotest.New("orders"), shared: true}
+			sharedtest.Create(t, db, "records")
+			wantLeastPrivilege(t, stack, p, infra.IdempotencyTableFrom(stack, jsii.String("Records"),
+				awsdynamodb.TableV2_FromTableArn(stack, jsii.String("Table"), jsii.String(importedTable)), sharedLayout()), db)
+		})
+	}
+}
+
+// sharedLayout is the layout of package sharedtest.
+func sharedLayout() *infra.TableLayout {
+	o := dynamostore.Options{}
+	sharedtest.Layout(&o)
+	return &infra.TableLayout{PartitionKey: &o.PartitionKey, SortKey: &o.SortKey, Prefix: &o.Prefix, TimeToLiveAttribute: &o.TTLAttribute}
+}
+
+func wantLeastPrivilege(t *testing.T, stack awscdk.Stack, p part, records *infra.IdempotencyTable, db database) {
+	t.Helper()
+	p.grant(records, newRole(stack, "Role"))
+	wantRefusals(t, stack)
+	policy := policyOf(t, stack)
+	r := &recorder{database: db, arn: symbolic(stack.Resolve(records.Table.TableArn())), seen: map[string]request{}}
+	synctest.Test(t, func(t *testing.T) { p.walk(t, r) })
+	for _, call := range r.seen {
+		wantAllowed(t, policy, call, true)
+	}
+	neighbours := neighboursOf(p, r)
+	for _, call := range neighbours {
+		wantAllowed(t, policy, call, false)
+	}
+	if len(r.seen) < 5 || len(neighbours) < 50 {
+		t.Errorf("%d calls and %d neighbours were tried, want 5 and 50", len(r.seen), len(neighbours))
+	}
+	granted := map[string]bool{}
+	for _, s := range policy {
+		for _, action := range s.Action {
+			granted[action+" on "+s.Resource[0]] = true
+		}
+	}
+	if used := r.used(); !maps.Equal(granted, used) {
+		t.Errorf("it may do %q, and does %q", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(used)))
 	}
 }
 
@@ -132,6 +151,13 @@ func neighboursOf(p part, r *recorder) (all []request) {
 		}
 		with()
 		with("settings")
+		if prefix := r.prefix(); prefix != "" { // items that are not the store's
+			bare := strings.TrimPrefix(keys[0], prefix)
+			for _, other := range []string{bare, "ORDER#" + bare, strings.ToLower(prefix) + bare, prefix[:len(prefix)-1], prefix, " " + keys[0]} {
+				with(other)
+				with(keys[0], other)
+			}
+		}
 		with(keys[0], "settings")
 		if call.action == "dynamodb:BatchWriteItem" { // it would write without a condition, and could delete
 			with(keys[0][:strings.LastIndex(keys[0][:strings.LastIndex(keys[0], "#")], "#")])
@@ -141,23 +167,43 @@ func neighboursOf(p part, r *recorder) (all []request) {
 		if p.operation == "" {
 			continue
 		}
-		rest := strings.TrimPrefix(keys[0], p.operation)
+		rest := strings.TrimPrefix(keys[0], r.prefix()+p.operation)
 		named := strings.NewReplacer("*", "another", "?", "1").Replace(p.operation) // if * and ? had a meaning
 		if named != p.operation {
-			with(named + rest)
+			with(r.prefix() + named + rest)
 		}
 		for _, other := range []string{"refund", p.operation + "2", p.operation + "#", p.operation + "#x", strings.ToUpper(p.operation) + "_", p.operation[1:], "", "*"} {
-			with(other + rest)
-			with(append(slices.Clone(keys), other+rest)...)
+			with(r.prefix() + other + rest)
+			with(append(slices.Clone(keys), r.prefix()+other+rest)...)
 		}
 	}
 	return all
 }
 
+// database is a DynamoDB in memory.
+type database struct {
+	*dynamotest.DB
+	shared bool // the table of records is that of package sharedtest
+}
+
+// options are those of a store in the table of records.
+func (d database) options(o *dynamostore.Options) {
+	if d.shared {
+		sharedtest.Layout(o)
+	}
+}
+
+// prefix begins the keys of records.
+func (d database) prefix() string {
+	o := dynamostore.Options{}
+	d.options(&o)
+	return o.Prefix
+}
+
 // recorder is a DynamoDB in memory that records the permissions which the calls on
 // the table of records need.
 type recorder struct {
-	*dynamotest.DB
+	database
 	arn string // of the table
 
 	mu   sync.Mutex
@@ -186,7 +232,12 @@ func (r *recorder) used() map[string]bool {
 
 type item = map[string]types.AttributeValue
 
-func keyOf(it item) string { return it["pk"].(*types.AttributeValueMemberS).Value }
+func keyOf(it item) string {
+	if key, ok := it["PK"].(*types.AttributeValueMemberS); ok { // of a shared table
+		return key.Value
+	}
+	return it["pk"].(*types.AttributeValueMemberS).Value
+}
 
 func (r *recorder) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	r.note("GetItem", "", keyOf(in.Key))
@@ -260,18 +311,23 @@ func (r *recorder) DescribeTimeToLive(ctx context.Context, in *dynamodb.Describe
 
 var _ dynamostore.Client = (*recorder)(nil)
 
+type testClient interface {
+	dynamostore.Client
+	options(*dynamostore.Options)
+}
+
 // storeOn returns a store whose client is the recorder, or another one on the same
 // data.
-func storeOn(t *testing.T, client dynamostore.Client) *dynamostore.Store {
+func storeOn(t *testing.T, client testClient) *dynamostore.Store {
 	t.Helper()
-	store, err := dynamostore.New(client, "records")
+	store, err := dynamostore.New(client, "records", client.options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func guardOn(t *testing.T, client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+func guardOn(t *testing.T, client testClient, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	t.Helper()
 	quiet := func(o *idempotent.Options) { o.Logger = slog.New(slog.DiscardHandler) }
 	g, err := idempotent.New(storeOn(t, client), append(optFns, quiet)...)
@@ -349,7 +405,7 @@ func walkHandler(t *testing.T, r *recorder, operation string) {
 // unknowns leaves records with an unknown outcome of two operations, without
 // recording the calls.
 func unknowns(t *testing.T, r *recorder, n int) (ids []idempotent.RecordID) {
-	g := guardOn(t, r.DB, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
+	g := guardOn(t, r.database, func(o *idempotent.Options) { o.ReconcileAfter = time.Millisecond })
 	for i := range n {
 		key := newKey([]string{"charge", "refund"}[i%2])
 		if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return "", errors.New("no reply") }); err == nil {
@@ -393,7 +449,7 @@ func walkReconciler(t *testing.T, r *recorder) {
 // readLarge replays a large result, as the cache of a guard or a resolver does.
 func readLarge(t *testing.T, r *recorder) {
 	key := newKey("charge")
-	for _, client := range []dynamostore.Client{r.DB, r} {
+	for _, client := range []testClient{r.database, r} {
 		if _, err := idempotent.Do(t.Context(), guardOn(t, client), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
 			t.Error(err)
 		}
@@ -403,7 +459,7 @@ func readLarge(t *testing.T, r *recorder) {
 // readLargeRecord returns a record whose result is in chunks.
 func readLargeRecord(t *testing.T, r *recorder) *driver.Record {
 	key := newKey("charge")
-	if _, err := idempotent.Do(t.Context(), guardOn(t, r.DB), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
+	if _, err := idempotent.Do(t.Context(), guardOn(t, r.database), key, func(context.Context) (string, error) { return large(), nil }); err != nil {
 		t.Fatal(err)
 	}
 	record, err := storeOn(t, r).Get(t.Context(), key.RecordID())
@@ -448,7 +504,7 @@ func walkOperator(t *testing.T, r *recorder) {
 	walkViewer(t, r)
 	walkReconciler(t, r)
 	store, ids := storeOn(t, r), []idempotent.RecordID{}
-	for record, err := range storeOn(t, r.DB).Scan(t.Context()) {
+	for record, err := range storeOn(t, r.database).Scan(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -465,8 +521,13 @@ func walkOperator(t *testing.T, r *recorder) {
 			deleted++
 		}
 	}
-	chunk := item{"v": &types.AttributeValueMemberN{Value: "1"}, "part": &types.AttributeValueMemberB{Value: []byte("x")}, "ttl": &types.AttributeValueMemberN{Value: "1"}}
-	chunk["pk"] = &types.AttributeValueMemberS{Value: string(newKey("charge").RecordID()) + "#" + strings.Repeat("0", 32) + "#0"}
+	name, ended := string(newKey("charge").RecordID())+"#"+strings.Repeat("0", 32)+"#0", &types.AttributeValueMemberN{Value: "1"}
+	chunk := item{"pk": &types.AttributeValueMemberS{Value: name}, "ttl": ended}
+	if r.shared {
+		chunk = sharedtest.Key(name)
+		chunk["expires_at"] = ended
+	}
+	chunk["v"], chunk["part"] = &types.AttributeValueMemberN{Value: "1"}, &types.AttributeValueMemberB{Value: []byte("x")}
 	table := "records"
 	if _, err := r.DB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: chunk}); err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func people(stack awscdk.Stack, records *infra.IdempotencyTable) {
 // existing is the code of docs/deploy-existing-table.md.
 func existing(stack awscdk.Stack, charge awslambda.IFunction) *infra.IdempotencyTable {
 	table := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("charge-records"))
-	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), table)
+	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, nil)
 	records.GrantHandler(charge, jsii.String("POST /charges"))
 	return records
 }
@@ -141,7 +141,34 @@ func existingWithKey(stack awscdk.Stack) *infra.IdempotencyTable {
 		TableArn:      jsii.String("arn:aws:dynamodb:eu-central-1:123456789012:table/charge-records"),
 		EncryptionKey: awskms.Key_FromLookup(stack, jsii.String("Key"), &awskms.KeyLookupOptions{AliasName: jsii.String("alias/charge-records")}),
 	})
-	return infra.IdempotencyTableFrom(stack, jsii.String("Records"), table)
+	return infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, nil)
+}
+
+// besideOthers is the code of docs/deploy-existing-table.md for a table with other
+// items.
+func besideOthers(stack awscdk.Stack, charge awslambda.IFunction) *infra.IdempotencyTable {
+	shop := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Shop"), jsii.String("shop"))
+	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), shop, &infra.TableLayout{
+		PartitionKey:        jsii.String("PK"),
+		SortKey:             jsii.String("SK"),
+		Prefix:              jsii.String("ONCE#"),
+		TimeToLiveAttribute: jsii.String("expires_at"),
+	})
+	records.IndexRunning() // instead of scans, which would read all items
+	records.GrantHandler(charge, jsii.String("POST /charges"))
+	return records
+}
+
+// withIndex is the code of docs/deploy-existing-table.md that adds the index to a
+// table of the app.
+func withIndex(shop awsdynamodb.TableV2) {
+	shop.AddGlobalSecondaryIndex(&awsdynamodb.GlobalSecondaryIndexPropsV2{
+		IndexName:        jsii.String(dynamostore.IndexName),
+		PartitionKey:     &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexPartitionKey), Type: awsdynamodb.AttributeType_STRING},
+		SortKey:          &awsdynamodb.Attribute{Name: jsii.String(dynamostore.IndexSortKey), Type: awsdynamodb.AttributeType_NUMBER},
+		ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+		NonKeyAttributes: jsii.Strings(dynamostore.IndexAttributes()...),
+	})
 }
 
 // inVPC is the code of docs/deploy-vpc.md.
@@ -184,7 +211,7 @@ func shared(data awscdk.Stack) {
 func sharing(service awscdk.Stack, charge awslambda.Function) {
 	table := awsdynamodb.TableV2_FromTableArn(service, jsii.String("Table"),
 		jsii.String("arn:aws:dynamodb:eu-central-1:123456789012:table/charge-records"))
-	records := infra.IdempotencyTableFrom(service, jsii.String("Records"), table)
+	records := infra.IdempotencyTableFrom(service, jsii.String("Records"), table, nil)
 	records.GrantHandler(charge, jsii.String("POST /charges")) // ONCE_TABLE is the ARN
 }
 
@@ -219,6 +246,17 @@ func TestGuide(t *testing.T) {
 		{"existing table with a key", func(s awscdk.Stack) {
 			existingWithKey(s).GrantHandler(newFunction(s, "Charge", 10), jsii.String("POST /charges"))
 		}, 1, nil},
+		{"table of other items", func(s awscdk.Stack) { besideOthers(s, newFunction(s, "Charge", 10)) }, 1, nil},
+		{"its index", func(s awscdk.Stack) {
+			withIndex(awsdynamodb.NewTableV2(s, jsii.String("Shop"), &awsdynamodb.TablePropsV2{
+				PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("PK"), Type: awsdynamodb.AttributeType_STRING},
+			}))
+			infra.NewIdempotencyTable(s, jsii.String("Records"), nil)
+			tables := resources(t, s, "AWS::DynamoDB::GlobalTable")
+			if got, want := asJSON(t, tables[0].Properties["GlobalSecondaryIndexes"]), asJSON(t, tables[1].Properties["GlobalSecondaryIndexes"]); len(tables) != 2 || got != want {
+				t.Errorf("the index is %s, want %s", got, want)
+			}
+		}, 0, nil},
 		{"VPC", func(s awscdk.Stack) {
 			inVPC(awsec2.NewVpc(s, jsii.String("VPC"), &awsec2.VpcProps{MaxAzs: jsii.Number(2)}))
 		}, 0, nil},
@@ -244,6 +282,25 @@ func TestGuide(t *testing.T) {
 				t.Errorf("%d roles have permissions, want %d", got, row.roles)
 			}
 		})
+	}
+}
+
+// The Terraform in the guide of an existing table is a part of what OpenTofu applies.
+func TestTerraformInTheGuide(t *testing.T) {
+	text, err := os.ReadFile("../docs/deploy-existing-table.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("terraform/testdata/watched/main.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```hcl\n")
+	if len(parts) != 2 {
+		t.Fatalf("%d snippets", len(parts)-1)
+	}
+	if snippet, _, _ := strings.Cut(parts[1], "```"); !strings.Contains(string(source), snippet) {
+		t.Errorf("not in main.tf:\n%s", snippet)
 	}
 }
 

@@ -31,8 +31,8 @@ type ReconcilerProps struct {
 	Every awscdk.Duration
 
 	// Scan is how often and how fast the table is read for abandoned runs, which the
-	// index does not show. The function must use dynamostore.Open, or read the
-	// variables ONCE_SCAN_EVERY and ONCE_SCAN_SEGMENTS itself. Default: see [ScanProps].
+	// index does not show. The function must use dynamostore.Open or
+	// dynamostore.FromEnvironment. Default: see [ScanProps].
 	Scan *ScanProps
 }
 
@@ -81,8 +81,12 @@ func NewReconciler(scope constructs.Construct, id *string, props *ReconcilerProp
 	scheduleScan(r.Construct, props.Function, props.Table, props.Scan, r.every)
 	r.Exhausted.GrantSendMessages(props.Function)
 	if !setVariable(props.Function, "ONCE_EXHAUSTED_QUEUE_URL", r.Exhausted.QueueUrl()) {
+		others := ""
+		for _, s := range props.Table.settings() {
+			others += " " + s.name + " to " + s.value + ","
+		}
 		warn(r.Construct, "once:imported-function", "the function is imported, so its variables cannot be set here: set ONCE_TABLE to the table's name,"+
-			" and ONCE_EXHAUSTED_QUEUE_URL to the URL of the queue Exhausted")
+			others+" and ONCE_EXHAUSTED_QUEUE_URL to the URL of the queue Exhausted")
 	}
 	if props.Function.Node().TryFindChild(jsii.String("EventInvokeConfig")) == nil {
 		// A run that fails or waits too long is not repeated: the next run does the same

@@ -35,6 +35,10 @@ type ScanProps struct {
 	RequestsPerMonth *float64
 	KeptFor          awscdk.Duration
 	RecordBytes      *float64
+
+	// OtherBytes is the size of the other items in a table with a TableLayout, because
+	// a scan reads all items. Synthesis warns without it. Default: 0.
+	OtherBytes *float64
 }
 
 const (
@@ -68,7 +72,7 @@ func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *I
 		timeOut = lengthOf(fn.Timeout(), defaultTimeout)
 	}
 	estimated := !interval.unknown && !kept.unknown
-	for _, n := range []*float64{scan.RequestsPerMonth, scan.RecordBytes, scan.Segments} {
+	for _, n := range []*float64{scan.RequestsPerMonth, scan.RecordBytes, scan.OtherBytes, scan.Segments} {
 		estimated = estimated && (n == nil || !isToken(n))
 	}
 	requests, size, segments := or(scan.RequestsPerMonth, 1e6), or(scan.RecordBytes, 450), or(scan.Segments, 1)
@@ -103,10 +107,13 @@ func scheduleScan(c constructs.Construct, function awslambda.IFunction, table *I
 		warn(c, "once:scan", fmt.Sprintf(
 			"results are large (RecordBytes is %v), and each scan reads them: call KeepLargeResultsIn of the table and set RecordBytes without the results, or call IndexRunning", size))
 	}
+	if *table.layout.Prefix != "" && scan.OtherBytes == nil {
+		warn(c, "once:other-items", "the table has other items, and each scan reads them: call IndexRunning of the table, or set Scan.OtherBytes to their size")
+	}
 	if !estimated {
 		return
 	}
-	units := requests * per(kept.Duration, month) * size / unitBytes
+	units := (requests*per(kept.Duration, month)*size + or(scan.OtherBytes, 0)) / unitBytes
 	takes := ""
 	if !timeOut.unknown {
 		// A run scans for half of its time.

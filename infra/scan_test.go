@@ -96,9 +96,25 @@ func TestScansThatAreRefused(t *testing.T) {
 		{"too many segments", 60, nil, &infra.ScanProps{Segments: jsii.Number(1001)}, "Scan.Segments is 1001"},
 		{"too often", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(jsii.Number(59))}, "Scan.Every is 59s, which is shorter than the interval between two runs (1m0s)"},
 		{"a parameter", 60, nil, &infra.ScanProps{Every: awscdk.Duration_Seconds(awscdk.Token_AsNumber("unknown"))}, "known only at the deployment"},
+		{"many other items", 60, nil, &infra.ScanProps{OtherBytes: jsii.Number(200 << 30)}, "a scan of 200.0 GB takes 14h34m0s, which is longer than Scan.Every (1h0m0s): set Scan.Segments to 15 or more"},
 		{"no need", 60, (*infra.IdempotencyTable).IndexRunning, &infra.ScanProps{}, "no scan is needed"},
 	} {
 		t.Run(row.name, func(t *testing.T) { wantRefusals(t, scanning(row.timeout, row.table, row.scan), row.want) })
+	}
+}
+
+// An operator removes large results wherever they were stored.
+func TestOperatorOfLargeResults(t *testing.T) {
+	stack := newStack()
+	table := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+	table.KeepLargeResultsIn(nil)
+	table.GrantOperator(newRole(stack, "Role"))
+	policy := policyOf(t, stack)
+	chunk := string(newKey("charge").RecordID()) + "#" + strings.Repeat("0", 32) + "#0"
+	for _, of := range []awsdynamodb.ITable{table.Table, table.Chunks} {
+		arn := symbolic(stack.Resolve(of.TableArn()))
+		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {chunk}}}, true)
+		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {"settings"}}}, false)
 	}
 }
 

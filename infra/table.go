@@ -3,6 +3,7 @@
 package infra
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -25,8 +26,23 @@ type IdempotencyTable struct {
 	// Chunks is the table for results above 4 KB; nil without KeepLargeResultsIn.
 	Chunks awsdynamodb.ITable
 
+	layout       TableLayout // every name is set
 	indexRunning bool
 	granted      bool // a function has got the settings
+}
+
+// TableLayout describes a table that has other items than records. The properties
+// have the meaning of those options of dynamostore.Options.
+type TableLayout struct {
+	// PartitionKey is the name of the table's partition key, a string. Default: pk.
+	PartitionKey *string
+	// SortKey is the name of the table's sort key, a string. Default: no sort key.
+	SortKey *string
+	// Prefix begins the partition keys of all records, such as ONCE#. No other item
+	// may have a key that begins with it. Required with SortKey. Default: no prefix.
+	Prefix *string
+	// TimeToLiveAttribute is the name of the attribute for time to live. Default: ttl.
+	TimeToLiveAttribute *string
 }
 
 // NewIdempotencyTable creates the table. It accepts the properties of a TableV2,
@@ -48,6 +64,7 @@ type IdempotencyTable struct {
 // twice only while all its requests reach one region: see docs/deploy.md.
 func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynamodb.TablePropsV2) *IdempotencyTable {
 	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id)}
+	t.setLayout(nil)
 	own := awsdynamodb.TablePropsV2{}
 	if props != nil {
 		own = *props
@@ -58,11 +75,14 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 	return t
 }
 
-// create creates a table with the key and the time to live of package dynamostore.
+// create creates a table with the keys and the time to live of the layout.
 func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
-	own.PartitionKey = attribute(dynamostore.PartitionKey, awsdynamodb.AttributeType_STRING)
-	own.TimeToLiveAttribute = jsii.String(dynamostore.TTLAttribute)
+	own.PartitionKey = attribute(*t.layout.PartitionKey, awsdynamodb.AttributeType_STRING)
+	own.TimeToLiveAttribute = t.layout.TimeToLiveAttribute
 	own.SortKey, own.LocalSecondaryIndexes, own.MultiRegionConsistency, own.WitnessRegion = nil, nil, "", nil
+	if *t.layout.SortKey != "" {
+		own.SortKey = attribute(*t.layout.SortKey, awsdynamodb.AttributeType_STRING)
+	}
 	own.Replicas = t.replicas(&own)
 	own.Encryption = t.encryption(&own)
 	own.DeletionProtection = jsii.Bool(or(own.DeletionProtection, true))
@@ -78,13 +98,15 @@ func (t *IdempotencyTable) create(id string, own awsdynamodb.TablePropsV2) awsdy
 // IdempotencyTableFrom uses a table that exists: one that this app creates in
 // another way, or one that it imports by name, ARN or attributes with the
 // functions of awsdynamodb. The table needs the keys, the time to live and the
-// index of [NewIdempotencyTable]; `once table check` compares them.
+// index of [NewIdempotencyTable]; `once table check` compares them. If it has other
+// items, or other names, layout describes it; otherwise layout is nil.
 //
 // The CDK cannot change the key policy and the resource policy of an imported
 // table, so grants to another account are warned about. Import a table with a
 // customer managed key by its attributes, so that grants allow the use of the key.
-func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynamodb.ITable) *IdempotencyTable {
+func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynamodb.ITable, layout *TableLayout) *IdempotencyTable {
 	t := &IdempotencyTable{Construct: constructs.NewConstruct(scope, id), Table: table}
+	t.setLayout(layout)
 	if table == nil {
 		refuse(t.Construct, "the table is not set: import one with awsdynamodb.TableV2_FromTableName")
 		t.Table = awsdynamodb.TableV2_FromTableName(t.Construct, jsii.String("Table"), jsii.String("not-set")) // so that this is the only error
@@ -92,9 +114,31 @@ func IdempotencyTableFrom(scope constructs.Construct, id *string, table awsdynam
 	return t
 }
 
+// setLayout sets the layout with its defaults, and refuses one that the store
+// refuses.
+func (t *IdempotencyTable) setLayout(layout *TableLayout) {
+	own := or(layout, TableLayout{})
+	for _, name := range []**string{&own.PartitionKey, &own.SortKey, &own.Prefix, &own.TimeToLiveAttribute} {
+		if *name = jsii.String(or(*name, "")); isToken(**name) {
+			refuse(t.Construct, "a property of TableLayout is known only at the deployment: set it to a value that synthesis can check")
+			*name = jsii.String("")
+		}
+	}
+	_, err := dynamostore.New(struct{ dynamostore.Client }{}, "not-called", func(o *dynamostore.Options) {
+		o.PartitionKey, o.SortKey, o.Prefix, o.TTLAttribute = *own.PartitionKey, *own.SortKey, *own.Prefix, *own.TimeToLiveAttribute
+	})
+	if err != nil {
+		refuse(t.Construct, "TableLayout: "+err.Error())
+		own = TableLayout{SortKey: jsii.String(""), Prefix: jsii.String("")}
+	}
+	own.PartitionKey = jsii.String(cmp.Or(or(own.PartitionKey, ""), dynamostore.PartitionKey))
+	own.TimeToLiveAttribute = jsii.String(cmp.Or(or(own.TimeToLiveAttribute, ""), dynamostore.TTLAttribute))
+	t.layout = own
+}
+
 // KeepLargeResultsIn stores results above 4 KB in a table of their own, so that the
-// scan of a [Reconciler] does not read them. It needs the key and the time to live of
-// package dynamostore, and no index. If it is nil, it is created with the defaults
+// scan of a [Reconciler] does not read them. It needs the keys and the time to live
+// of the table of records, and no index. If it is nil, it is created with the defaults
 // of [NewIdempotencyTable]. Call it before the grants.
 func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 	t.mustNotBeGranted("KeepLargeResultsIn")

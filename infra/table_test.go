@@ -163,3 +163,53 @@ func TestTablesThatAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// The function of a table with other items gets the layout, and so does the table of
+// its large results. An imported function cannot get it, so the warning names it.
+func TestLayout(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	table := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("shop"))
+	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, sharedLayout())
+	records.KeepLargeResultsIn(nil)
+	fn := newFunction(stack, "Function", 60)
+	infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records, Scan: &infra.ScanProps{OtherBytes: jsii.Number(1 << 30)}})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack)
+	variables := resources(t, stack, "AWS::Lambda::Function")[0].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	for name, want := range map[string]any{
+		"ONCE_TABLE": "shop", "ONCE_PARTITION_KEY": "PK", "ONCE_SORT_KEY": "SK", "ONCE_PREFIX": "ONCE#", "ONCE_TTL_ATTRIBUTE": "expires_at", "ONCE_INDEX_RUNNING": nil,
+	} {
+		if variables[name] != want {
+			t.Errorf("%s is %v, want %v", name, variables[name], want)
+		}
+	}
+	wantProperties(t, resources(t, stack, "AWS::DynamoDB::GlobalTable")[0], `{
+		"KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+		"TimeToLiveSpecification": {"AttributeName": "expires_at", "Enabled": true},
+		"AttributeDefinitions": [{"AttributeName": "PK", "AttributeType": "S"}, {"AttributeName": "SK", "AttributeType": "S"}],
+		"GlobalSecondaryIndexes": null}`)
+
+	infra.NewReconciler(stack, jsii.String("Other"), &infra.ReconcilerProps{
+		Table:    infra.IdempotencyTableFrom(stack, jsii.String("Same"), table, &infra.TableLayout{SortKey: jsii.String("SK"), Prefix: jsii.String("ONCE#")}),
+		Function: anImportedFunction(stack),
+	})
+	wantRefusals(t, stack)
+	wantWarnings(t, stack, "ONCE_SORT_KEY to SK, ONCE_PREFIX to ONCE#, and ONCE_EXHAUSTED_QUEUE_URL",
+		"the table has other items, and each scan reads them: call IndexRunning of the table, or set Scan.OtherBytes")
+}
+
+// A layout that the store refuses is refused at synthesis, and one that is known only
+// at the deployment.
+func TestLayout_Refusals(t *testing.T) {
+	for want, layout := range map[string]*infra.TableLayout{
+		"TableLayout: dynamostore: Options.SortKey is set without a Prefix":            {SortKey: jsii.String("SK")},
+		`TableLayout: dynamostore: invalid Options.Prefix "ONCE"`:                      {Prefix: jsii.String("ONCE")},
+		`TableLayout: dynamostore: invalid Options.TTLAttribute "exp"`:                 {TimeToLiveAttribute: jsii.String("exp")},
+		"a property of TableLayout is known only at the deployment: set it to a value": {Prefix: awscdk.Aws_ACCOUNT_ID()},
+	} {
+		stack := newStack()
+		table := awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), jsii.String("shop"))
+		infra.IdempotencyTableFrom(stack, jsii.String("Records"), table, layout).GrantHandler(newFunction(stack, "Function", 3), jsii.String("charge"))
+		wantRefusals(t, stack, want)
+	}
+}

@@ -125,7 +125,7 @@ func TestTablesThatExist(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			stack := newStackIn("eu-central-1")
-			records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack))
+			records := infra.IdempotencyTableFrom(stack, jsii.String("Records"), row.table(stack), nil)
 			fn := newFunction(stack, "Function", 60)
 			infra.NewReconciler(stack, jsii.String("Reconciler"), &infra.ReconcilerProps{Function: fn, Table: records})
 			infra.NewIdempotencyAlarms(stack, jsii.String("Alarms"), &infra.IdempotencyAlarmsProps{

@@ -274,7 +274,7 @@ func TestWhatIsMissingIsRefused(t *testing.T) {
 		{"queue source", func(s awscdk.Stack, id *string) { infra.NewQueueSource(s, id, nil) },
 			[]string{"Function is not set", "Queue is not set"}},
 		{"table that exists", func(s awscdk.Stack, id *string) {
-			infra.IdempotencyTableFrom(s, id, nil).GrantHandler(newFunction(s, "Function", 3), jsii.String("charge"))
+			infra.IdempotencyTableFrom(s, id, nil, nil).GrantHandler(newFunction(s, "Function", 3), jsii.String("charge"))
 		}, []string{"the table is not set: import one"}},
 		{"stream source", func(s awscdk.Stack, id *string) { infra.NewStreamSource(s, id, nil) }, []string{"Function is not set"}},
 		{"Kafka source", func(s awscdk.Stack, id *string) { infra.NewKafkaSource(s, id, nil) },

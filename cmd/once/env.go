@@ -74,9 +74,11 @@ type env struct {
 
 // storeFlags select the store.
 type storeFlags struct {
-	Table, File, ChunkTable   string
+	Table, File               string
 	Region, Profile, Endpoint string
 	NoIndex                   bool
+
+	ChunkTable, PartitionKey, SortKey, Prefix, TTLAttribute string // see setting
 }
 
 // command returns f as the function of a cobra command.

@@ -67,8 +67,12 @@ to a table uses the AWS configuration of the environment.
 		SilenceUsage:  true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&e.store.Table, "table", "", "DynamoDB table, by `NAME` or ARN (default: ONCE_TABLE)")
+	f.StringVar(&e.store.Table, "table", "", "DynamoDB table: `NAME` or ARN (default: ONCE_TABLE)")
 	f.StringVar(&e.store.ChunkTable, "chunk-table", "", "the table's `NAME` of large results\n(default: with ONCE_TABLE, ONCE_CHUNK_TABLE)")
+	f.StringVar(&e.store.PartitionKey, "partition-key", "", "the `NAME` of the table's partition key: pk\n(default: with ONCE_TABLE, ONCE_PARTITION_KEY)")
+	f.StringVar(&e.store.SortKey, "sort-key", "", "the `NAME` of the table's sort key, if it has one\n(default: with ONCE_TABLE, ONCE_SORT_KEY)")
+	f.StringVar(&e.store.Prefix, "prefix", "", "`TEXT` with which the keys of records begin\n(default: with ONCE_TABLE, ONCE_PREFIX)")
+	f.StringVar(&e.store.TTLAttribute, "ttl-attribute", "", "the `NAME` of its attribute for time to live: ttl\n(default: with ONCE_TABLE, ONCE_TTL_ATTRIBUTE)")
 	f.StringVar(&e.store.File, "file", "", "`PATH` of a file of boltstore (default: ONCE_FILE)")
 	f.StringVar(&e.store.Region, "region", "", "AWS `REGION` (default: the environment's)")
 	f.StringVar(&e.store.Profile, "profile", "", "AWS `PROFILE` (default: the environment's)")

@@ -74,8 +74,8 @@ func (f storeFlags) choose(getenv func(string) string) (table, file string, err 
 		return "", "", usage("both a table (%s) and a file (%s) are named; name one store", table, file)
 	case table == "" && file == "":
 		return "", "", usage("no store is named; use --table NAME or --file PATH, or set ONCE_TABLE or ONCE_FILE")
-	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable) != "":
-		return "", "", usage("--region, --profile, --endpoint and --chunk-table are for a table, and %s is a file", file)
+	case file != "" && cmp.Or(f.Region, f.Profile, f.Endpoint, f.ChunkTable, f.PartitionKey, f.SortKey, f.Prefix, f.TTLAttribute) != "":
+		return "", "", usage("%s is a file; --region, --profile, --endpoint, --chunk-table, --partition-key, --sort-key, --prefix and --ttl-attribute are for a table", file)
 	}
 	return table, file, nil
 }
@@ -264,12 +264,12 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		return nil, err
 	}
 	client := dynamostore.NewClient(cfg)
-	inTables := func(o *dynamostore.Options) { o.ChunkTable = e.chunkTable() }
-	s, err := dynamostore.New(client, table, inTables, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
+	settings := dynamostore.FromEnvironment(e.setting)
+	s, err := dynamostore.New(client, table, settings, func(o *dynamostore.Options) { o.ScanEvery = -1 }) // whole scans at once
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	scheduled, err := dynamostore.New(client, table, inTables)
+	scheduled, err := dynamostore.New(client, table, settings)
 	if err != nil {
 		return nil, usage("%v", err)
 	}
@@ -300,13 +300,18 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 	return o, nil
 }
 
-// chunkTable returns the table of large results: from the flag, or from the
-// environment if that names the table, too.
-func (e *env) chunkTable() string {
-	if e.store.ChunkTable == "" && e.store.Table == "" {
-		return e.getenv("ONCE_CHUNK_TABLE")
+// setting returns the value of a variable that describes the table: of its flag, or
+// of the environment if that names the table, too.
+func (e *env) setting(name string) string {
+	f := e.store
+	value := map[string]string{
+		"ONCE_CHUNK_TABLE": f.ChunkTable, "ONCE_PARTITION_KEY": f.PartitionKey, "ONCE_SORT_KEY": f.SortKey,
+		"ONCE_PREFIX": f.Prefix, "ONCE_TTL_ATTRIBUTE": f.TTLAttribute,
+	}[name]
+	if value == "" && f.Table == "" {
+		return e.getenv(name)
 	}
-	return e.store.ChunkTable
+	return value
 }
 
 // noScanFlag adds the flag --no-scan.
@@ -368,8 +373,13 @@ func (e *env) alienTable(ctx context.Context, client *dynamodb.Client, table, re
 	if err != nil || out.Table == nil {
 		return nil
 	}
-	keys := out.Table.KeySchema
-	isKey := len(keys) == 1 && aws.ToString(keys[0].AttributeName) == dynamostore.PartitionKey
+	keys := []string{cmp.Or(e.setting("ONCE_PARTITION_KEY"), dynamostore.PartitionKey)}
+	if sort := e.setting("ONCE_SORT_KEY"); sort != "" {
+		keys = append(keys, sort)
+	}
+	isKey := slices.EqualFunc(out.Table.KeySchema, keys, func(k types.KeySchemaElement, name string) bool {
+		return aws.ToString(k.AttributeName) == name
+	})
 	isIndex := func(i types.GlobalSecondaryIndexDescription) bool {
 		return aws.ToString(i.IndexName) == dynamostore.IndexName
 	}

@@ -132,6 +132,7 @@ func TestStore_Choice(t *testing.T) {
 		{storeFlags{Table: "t", File: "f"}, env(), "", "", "both"},
 		{storeFlags{}, env("ONCE_TABLE", "t", "ONCE_FILE", "f"), "", "", "both"},
 		{storeFlags{File: "f", Region: "eu-central-1"}, env(), "", "", "for a table"},
+		{storeFlags{File: "f", Prefix: "ONCE#"}, env(), "", "", "for a table"},
 		{storeFlags{File: "f", Endpoint: "http://127.0.0.1"}, env(), "", "", "for a table"},
 		{storeFlags{Table: "t"}, env(), "t", "", ""},
 		{storeFlags{File: "f"}, env("ONCE_TABLE", "t"), "", "f", ""},
@@ -146,6 +147,29 @@ func TestStore_Choice(t *testing.T) {
 			}
 		} else if err != nil || table != row.table || file != row.file {
 			t.Errorf("%+v: got %q, %q, %v", row.flags, table, file, err)
+		}
+	}
+}
+
+// A setting of the table comes from its flag. The environment describes the table
+// that it names, and no other.
+func TestSetting(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ONCE_CHUNK_TABLE", "ONCE_PARTITION_KEY", "ONCE_SORT_KEY", "ONCE_PREFIX", "ONCE_TTL_ATTRIBUTE", "ONCE_INDEX_RUNNING"} {
+		w := &world{getenv: func(asked string) string { return "of " + asked }}
+		flags := storeFlags{ChunkTable: "flag", PartitionKey: "flag", SortKey: "flag", Prefix: "flag", TTLAttribute: "flag"}
+		ofFlag := "flag"
+		if name == "ONCE_INDEX_RUNNING" { // which has no flag
+			ofFlag = "of " + name
+		}
+		if got := (&env{world: w, store: flags}).setting(name); got != ofFlag {
+			t.Errorf("%s is %q, and its flag %q", name, got, ofFlag)
+		}
+		if got := (&env{world: w}).setting(name); got != "of "+name {
+			t.Errorf("%s is %q, want that of the environment", name, got)
+		}
+		if got := (&env{world: w, store: storeFlags{Table: "t"}}).setting(name); got != "" {
+			t.Errorf("%s of another table is %q", name, got)
 		}
 	}
 }

@@ -266,6 +266,11 @@ func TestWrongTable(t *testing.T) {
 		{`{"Table":{"KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}`, exitFailure, "is not a table of once", []string{"requeue", "--exhausted", why, "--dry-run"}},
 		{`{"Table":{"KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}`, exitFailure, "is not a table of once", []string{"show", "#4RexMqXSY3Lf"}},
 		{`{"Table":{"KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}`, exitFailure, "is not a table of once", []string{"lookup", string(chargeKey.RecordID())}},
+		{`{"Table":{"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}]}}`, exitOK, "no such records in table records in us-east-1",
+			[]string{"list", "--no-index", "--sort-key", "sk", "--prefix", "ONCE#"}},
+		{`{"Table":{"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}}`, exitFailure, "is not a table of once", []string{"list", "--no-index", "--sort-key", "sk", "--prefix", "ONCE#"}},
+		{ours, exitFailure, "is not a table of once", []string{"list", "--partition-key", "PK"}},
+		{ours, exitUsage, "SortKey is set without a Prefix", []string{"list", "--sort-key", "sk"}},
 		{ours, exitOK, "no such records in table records in us-east-1", []string{"list"}},
 		{ours, exitNotFound, "no such record", []string{"lookup", string(chargeKey.RecordID())}},
 	} {

@@ -3,6 +3,7 @@
 package kmsseal_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,7 +16,7 @@ import (
 
 // newGuard returns a guard over table that seals its results.
 func newGuard(cfg aws.Config, table string) (*idempotent.Guard, error) {
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), table)
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), table, dynamostore.FromEnvironment(os.Getenv))
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/sharedtest"
 	"github.com/once-lambda/once/lambdahttp"
 	"github.com/once-lambda/once/tests/engine"
 )
@@ -206,6 +207,47 @@ func TestCommandLinePurges(t *testing.T) {
 	}
 	o.wants(0, []string{"charge", "unknown"}, "list")
 	o.wants(0, nil, "show", string(fresh.RecordID()), "--result")
+}
+
+// The commands work on a table of other items, described by flags or by the
+// environment, and leave the others as they are.
+func TestCommandLineOnASharedTable(t *testing.T) {
+	t.Parallel()
+	endpoint, err := database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, client := tableName(), dynamostore.NewClient(engine.Config(endpoint))
+	sharedtest.Create(t, client, table)
+	sharedtest.Fill(t, client, table, 500)
+	s, err := dynamostore.New(client, table, sharedtest.Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strand(t, s, guideCharge, guideNoCharge, guideRefund)
+	expire(t, s)
+	large := completeLarge(t, s)
+
+	layout := []string{"--partition-key", "PK", "--sort-key", "SK", "--prefix", "ONCE#", "--ttl-attribute", "expires_at"}
+	flags := newOperator(t, dynamoEnv(t, "another")...)
+	byFlags := func(args ...string) []string { return append(append(args, "--table", table), layout...) }
+	byEnv := newOperator(t, append(dynamoEnv(t, table), "ONCE_PARTITION_KEY=PK", "ONCE_SORT_KEY=SK", "ONCE_PREFIX=ONCE#", "ONCE_TTL_ATTRIBUTE=expires_at")...)
+
+	flags.wants(1, []string{"Options.PartitionKey and SortKey, with a Prefix", "Options.TTLAttribute"}, "table", "check", "--table", table)
+	flags.wants(1, []string{"Check the table's keys with once table check"}, "show", string(guideCharge.RecordID()), "--table", table)
+	flags.wants(2, []string{"without a Prefix"}, "list", "--table", table, "--sort-key", "SK")
+	flags.wants(0, []string{"can be used as a store"}, byFlags("table", "check")...)
+	byEnv.wants(0, []string{"can be used as a store"}, "table", "check")
+	for _, more := range [][]string{nil, {"--no-index"}} {
+		flags.wants(0, []string{"POST /charges#4RexMqXSY3Lf", "refund#"}, byFlags(append(more, "list", "--state", "unknown")...)...)
+		if got := byEnv.wants(0, nil, append(more, "list", "--json")...); strings.Count(got, "\n") != 5 {
+			t.Errorf("the whole list is\n%s", got)
+		}
+	}
+	byEnv.wants(0, nil, "show", "#"+large.RecordID().KeyHash(), "--scan", "--result")
+	byEnv.wants(0, []string{"is completed"}, "resolve", "#4RexMqXSY3Lf", "--status", "201", "--completed", "{}", "--reason", "why", "--yes")
+	byEnv.wants(0, []string{"1 record removed"}, "purge", "--yes")
+	byEnv.wants(0, []string{`"records": 4`}, "stats", "--json")
 }
 
 // items returns how many items a table has.

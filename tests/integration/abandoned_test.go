@@ -15,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
@@ -28,7 +27,17 @@ var others = flag.Int("records", 5_000, "how many other records the table has in
 // among many other records.
 func TestAbandonedRunsAreFound(t *testing.T) {
 	t.Parallel()
-	db := local.created(t)
+	t.Run("OwnTable", func(t *testing.T) {
+		t.Parallel()
+		abandonedRunsAreFound(t, local.created(t), *others)
+	})
+	t.Run("SharedTable", func(t *testing.T) {
+		t.Parallel()
+		abandonedRunsAreFound(t, local.between(t, 3000), 500)
+	})
+}
+
+func abandonedRunsAreFound(t *testing.T, db *database, others int) {
 	clock := &idempotenttest.Clock{}
 	customers := map[idempotent.Recovery]*customer{}
 	for _, recovery := range unless {
@@ -39,8 +48,8 @@ func TestAbandonedRunsAreFound(t *testing.T) {
 		t.Fatal(sample.err)
 	}
 	began := time.Now()
-	db.fill(t, sample.key.RecordID(), *others)
-	t.Logf("%d records written in %s", *others, time.Since(began).Round(time.Second))
+	db.fill(t, sample.key.RecordID(), others)
+	t.Logf("%d records written in %s", others, time.Since(began).Round(time.Second))
 
 	const lease, interval, run = patience + time.Second, time.Hour, time.Minute
 	cashier := newCashier(db.client())
@@ -91,8 +100,8 @@ func TestAbandonedRunsAreFound(t *testing.T) {
 	}
 	t.Logf("found after %v; %d items read for %v read units; the longest run took %s; all calls: %+v",
 		found, read, units, longest.Round(time.Millisecond), cashier.total())
-	if read < *others {
-		t.Errorf("%d items were read, want at least one pass of %d", read, *others)
+	if read < others {
+		t.Errorf("%d items were read, want at least one pass of %d", read, others)
 	}
 
 	// The next request finds an abandoned run at once.
@@ -111,9 +120,7 @@ func TestAbandonedRunsAreFound(t *testing.T) {
 func (db *database) fill(t *testing.T, like idempotent.RecordID, n int) {
 	t.Helper()
 	client := db.client()
-	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &db.table, Key: map[string]types.AttributeValue{
-		dynamostore.PartitionKey: &types.AttributeValueMemberS{Value: string(like)},
-	}})
+	got, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &db.table, Key: db.key(like)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +138,7 @@ func (db *database) fill(t *testing.T, like idempotent.RecordID, n int) {
 				for i := range writes {
 					it := maps.Clone(got.Item)
 					key := idempotent.Key{Operation: like.Operation(), Scope: "acme", ID: rand.Text()}
-					it[dynamostore.PartitionKey] = &types.AttributeValueMemberS{Value: string(key.RecordID())}
+					maps.Copy(it, db.key(key.RecordID()))
 					writes[i].PutRequest = &types.PutRequest{Item: it}
 				}
 				for len(writes) > 0 {

@@ -22,6 +22,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/sharedtest"
 )
 
 // account is a domain item with a balance. It is in the store's own table, but
@@ -33,18 +34,23 @@ type account struct {
 
 func newAccount(t *testing.T, db *database, balance int) account {
 	t.Helper()
-	a := account{db, "account-" + rand.Text()}
-	_, err := db.client().PutItem(t.Context(), &dynamodb.PutItemInput{
-		TableName: &db.table,
-		Item:      map[string]types.AttributeValue{"pk": a.key(), "balance": number(balance)},
-	})
+	a := account{db, sharedtest.Domain + rand.Text()}
+	it := a.key()
+	it["balance"] = number(balance)
+	_, err := db.client().PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &db.table, Item: it})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-func (a account) key() types.AttributeValue { return &types.AttributeValueMemberS{Value: a.id} }
+func (a account) key() map[string]types.AttributeValue {
+	id := &types.AttributeValueMemberS{Value: a.id}
+	if a.db.shared {
+		return map[string]types.AttributeValue{"PK": id, "SK": &types.AttributeValueMemberS{Value: "ACCOUNT"}}
+	}
+	return map[string]types.AttributeValue{"pk": id}
+}
 
 func number(n int) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.Itoa(n)}
@@ -54,7 +60,7 @@ func number(n int) types.AttributeValue {
 func (a account) withdraw(amount int) types.TransactWriteItem {
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                           &a.db.table,
-		Key:                                 map[string]types.AttributeValue{"pk": a.key()},
+		Key:                                 a.key(),
 		UpdateExpression:                    aws.String("SET balance = balance - :amount ADD withdrawals :one"),
 		ConditionExpression:                 aws.String("balance >= :amount"),
 		ExpressionAttributeValues:           map[string]types.AttributeValue{":amount": number(amount), ":one": number(1)},
@@ -65,7 +71,7 @@ func (a account) withdraw(amount int) types.TransactWriteItem {
 func (a account) read(t *testing.T) (balance, withdrawals int) {
 	t.Helper()
 	out, err := a.db.client().GetItem(t.Context(), &dynamodb.GetItemInput{
-		TableName: &a.db.table, Key: map[string]types.AttributeValue{"pk": a.key()}, ConsistentRead: aws.Bool(true),
+		TableName: &a.db.table, Key: a.key(), ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +94,7 @@ func (a account) read(t *testing.T) (balance, withdrawals int) {
 // repeated, it withdraws nothing more.
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	engines(t, func(t *testing.T, db *database) {
+	tables(t, func(t *testing.T, db *database) {
 		a := newAccount(t, db, 100)
 		g := guardOver(t, db.store(t))
 		key := newKey()
@@ -110,7 +116,7 @@ func TestCommit(t *testing.T) {
 // and neither writes anything.
 func TestLostLeaseOrDomainRule(t *testing.T) {
 	t.Parallel()
-	engines(t, func(t *testing.T, db *database) {
+	tables(t, func(t *testing.T, db *database) {
 		t.Run("domain rule", func(t *testing.T) {
 			a, b := newAccount(t, db, 100), newAccount(t, db, 10)
 			g := guardOver(t, db.store(t))
@@ -194,7 +200,7 @@ func (l *loses) TransactWriteItems(ctx context.Context, in *dynamodb.TransactWri
 // later it makes another one: the domain write happens once.
 func TestLostReplyOfATransaction(t *testing.T) {
 	t.Parallel()
-	engines(t, func(t *testing.T, db *database) {
+	tables(t, func(t *testing.T, db *database) {
 		for _, again := range []bool{true, false} {
 			t.Run(fmt.Sprintf("tried again %v", again), func(t *testing.T) {
 				a := newAccount(t, db, 100)
@@ -235,7 +241,7 @@ func TestRetryAfterTheRequestToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			engines(t, func(t *testing.T, db *database) {
+			tables(t, func(t *testing.T, db *database) {
 				a := newAccount(t, db, 100)
 				client := &loses{Client: db.client()}
 				client.replies.Store(1)

@@ -12,6 +12,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 	"github.com/once-lambda/once/idempotent/idempotenttest"
 	"github.com/once-lambda/once/internal/doctest"
 	"github.com/once-lambda/once/internal/errtype"
+	"github.com/once-lambda/once/internal/sharedtest"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -47,7 +49,7 @@ type customer struct {
 
 func (c *customer) guard(client dynamostore.Client, optFns ...func(*idempotent.Options)) *idempotent.Guard {
 	c.t.Helper()
-	store, err := dynamostore.New(client, c.db.table, func(o *dynamostore.Options) {
+	store, err := dynamostore.New(client, c.db.table, c.db.layout, func(o *dynamostore.Options) {
 		if c.options != nil {
 			c.options(o)
 		}
@@ -145,14 +147,16 @@ var (
 	resume    = []idempotent.Recovery{idempotent.Resume}
 )
 
-// prices are the rows of the table in docs/cost.md. If a row is for either
-// promise, both cost the same.
-var prices = []struct {
+type price struct {
 	request  string
 	declared []idempotent.Recovery
 	take     func(*customer) cost
 	ended    func(*customer) bool
-}{
+}
+
+// prices are the rows of the table in docs/cost.md. If a row is for either
+// promise, both cost the same.
+var prices = []price{
 	{"first request", every, func(c *customer) cost { return c.send(returns(small)) }, ran},
 	{"first request, with `IndexRunning`", unless, func(c *customer) cost {
 		c.options = func(o *dynamostore.Options) { o.IndexRunning = true }
@@ -273,7 +277,7 @@ func within(part func(context.Context, *customer) error) func(*customer) cost {
 // order is an item of less than 1 KB in the store's own table.
 func (c *customer) order() types.TransactWriteItem {
 	return types.TransactWriteItem{Put: &types.Put{
-		TableName: &c.db.table, Item: map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: "order-" + rand.Text()}},
+		TableName: &c.db.table, Item: account{c.db, "order-" + rand.Text()}.key(),
 	}}
 }
 
@@ -354,6 +358,32 @@ func TestCost(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %s | %d | %g | %g | %g | %.3f |\n", p.request, declared(p.declared), took.calls, took.writes, took.indexes, took.reads, took.dollars())
 	}
 	doctest.Part(t, filepath.Join(engine.Root(), "docs", "cost.md"), "cost", table.String(), *update)
+}
+
+// In a table of other items a request costs what it costs in a table of its own. An
+// index of the user with the keys of the table in another order contains records
+// and chunks, too; the one here projects only keys. The capacity of batches includes
+// it, and that of a transaction the user's item in it.
+func TestCostOfASharedTable(t *testing.T) {
+	t.Parallel()
+	db := local.ownTable(t)
+	db.shared = true
+	sharedtest.Create(t, db.client(), db.table)
+	for name, want := range map[string]cost{
+		"first request":                         {calls: 2, writes: 2, indexes: 1},
+		"first request that ends unknown":       {calls: 2, writes: 2, indexes: 2},
+		"replay":                                {calls: 1, writes: 1},
+		"takeover of a retryable record":        {calls: 3, writes: 3},
+		"first request, result of 300 KB":       {calls: 3, writes: 304, indexes: 1},
+		"replay of 300 KB":                      {calls: 2, writes: 1, reads: 76},
+		"first request, `Commit` with one item": {calls: 2, writes: 5, indexes: 3},
+	} {
+		i := slices.IndexFunc(prices, func(p price) bool { return p.request == name })
+		c := &customer{t: t, db: db, recovery: prices[i].declared[0], key: newKey(), clock: &idempotenttest.Clock{}, cashier: newCashier(db.client())}
+		if got := prices[i].take(c); got != want || !prices[i].ended(c) {
+			t.Errorf("%s: %+v, want %+v (%v)", name, got, want, c.err)
+		}
+	}
 }
 
 func declared(r []idempotent.Recovery) string {
@@ -559,7 +589,11 @@ func (c *cashier) PutItem(ctx context.Context, in *dynamodb.PutItemInput, optFns
 // that write.
 func (c *cashier) price(ctx context.Context, table string, standing map[string]types.AttributeValue) (float64, error) {
 	wid, _ := standing["wid"].(*types.AttributeValueMemberB)
-	pk, _ := standing[dynamostore.PartitionKey].(*types.AttributeValueMemberS)
+	name, other := dynamostore.PartitionKey, "x"
+	if standing[name] == nil {
+		name, other = "PK", sharedtest.Domain
+	}
+	pk, _ := standing[name].(*types.AttributeValueMemberS)
 	if wid == nil || pk == nil {
 		return 0, errors.New("the refusal returned no record")
 	}
@@ -568,7 +602,7 @@ func (c *cashier) price(ctx context.Context, table string, standing map[string]t
 	known := c.refused[[16]byte(wid.Value)]
 	if known.times == 0 {
 		aside := maps.Clone(standing)
-		aside[dynamostore.PartitionKey] = &types.AttributeValueMemberS{Value: "x" + pk.Value[1:]}
+		aside[name] = &types.AttributeValueMemberS{Value: other + pk.Value[len(other):]}
 		out, err := c.Client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: aside, ReturnConsumedCapacity: types.ReturnConsumedCapacityIndexes})
 		if err != nil {
 			return 0, err

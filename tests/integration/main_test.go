@@ -23,6 +23,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/internal/sharedtest"
 	"github.com/once-lambda/once/tests/engine"
 )
 
@@ -31,9 +32,10 @@ import (
 var local, cloud database
 
 type database struct {
-	name  string
-	cfg   aws.Config
-	table string
+	name   string
+	cfg    aws.Config
+	table  string
+	shared bool // the table has other items, as in package sharedtest
 }
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -91,11 +93,26 @@ func (db *database) store(t testing.TB) *dynamostore.Store {
 
 func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamostore.Store {
 	t.Helper()
-	s, err := dynamostore.New(client, db.table)
+	s, err := dynamostore.New(client, db.table, db.layout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// layout is the option of a store in the table.
+func (db *database) layout(o *dynamostore.Options) {
+	if db.shared {
+		sharedtest.Layout(o)
+	}
+}
+
+// key returns the key of the item of a record.
+func (db *database) key(id idempotent.RecordID) map[string]types.AttributeValue {
+	if db.shared {
+		return sharedtest.Key(string(id))
+	}
+	return map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}}
 }
 
 // over returns a store whose requests go over a faulty wire.
@@ -126,6 +143,17 @@ func (db *database) created(t *testing.T) *database {
 	return own
 }
 
+// between returns the database with a new table of n other items, which have to be
+// as they were when the test ends.
+func (db *database) between(t *testing.T, n int) *database {
+	t.Helper()
+	own := db.ownTable(t)
+	own.shared = true
+	sharedtest.Create(t, db.client(), own.table)
+	sharedtest.Fill(t, db.client(), own.table, n)
+	return own
+}
+
 // createKeyed creates the table with another schema: its key are the
 // attributes.
 func (db *database) createKeyed(t *testing.T, hash string, more ...string) {
@@ -144,7 +172,7 @@ func (db *database) createKeyed(t *testing.T, hash string, more ...string) {
 func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 	_, err := db.client().DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName: &db.table,
-		Key:       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}},
+		Key:       db.key(id),
 	})
 	return err
 }
@@ -153,7 +181,7 @@ func (db *database) remove(ctx context.Context, id idempotent.RecordID) error {
 func (db *database) damage(ctx context.Context, id idempotent.RecordID) error {
 	_, err := db.client().UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:                 &db.table,
-		Key:                       map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: string(id)}},
+		Key:                       db.key(id),
 		UpdateExpression:          aws.String("SET v = :later"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":later": &types.AttributeValueMemberN{Value: "77"}},
 	})
@@ -188,6 +216,15 @@ func engines(t *testing.T, f func(*testing.T, *database)) {
 			f(t, db)
 		})
 	}
+}
+
+// tables runs f on each engine, and on a table of other items.
+func tables(t *testing.T, f func(*testing.T, *database)) {
+	engines(t, f)
+	t.Run("SharedTable", func(t *testing.T) {
+		t.Parallel()
+		f(t, local.between(t, 200))
+	})
 }
 
 func guardOver(t *testing.T, s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {

@@ -28,6 +28,28 @@ func TestStoreWithoutIndex(t *testing.T) {
 	idempotenttest.RunStore(t, f)
 }
 
+// On a table with a sort key, other names and other items, which stay as they are.
+func TestSharedTable(t *testing.T) {
+	t.Parallel()
+	const others = 3000
+	t.Run("Store", func(t *testing.T) {
+		t.Parallel()
+		db := local.between(t, others)
+		if err := db.store(t).Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		idempotenttest.RunStore(t, db.fixture())
+	})
+	t.Run("FailureModes", func(t *testing.T) {
+		t.Parallel()
+		idempotenttest.RunFailureModes(t, local.between(t, others).fixture())
+	})
+	t.Run("UnderFaults", func(t *testing.T) {
+		t.Parallel()
+		idempotenttest.RunFailureModesUnderFaults(t, local.between(t, others).fixture(), func(o *idempotenttest.FaultOptions) { o.Seeds = 1 })
+	})
+}
+
 func TestFailureModes(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, db *database) { idempotenttest.RunFailureModes(t, db.fixture()) })

@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"internal/logs":             {},
 	"internal/measuretest":      {},
 	"internal/sealtest":         {"idempotent"},
+	"internal/sharedtest":       {"dynamostore", awsSDK},
 	"internal/sfv":              {},
 	"idempotent/driver":         {},
 	"idempotent/event":          {"idempotent/driver", "internal/logs"},

@@ -41,7 +41,7 @@ var equivalents = map[string]string{
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":  "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||": "refused is false if there is an error",
-	"dynamostore.Store.scanSegment: !found(entryOf(it)) is never true":      "a list without a reader ends with its context",
+	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":    "a list without a reader ends with its context",
 	"dynamostore.gather: ctx.Err() != nil is never true":                    "the client checks the context too",
 	"dynamostore.Store.PurgeChunks: o.Segments > 1_000_000 has >=":          "a test with a million segments would take too long",
 	"dynamostore.Store.scan: o.Segments > 1_000_000 has >=":                 "a test with a million segments would take too long",

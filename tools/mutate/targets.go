@@ -30,7 +30,7 @@ var targets = []target{
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
 	{module: ".", pkg: "dynamostore", breaks: []string{
-		"store.go", "item.go", "size.go", // records
+		"store.go", "item.go", "layout.go", "size.go", // records
 		"chunk.go",                  // large results
 		"transact.go", "refusal.go", // transactions
 		"abandoned.go", "list.go", "delete.go",

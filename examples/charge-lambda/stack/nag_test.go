@@ -52,7 +52,7 @@ var everything = sync.OnceValue(func() awscdk.Stack {
 		DynamoStream: awsdynamodb.StreamViewType_NEW_AND_OLD_IMAGES,
 	})
 	imported := infra.IdempotencyTableFrom(s.Stack, jsii.String("ImportedRecords"),
-		awsdynamodb.TableV2_FromTableName(s.Stack, jsii.String("Imported"), jsii.String("records")))
+		awsdynamodb.TableV2_FromTableName(s.Stack, jsii.String("Imported"), jsii.String("records")), nil)
 	role := func(id string) awsiam.Role {
 		return awsiam.NewRole(s.Stack, jsii.String(id), &awsiam.RoleProps{AssumedBy: awsiam.NewServicePrincipal(jsii.String("ecs-tasks.amazonaws.com"), nil)})
 	}

@@ -6,42 +6,57 @@ locals {
   all        = var.may != "handler" || contains(coalesce(var.operations, []), "*")
   operations = local.all ? ["*"] : [for o in coalesce(var.operations, []) : replace(replace(replace(o, "$", "$${$}"), "*", "$${*}"), "?", "$${?}")]
   hash       = "#???????????????????????????????????????????"
-  records    = [for o in local.operations : "${o}${local.hash}"]
-  chunks     = [for o in local.operations : "${o}${local.hash}#*"]
-  scan       = "#scan" # the item with the position of the reconciler's scan
+  prefix     = replace(replace(replace(var.table.prefix, "$", "$${$}"), "*", "$${*}"), "?", "$${?}")
+  records    = [for o in local.operations : "${local.prefix}${o}${local.hash}"]
+  chunks     = [for o in local.operations : "${local.prefix}${o}${local.hash}#*"]
+  scan       = "${local.prefix}#scan" # the item with the position of the reconciler's scan
 
-  read  = { actions = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], keys = [] }
-  query = { actions = ["dynamodb:Query"], keys = [] }
+  # Large results are in a table of their own, or with the records. Earlier ones stay with the records.
+  table        = var.table.arn
+  chunk_tables = [for t in [var.table.chunks] : t.arn if t != null]
+  with_chunks  = one(concat(local.chunk_tables, [for arn in [local.table] : arn if length(local.chunk_tables) == 0]))
+  apart        = length(local.chunk_tables) > 0
+  scans        = !var.table.index_running
+
+  look = concat(
+    [for arn in concat([local.table], local.chunk_tables) : {
+      on      = arn, keys = []
+      actions = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"]
+    }],
+    [local.query],
+  )
+  query = { on = "${local.table}/index/recovery", actions = ["dynamodb:Query"], keys = [] }
 
   # Batches write without a condition, so they are for chunks only.
-  on_table = {
-    handler = [
-      { actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = local.records },
-      { actions = ["dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"], keys = local.chunks },
-    ]
-    reconciler = [
-      { actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [local.scan]) },
-      local.query,
-      { actions = ["dynamodb:Scan"], keys = [] },
-      { actions = ["dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"], keys = local.chunks },
-    ]
-    viewer = [local.read, local.query]
-    operator = [
-      local.read,
-      local.query,
-      { actions = ["dynamodb:PutItem", "dynamodb:DeleteItem"], keys = concat(local.records, [local.scan]) },
-      { actions = ["dynamodb:BatchWriteItem"], keys = local.chunks },
-    ]
+  use_chunks = concat(
+    [{ on = local.with_chunks, actions = ["dynamodb:BatchWriteItem", "dynamodb:BatchGetItem"], keys = local.chunks }],
+    [for arn in [local.table] : { on = arn, actions = ["dynamodb:BatchGetItem"], keys = local.chunks } if local.apart],
+  )
+
+  permissions = {
+    handler = concat([{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = local.records }], local.use_chunks)
+    reconciler = concat(
+      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:GetItem"], keys = concat(local.records, [for key in [local.scan] : key if local.scans]) }],
+      [local.query],
+      [for arn in [local.table] : { on = arn, actions = ["dynamodb:Scan"], keys = [] } if local.scans],
+      local.use_chunks,
+    )
+    viewer = local.look
+    operator = concat(
+      local.look,
+      [{ on = local.table, actions = ["dynamodb:PutItem", "dynamodb:DeleteItem"], keys = concat(local.records, [local.scan]) }],
+      [for arn in concat(local.chunk_tables, [local.table]) : { on = arn, actions = ["dynamodb:BatchWriteItem"], keys = local.chunks }],
+    )
   }
 
   # A request without keys, such as a scan, would meet ForAllValues alone.
-  conditions = { for name, p in local.on_table[var.may] : name => {
+  conditions = { for name, p in local.permissions[var.may] : name => {
     "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = p.keys }
     Null                      = { "dynamodb:LeadingKeys" = "false" }
   } if length(p.keys) > 0 }
 
-  statements = [for name, p in local.on_table[var.may] : merge(
-    { Effect = "Allow", Action = p.actions, Resource = p == local.query ? "${var.table.arn}/index/recovery" : var.table.arn },
+  statements = [for name, p in local.permissions[var.may] : merge(
+    { Effect = "Allow", Action = p.actions, Resource = p.on },
     { for _, c in [lookup(local.conditions, name, null)] : "Condition" => c if c != null },
   )]
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 variable "table" {
-  description = "The table: the module `table`, or an object with the same outputs."
+  description = "The table: the module `table`, or an object with the same outputs. In a table with other items, `prefix` begins the keys of the records."
   type = object({
-    arn         = string
-    kms_key_arn = optional(string)
+    arn           = string
+    kms_key_arn   = optional(string)
+    chunks        = optional(object({ arn = string }))
+    index_running = optional(bool, false)
+    prefix        = optional(string, "")
   })
 }
 

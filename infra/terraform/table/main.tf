@@ -46,3 +46,33 @@ resource "aws_dynamodb_table" "records" {
     kms_key_arn = var.kms_key_arn
   }
 }
+
+# The table of large results. No index lists them.
+resource "aws_dynamodb_table" "chunks" {
+  count = var.keep_large_results_apart ? 1 : 0
+
+  name                        = "${var.name}-chunks"
+  billing_mode                = "PAY_PER_REQUEST"
+  hash_key                    = "pk"
+  deletion_protection_enabled = var.deletion_protection
+  tags                        = var.tags
+
+  attribute {
+    name = "pk"
+    type = "S"
+  }
+
+  ttl {
+    attribute_name = "ttl"
+    enabled        = true
+  }
+
+  point_in_time_recovery {
+    enabled = var.point_in_time_recovery
+  }
+
+  server_side_encryption {
+    enabled     = var.kms_key_arn != null
+    kms_key_arn = var.kms_key_arn
+  }
+}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 output "name" {
-  description = "The table's name: the value of ONCE_TABLE for every function."
+  description = "The table's name."
   value       = aws_dynamodb_table.records.name
 }
 
@@ -13,4 +13,23 @@ output "arn" {
 output "kms_key_arn" {
   description = "The ARN of the customer managed key, or null."
   value       = var.kms_key_arn
+}
+
+output "chunks" {
+  description = "The table of large results: its name and ARN; or null."
+  value       = one([for t in aws_dynamodb_table.chunks : { name = t.name, arn = t.arn }])
+}
+
+output "index_running" {
+  description = "Whether records in progress are in the index."
+  value       = var.index_running
+}
+
+output "environment" {
+  description = "The variables that describe the table to dynamostore.Open and dynamostore.FromEnvironment. Set them for every function, so that all agree."
+  value = merge(
+    { ONCE_TABLE = aws_dynamodb_table.records.name },
+    { for t in aws_dynamodb_table.chunks : "ONCE_CHUNK_TABLE" => t.name },
+    { for name, set in { ONCE_INDEX_RUNNING = var.index_running } : name => "true" if set },
+  )
 }

@@ -138,7 +138,7 @@ resource "aws_lambda_function" "function" {
   timeout          = each.value.timeout
 
   environment {
-    variables = merge({ ONCE_TABLE = module.records.name, PROVIDER_URL = var.provider_url }, each.value.env)
+    variables = merge(module.records.environment, { PROVIDER_URL = var.provider_url }, each.value.env)
   }
 
   # The functions log with lambdacontext.NewLogger, which follows this setting.

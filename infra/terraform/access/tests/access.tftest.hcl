@@ -48,6 +48,35 @@ run "a_key" {
   }
 }
 
+run "a_table_with_other_items" {
+  command = plan
+
+  variables {
+    table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/shop", prefix = "O*CE#" }
+    operations = ["charge"]
+  }
+
+  assert {
+    condition     = join(" ", flatten([for s in jsondecode(output.policy).Statement : s.Condition["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]])) == "O$${*}CE#charge#??????????????????????????????????????????? O$${*}CE#charge#???????????????????????????????????????????#*"
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
+run "a_reconciler_without_scans" {
+  command = plan
+
+  variables {
+    table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
+    may        = "reconciler"
+    operations = null
+  }
+
+  assert {
+    condition     = length(regexall("Scan|#scan", output.policy)) == 0
+    error_message = "The policy is ${output.policy}"
+  }
+}
+
 run "nothing_else_may_be_done" {
   command = plan
 

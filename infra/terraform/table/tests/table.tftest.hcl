@@ -20,6 +20,35 @@ run "defaults" {
   }
 }
 
+run "one_table_by_default" {
+  command = plan
+
+  assert {
+    condition     = length(aws_dynamodb_table.chunks) == 0 && output.chunks == null && jsonencode(output.environment) == jsonencode({ ONCE_TABLE = "records" })
+    error_message = "The environment is ${jsonencode(output.environment)}"
+  }
+}
+
+run "large_results_apart" {
+  command = plan
+
+  variables {
+    keep_large_results_apart = true
+    index_running            = true
+    kms_key_arn              = "arn:aws:kms:eu-west-1:123456789012:key/4f1c"
+  }
+
+  assert {
+    condition     = aws_dynamodb_table.chunks[0].server_side_encryption[0].kms_key_arn == var.kms_key_arn && length(aws_dynamodb_table.chunks[0].global_secondary_index) == 0
+    error_message = "The table of large results has another key, or an index."
+  }
+
+  assert {
+    condition     = jsonencode(output.environment) == jsonencode({ ONCE_TABLE = "records", ONCE_CHUNK_TABLE = "records-chunks", ONCE_INDEX_RUNNING = "true" })
+    error_message = "The environment is ${jsonencode(output.environment)}"
+  }
+}
+
 run "customer_managed_key" {
   command = plan
 

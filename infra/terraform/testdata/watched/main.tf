@@ -42,6 +42,31 @@ module "operator" {
   may    = "operator"
 }
 
+module "apart" {
+  source                   = "../../table"
+  name                     = "apart"
+  keep_large_results_apart = true
+  index_running            = true
+}
+
+module "apart_access" {
+  for_each   = toset(["handler", "reconciler", "viewer", "operator"])
+  source     = "../../access"
+  table      = module.apart
+  role       = each.key
+  may        = each.key
+  operations = each.key == "handler" ? ["charge"] : null
+}
+
+module "shared_access" {
+  for_each   = toset(["handler", "reconciler", "viewer", "operator"])
+  source     = "../../access"
+  table      = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/shop", prefix = "ONCE#" }
+  role       = each.key
+  may        = each.key
+  operations = each.key == "handler" ? ["charge"] : null
+}
+
 module "reconciler" {
   source   = "../../reconciler"
   name     = "reconciler"

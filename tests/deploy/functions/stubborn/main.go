@@ -50,7 +50,7 @@ func newHandler() (charge.HandlerFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"))
+	store, err := dynamostore.New(dynamostore.NewClient(cfg), os.Getenv("ONCE_TABLE"), dynamostore.FromEnvironment(os.Getenv))
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func main() {
 	}
 	stack := awscdk.NewStack(app, get("stack"), &awscdk.StackProps{Env: &awscdk.Environment{Account: get("account"), Region: get("region")}})
 	records := infra.IdempotencyTableFrom(stack, jsii.String("Records"),
-		awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), get("table")))
+		awsdynamodb.TableV2_FromTableName(stack, jsii.String("Table"), get("table")), nil)
 
 	// A function of this app, behind an alias.
 	architecture := awslambda.Architecture_X86_64()

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamostore
+
+import (
+	"strconv"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// item is a DynamoDB item.
+type item = map[string]types.AttributeValue
+
+func text(s string) *types.AttributeValueMemberS { return &types.AttributeValueMemberS{Value: s} }
+
+func number(n int64) *types.AttributeValueMemberN {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+// The schema of the table, for infrastructure code that creates it. It is fixed,
+// except for the two names that options can change: functions of different versions
+// share one table.
+//
+// Of the names used in expressions only ttl is a reserved word (developer guide,
+// "Reserved words in DynamoDB"), so the others need no placeholders.
+const (
+	// PartitionKey is the default of Options.PartitionKey. Without a SortKey it is
+	// the table's only key attribute. It is a string: Options.Prefix and the record id.
+	PartitionKey = "pk"
+	// TTLAttribute is the default of Options.TTLAttribute, the attribute of the
+	// table's time to live. It is a number: seconds since 1970.
+	TTLAttribute = "ttl"
+	// IndexName is the global secondary index of the records that reconciliation
+	// has to find. It projects the keys and [IndexAttributes].
+	IndexName = "recovery"
+	// IndexPartitionKey is the index's partition key, a string.
+	IndexPartitionKey = "rk"
+	// IndexSortKey is the index's sort key, a number: when the record is due,
+	// in milliseconds since 1970.
+	IndexSortKey = "rat"
+)
+
+// IndexAttributes returns the attributes that the index projects besides its keys:
+// the state of a record, since when it has it, and the end of its lease. With them
+// a reconciler decides which records to read, and knows how long the others wait.
+// They never change without the keys of the index, so they make no write more
+// expensive.
+func IndexAttributes() []string { return []string{attrState, attrSettled, attrLeaseEnd} }
+
+// The other attributes of a record. The first seven are always present; a reader
+// fails if one is missing. The others are missing if their value is zero.
+const (
+	attrFormat      = "v"
+	attrState       = "st"
+	attrRecovery    = "rec"
+	attrOwner       = "own"
+	attrVersion     = "wid"
+	attrAttempt     = "att"
+	attrFingerprint = "fp"
+
+	attrReason            = "why"
+	attrLeaseEnd          = "lease" // required while in progress
+	attrExpires           = "exp"
+	attrCreated           = "ct"
+	attrSettled           = "dt"
+	attrResult            = "res"
+	attrEncoding          = "enc"
+	attrResultVersion     = "rv"
+	attrRetention         = "ret"  // in milliseconds, like the next two
+	attrUnresolved        = "uret" // the retention of an unresolved record
+	attrCodec             = "cdc"
+	attrStepNames         = "sn"
+	attrOpenSince         = "os"
+	attrChunkCount        = "cn" // with the next two
+	attrChunkLength       = "cl"
+	attrChunkSum          = "ch"
+	attrRef               = "ref"
+	attrRequestID         = "rid"
+	attrTraceParent       = "tp"
+	attrSteps             = "steps"
+	attrReconcileAttempts = "rc"
+)
+
+// The attributes of the other items of a store, besides v and wid.
+const (
+	attrPart = "part" // the bytes of a chunk
+
+	attrBegan    = "began" // of the bookmark of a scan, with the next two
+	attrReserved = "until"
+	attrStarts   = "next"
+)
+
+// ofRecords reports whether this version writes the named attribute itself. The
+// attributes that a [layout] names are known only to it.
+func ofRecords(name string) bool {
+	switch name {
+	case IndexPartitionKey, IndexSortKey,
+		attrFormat, attrState, attrRecovery, attrOwner, attrVersion, attrAttempt, attrFingerprint,
+		attrReason, attrLeaseEnd, attrExpires, attrCreated, attrSettled, attrResult, attrEncoding,
+		attrResultVersion, attrRetention, attrUnresolved, attrCodec, attrStepNames, attrOpenSince,
+		attrChunkCount, attrChunkLength, attrChunkSum, attrRef, attrRequestID, attrTraceParent, attrSteps, attrReconcileAttempts:
+		return true
+	}
+	return false
+}
+
+// reserved reports whether items of a store have the named attribute for
+// themselves.
+func reserved(name string) bool {
+	switch name {
+	case attrPart, attrBegan, attrReserved, attrStarts:
+		return true
+	}
+	return ofRecords(name)
+}
