@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"internal/measuretest":      {},
 	"internal/sealtest":         {"idempotent"},
 	"internal/sfv":              {},
+	"internal/view":             {"idempotent", "idempotent/driver", "lambdahttp"},
 	"idempotent/driver":         {},
 	"idempotent/event":          {"idempotent/driver", "internal/logs"},
 	"idempotent":                {"idempotent/driver", "idempotent/event", "internal/canonical", "internal/logs"},
@@ -52,7 +53,7 @@ var allowed = map[string][]string{
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
-		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "lambdahttp",
+		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/view", "lambdahttp",
 		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 	},
 	"infra": {"dynamostore", "idempotent/event", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},
