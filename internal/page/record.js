@@ -104,7 +104,7 @@ const reasons = {
 
 // RecordView draws records into an element, one at a time.
 export class RecordView {
-  #root;
+  #heading;
   #parts;
   #record;
   #history;
@@ -113,8 +113,9 @@ export class RecordView {
   #offset = 0;
   #timer;
 
-  constructor(root) {
-    this.#root = root;
+  // level is that of its headings: 3 if the record is below an h2.
+  constructor(root, level = 3) {
+    this.#heading = `h${level}`;
     root.classList.add("record");
     this.#parts = {
       head: el("div", { class: "head" }), sentence: el("p", { class: "sentence" }),
@@ -143,7 +144,7 @@ export class RecordView {
       const p = this.#parts;
       p.head.replaceChildren(...head(record));
       p.diagram.show(state, this.#last, before !== undefined && before !== state);
-      p.details.replaceChildren(...details(record, history, this.#now()));
+      p.details.replaceChildren(...details(this.#heading, record, history, this.#now()));
     }
     this.#tick();
     clearInterval(this.#timer);
@@ -192,18 +193,18 @@ function lease() {
   };
 }
 
-function details(record, history, now) {
+function details(h, record, history, now) {
   const parts = [];
-  if (history?.length || record) parts.push(section("Timeline", timeline(record, history, now)));
+  if (history?.length || record) parts.push(section(h, "Timeline", timeline(record, history, now)));
   if (!record) return parts;
   parts.push(facts(record));
-  if (record.steps?.length) parts.push(section("Steps", steps(record.steps)));
-  parts.push(section("Keys at the provider", keys(record)));
+  if (record.steps?.length) parts.push(section(h, "Steps", steps(record.steps)));
+  parts.push(section(h, "Keys at the provider", keys(record)));
   return parts;
 }
 
-function section(title, ...content) {
-  return el("section", { class: "stack" }, el("h3", {}, title), ...content);
+function section(h, title, ...content) {
+  return el("section", { class: "stack" }, el(h, { class: "label" }, title), ...content);
 }
 
 // timeline lists what happened and what will, in the order of time.
@@ -256,7 +257,7 @@ function keys(record) {
 // The diagram: four states, and the transitions that a newcomer meets.
 const nodes = { in_progress: [44, 24], completed: [266, 24], retryable: [44, 142], unknown: [266, 142] };
 const edges = [
-  ["none", "in_progress", "M18 46H36", "44,46 36,42 36,50", "claim", 30, 37, "middle"],
+  ["none", "in_progress", "M-2 46H36", "44,46 36,42 36,50", "claim", 18, 39, "middle"],
   ["in_progress", "completed", "M168 46H258", "266,46 258,42 258,50", "result", 216, 39, "middle"],
   ["in_progress", "unknown", "M150 68L277.5 137.8", "284,142 275.2,141.3 279.2,134.2", "no outcome", 222, 98, "start"],
   ["in_progress", "retryable", "M80 68V134", "80,142 76,134 84,134", "error", 74, 108, "end"],
@@ -273,7 +274,7 @@ function svg(tag, attributes = {}, ...children) {
 }
 
 function diagram() {
-  const label = svg("title"), box = svg("svg", { viewBox: "0 0 400 200", role: "img" }, label, svg("circle", { class: "start", cx: 12, cy: 46, r: 6 }));
+  const label = svg("title"), box = svg("svg", { viewBox: "-20 14 420 184", role: "img" }, label, svg("circle", { class: "start", cx: -8, cy: 46, r: 6 }));
   const drawn = edges.map(([from, to, path, tip, text, x, y, anchor]) => {
     const g = svg("g", { class: "edge" }, svg("path", { d: path, pathLength: 100 }), svg("polygon", { points: tip }), svg("text", { x, y, "text-anchor": anchor }, text));
     box.append(g);
