@@ -228,12 +228,14 @@ function timeline(record, history, now) {
     e.why || e.by ? el("span", { class: "why" }, [e.why, e.by].filter(Boolean).join(" ")) : null)));
 }
 
+const ids = ["Resource", "Request", "Trace", "Token of the attempt"];
+
 function facts(record) {
   const rows = [["Recovery", record.recovery], ["Retention", record.retention], ["Reason", record.reason], ["Resource", record.ref],
     ["Result", record.state === "completed" ? (record.sealed ? `${record.result_bytes ?? 0} bytes, sealed` : `${record.result_bytes ?? 0} bytes as ${record.encoding}`) : ""],
     ["Reconciled", record.reconcile_attempts ? `${record.reconcile_attempts} times without an answer` : ""],
     ["Request", record.request_id], ["Trace", record.trace_parent], ["Token of the attempt", record.token]];
-  return el("dl", { class: "facts" }, ...rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+  return el("dl", { class: "facts" }, ...rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: ids.includes(name) ? "mono" : "" }, String(value)))));
 }
 
 function steps(list) {
@@ -247,11 +249,8 @@ function steps(list) {
 
 function keys(record) {
   const rows = [["the handler", record.downstream_key, record.downstream_uuid], ...(record.steps ?? []).map((s) => [`step ${s.name}`, s.downstream_key, s.downstream_uuid])];
-  return el("ul", { class: "keys" }, ...rows.map(([of, key, uuid]) => el("li", {},
-    el("span", { class: "what" }, el("span", { class: "muted small" }, `Key of ${of}`), el("code", {}, key)),
-    copyButton(key, `the key of ${of}`),
-    el("span", { class: "what" }, el("span", { class: "muted small" }, "as a UUID"), el("code", {}, uuid)),
-    copyButton(uuid, `the UUID of ${of}`))));
+  return el("ul", { class: "keys" }, ...rows.flatMap(([of, key, uuid]) => [[`Key of ${of}`, key, `the key of ${of}`], ["The same as a UUID", uuid, `the UUID of ${of}`]]).map(([what, value, label]) =>
+    el("li", {}, el("span", {}, el("span", { class: "muted small" }, what), el("code", {}, value)), copyButton(value, label))));
 }
 
 // The diagram: four states, and the transitions that a newcomer meets.

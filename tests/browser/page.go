@@ -17,7 +17,7 @@ import (
 )
 
 // patience limits how long a page may take for what a test waits for.
-const patience = 30 * time.Second
+const patience = 12 * time.Second
 
 // View is how a page is shown.
 type View struct {
@@ -267,6 +267,13 @@ func (p *Page) TabTo(selector string) {
 		}
 	}
 	p.t.Fatalf("%s is not reached with the Tab key", selector)
+}
+
+// TabToFromTop is TabTo from the top of the page.
+func (p *Page) TabToFromTop(selector string) {
+	p.t.Helper()
+	p.Eval(`document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)`, nil)
+	p.TabTo(selector)
 }
 
 // Axe checks the page as it is now with axe-core: WCAG 2.2 A and AA, and what axe

@@ -8,7 +8,7 @@ const view = new RecordView($("record"));
 let key = new URLSearchParams(location.hash.slice(1)).get("key") ?? "";
 let sent; // the body of the first request with the key
 let used = false; // whether a request has used the key
-let shown = { profile: "ietf", exchanges: [] };
+let shown = { exchanges: [] };
 let stream;
 
 // --- what the buttons do ------------------------------------------------------
@@ -132,6 +132,7 @@ function build() {
 function renew() {
   key = crypto.randomUUID();
   sent = undefined;
+  shown = { profile: shown.profile, exchanges: [] };
   used = false;
   follow();
 }
@@ -154,7 +155,6 @@ function follow() {
   stream.onmessage = (e) => show(JSON.parse(e.data));
   stream.onopen = () => problem("");
   stream.onerror = () => problem("The server does not answer. Start it again with make run: the record and the ledger are in files.");
-  showCommands();
 }
 
 function problem(text) {
@@ -169,7 +169,7 @@ function show(now) {
   if (!sent && charges.length > 0) sent = parsed(charges[0].request) ?? undefined;
   announce(now);
   shown = now;
-  view.show(now.record, { now: Date.parse(now.now), history: now.writes ?? undefined });
+  view.show(now.record, { now: Date.parse(now.now), history: now.history ?? undefined });
   $("requests").textContent = charges.length;
   $("of-key").textContent = now.ledger ? now.of_key : "–";
   $("state").replaceChildren(statePill(now.record));
@@ -178,10 +178,11 @@ function show(now) {
   showAnswers(now.exchanges);
   showCommands();
   if (now.problem) problem(now.problem);
+  document.querySelector("main").hidden = false;
 }
 
 function workers(list) {
-  if (list.length === 0) return [el("span", { class: "muted" }, "started with the first request")];
+  if (list.length === 0) return [el("span", { class: "muted" }, "none: the next request starts one")];
   return list.map((w) => el("span", { class: "pill", "data-state": w.mine ? "in_progress" : "none" }, `${w.pid} ${w.busy ? "works" : "idle"}`));
 }
 

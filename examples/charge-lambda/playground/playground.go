@@ -30,7 +30,7 @@ var files embed.FS
 type Playground struct {
 	Profile   string // ietf, stripe or uuid: how the page spells a key
 	Store     driver.Store
-	Writes    *Writes
+	History   *History
 	Exchanges *Exchanges
 	Workers   *worker.Pool
 	Ledger    func() []provider.Charge // nil: the provider is elsewhere
@@ -74,7 +74,7 @@ type snapshot struct {
 	Now       time.Time         `json:"now"`
 	Profile   string            `json:"profile"`
 	Record    *view.Record      `json:"record"` // null: there is none
-	Writes    []Write           `json:"writes"`
+	History   []entry           `json:"history"`
 	Exchanges []exchangeView    `json:"exchanges"`
 	Ledger    []provider.Charge `json:"ledger"`  // the newest first; null: the provider is elsewhere
 	Booked    int               `json:"booked"`  // all charges of the ledger
@@ -94,7 +94,7 @@ const maxLedger = 8
 
 func (p *Playground) look(ctx context.Context, key string) snapshot {
 	id := charge.RecordIDOf(key)
-	s := snapshot{Profile: p.Profile, Writes: p.Writes.Of(id), Exchanges: p.Exchanges.of(key)}
+	s := snapshot{Profile: p.Profile, History: p.History.log.of(id), Exchanges: p.Exchanges.of(key)}
 	switch r, err := p.Store.Get(ctx, id); {
 	case err == nil:
 		s.Record = view.Of(r)
@@ -186,6 +186,7 @@ func (p *Playground) kill(w http.ResponseWriter, r *http.Request) {
 		s := p.look(ctx, body.Key)
 		for _, found := range s.Workers {
 			if found.Mine && (s.Ledger == nil || s.OfKey > 0) && p.Workers.Kill(found.PID) {
+				p.History.killed(charge.RecordIDOf(body.Key), found.PID)
 				reply(w, http.StatusOK, map[string]any{"killed": found.PID, "signal": "SIGKILL"})
 				return
 			}

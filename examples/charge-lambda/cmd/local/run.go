@@ -61,13 +61,13 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		mux.Handle("/provider/", http.StripPrefix("/provider", standIn))
 		providerURL, booked, ledger = address+"/provider", c.ledgerPath(), standIn.Charges
 	}
-	writes := playground.NewWrites(store)
+	history := playground.NewHistory(store)
 	workers := worker.New(workerCommand(&c, providerURL, stderr), func(pid int) driver.Store {
-		return writes.By(fmt.Sprintf("Written by worker %d.", pid))
+		return history.By(fmt.Sprintf("Written by worker %d.", pid))
 	})
 	defer workers.Close()
 	api, err := mount(mux, &c, &playground.Playground{
-		Profile: c.profile, Store: store, Writes: writes, Exchanges: &playground.Exchanges{}, Workers: workers, Ledger: ledger, Done: ctx.Done(),
+		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Workers: workers, Ledger: ledger, Done: ctx.Done(),
 	}, providerURL, logger)
 	if err != nil {
 		return err
@@ -85,12 +85,12 @@ func mount(mux *http.ServeMux, c *config, p *playground.Playground, providerURL 
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
-	store := p.Writes.By("Written by the operator's endpoint.")
+	store := p.History.By("Written by the operator's endpoint.")
 	guard, err := newGuard(store, logger)
 	if err != nil {
 		return nil, err
 	}
-	webhook, err := newGuard(p.Writes.By("Written by the provider's webhook."), logger)
+	webhook, err := newGuard(p.History.By("Written by the provider's webhook."), logger)
 	if err != nil {
 		return nil, err
 	}

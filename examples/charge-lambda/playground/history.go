@@ -4,6 +4,7 @@ package playground
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,34 +18,37 @@ const (
 	maxEntries = 30
 )
 
-// Writes remembers the writes that reach a store. It is safe for concurrent use.
-type Writes struct {
+// History remembers the writes that reach a store, and the workers that were killed.
+// It is safe for concurrent use.
+type History struct {
 	store driver.Store
-	log   journal[driver.RecordID, Write]
+	log   journal[driver.RecordID, entry]
 }
 
-// Write is a change of a record.
-type Write struct {
+// entry is a change of a record, or the death of its worker.
+type entry struct {
 	At      time.Time     `json:"at"`
 	State   string        `json:"state"`
-	Attempt int           `json:"attempt"`
-	Reason  driver.Reason `json:"reason"`
-	By      string        `json:"by"`
+	Attempt int           `json:"attempt,omitempty"`
+	Reason  driver.Reason `json:"reason"` // or a sentence
+	By      string        `json:"by,omitempty"`
 }
 
-// NewWrites returns a Writes for a store.
-func NewWrites(store driver.Store) *Writes { return &Writes{store: store} }
+// NewHistory returns an empty history of a store.
+func NewHistory(store driver.Store) *History { return &History{store: store} }
 
-// By returns the store for one writer, whose name is shown with its writes.
-func (w *Writes) By(name string) driver.Store { return &writer{w, name} }
+// By returns the store for one writer. The page shows the sentence by with its
+// writes.
+func (h *History) By(by string) driver.Store { return &writer{h, by} }
 
-// Of returns the writes of a record, the oldest first.
-func (w *Writes) Of(id driver.RecordID) []Write { return w.log.of(id) }
+func (h *History) killed(id driver.RecordID, pid int) {
+	h.log.add(id, entry{At: time.Now().UTC(), State: "worker killed", Reason: driver.Reason(fmt.Sprintf("Process %d got SIGKILL while the provider worked.", pid))})
+}
 
 // writer is the store as one of its writers has it.
 type writer struct {
-	*Writes
-	name string
+	*History
+	by string
 }
 
 // Get reads a record.
@@ -68,7 +72,7 @@ func (w *writer) Replace(ctx context.Context, r driver.Record, was driver.Versio
 
 func (w *writer) note(r driver.Record, other *driver.Record, err error) {
 	if err == nil && other == nil {
-		w.log.add(r.ID, Write{time.Now().UTC(), r.State.String(), r.Attempt, r.Reason, w.name})
+		w.log.add(r.ID, entry{time.Now().UTC(), r.State.String(), r.Attempt, r.Reason, w.by})
 	}
 }
 
