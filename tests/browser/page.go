@@ -17,7 +17,7 @@ import (
 )
 
 // patience limits how long a page may take for what a test waits for.
-const patience = 12 * time.Second
+const patience = 30 * time.Second
 
 // View is how a page is shown.
 type View struct {
@@ -280,11 +280,14 @@ func (p *Page) TabToFromTop(selector string) {
 // calls best practices.
 func (p *Page) Axe() {
 	p.t.Helper()
-	code, err := os.ReadFile(filepath.Join(p.b.home, "axe.min.js"))
-	if err != nil {
-		p.t.Fatal(err)
+	var there bool
+	if p.Eval(`"axe" in window`, &there); !there {
+		code, err := os.ReadFile(filepath.Join(p.b.home, "axe.min.js"))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.Eval(string(code), nil)
 	}
-	p.Eval(string(code), nil)
 	var found []struct {
 		ID, Help string
 		Nodes    []struct {
