@@ -322,6 +322,7 @@ func (p *Page) FitsWidth() {
 // Screenshot writes the visible part of the page to a PNG file.
 func (p *Page) Screenshot(file string) {
 	p.t.Helper()
+	p.do("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": 0, "y": 0}, nil) // away from the buttons
 	var shot struct{ Data string }
 	p.do("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
 	data, err := base64.StdEncoding.DecodeString(shot.Data)

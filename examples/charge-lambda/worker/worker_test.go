@@ -125,7 +125,7 @@ func hang(t *testing.T, ctx context.Context, p *Pool, store driver.Store) (pid i
 		select {
 		case err := <-done:
 			t.Fatalf("the request ended: %v", err)
-		default:
+		case <-time.After(time.Millisecond):
 		}
 	}
 	for _, w := range p.Workers() {
