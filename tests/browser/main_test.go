@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/once-lambda/once/tests/browser"
 	"github.com/once-lambda/once/tests/engine"
@@ -76,6 +77,7 @@ func startExample(t *testing.T, env ...string) *example {
 	cmd.Env = append(append(os.Environ(), "PORT=0", "DATA="+t.TempDir(), "TIMEOUT=4s"), env...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
+	cmd.WaitDelay = time.Second // a worker that outlives its parent keeps the log open
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func loopback(address string) bool {
 type snapshot struct {
 	Now       time.Time         `json:"now"`
 	Profile   string            `json:"profile"`
-	Record    *view.Record      `json:"record"` // null: there is none
+	Record    *view.Record      `json:"record"` // null: no record has the key
 	History   []entry           `json:"history"`
 	Exchanges []exchangeView    `json:"exchanges"`
 	Ledger    []provider.Charge `json:"ledger"`  // the newest first; null: the provider is elsewhere
