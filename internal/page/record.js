@@ -126,7 +126,7 @@ export class RecordView {
     this.show(null);
   }
 
-  // show draws a record, or that there is none. Options: now, the time of the server
+  // show draws a record, or null for a key without one. Options: now, the time of the server
   // in milliseconds; history, the writes of the record as {at, state, attempt,
   // reason, by}, of which only at and state are required.
   show(record, { now = Date.now(), history } = {}) {

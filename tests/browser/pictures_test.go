@@ -74,30 +74,30 @@ func compress(t *testing.T, file string) int {
 // withPalette returns a picture with at most 256 colours: the most frequent ones that
 // differ visibly. The others become the nearest of these.
 func withPalette(picture image.Image) *image.Paletted {
-	area, counts := picture.Bounds(), map[color.Color]int{}
-	for y := area.Min.Y; y < area.Max.Y; y++ {
-		for x := area.Min.X; x < area.Max.X; x++ {
-			counts[picture.At(x, y)]++
-		}
+	opaque := picture.(*image.RGBA) // as Chromium writes it
+	counts := map[color.RGBA]int{}
+	for i := 0; i < len(opaque.Pix); i += 4 {
+		counts[pixel(opaque, i)]++
 	}
-	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
 	var palette color.Palette
-	for _, c := range colours {
+	for _, c := range slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int { return counts[b] - counts[a] }) {
 		if len(palette) == 0 || len(palette) < 256 && differ(c, palette.Convert(c)) {
 			palette = append(palette, c)
 		}
 	}
-	nearest := map[color.Color]uint8{}
+	nearest := map[color.RGBA]uint8{}
 	for c := range counts {
 		nearest[c] = uint8(palette.Index(c))
 	}
-	small := image.NewPaletted(area, palette)
-	for y := area.Min.Y; y < area.Max.Y; y++ {
-		for x := area.Min.X; x < area.Max.X; x++ {
-			small.SetColorIndex(x, y, nearest[picture.At(x, y)])
-		}
+	small := image.NewPaletted(opaque.Rect, palette)
+	for i := range small.Pix {
+		small.Pix[i] = nearest[pixel(opaque, 4*i)]
 	}
 	return small
+}
+
+func pixel(picture *image.RGBA, i int) color.RGBA {
+	return color.RGBA{picture.Pix[i], picture.Pix[i+1], picture.Pix[i+2], picture.Pix[i+3]}
 }
 
 // differ reports whether the eye sees a difference between two colours.

@@ -65,6 +65,7 @@ func TestRecordStates(t *testing.T) {
 	t.Parallel()
 	p := openDrawing(t, browser.View{})
 	now := time.Now().UTC().Truncate(time.Millisecond)
+	drawn := map[driver.State]bool{}
 	for _, c := range []struct {
 		name   string
 		change func(*driver.Record)
@@ -95,6 +96,7 @@ func TestRecordStates(t *testing.T) {
 	} {
 		r := aRecord(now)
 		c.change(r)
+		drawn[r.State] = true
 		show(p, r, now)
 		var lit []string
 		p.Eval(`[...document.querySelectorAll("#record .diagram .lit text")].map((e) => e.textContent)`, &lit)
@@ -113,6 +115,11 @@ func TestRecordStates(t *testing.T) {
 			}
 		}
 		p.Eval(`another()`, nil)
+	}
+	for s := driver.StateInProgress; s.Code() != "?"; s++ {
+		if !drawn[s] {
+			t.Errorf("the state %s has no row in this table", s)
+		}
 	}
 	for _, dark := range []bool{false, true} {
 		p.Show(browser.View{Dark: dark})
