@@ -58,8 +58,8 @@ type message struct {
 	raw []byte // of the whole message, for events
 }
 
-// Start installs Chromium if it is missing, and starts it. It reaches 127.0.0.1
-// only. The caller closes it.
+// Start installs Chromium if it is missing, and starts it, or the program that the
+// environment variable CHROMIUM names. It reaches 127.0.0.1 only. The caller closes it.
 func Start(ctx context.Context) (*Browser, error) {
 	install := exec.CommandContext(ctx, filepath.Join(engine.Root(), "tests/browser/install"))
 	var reason strings.Builder
@@ -89,7 +89,11 @@ func (b *Browser) launch() error {
 	if err != nil {
 		return err
 	}
-	b.cmd = exec.Command(filepath.Join(b.home, "chromium"),
+	program, libraries := os.Getenv("CHROMIUM"), ""
+	if program == "" {
+		program, libraries = filepath.Join(b.home, "chromium"), filepath.Join(b.home, "al2023/lib")
+	}
+	b.cmd = exec.Command(program,
 		"--headless", "--remote-debugging-pipe", "--user-data-dir="+b.data, "--no-first-run",
 		"--no-sandbox", "--no-zygote", "--disable-dev-shm-usage", // containers have neither the rights nor the memory for these
 		"--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none",
@@ -97,7 +101,7 @@ func (b *Browser) launch() error {
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank")
 	b.cmd.ExtraFiles = []*os.File{fromUs, toUs}
 	b.cmd.Env = append(os.Environ(), "HOME="+b.data, "TMPDIR="+b.data,
-		"LD_LIBRARY_PATH="+filepath.Join(b.home, "al2023/lib"), "FONTCONFIG_PATH="+filepath.Join(b.home, "fonts"))
+		"LD_LIBRARY_PATH="+libraries, "FONTCONFIG_PATH="+filepath.Join(b.home, "fonts"))
 	b.cmd.Stderr = b.stderr
 	err = b.cmd.Start()
 	fromUs.Close()

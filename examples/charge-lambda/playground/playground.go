@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -71,7 +72,7 @@ func loopback(address string) bool {
 
 // snapshot is what the page shows for a key.
 type snapshot struct {
-	Now       time.Time         `json:"now"`
+	Now       time.Time         `json:"now"` // of the server
 	Profile   string            `json:"profile"`
 	Record    *view.Record      `json:"record"` // null: no record has the key
 	History   []entry           `json:"history"`
@@ -92,15 +93,10 @@ type workerView struct {
 // maxLedger limits the charges that the page gets.
 const maxLedger = 8
 
-func (p *Playground) look(ctx context.Context, key string) snapshot {
+// look returns what the page shows besides the record.
+func (p *Playground) look(key string) snapshot {
 	id := charge.RecordIDOf(key)
 	s := snapshot{Profile: p.Profile, History: p.History.log.of(id), Exchanges: p.Exchanges.of(key)}
-	switch r, err := p.Store.Get(ctx, id); {
-	case err == nil:
-		s.Record = view.Of(r)
-	case !errors.Is(err, driver.ErrNoRecord):
-		s.Problem = "The store is not available."
-	}
 	if p.Ledger != nil {
 		s.Ledger = []provider.Charge{}
 		charges := p.Ledger()
@@ -130,8 +126,12 @@ func handles(ev *events.APIGatewayV2HTTPRequest, key string) bool {
 	return keyOf(&r, nil) == key
 }
 
-// watchInterval is how often the stream looks for a change.
-const watchInterval = 50 * time.Millisecond
+// watchInterval is how often the stream looks for a change. The store is asked after
+// each write of this program, and once a second: other programs can write to a table.
+const (
+	watchInterval = 50 * time.Millisecond
+	readInterval  = time.Second
+)
 
 // watch sends a snapshot at once, and after each change.
 func (p *Playground) watch(w http.ResponseWriter, r *http.Request) {
@@ -141,8 +141,15 @@ func (p *Playground) watch(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var last []byte
+	var stored snapshot // its record, and the history at the time of its reading
+	var read time.Time
 	for {
-		s := p.look(r.Context(), key)
+		s := p.look(key)
+		if !slices.Equal(s.History, stored.History) || time.Since(read) >= readInterval {
+			read, stored = time.Now(), s
+			stored.Record, stored.Problem = p.record(r.Context(), key)
+		}
+		s.Record, s.Problem = stored.Record, stored.Problem
 		now, err := json.Marshal(s)
 		if err != nil {
 			return // the record has a value that JSON does not have
@@ -165,6 +172,17 @@ func (p *Playground) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func (p *Playground) record(ctx context.Context, key string) (r *view.Record, problem string) {
+	stored, err := p.Store.Get(ctx, charge.RecordIDOf(key))
+	switch {
+	case err == nil:
+		return view.Of(stored), ""
+	case errors.Is(err, driver.ErrNoRecord):
+		return nil, ""
+	}
+	return nil, "The store is not available."
+}
+
 // killPatience limits how long kill waits for its moment.
 const killPatience = 5 * time.Second
 
@@ -183,7 +201,7 @@ func (p *Playground) kill(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s := p.look(ctx, body.Key)
+		s := p.look(body.Key)
 		for _, found := range s.Workers {
 			if found.Mine && (s.Ledger == nil || s.OfKey > 0) && p.Workers.Kill(found.PID) {
 				p.History.killed(charge.RecordIDOf(body.Key), found.PID)
