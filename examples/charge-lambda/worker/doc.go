@@ -12,6 +12,6 @@
 // it. A write that a worker has sent happens even if the worker dies, as with a
 // database on another machine. The two exchange JSON over pipes: the parent calls the
 // handler over the worker's standard input and output, and the worker calls the store
-// over the next two file descriptors. A worker ends when its standard input does, so
-// no worker outlives the parent.
+// over the next two file descriptors. A worker ends when its standard input does,
+// also in the middle of a request, so no worker outlives the parent.
 package worker

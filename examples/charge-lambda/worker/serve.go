@@ -18,8 +18,9 @@ import (
 // Handler is a Lambda handler for an HTTP API.
 type Handler = func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
 
-// Serve handles requests of the parent, which is a [Pool], until the parent ends.
-// makeHandler is called once, with the store. Serve ignores Ctrl-C, which a
+// Serve handles requests of the parent, which is a [Pool]. When the parent ends, the
+// process ends at once, also in the middle of a request. makeHandler is called once,
+// with the store. Serve ignores Ctrl-C, which a
 // terminal sends to all processes: the parent waits for running requests.
 func Serve(makeHandler func(driver.Store) (Handler, error)) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
@@ -27,9 +28,21 @@ func Serve(makeHandler func(driver.Store) (Handler, error)) error {
 	if err != nil {
 		return err
 	}
-	f := &function{h}
-	serve(newWire(os.Stdin, os.Stdout), f.invoke) // ends when the parent does
-	return nil
+	f, parent, next := &function{h}, newWire(os.Stdin, os.Stdout), make(chan invocation)
+	go func() {
+		for {
+			var in invocation
+			if err := parent.in.Decode(&in); err != nil {
+				os.Exit(0) // the parent has ended, perhaps in the middle of a request
+			}
+			next <- in
+		}
+	}()
+	for {
+		if err := parent.out.Encode(f.invoke(<-next)); err != nil {
+			return err
+		}
+	}
 }
 
 // invocation is a request to the handler.

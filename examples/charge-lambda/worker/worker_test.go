@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,14 +27,37 @@ import (
 
 // The workers of these tests are this program, started again.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "worker" {
-		if err := Serve(newHandler); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if len(os.Args) != 2 {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	var err error
+	switch os.Args[1] {
+	case "worker":
+		err = Serve(newHandler)
+	case "parent":
+		err = beParent()
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// beParent prints the process id of a worker whose request does not end.
+func beParent() error {
+	p := New(func() *exec.Cmd { return exec.Command(os.Args[0], "worker") }, func(int) driver.Store { return memstore.New() })
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	go func() {
+		for len(p.Workers()) == 0 {
+			<-time.After(time.Millisecond)
+		}
+		fmt.Println(p.Workers()[0].PID)
+	}()
+	_, err := p.Invoke(ctx, events.APIGatewayV2HTTPRequest{RawPath: "/hang"})
+	return err
 }
 
 // newHandler returns a handler that does what the path of its request says. Its
@@ -200,6 +226,38 @@ func TestDeadlineKills(t *testing.T) {
 	if p.Kill(pid) {
 		t.Error("the worker lives")
 	}
+}
+
+// A worker ends with its parent, also in the middle of a request.
+func TestParentIsKilled(t *testing.T) {
+	t.Parallel()
+	parent := exec.Command(os.Args[0], "parent")
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	kill := errors.Join(parent.Process.Kill(), err)
+	parent.Wait() // it was killed
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err := errors.Join(kill, err); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); alive(pid); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("worker %d has outlived its parent", pid)
+		}
+	}
+}
+
+// alive reports whether a process runs. One that has ended may still be listed.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 func TestPanicEndsTheWorker(t *testing.T) {
