@@ -47,11 +47,15 @@ func TestMain(m *testing.M) {
 
 // beParent prints the process id of a worker whose request does not end.
 func beParent() error {
-	p := New(func() *exec.Cmd { return exec.Command(os.Args[0], "worker") }, func(int) driver.Store { return memstore.New() })
+	store := memstore.New()
+	p := New(func() *exec.Cmd { return exec.Command(os.Args[0], "worker") }, func(int) driver.Store { return store })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	go func() {
-		for len(p.Workers()) == 0 {
+		for {
+			if _, err := store.Get(ctx, aRecord.ID); err == nil {
+				break // the handler works
+			}
 			<-time.After(time.Millisecond)
 		}
 		fmt.Println(p.Workers()[0].PID)
