@@ -69,12 +69,11 @@ type example struct {
 }
 
 // startExample starts the example on a free port with an empty store, and waits for
-// it. Its time-out is longer than its slow provider takes, and short enough for a
-// test to wait for the end of a lease.
+// it.
 func startExample(t *testing.T, env ...string) *example {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "charge-local"))
-	cmd.Env = append(append(os.Environ(), "PORT=0", "DATA="+t.TempDir(), "TIMEOUT=4s"), env...)
+	cmd.Env = append(append(os.Environ(), "PORT=0", "DATA="+t.TempDir()), env...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	cmd.WaitDelay = time.Second // a worker that outlives its parent keeps the log open

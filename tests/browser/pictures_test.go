@@ -28,7 +28,7 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		dir = t.TempDir()
 	}
-	p := open(t, browser.View{})
+	p := open(t, browser.View{}, shortLease)
 	p.press("kill")
 	p.wants("in progress", 1, "502", "200")
 	p.Wait(`document.querySelector("#record .sentence").innerText.includes("its lease has ended")`)

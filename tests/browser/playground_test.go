@@ -26,6 +26,9 @@ type playground struct {
 	example *example
 }
 
+// shortLease is for a test that waits for the end of a lease: it ends 2 s later.
+const shortLease = "TIMEOUT=4s"
+
 func open(t *testing.T, v browser.View, env ...string) *playground {
 	t.Helper()
 	e := startExample(t, env...)
@@ -157,7 +160,7 @@ func TestPlayground(t *testing.T) {
 // settles it, and the next request gets the answer. There is one charge.
 func TestKillTheWorker(t *testing.T) {
 	t.Parallel()
-	p := open(t, browser.View{})
+	p := open(t, browser.View{}, shortLease)
 	p.press("kill")
 	p.Wait(`document.querySelector("#answers").innerText.includes("SIGKILL")`)
 	said := regexp.MustCompile(`Process (\d+) got SIGKILL`).FindStringSubmatch(p.Text("#answers"))
@@ -329,7 +332,7 @@ func TestCommands(t *testing.T) {
 // and the page says that the server is gone.
 func TestKillTheParent(t *testing.T) {
 	t.Parallel()
-	p := open(t, browser.View{}, "TIMEOUT=1m")
+	p := open(t, browser.View{})
 	p.press("two") // one of them waits for the provider
 	p.Wait(`document.querySelector("#workers").innerText.includes("works") && document.querySelector("#workers").innerText.includes("idle")`)
 	var workers []int
