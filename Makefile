@@ -25,7 +25,7 @@ run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 .PHONY: test timed timed-e2e timed-beside timed-browser
 STEP := @tools/step
 # These two lines do not use the variable MAKE, with which make --dry-run would run them.
-test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
+test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
 	@tools/needs
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
