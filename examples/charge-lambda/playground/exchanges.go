@@ -84,11 +84,10 @@ func (x *Exchanges) of(key string) (list []exchangeView) {
 	return list
 }
 
-// keyOf returns the idempotency key of a request, without the quotes that it has as
-// a structured field.
+// keyOf returns the idempotency key of a request, or an empty text.
 func keyOf(r *http.Request, begin []byte) string {
 	if key := r.Header.Get("Idempotency-Key"); key != "" {
-		return strings.Trim(key, `"`)
+		return unquoted(key)
 	}
 	var body struct {
 		Key string `json:"idempotency_key"`
@@ -98,6 +97,9 @@ func keyOf(r *http.Request, begin []byte) string {
 	}
 	return body.Key
 }
+
+// unquoted returns a key without the quotes that it has as a structured field.
+func unquoted(key string) string { return strings.Trim(key, `"`) }
 
 func text(b []byte) string {
 	if !utf8.Valid(b) {

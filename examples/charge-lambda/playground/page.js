@@ -120,7 +120,7 @@ function build() {
     if (name !== "send") button.addEventListener("click", () => act(name));
     const pre = el("pre", { tabIndex: 0, role: "region", "aria-label": `curl command for ${a.label}` }), box = el("div", { class: "command" }, pre);
     const details = el("details", { "data-command": name }, el("summary", {}, "curl", el("span", { class: "unseen" }, ` for ${a.label}`)), box);
-    return el("li", {}, el("div", { class: "row" }, button, el("div", { class: "text" }, el("p", { id: `about-${name}` }, a.text), details)));
+    return el("li", {}, el("div", { class: "row" }, button, el("p", { id: `about-${name}` }, a.text)), details);
   }));
   $("form").addEventListener("submit", (e) => { e.preventDefault(); act("send"); });
   $("form").addEventListener("input", () => { if (!used) showCommands(); });

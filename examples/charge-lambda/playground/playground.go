@@ -119,11 +119,7 @@ func (p *Playground) look(key string) snapshot {
 
 // handles reports whether an event is a request with a key.
 func handles(ev *events.APIGatewayV2HTTPRequest, key string) bool {
-	if ev == nil {
-		return false
-	}
-	r := http.Request{Header: http.Header{"Idempotency-Key": {ev.Headers["idempotency-key"]}}}
-	return keyOf(&r, nil) == key
+	return ev != nil && unquoted(ev.Headers["idempotency-key"]) == key
 }
 
 // watchInterval is how often the stream looks for a change. The store is asked after

@@ -66,7 +66,7 @@ func (p *Pool) Kill(pid int) bool {
 }
 
 // Close kills the workers. Requests that are running fail.
-func (p *Pool) Close() error {
+func (p *Pool) Close() {
 	p.mu.Lock()
 	workers := p.workers
 	p.closed = true
@@ -75,7 +75,6 @@ func (p *Pool) Close() error {
 		w.cmd.Process.Kill()
 		<-w.gone
 	}
-	return nil
 }
 
 // Invoke handles a request in a worker. ctx needs a deadline. A worker that has not
