@@ -31,7 +31,7 @@
 //	evidence.go       evidence in the form that a record declares, and the audit
 //	results.go        what a command did with many records
 //	store.go          opening a file or a table, and finding a record
-//	view.go           a record as JSON, and its stored outcome
+//	view.go           parts of a record as text
 //	output.go         tables, progress and plain text
 //	env.go            the environment of a command, and the exit codes
 package main

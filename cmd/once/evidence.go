@@ -20,6 +20,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -38,7 +39,7 @@ type evidence struct {
 	kind  string
 	token string // of the attempt that was not executed
 	step  string
-	final final
+	final view.Final
 
 	data  []byte // result of the operation or of the step, as callers get it
 	raw   bool   // data comes from a file or from base64: it can have any encoding
@@ -74,14 +75,14 @@ func (verbatim) Decode([]byte, any) error {
 // forms convert a result into the form of a codec that this program knows. Results
 // of other codecs are stored unchanged.
 var forms = map[string]func(*evidence) error{
-	jsonCodec:           (*evidence).asJSON,
+	view.JSONCodec:      (*evidence).asJSON,
 	lambdahttp.Encoding: (*evidence).asResponse,
 }
 
 // fit converts the evidence into the form in which the operation of r stores its
 // results. It refuses a form that the operation could not replay.
 func (ev *evidence) fit(r *driver.Record) error {
-	codec, seals := codecOf(r)
+	codec, seals := view.CodecOf(r)
 	if seals && ev.kind != kindWithoutResult && ev.kind != kindNotExecuted {
 		return refuse("%s: its operation seals its results, for which this program has no key: "+
 			"use --without-result or --not-executed, or give the result with a program that has the key", short(r.ID))
@@ -127,7 +128,7 @@ func (ev *evidence) asJSON() error {
 		return err
 	}
 	ev.data = data
-	ev.resolution = idempotent.ResolvedWith(verbatim(jsonCodec), data)
+	ev.resolution = idempotent.ResolvedWith(verbatim(view.JSONCodec), data)
 	ev.text = fmt.Sprintf("completed, with a result of %s as JSON", size(len(data)))
 	return nil
 }
@@ -177,7 +178,7 @@ func completedHTTP(status int, header http.Header, body []byte) (*evidence, erro
 
 // completedFinal returns the evidence of a business outcome, which replays return
 // like a result.
-func completedFinal(f final) (*evidence, error) {
+func completedFinal(f view.Final) (*evidence, error) {
 	if f.Code == "" {
 		return nil, fmt.Errorf("a final outcome needs a code")
 	}
@@ -297,7 +298,7 @@ func auditFlag(cmd *cobra.Command, file *string) {
 // auditLine is one line of JSON about a write or a refusal. It contains no key and
 // no result.
 type auditLine struct {
-	Time     stamp               `json:"time"`
+	Time     view.Time           `json:"time"`
 	Action   string              `json:"action"`
 	User     string              `json:"user,omitempty"`
 	Host     string              `json:"host,omitempty"`
@@ -347,7 +348,7 @@ func (e *env) openAudit(ctx context.Context, file string, o *opened) (*auditor, 
 
 // write appends a line. In a file it makes the line durable.
 func (a *auditor) write(l auditLine) error {
-	l.Time, l.User, l.Host, l.AWS, l.Store = stamp{a.env.now()}, a.env.user, a.env.host, a.aws, a.store
+	l.Time, l.User, l.Host, l.AWS, l.Store = view.Time{Time: a.env.now()}, a.env.user, a.env.host, a.aws, a.store
 	line, err := json.Marshal(l)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // forgetCmd is the command once forget.
@@ -123,13 +124,13 @@ func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, tok
 // ask prints what will be discarded, and asks the operator to type the hash of the
 // record.
 func (c *forgetCmd) ask(ctx context.Context, o *opened, r *driver.Record) error {
-	v := viewOf(r)
+	v := view.Of(r)
 	facts := [][2]string{
 		{"record", short(r.ID)},
 		{"in", oneLine(o.name)},
 		{"is", fmt.Sprintf("%s (%s), since %s", r.State, oneLine(string(r.Reason)), when(r.Since, c.now()))},
 		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
-		{"result", v.describeResult()},
+		{"result", describeResult(v)},
 		{"becomes", "retryable: the outcome is discarded"},
 	}
 	fmt.Fprintln(c.stderr, labelled(facts)+"The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // listCmd is the command once list.
@@ -30,7 +31,7 @@ type listCmd struct {
 }
 
 // states are the states of records in lists and counts.
-var states = []string{"in_progress", "completed", "retryable", stateResumable, "unknown"}
+var states = []string{"in_progress", "completed", "retryable", view.StateResumable, "unknown"}
 
 func listCommand(e *env) *cobra.Command {
 	c := &listCmd{env: e}
@@ -96,7 +97,7 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 		case !c.matches(&r):
 		case c.limit == 0:
 			found++
-			if err := p.print(viewOf(&r)); err != nil {
+			if err := p.print(view.Of(&r)); err != nil {
 				return err
 			}
 		default:
@@ -143,7 +144,7 @@ func (c *listCmd) candidates(ctx context.Context, o *opened) iter.Seq2[driver.Re
 		})
 	case c.exhausted:
 		return o.read(ctx, o.Exhausted(ctx), never, c.mayMatch, func(r *driver.Record) bool { return r.Exhausted })
-	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != stateResumable && s != driver.StateUnknown.String() }):
+	case len(c.states) > 0 && !slices.ContainsFunc(c.states, func(s string) bool { return s != view.StateResumable && s != driver.StateUnknown.String() }):
 		return o.read(ctx, o.waiting(ctx), never, c.mayMatch, func(*driver.Record) bool { return true })
 	}
 	return func(yield func(driver.Record, error) bool) {
@@ -159,7 +160,7 @@ func (c *listCmd) mayMatch(e driver.Listed) bool {
 }
 
 func (c *listCmd) matches(r *driver.Record) bool {
-	return (len(c.states) == 0 || slices.Contains(c.states, stateOf(r))) &&
+	return (len(c.states) == 0 || slices.Contains(c.states, view.StateOf(r))) &&
 		(len(c.operations) == 0 || slices.Contains(c.operations, r.ID.Operation()))
 }
 
@@ -167,7 +168,7 @@ func (c *listCmd) matches(r *driver.Record) bool {
 // limit, so that a long list needs little memory.
 type oldest struct {
 	limit int
-	views []*view
+	views []*view.Record
 	full  bool // the first limit views are the oldest so far, and sorted
 }
 
@@ -175,20 +176,20 @@ func (o *oldest) add(r *driver.Record) {
 	if o.full && older(r.Created, r.ID, o.views[o.limit-1]) >= 0 {
 		return
 	}
-	if o.views = append(o.views, viewOf(r)); len(o.views) == 2*o.limit {
+	if o.views = append(o.views, view.Of(r)); len(o.views) == 2*o.limit {
 		o.views, o.full = o.sorted(), true
 	}
 }
 
 // older compares a record with v: a negative result means that the record is
 // older.
-func older(created time.Time, id idempotent.RecordID, v *view) int {
+func older(created time.Time, id idempotent.RecordID, v *view.Record) int {
 	return cmp.Or(created.Compare(v.Created.Time), cmp.Compare(id, v.Record))
 }
 
 // sorted returns at most limit records, the oldest first.
-func (o *oldest) sorted() []*view {
-	slices.SortFunc(o.views, func(a, b *view) int { return older(a.Created.Time, a.Record, b) })
+func (o *oldest) sorted() []*view.Record {
+	slices.SortFunc(o.views, func(a, b *view.Record) int { return older(a.Created.Time, a.Record, b) })
 	return o.views[:min(o.limit, len(o.views))]
 }
 
@@ -209,7 +210,7 @@ func (c *listCmd) printer() *printer {
 	return p
 }
 
-func (p *printer) print(v *view) error {
+func (p *printer) print(v *view.Record) error {
 	if p.list.json {
 		return p.encoder.Encode(v)
 	}
@@ -217,14 +218,14 @@ func (p *printer) print(v *view) error {
 	if p.list.full {
 		id = oneLine(string(v.Record))
 	}
-	return p.table.add(id, v.state(), span(p.now.Sub(v.Created.Time)), v.next(p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
+	return p.table.add(id, v.StateName(), span(p.now.Sub(v.Created.Time)), next(v, p.now), oneLine(string(v.Reason)), fmt.Sprint(v.Attempt), oneLine(v.Ref))
 }
 
 func (p *printer) flush() error { return p.table.flush() }
 
 // next returns what will end the state of a record by itself, and when.
-func (v *view) next(now time.Time) string {
-	at := func(t stamp, ahead, past string) string {
+func next(v *view.Record, now time.Time) string {
+	at := func(t view.Time, ahead, past string) string {
 		if t.After(now) {
 			return ahead + " " + span(t.Sub(now))
 		}

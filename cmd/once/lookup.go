@@ -11,6 +11,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // lookupCmd is the command once lookup.
@@ -55,13 +56,13 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))
 	}
 	if c.json {
-		err = c.encoder().Encode(viewOf(r))
+		err = c.encoder().Encode(view.Of(r))
 	} else {
 		since := r.Since
 		if since.IsZero() {
 			since = r.Created
 		}
-		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), stateOf(r), oneLine(string(r.Reason)), since.UTC().Format("2006-01-02 15:04:05Z"))
+		_, err = fmt.Fprintf(c.stdout, "%s %s (%s) since %s\n", short(r.ID), view.StateOf(r), oneLine(string(r.Reason)), since.UTC().Format("2006-01-02 15:04:05Z"))
 	}
 	if code := stateExit(r); err == nil && code != exitOK {
 		err = &coded{errors.New(""), code}
@@ -72,7 +73,7 @@ func (c *lookupCmd) run(ctx context.Context, args []string) error {
 // stateExit returns the exit code for the state of r.
 func stateExit(r *driver.Record) int {
 	switch {
-	case resumable(r):
+	case view.Resumable(r):
 		return exitResumable
 	case r.State == driver.StateInProgress:
 		return exitInProgress

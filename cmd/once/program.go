@@ -16,6 +16,7 @@ import (
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // program asks another program for the outcomes of records.
@@ -71,8 +72,8 @@ func (p *program) evidence(ctx context.Context, r idempotent.PendingRecord) (ev 
 // ask runs the program for one record and returns its output.
 func (p *program) ask(ctx context.Context, r idempotent.PendingRecord) ([]byte, error) {
 	stored := r.Stored()
-	v := viewOf(&stored)
-	if err := v.addStepResults(ctx, p.guard, &stored); err != nil {
+	v := view.Of(&stored)
+	if err := v.AddStepResults(ctx, p.guard, &stored); err != nil {
 		return nil, err
 	}
 	var question bytes.Buffer
@@ -101,8 +102,8 @@ type answer struct {
 	Completed       json.RawMessage `json:"completed"`
 	CompletedBase64 []byte          `json:"completed_base64"`
 	WithoutResult   bool            `json:"without_result"`
-	Response        *response       `json:"response"`
-	Final           *final          `json:"final"`
+	Response        *view.Response  `json:"response"`
+	Final           *view.Final     `json:"final"`
 	Step            *stepAnswer     `json:"step"`
 	CorrectedStep   *stepAnswer     `json:"corrected_step"`
 	NotExecuted     string          `json:"not_executed"` // the token of the attempt
@@ -171,7 +172,7 @@ func (a *answer) evidence() (ev *evidence, err error) {
 	case a.WithoutResult:
 		ev = &evidence{kind: kindWithoutResult}
 	case a.Response != nil:
-		ev, err = a.Response.evidence()
+		ev, err = responseEvidence(a.Response)
 	case a.Final != nil:
 		ev, err = completedFinal(*a.Final)
 	case a.Step != nil:
@@ -186,7 +187,7 @@ func (a *answer) evidence() (ev *evidence, err error) {
 	return ev, err
 }
 
-func (r *response) evidence() (*evidence, error) {
+func responseEvidence(r *view.Response) (*evidence, error) {
 	body := r.BodyBase64
 	switch {
 	case body == nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // reconcileCmd is the command once reconcile.
@@ -127,31 +128,31 @@ func failures(r idempotent.Report) error {
 
 // reportView is the report in the form of --json.
 type reportView struct {
-	DryRun         bool    `json:"dry_run"`
-	Due            int     `json:"due"`
-	MarkedUnknown  int     `json:"marked_unknown"`
-	Released       int     `json:"released"`
-	Completed      int     `json:"completed"`
-	NotExecuted    int     `json:"not_executed"`
-	Steps          int     `json:"steps"`
-	Postponed      int     `json:"postponed"`
-	Exhausted      int     `json:"exhausted"`
-	Stale          int     `json:"stale"`
-	Failed         int     `json:"failed"`
-	Skipped        int     `json:"skipped"` // because the program kept failing
-	Pending        int     `json:"pending"`
-	Oldest         stamp   `json:"oldest,omitzero"` // since when the oldest outcome is unknown
-	PendingRelease int     `json:"pending_released"`
-	OldestRelease  stamp   `json:"oldest_released,omitzero"`
-	Incomplete     bool    `json:"incomplete"`
-	Records        []entry `json:"records"`
+	DryRun         bool      `json:"dry_run"`
+	Due            int       `json:"due"`
+	MarkedUnknown  int       `json:"marked_unknown"`
+	Released       int       `json:"released"`
+	Completed      int       `json:"completed"`
+	NotExecuted    int       `json:"not_executed"`
+	Steps          int       `json:"steps"`
+	Postponed      int       `json:"postponed"`
+	Exhausted      int       `json:"exhausted"`
+	Stale          int       `json:"stale"`
+	Failed         int       `json:"failed"`
+	Skipped        int       `json:"skipped"` // because the program kept failing
+	Pending        int       `json:"pending"`
+	Oldest         view.Time `json:"oldest,omitzero"` // since when the oldest outcome is unknown
+	PendingRelease int       `json:"pending_released"`
+	OldestRelease  view.Time `json:"oldest_released,omitzero"`
+	Incomplete     bool      `json:"incomplete"`
+	Records        []entry   `json:"records"`
 }
 
 func (c *reconcileCmd) print(j *journal, r idempotent.Report) error {
 	if c.json {
 		return c.document(reportView{
 			c.dryRun, r.Due, r.MarkedUnknown, r.Released, r.Completed, r.NotExecuted, r.Steps, r.Postponed, r.Exhausted, r.Stale, r.Failed, r.Skipped,
-			r.Pending, stamp{r.Oldest}, r.PendingReleased, stamp{r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
+			r.Pending, view.Time{Time: r.Oldest}, r.PendingReleased, view.Time{Time: r.OldestReleased}, r.Incomplete, append([]entry{}, j.entries...),
 		})
 	}
 	text := r.String()

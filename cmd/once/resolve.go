@@ -16,6 +16,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // resolveCmd is the command once resolve.
@@ -24,7 +25,7 @@ type resolveCmd struct {
 	target
 	completed     string
 	withoutResult bool
-	final         final
+	final         view.Final
 	step          string
 	correctStep   string
 	notExecuted   bool
@@ -264,8 +265,8 @@ func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *e
 		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
 	}
 	if s, recorded := r.Step(ev.step); recorded {
-		v := stepViewOf(r.ID, s)
-		facts = append(facts, [2]string{"step", v.describe()})
+		v := view.StepOf(r.ID, s)
+		facts = append(facts, [2]string{"step", describeStep(&v)})
 	}
 	word, warning := "yes", "Every retry gets this. It cannot be undone."
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -62,7 +63,7 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 		return s, nil, false
 	}
 	switch p.ev.codec {
-	case jsonCodec:
+	case view.JSONCodec:
 		return s, p.ev.data, true
 	case lambdahttp.Encoding:
 		s.status = p.ev.reply.Status
@@ -158,10 +159,10 @@ func (c *settler) learn(ctx context.Context, o *opened, samples map[subject]*sha
 
 // sample learns the stored result of a record, if it has one in JSON.
 func sample(ctx context.Context, g *idempotent.Guard, r *driver.Record, samples map[subject]*shape) error {
-	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || isSealed(r.Encoding) || resultBytes(r) > shapeBytes {
+	if r.State != driver.StateCompleted || r.Encoding == driver.EncodingOmitted || view.IsSealed(r.Encoding) || view.ResultBytes(r) > shapeBytes {
 		return nil
 	}
-	stored, err := storedOutcome(ctx, g, r)
+	stored, err := view.OutcomeOf(ctx, g, r)
 	if errors.As(err, new(*idempotent.StoreError)) {
 		return err
 	}

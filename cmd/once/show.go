@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 	"github.com/once-lambda/once/lambdahttp"
 )
 
@@ -60,7 +61,7 @@ func (c *showCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	v := viewOf(r, c.steps...)
+	v := view.Of(r, c.steps...)
 	if c.result {
 		if err := c.addResults(ctx, o, r, v); err != nil {
 			return err
@@ -74,29 +75,29 @@ func (c *showCmd) run(ctx context.Context, args []string) error {
 }
 
 // addResults reads the stored results of the record and its steps.
-func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v *view) error {
+func (c *showCmd) addResults(ctx context.Context, o *opened, r *driver.Record, v *view.Record) error {
 	g, err := c.guard(o)
 	if err != nil {
 		return err
 	}
-	if err := v.addStepResults(ctx, g, r); err != nil {
+	if err := v.AddStepResults(ctx, g, r); err != nil {
 		return err
 	}
 	if r.State == driver.StateCompleted && !v.Sealed {
-		v.outcome, err = storedOutcome(ctx, g, r)
+		v.Outcome, err = view.OutcomeOf(ctx, g, r)
 	}
 	return err
 }
 
 // text returns a record as text.
-func (c *showCmd) text(r *driver.Record, v *view) string {
+func (c *showCmd) text(r *driver.Record, v *view.Record) string {
 	text := labelled(c.facts(r, v)) + keys(v)
-	if v.outcome != nil {
-		text += "\nRESULT\n" + plain(v.outcome.text())
+	if v.Outcome != nil {
+		text += "\nRESULT\n" + plain(outcomeText(v.Outcome))
 	}
 	for _, s := range v.Steps {
 		if s.Result != nil {
-			text += fmt.Sprintf("\nRESULT of step %s\n%s", oneLine(s.Name), plain((&outcome{Result: s.Result}).text()))
+			text += fmt.Sprintf("\nRESULT of step %s\n%s", oneLine(s.Name), plain(outcomeText(&view.Outcome{Result: s.Result})))
 		}
 	}
 	return text + whatToDo(r)
@@ -104,10 +105,10 @@ func (c *showCmd) text(r *driver.Record, v *view) string {
 
 // whatToDo returns how to settle a record that needs evidence.
 func whatToDo(r *driver.Record) string {
-	if r.State != driver.StateUnknown && !resumable(r) {
+	if r.State != driver.StateUnknown && !view.Resumable(r) {
 		return ""
 	}
-	codec, seals := codecOf(r)
+	codec, seals := view.CodecOf(r)
 	if seals {
 		return fmt.Sprintf(`
 WHAT TO DO
@@ -123,7 +124,7 @@ the operation's reconciler, can give one.
 	}
 	result := "--completed"
 	switch codec {
-	case jsonCodec:
+	case view.JSONCodec:
 	case lambdahttp.Encoding:
 		result = "--status and --completed"
 	default:
@@ -145,12 +146,12 @@ with one of these (see once resolve --help):
 }
 
 // facts returns the facts of a record, without its steps and keys.
-func (c *showCmd) facts(r *driver.Record, v *view) [][2]string {
+func (c *showCmd) facts(r *driver.Record, v *view.Record) [][2]string {
 	now := c.now()
 	facts := [][2]string{
 		{"record", oneLine(string(r.ID))},
-		{"state", fmt.Sprintf("%s (%s)\n%s", stateOf(r), oneLine(string(r.Reason)), meaning(r, now))},
-		{"declared", v.declared()},
+		{"state", fmt.Sprintf("%s (%s)\n%s", view.StateOf(r), oneLine(string(r.Reason)), meaning(r, now))},
+		{"declared", declared(v)},
 		{"created", when(r.Created, now)},
 	}
 	add := func(label, text string) { facts = append(facts, [2]string{label, text}) }
@@ -188,7 +189,7 @@ func (c *showCmd) facts(r *driver.Record, v *view) [][2]string {
 		add("trace", oneLine(r.TraceParent))
 	}
 	if r.State == driver.StateCompleted {
-		add("result", v.describeResult())
+		add("result", describeResult(v))
 	}
 	return facts
 }
@@ -207,7 +208,7 @@ func meaning(r *driver.Record, now time.Time) string {
 	case driver.StateCompleted:
 		return "Retries get the stored outcome."
 	case driver.StateRetryable:
-		if resumable(r) {
+		if view.Resumable(r) {
 			return "The next request continues it, or evidence settles it."
 		}
 		return "The next request with this key runs."
@@ -217,7 +218,7 @@ func meaning(r *driver.Record, now time.Time) string {
 }
 
 // declared returns what the operation declared when the attempt began.
-func (v *view) declared() string {
+func declared(v *view.Record) string {
 	text := fmt.Sprintf("%s; results as %s", v.Recovery, oneLine(v.Codec))
 	if v.Seals {
 		text += ", sealed"
@@ -237,10 +238,10 @@ func (v *view) declared() string {
 
 // keys returns the keys for looking up effects at the provider: the handler's key
 // outside of steps, and the key of each step.
-func keys(v *view) string {
+func keys(v *view.Record) string {
 	facts := [][2]string{{"handler", "outside of its steps\n" + v.DownstreamKey + "\n" + v.DownstreamUUID}}
 	for _, s := range v.Steps {
-		facts = append(facts, [2]string{"step", s.describe() + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
+		facts = append(facts, [2]string{"step", describeStep(&s) + "\n" + s.DownstreamKey + "\n" + s.DownstreamUUID})
 	}
 	return "\nDOWNSTREAM KEYS, and below each its UUID\n" + labelled(facts)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 )
 
 func TestShow(t *testing.T) {
@@ -109,11 +110,11 @@ func TestShow_Plain(t *testing.T) {
 // A binary response, and bytes of an unknown codec.
 func TestShow_Binary(t *testing.T) {
 	t.Parallel()
-	o := &outcome{Response: &response{Status: 200, BodyBase64: []byte{0xff, 0}}}
-	if got := o.text(); got != "200 OK\n\n(2 B of binary data; use --json for base64)\n" {
+	o := &view.Outcome{Response: &view.Response{Status: 200, BodyBase64: []byte{0xff, 0}}}
+	if got := outcomeText(o); got != "200 OK\n\n(2 B of binary data; use --json for base64)\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := (&outcome{Bytes: []byte{0xff}}).text(); !strings.Contains(got, "1 B of binary data") {
+	if got := outcomeText(&view.Outcome{Bytes: []byte{0xff}}); !strings.Contains(got, "1 B of binary data") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/once-lambda/once/dynamostore"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // statsCmd is the command once stats.
@@ -45,7 +46,7 @@ type stats struct {
 
 	Unknown       int                 `json:"unknown"`
 	OldestUnknown idempotent.RecordID `json:"oldest_unknown,omitempty"`
-	OldestSince   stamp               `json:"oldest_unknown_created,omitzero"`
+	OldestSince   view.Time           `json:"oldest_unknown_created,omitzero"`
 	Resumable     int                 `json:"resumable"` // released under Resume, and still due
 	Due           int                 `json:"due"`
 	Exhausted     int                 `json:"exhausted"`
@@ -59,11 +60,11 @@ type stats struct {
 
 // group counts the records of one operation in one state.
 type group struct {
-	Operation string `json:"operation"`
-	State     string `json:"state"`
-	Records   int    `json:"records"`
-	Bytes     int    `json:"result_bytes"`
-	Oldest    stamp  `json:"oldest_created"`
+	Operation string    `json:"operation"`
+	State     string    `json:"state"`
+	Records   int       `json:"records"`
+	Bytes     int       `json:"result_bytes"`
+	Oldest    view.Time `json:"oldest_created"`
 }
 
 func (c *statsCmd) run(ctx context.Context, _ []string) error {
@@ -107,30 +108,30 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 }
 
 func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {
-	key := [2]string{r.ID.Operation(), stateOf(r)}
+	key := [2]string{r.ID.Operation(), view.StateOf(r)}
 	g := groups[key]
 	if g == nil {
-		g = &group{Operation: key[0], State: key[1], Oldest: stamp{r.Created}}
+		g = &group{Operation: key[0], State: key[1], Oldest: view.Time{Time: r.Created}}
 		groups[key] = g
 		s.Groups = append(s.Groups, g)
 	}
-	n := resultBytes(r)
+	n := view.ResultBytes(r)
 	g.Records, g.Bytes = g.Records+1, g.Bytes+n
 	s.Records, s.Bytes = s.Records+1, s.Bytes+n
 	if r.Created.Before(g.Oldest.Time) {
-		g.Oldest = stamp{r.Created}
+		g.Oldest = view.Time{Time: r.Created}
 	}
 	if r.State == driver.StateUnknown {
 		s.Unknown++
 		if s.OldestUnknown == "" || r.Created.Before(s.OldestSince.Time) {
-			s.OldestUnknown, s.OldestSince = r.ID, stamp{r.Created}
+			s.OldestUnknown, s.OldestSince = r.ID, view.Time{Time: r.Created}
 		}
 	}
 	for _, c := range []struct {
 		count *int
 		is    bool
 	}{
-		{&s.Resumable, resumable(r)},
+		{&s.Resumable, view.Resumable(r)},
 		{&s.Exhausted, r.Exhausted},
 		{&s.Due, !r.Exhausted && !r.Due.IsZero() && !r.Due.After(now)},
 		{&s.Ended, r.State == driver.StateInProgress && !now.Before(r.LeaseEnd)},
@@ -345,7 +346,7 @@ func (p *purge) count(r *driver.Record) {
 		p.removed[operation] = of
 	}
 	of.Records++
-	of.Bytes += resultBytes(r)
+	of.Bytes += view.ResultBytes(r)
 }
 
 func (p *purge) total() (n int) {
