@@ -34,16 +34,17 @@ func TestFromSNS(t *testing.T) {
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, lambdabatch.FromSNS, w.options())
 	order := `{"order_id":"o-1"}`
-	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text"))
+	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text",
+		`{"Type":"SubscriptionConfirmation","Message":"{\"order_id\":\"o-2\"}"}`, `{"Type":"Notification","Message":{"order_id":"o-3"}}`))
 	var failed []string
 	for _, f := range response.BatchItemFailures {
 		failed = append(failed, f.ItemIdentifier)
 	}
-	if err != nil || strings.Join(failed, " ") != "q-2 q-3 q-4" {
+	if err != nil || strings.Join(failed, " ") != "q-2 q-3 q-4 q-5 q-6" {
 		t.Errorf("these failed: %q, %v", failed, err)
 	}
 	w.wantRuns("o-1")
-	if strings.Count(w.log(), "raw message delivery") != 3 {
+	if strings.Count(w.log(), "raw message delivery") != 5 {
 		t.Errorf("the log: %s", w.log())
 	}
 }
@@ -85,8 +86,9 @@ func TestFromS3(t *testing.T) {
 			return nil
 		}, optFns...)
 		none, several := `{"Event":"s3:TestEvent"}`, `{"Records":[{},{}]}`
-		response, err := h(w.invocation(), queued(c.wrap(string(body)), c.wrap(string(second)), c.wrap(none), c.wrap(several), c.wrap(`{"Records":[{}]}`)))
-		if err != nil || len(response.BatchItemFailures) != 3 || response.BatchItemFailures[0].ItemIdentifier != "q-2" || runs != 1 {
+		otherwise := strings.Replace(string(body), `"awsRegion":"eu-central-1"`, `"awsRegion":5`, 1)
+		response, err := h(w.invocation(), queued(c.wrap(string(body)), c.wrap(string(second)), c.wrap(none), c.wrap(several), c.wrap(`{"Records":[{}]}`), c.wrap(otherwise)))
+		if err != nil || len(response.BatchItemFailures) != 4 || response.BatchItemFailures[0].ItemIdentifier != "q-2" || runs != 1 {
 			t.Errorf("%s: %+v, %v after %d runs", name, response, err, runs)
 		}
 		if _, err := w.store.Get(t.Context(), key.RecordID()); err != nil {
