@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,6 +384,40 @@ func TestLists_Stop(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lingering ends its first query for a later page a second after its context, as
+// the reply of a slow server does.
+type lingering struct {
+	*fakeDynamoDB
+	begun, ended atomic.Bool // that query
+}
+
+func (l *lingering) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if in.ExclusiveStartKey == nil || l.begun.Swap(true) {
+		return l.fakeDynamoDB.Query(ctx, in, optFns...)
+	}
+	<-ctx.Done()
+	<-time.After(time.Second)
+	l.ended.Store(true)
+	return nil, ctx.Err()
+}
+
+// A list that has returned has no query under way.
+func TestDue_WaitsForItsQueries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := &lingering{fakeDynamoDB: newFake()}
+		s := newStore(t, client)
+		waiting(t, s, 64*maxPage+1, asTheyAre) // a shard has a second page
+		for range s.Due(t.Context()) {
+			synctest.Wait() // it reads pages ahead
+			break
+		}
+		if !client.begun.Load() || !client.ended.Load() {
+			t.Errorf("a query of a later page: begun %t, ended %t", client.begun.Load(), client.ended.Load())
+		}
+	})
 }
 
 // firstOf reads the first entry of a list.
