@@ -105,12 +105,18 @@ var endless = map[string]string{
 	"dynamostore.Store.waits: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay is never true":                               "a permanent conflict is retried for ever",
 	"dynamostore.Store.waits: attempt >= s.opts.ConflictAttempts || ok && time.Until(deadline) <= delay loses attempt >= s.opts.ConflictAttempts ||": "a permanent conflict is retried for ever",
 
-	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is negated":               "the last page is requested again and again",
-	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is never true":            "the last page is requested again and again",
-	"dynamostore.Store.scanSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey": "the first page is requested again and again",
-	"dynamostore.shard.turn: !more is never true":                                            "a closed channel yields empty pages for ever",
-	"dynamostore.gather: close(numbers) is not called":                                       "a producer waits for another number",
-	"dynamostore.gather: close(entries) is not called":                                       "the reader waits for another entry",
+	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is negated":                            "the last page is requested again and again",
+	"dynamostore.Store.scanSegment: len(out.LastEvaluatedKey) == 0 is never true":                         "the last page is requested again and again",
+	"dynamostore.Store.scanSegment: in.ExclusiveStartKey is not set to out.LastEvaluatedKey":              "the first page is requested again and again",
+	"dynamostore.pass.read: p.mark.starts[i] != nil && p.pace.wait(ctx) loses p.mark.starts[i] != nil &&": "the segment begins again after its end",
+	"dynamostore.pass.page: in.ExclusiveStartKey is not set to start":                                     "the first page is read again and again",
+	"dynamostore.pass.page: p.mark.starts[segment] is not set to out.LastEvaluatedKey":                    "the same page is read again and again",
+	"dynamostore.Store.merged: !ok is never true":                                                         "it yields empty entries after the end",
+	"dynamostore.Store.merged: break is gone":                                                             "it yields empty entries after the end",
+	"dynamostore.shard.next: h.page is not set to h.page[1:]":                                             "it yields the same entry for ever",
+	"dynamostore.shard.turn: !more is never true":                                                         "a closed channel yields empty pages for ever",
+	"dynamostore.gather: close(numbers) is not called":                                                    "a producer waits for another number",
+	"dynamostore.gather: close(entries) is not called":                                                    "the reader waits for another entry",
 
 	"lambdabatch.engine.run: defer func() { // also when the handler ends its goroutine mu.Lock() defer mu.Unlock() ... is gone": "no message is ever completed",
 	"lambdabatch.engine.run: working-- is gone":           "no message is ever completed",
@@ -119,6 +125,8 @@ var endless = map[string]string{
 	"lambdabatch.engine.run: ok is always true":           "the first message is handed out for ever",
 	"lambdabatch.engine.run: working > 0 is always true":  "it waits although no message is in progress",
 	"lambdabatch.engine.run: working > 0 has >=":          "it waits although no message is in progress",
+
+	"lambdabatch.lanes.next: l.waiting[h.lane] is not set to l.waiting[h.lane][1:]": "the first message of a lane is handed out for ever",
 
 	"boltstore.Store.Purge: last == nil is never true": "it reads on after the end for ever",
 	"boltstore.Store.Purge: last == nil is negated":    "it reads on after the end for ever",

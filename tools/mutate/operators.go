@@ -198,11 +198,18 @@ func returns(clause *ast.CaseClause) bool {
 var harmless = []string{"cancel", "Unlock", "Stop", "Close"}
 
 // used returns the expressions of a call that may be the only use of a variable:
-// its arguments, and the called function if it is a variable. In this
-// repository, functions have names of more than one letter.
+// its arguments, the called function if it is a variable, and the element whose
+// method it calls. In this repository, functions have names of more than one letter.
 func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
-	if f, ok := call.Fun.(*ast.Ident); ok && len(f.Name) == 1 {
-		return append([]ast.Expr{f}, call.Args...)
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		if len(f.Name) == 1 {
+			return append([]ast.Expr{f}, call.Args...)
+		}
+	case *ast.SelectorExpr:
+		if element, ok := f.X.(*ast.IndexExpr); ok {
+			return append([]ast.Expr{element}, call.Args...)
+		}
 	}
 	return call.Args
 }

@@ -16,6 +16,7 @@ func f(a, b int, on bool, t T) bool {
 	if a < b && !on {
 		a = b
 		go1()
+		list[b].go2(a)
 	}
 	switch a {
 	case 1, 2:
@@ -60,6 +61,7 @@ func TestOperators(t *testing.T) {
 		"!on is not negated":                  "if a < b && on {",
 		"a is not set to b":                   "*onceNowhere(a) = b",
 		"go1() is not called":                 "func(...any) {}()",
+		"list[b].go2(a) is not called":        "func(...any) {}(list[b], a)",
 		"case 1 is gone":                      "case 2:",
 		"case 2 is gone":                      "case 1:",
 		"a++ is gone":                         "case 1, 2:\n\t\t\n",
