@@ -104,3 +104,18 @@ func TestEmptyClauses(t *testing.T) {
 		}
 	}
 }
+
+// Without its fallthrough, a function must still compile that ends in a switch.
+func TestFallthrough(t *testing.T) {
+	t.Parallel()
+	for otherwise, want := range map[string]string{
+		"default: return 2": "case 1:\n\tpanic(\"no fallthrough\")\n",
+		"default: b++":      "case 1:\n\t\n",
+		"case 2: return 2":  "case 1:\n\t\n",
+	} {
+		got := broken(t, "package p\n\nfunc f(a, b int) int {\n switch a {\n case 1:\n\tfallthrough\n "+otherwise+"\n }\n return b\n}\n")
+		if text := got["fallthrough is gone"]; !strings.Contains(text, want) {
+			t.Errorf("before %s: got\n%s\nwant %q in it", otherwise, text, want)
+		}
+	}
+}
