@@ -69,7 +69,7 @@ func (s *Store) Abandoned(ctx context.Context, now time.Time, handle func([]driv
 		return mark.scanned(now, s.opts.ScanEvery), nil
 	}
 	mark.reserved = now.Add(timeLeft(ctx) + saveTimeout)
-	if mine, err := s.putBookmark(ctx, mark); err != nil || !mine {
+	if mine, err := s.putBookmark(ctx, mark); !mine {
 		return mark.scanned(now, s.opts.ScanEvery), err
 	}
 	p := &pass{store: s, now: now, mark: mark, handle: handle, pace: pace{every: time.Second * fullPage / time.Duration(s.opts.ScanUnits*len(mark.starts))}}
@@ -208,10 +208,7 @@ func (p *pace) wait(ctx context.Context) bool {
 	delay := p.next.Sub(now)
 	p.next = p.next.Add(p.every)
 	p.mu.Unlock()
-	if ctx.Err() != nil || timeLeft(ctx) <= delay {
-		return false
-	}
-	return sleep(ctx, delay) == nil
+	return timeLeft(ctx) > delay && sleep(ctx, delay) == nil
 }
 
 // spent corrects the time of the next page after one that was not full.
@@ -315,8 +312,9 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
 		return false, nil
 	}
-	if err == nil {
-		m.was = id
+	if err != nil {
+		return false, s.explain("PutItem", err)
 	}
-	return err == nil, s.explain("PutItem", err)
+	m.was = id
+	return true, nil
 }

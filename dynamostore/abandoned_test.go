@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,6 +276,10 @@ func TestAbandoned_OneAtATime(t *testing.T) {
 	defer cancel()
 	p := &passed{}
 	if _, err := s.Abandoned(ctx, noon, func(page []driver.Listed) bool {
+		// The reservation lasts until the time of the call ends, and 5 s more.
+		if until := floatOf(fake.item("#scan")["until"]) - float64(noon.UnixMilli()); until < 60_000 || until > 65_000 {
+			t.Errorf("a call with a minute has reserved the pass for %v ms", until)
+		}
 		abandoned(t, newStore(t, fake), noon.Add(time.Second), others)
 		return p.handle(page)
 	}); err != nil {
@@ -325,6 +330,100 @@ func TestAbandoned_Pace(t *testing.T) {
 				t.Fatalf("call %d: %v after %s", calls, err, time.Since(began))
 			}
 			cancel()
+		}
+	})
+}
+
+// fullPages reports for each page of a scan that it cost 128 read units, which is 1 MB.
+type fullPages struct{ *fakeDynamoDB }
+
+func (f fullPages) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := f.fakeDynamoDB.Scan(ctx, in, optFns...)
+	if out != nil {
+		out.ConsumedCapacity.CapacityUnits = aws.Float64(128)
+	}
+	return out, err
+}
+
+// Full pages are spread evenly, whichever segments they are from. A call without
+// the time to wait for the next page ends at once, and so does a call whose read is
+// throttled while other segments wait.
+func TestAbandoned_PaceOfFullPages(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		units, segments int
+		every           time.Duration
+	}{
+		{0, 1, 128 * time.Millisecond},
+		{1, 4, 32 * time.Second},
+		{64, 2, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFake()
+			s := newStore(t, fullPages{fake}, func(o *dynamostore.Options) { o.ScanUnits, o.ScanSegments = row.units, row.segments })
+			leftRunning(t, s, 30)
+			// call makes a call that begins a pass, and returns its pages and its time.
+			now := noon
+			call := func(ctx context.Context) (pages int, took time.Duration) {
+				before, began := fake.count("Scan"), time.Now()
+				if _, err := s.Abandoned(ctx, now, (&passed{}).handle); err != nil {
+					t.Error(err)
+				}
+				now = now.Add(time.Hour)
+				return fake.count("Scan") - before, time.Since(began)
+			}
+			if pages, took := call(t.Context()); pages < 10 || took != time.Duration(pages-1)*row.every {
+				t.Errorf("%+v: %d pages took %s", row, pages, took)
+			}
+
+			ctx, cancel := context.WithTimeout(t.Context(), row.every)
+			defer cancel()
+			if pages, took := call(ctx); pages != 1 || took != 0 {
+				t.Errorf("%+v: with time for one page, %d pages took %s", row, pages, took)
+			}
+
+			fake.remove("#scan")
+			fake.refuse = func(operation string, n int) error {
+				if operation == "Scan" {
+					return &types.ProvisionedThroughputExceededException{}
+				}
+				return nil
+			}
+			if pages, took := call(t.Context()); pages != 1 || took != 0 {
+				t.Errorf("%+v: a throttled call read %d pages in %s", row, pages, took)
+			}
+		})
+	}
+}
+
+// inStep returns the replies of its two scans at the same moment.
+type inStep struct {
+	*fakeDynamoDB
+	replies *sync.WaitGroup
+}
+
+func (i inStep) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	out, err := i.fakeDynamoDB.Scan(ctx, in, optFns...)
+	i.replies.Done()
+	i.replies.Wait()
+	return out, err
+}
+
+// After handle returned false, it gets no page that another segment had read
+// already.
+func TestAbandoned_RefusedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := inStep{newFake(), &sync.WaitGroup{}}
+		client.replies.Add(2)
+		s := newStore(t, client, func(o *dynamostore.Options) { o.ScanSegments = 2 })
+		leftRunning(t, s, 30)
+		handled := 0
+		if _, err := s.Abandoned(t.Context(), noon, func([]driver.Listed) bool { handled++; return false }); err != nil {
+			t.Fatal(err)
+		}
+		if handled != 1 || client.count("Scan") != 2 {
+			t.Errorf("%d of %d pages were passed", handled, client.count("Scan"))
 		}
 	})
 }

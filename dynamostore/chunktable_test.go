@@ -206,3 +206,14 @@ func TestCheck_LargeResults(t *testing.T) {
 		}
 	}
 }
+
+// A chunk table that is the store's own table is read once.
+func TestChunkTable_Itself(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	s := newStore(t, fake, func(o *dynamostore.Options) { o.ChunkTable = tableName })
+	r := someRecord()
+	if _, err := s.GetChunks(t.Context(), r.ID, r.Version, 1); !errors.Is(err, idempotent.ErrNoRecord) || fake.count("BatchGetItem") != 1 {
+		t.Errorf("%v after %d reads", err, fake.count("BatchGetItem"))
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,24 +116,34 @@ func TestLists_MergeTheShards(t *testing.T) {
 	}
 }
 
-// An index entry that this version cannot read is listed by its id, and the others
-// are listed too.
+// An entry that this version cannot read is listed by its id, and the others are
+// listed too, even if it is the first.
 func TestLists_UnreadableEntry(t *testing.T) {
 	t.Parallel()
-	fake := newFake()
-	s := newStore(t, fake)
-	ids := waiting(t, s, 3, asTheyAre)
-	fake.change(string(ids[1]), func(it item) { it["st"] = &types.AttributeValueMemberS{Value: "Z"} })
-	var readable, unreadable []idempotent.RecordID
-	for e, err := range s.Due(t.Context()) {
-		if err != nil {
-			unreadable = append(unreadable, e.ID)
-			continue
+	for _, exhausted := range []bool{false, true} {
+		fake := newFake()
+		s := newStore(t, fake)
+		ids := waiting(t, s, 3, func(i int, r *driver.Record) {
+			r.Due, r.Exhausted = noon.Add(time.Duration(i)*time.Hour), exhausted
+		})
+		fake.change(string(ids[0]), func(it item) { it["st"] = &types.AttributeValueMemberS{Value: "Z"} })
+		lists := map[string]iter.Seq2[driver.Listed, error]{"Due": s.Due(t.Context()), "Due without the index": s.WithoutIndex().Due(t.Context())}
+		if exhausted {
+			lists = map[string]iter.Seq2[driver.Listed, error]{"Exhausted": s.Exhausted(t.Context()), "Exhausted without the index": s.WithoutIndex().Exhausted(t.Context())}
 		}
-		readable = append(readable, e.ID)
-	}
-	if len(readable) != 2 || len(unreadable) != 1 || unreadable[0] != ids[1] {
-		t.Errorf("listed %v, and %v with an error; the second of %v cannot be read", readable, unreadable, ids)
+		for name, list := range lists {
+			var readable, unreadable []idempotent.RecordID
+			for e, err := range list {
+				if err != nil {
+					unreadable = append(unreadable, e.ID)
+					continue
+				}
+				readable = append(readable, e.ID)
+			}
+			if !slices.Equal(readable, ids[1:]) || !slices.Equal(unreadable, ids[:1]) {
+				t.Errorf("%s: listed %v, and %v with an error; the first of %v cannot be read", name, readable, unreadable, ids)
+			}
+		}
 	}
 }
 
@@ -265,16 +277,102 @@ func testListsErrors(t *testing.T) {
 	}
 }
 
+// A list whose context ends yields the error of the context, even after its last
+// entry.
+func TestDue_ContextEnds(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newFake())
+	waiting(t, s, 1, asTheyAre)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	entries, ended := 0, error(nil)
+	for _, err := range s.Due(ctx) {
+		if ended = err; err == nil {
+			entries++
+		}
+		cancel()
+	}
+	if entries != 1 || !errors.Is(ended, context.Canceled) {
+		t.Errorf("%d entries, and then %v", entries, ended)
+	}
+}
+
+// failingLater fails every query and scan that continues an earlier one.
+type failingLater struct {
+	*fakeDynamoDB
+	mu     sync.Mutex
+	failed map[string]int // by partition
+}
+
+func (f *failingLater) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if in.ExclusiveStartKey == nil {
+		return f.fakeDynamoDB.Query(ctx, in, optFns...)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed[in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS).Value]++
+	return nil, validation("no")
+}
+
+func (f *failingLater) Scan(ctx context.Context, in *dynamodb.ScanInput, optFns ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	if in.ExclusiveStartKey == nil {
+		return f.fakeDynamoDB.Scan(ctx, in, optFns...)
+	}
+	return nil, validation("no")
+}
+
+// A failure on a later page ends the list: it is the last that is yielded, and the
+// failed query is not made again. A list that has to read the whole table yields no
+// entry then, because the earliest one may be missing.
+func TestLists_LaterPageFails(t *testing.T) {
+	t.Parallel()
+	client := &failingLater{fakeDynamoDB: newFake(), failed: map[string]int{}}
+	s := newStore(t, client)
+	const records = 64*maxPage + 1 // a shard has a second page
+	waiting(t, s, records, asTheyAre)
+	oneSegment := func(o *dynamostore.ScanOptions) { o.Segments = 1 }
+	for name, row := range map[string]struct {
+		list   iter.Seq2[driver.Listed, error]
+		before int // at most so many entries
+	}{
+		"Due":                   {s.Due(t.Context()), records - 1},
+		"Due without the index": {s.WithoutIndex(oneSegment).Due(t.Context()), 0},
+	} {
+		entries, failures := 0, 0
+		for _, err := range row.list {
+			switch {
+			case err != nil:
+				failures++
+			case failures > 0:
+				t.Fatalf("%s continued after an error", name)
+			default:
+				entries++
+			}
+		}
+		if failures != 1 || entries > row.before {
+			t.Errorf("%s: %d entries and %d errors", name, entries, failures)
+		}
+	}
+	for partition, times := range client.failed {
+		if times > 1 {
+			t.Errorf("the query of %s failed %d times", partition, times)
+		}
+	}
+}
+
 // After the caller stops, there are no more calls.
 func TestLists_Stop(t *testing.T) {
 	t.Parallel()
 	fake := newFake()
 	s := newStore(t, fake)
 	waiting(t, s, 600, asTheyAre)
-	for operation, first := range map[string]func() error{
-		"Query": func() error { return firstOf(s.Due(t.Context())) },
-		"Scan":  func() error { return firstOf(s.Scan(t.Context())) },
+	leftRunning(t, s, 600)
+	for name, first := range map[string]func() error{
+		"Query":         func() error { return firstOf(s.Due(t.Context())) },
+		"Scan":          func() error { return firstOf(s.Scan(t.Context())) },
+		"Scan, Running": func() error { return firstOf(s.Running(t.Context())) },
 	} {
+		operation, _, _ := strings.Cut(name, ",")
 		for range 20 {
 			before := fake.count(operation)
 			if err := first(); err != nil {
@@ -286,6 +384,40 @@ func TestLists_Stop(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lingering ends its first query for a later page a second after its context, as
+// the reply of a slow server does.
+type lingering struct {
+	*fakeDynamoDB
+	begun, ended atomic.Bool // that query
+}
+
+func (l *lingering) Query(ctx context.Context, in *dynamodb.QueryInput, optFns ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if in.ExclusiveStartKey == nil || l.begun.Swap(true) {
+		return l.fakeDynamoDB.Query(ctx, in, optFns...)
+	}
+	<-ctx.Done()
+	<-time.After(time.Second)
+	l.ended.Store(true)
+	return nil, ctx.Err()
+}
+
+// A list that has returned has no query under way.
+func TestDue_WaitsForItsQueries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := &lingering{fakeDynamoDB: newFake()}
+		s := newStore(t, client)
+		waiting(t, s, 64*maxPage+1, asTheyAre) // a shard has a second page
+		for range s.Due(t.Context()) {
+			synctest.Wait() // it reads pages ahead
+			break
+		}
+		if !client.begun.Load() || !client.ended.Load() {
+			t.Errorf("a query of a later page: begun %t, ended %t", client.begun.Load(), client.ended.Load())
+		}
+	})
 }
 
 // firstOf reads the first entry of a list.

@@ -57,31 +57,27 @@ func SNS(operation string) idempotent.KeyFunc[events.SNSEvent] {
 // message structure").
 func S3(operation string) idempotent.KeyFunc[events.S3Event] {
 	return func(_ context.Context, e events.S3Event) (idempotent.Key, error) {
-		id, content, err := s3Work(&e)
-		if err != nil {
-			return idempotent.Key{}, err
-		}
-		key := idempotent.Key{Operation: operation, Scope: e.Records[0].S3.Bucket.Name, ID: id}
-		if id == "" {
-			return key, nil // no key: refused
-		}
-		return bound(key, content...)
+		key, err := s3Key(&e)
+		key.Operation = operation
+		return key, err
 	}
 }
 
-// s3Work returns the id of the work that an event stands for, empty without an
-// object, and what of its content is compared.
-func s3Work(e *events.S3Event) (id string, content []any, err error) {
+// s3Key returns the key of the work that an event stands for, without its operation.
+// The id is empty, and so refused, if the event names no object.
+func s3Key(e *events.S3Event) (key idempotent.Key, err error) {
 	if len(e.Records) != 1 {
-		return "", nil, errOneRecord
+		return key, errOneRecord
 	}
 	r := &e.Records[0]
 	o := &r.S3.Object
+	key.Scope = r.S3.Bucket.Name
 	if o.Key == "" || o.Sequencer == "" && o.VersionID == "" {
-		return "", nil, nil
+		return key, nil
 	}
 	// Only the object's key, the last part, can contain a NUL.
-	return strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00"), []any{o.ETag, o.Size}, nil
+	key.ID = strings.Join([]string{r.EventName, o.VersionID, o.Sequencer, o.Key}, "\x00")
+	return bound(key, o.ETag, o.Size)
 }
 
 // AsyncInvoke identifies the work of an asynchronous invocation by its request

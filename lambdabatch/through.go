@@ -36,39 +36,23 @@ func FromSNS(o *Options) {
 // events come through an SNS topic, pass [FromSNS] too. The handler gets an
 // [events.S3Event] with one record. S3's test event has no record, and fails.
 func FromS3(o *Options) {
-	o.ID = func(_ context.Context, m *Message) (string, error) {
-		e, err := s3Event(m)
-		if err != nil {
-			return "", err
+	key := func(m *Message) (idempotent.Key, error) {
+		var e events.S3Event
+		if err := json.Unmarshal(m.Body, &e); err != nil {
+			return idempotent.Key{}, errOneRecord
 		}
-		id, _, err := s3Work(e)
-		return id, err
+		return s3Key(&e)
+	}
+	o.ID = func(_ context.Context, m *Message) (string, error) {
+		k, err := key(m)
+		return k.ID, err
 	}
 	o.Scope = func(_ context.Context, m *Message) (string, error) {
-		e, err := s3Event(m)
-		if err != nil {
-			return "", err
-		}
-		return e.Records[0].S3.Bucket.Name, nil
+		k, err := key(m)
+		return k.Scope, err
 	}
 	o.Fingerprint = func(m *Message) (idempotent.Fingerprint, error) {
-		e, err := s3Event(m)
-		if err != nil {
-			return idempotent.Fingerprint{}, err
-		}
-		_, content, err := s3Work(e)
-		if err != nil {
-			return idempotent.Fingerprint{}, err
-		}
-		return idempotent.FingerprintOf(content)
+		k, err := key(m)
+		return k.Fingerprint, err
 	}
-}
-
-// s3Event returns the event in the body of a message, which has one record.
-func s3Event(m *Message) (*events.S3Event, error) {
-	var e events.S3Event
-	if err := json.Unmarshal(m.Body, &e); err != nil || len(e.Records) != 1 {
-		return nil, errOneRecord
-	}
-	return &e, nil
 }

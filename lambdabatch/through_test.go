@@ -34,16 +34,17 @@ func TestFromSNS(t *testing.T) {
 	w := newWorld(t)
 	h := lambdabatch.SQS(w.guard, w.handle, lambdabatch.FromSNS, w.options())
 	order := `{"order_id":"o-1"}`
-	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text"))
+	response, err := h(w.invocation(), queued(notification(order, "noon"), notification(order, "one"), order, `{"Type":"Notification"}`, "text",
+		`{"Type":"SubscriptionConfirmation","Message":"{\"order_id\":\"o-2\"}"}`, `{"Type":"Notification","Message":{"order_id":"o-3"}}`))
 	var failed []string
 	for _, f := range response.BatchItemFailures {
 		failed = append(failed, f.ItemIdentifier)
 	}
-	if err != nil || strings.Join(failed, " ") != "q-2 q-3 q-4" {
+	if err != nil || strings.Join(failed, " ") != "q-2 q-3 q-4 q-5 q-6" {
 		t.Errorf("these failed: %q, %v", failed, err)
 	}
 	w.wantRuns("o-1")
-	if strings.Count(w.log(), "raw message delivery") != 3 {
+	if strings.Count(w.log(), "raw message delivery") != 5 {
 		t.Errorf("the log: %s", w.log())
 	}
 }
@@ -67,6 +68,13 @@ func TestFromS3(t *testing.T) {
 	second, err := json.Marshal(again)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// A handler of another type than events.S3Event would run on it.
+	misread := strings.Replace(string(body), `"awsRegion":"eu-central-1"`, `"awsRegion":5`, 1)
+	var o lambdabatch.Options
+	lambdabatch.FromS3(&o)
+	if id, err := o.ID(t.Context(), &lambdabatch.Message{Body: []byte(misread)}); err == nil {
+		t.Errorf("an event with a region of another type has the id %q", id)
 	}
 	for name, c := range map[string]struct {
 		optFns []func(*lambdabatch.Options)

@@ -33,7 +33,7 @@ func g(string) {}
 
 type one struct{}
 
-func (*one) sign(n int) int {
+func (*one) sign(n int, _, _ string) int {
 	if n > 0 {
 		return 1
 	}
@@ -45,7 +45,7 @@ func (*one) sign(n int) int {
 import "testing"
 
 func TestF(t *testing.T) {
-	if (*one)(nil).sign(2) != 1 {
+	if (*one)(nil).sign(2, "", "") != 1 {
 		t.Error("sign is broken")
 	}
 	if f(true, true, 1) != 1 || f(false, true, 1) != 0 {

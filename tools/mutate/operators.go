@@ -134,8 +134,19 @@ func (b *breaker) clauses(body *ast.BlockStmt, tagless bool) {
 		c := stmt.(*ast.CaseClause)
 		return c.List == nil && len(c.Body) > 0
 	})
+	ends := slices.ContainsFunc(body.List, func(stmt ast.Stmt) bool {
+		c := stmt.(*ast.CaseClause)
+		return c.List == nil && returns(c)
+	})
 	for _, stmt := range body.List {
 		clause := stmt.(*ast.CaseClause)
+		if jump := fallsThrough(clause); jump != nil {
+			text := ""
+			if ends { // The switch can end its function, so the mutant must not leave it.
+				text = `panic("no fallthrough")`
+			}
+			b.add(jump, text, "fallthrough is gone")
+		}
 		switch {
 		case !tagless && len(clause.Body) == 0 && nothing:
 		case clause.List == nil && returns(clause):
@@ -166,10 +177,8 @@ func (b *breaker) clauses(body *ast.BlockStmt, tagless bool) {
 // still used.
 func (b *breaker) without(body *ast.BlockStmt, clause *ast.CaseClause) string {
 	end := clause.End()
-	for _, s := range clause.Body {
-		if jump, ok := s.(*ast.BranchStmt); ok && jump.Tok == token.FALLTHROUGH {
-			end = jump.Pos() // allowed only at the end of a clause
-		}
+	if jump := fallsThrough(clause); jump != nil {
+		end = jump.Pos()
 	}
 	dead := " if false {" + string(b.src[b.offset(clause.Colon)+1:b.offset(end)]) + "\n}; "
 	at, otherwise := body.Rbrace, "default:"+dead
@@ -185,6 +194,17 @@ func (b *breaker) without(body *ast.BlockStmt, clause *ast.CaseClause) string {
 	})
 }
 
+// fallsThrough returns the fallthrough at the end of a clause, or nil.
+func fallsThrough(clause *ast.CaseClause) *ast.BranchStmt {
+	if len(clause.Body) == 0 {
+		return nil
+	}
+	if jump, ok := clause.Body[len(clause.Body)-1].(*ast.BranchStmt); ok && jump.Tok == token.FALLTHROUGH {
+		return jump
+	}
+	return nil
+}
+
 func returns(clause *ast.CaseClause) bool {
 	if len(clause.Body) == 0 {
 		return false
@@ -198,11 +218,18 @@ func returns(clause *ast.CaseClause) bool {
 var harmless = []string{"cancel", "Unlock", "Stop", "Close"}
 
 // used returns the expressions of a call that may be the only use of a variable:
-// its arguments, and the called function if it is a variable. In this
-// repository, functions have names of more than one letter.
+// its arguments, the called function if it is a variable, and the element whose
+// method it calls. In this repository, functions have names of more than one letter.
 func (b *breaker) used(call *ast.CallExpr) []ast.Expr {
-	if f, ok := call.Fun.(*ast.Ident); ok && len(f.Name) == 1 {
-		return append([]ast.Expr{f}, call.Args...)
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		if len(f.Name) == 1 {
+			return append([]ast.Expr{f}, call.Args...)
+		}
+	case *ast.SelectorExpr:
+		if element, ok := f.X.(*ast.IndexExpr); ok {
+			return append([]ast.Expr{element}, call.Args...)
+		}
 	}
 	return call.Args
 }
@@ -228,7 +255,9 @@ func (b *breaker) statement(s ast.Stmt) {
 	case *ast.IncDecStmt:
 		b.add(s, "", "%s is gone", b.brief(s))
 	case *ast.BranchStmt:
-		b.add(s, "", "%s is gone", b.brief(s))
+		if s.Tok != token.FALLTHROUGH { // see clauses
+			b.add(s, "", "%s is gone", b.brief(s))
+		}
 	case *ast.AssignStmt:
 		b.assignment(s)
 	}

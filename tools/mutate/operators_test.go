@@ -16,6 +16,7 @@ func f(a, b int, on bool, t T) bool {
 	if a < b && !on {
 		a = b
 		go1()
+		list[b].go2(a)
 	}
 	switch a {
 	case 1, 2:
@@ -60,6 +61,7 @@ func TestOperators(t *testing.T) {
 		"!on is not negated":                  "if a < b && on {",
 		"a is not set to b":                   "*onceNowhere(a) = b",
 		"go1() is not called":                 "func(...any) {}()",
+		"list[b].go2(a) is not called":        "func(...any) {}(list[b], a)",
 		"case 1 is gone":                      "case 2:",
 		"case 2 is gone":                      "case 1:",
 		"a++ is gone":                         "case 1, 2:\n\t\t\n",
@@ -99,6 +101,21 @@ func TestEmptyClauses(t *testing.T) {
 		}
 		if _, mutant := got["case 1 is gone"]; !mutant {
 			t.Errorf("%s: case 1 is no mutant", name)
+		}
+	}
+}
+
+// Without its fallthrough, a function must still compile that ends in a switch.
+func TestFallthrough(t *testing.T) {
+	t.Parallel()
+	for otherwise, want := range map[string]string{
+		"default: return 2": "case 1:\n\tpanic(\"no fallthrough\")\n",
+		"default: b++":      "case 1:\n\t\n",
+		"case 2: return 2":  "case 1:\n\t\n",
+	} {
+		got := broken(t, "package p\n\nfunc f(a, b int) int {\n switch a {\n case 1:\n\tfallthrough\n "+otherwise+"\n }\n return b\n}\n")
+		if text := got["fallthrough is gone"]; !strings.Contains(text, want) {
+			t.Errorf("before %s: got\n%s\nwant %q in it", otherwise, text, want)
 		}
 	}
 }

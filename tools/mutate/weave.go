@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"slices"
 	"strings"
 )
@@ -98,21 +99,19 @@ func (s *source) weave(f *sourceFile, keep func(id int) bool) woven {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
 			var cases strings.Builder
+			call, named := s.forward(d)
 			for _, i := range f.functions[d] {
 				m := &s.mutants[i]
 				if !keep(m.id) {
 					continue
 				}
-				fmt.Fprintf(&cases, "case %d: %s; ", m.id, forward(d, m.id))
+				fmt.Fprintf(&cases, "case %d: %s; ", m.id, call(m.id))
 				write(m.id, s.brokenCopy(f, d, m))
 			}
 			if cases.Len() > 0 {
 				at := s.fset.Position(d.Body.Lbrace).Offset + 1
 				edits = append(edits, edit{at, at, fmt.Sprintf("switch onceMutant { case %d: onceReach(%d); ", noteEntries, s.mutants[f.functions[d][0]].id) + cases.String() + "}; "})
-				if d.Recv != nil && len(d.Recv.List[0].Names) == 0 {
-					at := s.fset.Position(d.Recv.List[0].Type.Pos()).Offset
-					edits = append(edits, edit{at, at, receiver(d) + " "})
-				}
+				edits = append(edits, named...)
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
@@ -152,42 +151,49 @@ func (s *source) brokenCopy(f *sourceFile, d *ast.FuncDecl, m *mutant) string {
 
 func copyName(d *ast.FuncDecl, id int) string { return fmt.Sprintf("%s_m%d", d.Name.Name, id) }
 
-// forward returns the statement that passes a call on to a copy. It needs the
-// names of the parameters, so all parameters of the broken functions must have
-// one.
-func forward(d *ast.FuncDecl, id int) string {
-	call := copyName(d, id)
+// forward returns a function that returns the statement that passes a call of d on
+// to a copy, and the edits of d that the statement needs.
+func (s *source) forward(d *ast.FuncDecl) (call func(id int) string, named []edit) {
+	before, after, args := "", "(", s.names(d.Type.Params, &named)
 	if d.Recv != nil {
-		call = receiver(d) + "." + call
+		before = s.names(d.Recv, &named)[0] + "."
 	}
 	if d.Type.TypeParams != nil {
-		call += "[" + strings.Join(names(d.Type.TypeParams), ", ") + "]"
+		after = "[" + strings.Join(s.names(d.Type.TypeParams, &named), ", ") + "]("
 	}
-	args := names(d.Type.Params)
 	if n := len(d.Type.Params.List); n > 0 {
 		if _, variadic := d.Type.Params.List[n-1].Type.(*ast.Ellipsis); variadic {
 			args[len(args)-1] += "..."
 		}
 	}
-	call += "(" + strings.Join(args, ", ") + ")"
+	after += strings.Join(args, ", ") + ")"
 	if d.Type.Results == nil {
-		return call + "; return"
+		after += "; return"
+	} else {
+		before = "return " + before
 	}
-	return "return " + call
+	return func(id int) string { return before + copyName(d, id) + after }, named
 }
 
-// receiver returns the name of a method's receiver in the woven code.
-func receiver(d *ast.FuncDecl) string {
-	if names := d.Recv.List[0].Names; len(names) > 0 {
-		return names[0].Name
+// names returns the names of the parameters in list. For those without a name, or
+// with the name _, it adds the edits that name them.
+func (s *source) names(list *ast.FieldList, named *[]edit) (out []string) {
+	name := func(from, to token.Pos, space string) {
+		at := s.fset.Position(from).Offset
+		id := fmt.Sprintf("onceParameter%d", at)
+		out = append(out, id)
+		*named = append(*named, edit{at, at + int(to-from), id + space})
 	}
-	return "onceReceiver"
-}
-
-func names(list *ast.FieldList) (out []string) {
 	for _, field := range list.List {
+		if len(field.Names) == 0 {
+			name(field.Type.Pos(), field.Type.Pos(), " ")
+		}
 		for _, id := range field.Names {
-			out = append(out, id.Name)
+			if id.Name == "_" {
+				name(id.Pos(), id.End(), "")
+			} else {
+				out = append(out, id.Name)
+			}
 		}
 	}
 	return out
