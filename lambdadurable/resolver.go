@@ -46,7 +46,7 @@ func Resolver[T any](f *Function, resolved func(T) idempotent.Resolution) idempo
 		}
 		outcome, err := f.ask(ctx, s.ARN)
 		switch {
-		case errors.Is(err, errGone) && recorded && f.opts.Now().Sub(r.Created) >= leastRetention:
+		case errors.Is(err, errGone) && f.opts.Now().Sub(r.Created) >= leastRetention:
 			return idempotent.ResolvedWithoutResult(), nil
 		case errors.Is(err, errGone):
 			return idempotent.Later(0), nil

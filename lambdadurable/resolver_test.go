@@ -40,16 +40,21 @@ func TestResolverFindsTheExecutionByName(t *testing.T) {
 	t.Parallel()
 	for _, ended := range []bool{false, true} {
 		w := newWorld(t)
+		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
 		w.lambda.fault = func(string) fault { return lost }
 		if _, err := w.handler(t.Context(), book); err == nil {
 			t.Error("a lost reply is no error")
 		}
 		w.lambda.fault = nil
-		w.lambda.unlisted = 10 * time.Second
-		if report := w.reconcile(); report.Completed != 0 || w.record(book).State != driver.StateRetryable {
+		other := *w.lambda.executions[0]
+		other.name, other.arn, other.payload = other.name+"-2", other.arn+"-2", `"other"`
+		w.lambda.executions = append(w.lambda.executions, &other)
+		w.lambda.unlisted = 5 * time.Minute
+		w.clock.Advance(2 * time.Minute)
+		if report := w.reconcile(); report.Postponed != 1 || report.Failed != 0 || w.record(book).State != driver.StateRetryable {
 			t.Errorf("not listed yet: %+v, %s", report, w.record(book).State)
 		}
-		w.clock.Advance(15 * time.Second)
+		w.clock.Advance(5 * time.Minute)
 		if ended {
 			w.clock.Advance(time.Hour)
 		}

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,28 +222,12 @@ func (s *story) another(o order) {
 // but its outcome.
 func TestStories(t *testing.T) {
 	t.Parallel()
-	// A store that does not answer is asked again after a pause, so most of the time
-	// of a story is spent waiting.
-	var (
-		mu       sync.Mutex
-		all      sync.WaitGroup
-		next     atomic.Uint64
-		seen     = map[string]int{}
-		tellNext = func() {
-			for seed := next.Add(1); seed <= 400; seed = next.Add(1) {
-				found := tell(t, seed)
-				mu.Lock()
-				for what := range found {
-					seen[what]++
-				}
-				mu.Unlock()
-			}
+	seen := map[string]int{}
+	for seed := range uint64(400) {
+		for what := range tell(t, seed) {
+			seen[what]++
 		}
-	)
-	for range 16 {
-		all.Go(tellNext)
 	}
-	all.Wait()
 	for _, what := range []string{
 		"SUCCEEDED", "FAILED", "TIMED_OUT", "STOPPED", "running", "in progress", "another payload",
 		"kill at a call, with its effect: true", "kill at a call, with its effect: false",
