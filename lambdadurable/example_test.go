@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/lambdabatch"
@@ -19,6 +21,12 @@ import (
 )
 
 // The snippets of docs/durable.md. TestAPI, TestQueue and TestReconciler run them.
+
+// newOrders returns the durable function "orders", of which the alias live is
+// started.
+func newOrders(cfg aws.Config) (*lambdadurable.Function, error) {
+	return lambdadurable.New(lambda.NewFromConfig(cfg), "orders:live")
+}
 
 // newAPI returns the handler of POST /orders. An order is a durable execution of
 // the function "orders", which can take days.
@@ -78,6 +86,14 @@ func placeOrder() events.APIGatewayV2HTTPRequest {
 		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "user-1"}},
 	}
 	return event
+}
+
+// The client of the SDK is a Client.
+func TestNewOrders(t *testing.T) {
+	t.Parallel()
+	if f, err := newOrders(aws.Config{Region: "eu-west-1"}); err != nil || f == nil {
+		t.Errorf("got %v, %v", f, err)
+	}
 }
 
 // A client that repeats its request gets 202 while the order is processed, and then

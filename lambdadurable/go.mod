@@ -3,6 +3,7 @@ module github.com/once-lambda/once/lambdadurable
 go 1.26.0
 
 require (
+	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/service/lambda v1.114.1
 	github.com/aws/smithy-go v1.28.8

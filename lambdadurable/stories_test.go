@@ -105,7 +105,7 @@ type fate struct {
 	status types.ExecutionStatus
 }
 
-func tell(t *testing.T, seed uint64) map[string]bool {
+func play(t *testing.T, seed uint64) map[string]bool {
 	t.Helper()
 	w := newWorld(t)
 	defer w.lambda.server.Close()
@@ -224,7 +224,7 @@ func TestStories(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	for seed := range uint64(400) {
-		for what := range tell(t, seed) {
+		for what := range play(t, seed) {
 			seen[what]++
 		}
 	}

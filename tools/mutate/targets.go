@@ -38,5 +38,6 @@ var targets = []target{
 	{module: ".", pkg: "lambdabatch", breaks: []string{
 		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
 	}},
+	{module: "lambdadurable", pkg: ".", breaks: []string{"run.go", "resolver.go", "function.go"}},
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
 }
