@@ -29,8 +29,12 @@ const Step = "durable-execution"
 // *lambda.Client implements it.
 type Client interface {
 	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
-	GetDurableExecution(context.Context, *lambda.GetDurableExecutionInput, ...func(*lambda.Options)) (*lambda.GetDurableExecutionOutput, error)
-	ListDurableExecutionsByFunction(context.Context, *lambda.ListDurableExecutionsByFunctionInput, ...func(*lambda.Options)) (*lambda.ListDurableExecutionsByFunctionOutput, error)
+	GetDurableExecution(
+		context.Context, *lambda.GetDurableExecutionInput, ...func(*lambda.Options),
+	) (*lambda.GetDurableExecutionOutput, error)
+	ListDurableExecutionsByFunction(
+		context.Context, *lambda.ListDurableExecutionsByFunctionInput, ...func(*lambda.Options),
+	) (*lambda.ListDurableExecutionsByFunctionOutput, error)
 }
 
 // Options configure a [Function]. The zero value of each field selects its
@@ -119,6 +123,11 @@ func (f *Function) ExecutionName(id idempotent.RecordID) string {
 	return "once-" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
+// started is the result of the step.
+type started struct {
+	ARN string `json:"arn"`
+}
+
 // invoke starts the execution with that name, or finds it, and returns its ARN.
 func (f *Function) invoke(ctx context.Context, name string, payload []byte) (arn string, err error) {
 	out, err := f.client.Invoke(ctx, &lambda.InvokeInput{
@@ -182,7 +191,7 @@ type ended struct {
 }
 
 // errGone reports that Lambda does not have an execution.
-var errGone = errors.New("Lambda does not have the execution; its retention may have ended")
+var errGone = errors.New("the execution does not exist; its retention may have ended")
 
 // ask returns the outcome of an execution, or nil while it is running.
 func (f *Function) ask(ctx context.Context, arn string) (*ended, error) {

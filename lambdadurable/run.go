@@ -77,11 +77,6 @@ func Start(ctx context.Context, f *Function, input any) (arn string, err error) 
 	return arn, err
 }
 
-// started is the result of the step.
-type started struct {
-	ARN string `json:"arn"`
-}
-
 // start runs the step, and reports whether it started the execution now.
 func (f *Function) start(ctx context.Context, input any) (arn string, now bool, err error) {
 	own, guarded := idempotent.FromContext(ctx)
