@@ -1,6 +1,6 @@
 # The commands of this repository. `make` alone lists them.
 
-MODULES  := . ./boltstore ./cmd/once ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
+MODULES  := . ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce ./examples/charge-lambda ./examples/kmsseal ./examples/order-queue ./examples/redisstore
 PACKAGES := $(MODULES:%=%/...)
 STACK    := examples/charge-lambda/stack
 CDK      := ./infra/... ./$(STACK)/...
@@ -56,7 +56,7 @@ build: ## Compile every package (GOARCH: for which processor)
 
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
-RACED := ./idempotent/... ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./telemetry/otelonce
+RACED := ./idempotent/... ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
 COVER := .cache/cover.out
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false

@@ -49,6 +49,11 @@ import (
 //
 // A nil and an empty slice or map are the same value under omitempty. Under
 // omitzero, so are all values for which IsZero returns true.
+//
+// Wrap refuses the events of a durable execution: it panics for a type with their
+// members, and otherwise returns an error and calls neither key nor h. The result
+// of a durable handler can be a suspension, which must not be stored as the
+// outcome.
 func Wrap[Req, Resp any](
 	g *Guard, key KeyFunc[Req], h func(context.Context, Req) (Resp, error), optFns ...func(*Options),
 ) func(context.Context, Req) (Resp, error) {
@@ -67,7 +72,15 @@ func Wrap[Req, Resp any](
 	if err := checkRequest(reflect.TypeFor[Req]()); err != nil {
 		panic(fmt.Errorf("idempotent: Wrap: unsupported request type: %w; or call Do with a fingerprint", err))
 	}
+	inspected, err := suspendable(reflect.TypeFor[Req]())
+	if err != nil {
+		panic(err)
+	}
 	return func(ctx context.Context, req Req) (Resp, error) {
+		if inspected && suspends(req) {
+			var none Resp
+			return none, errSuspendable
+		}
 		k, err := wrapKey(ctx, o, key, req)
 		if err != nil {
 			var none Resp

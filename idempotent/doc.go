@@ -50,6 +50,7 @@ package idempotent
 //	key.go        keys and fingerprints
 //	seal.go       the encryption of stored results
 //	result.go     results as bytes, and codecs
+//	suspended.go  events of durable executions, which Wrap refuses
 //	types.go      the types that survive JSON
 //	errors.go     errors for callers
 //	alias.go      names of package driver

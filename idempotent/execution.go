@@ -152,6 +152,10 @@ func (e *Execution) Attempt() int { return e.attempt.mine.Attempt }
 // provider: the parameters of a request must be equal for every attempt.
 func (e *Execution) Token() string { return e.attempt.mine.Token() }
 
+// Recovery returns the promise that the operation declared. It is for packages
+// whose work is safe under some promises only.
+func (e *Execution) Recovery() Recovery { return e.attempt.opts.Recovery }
+
 // Store returns the store of the guard. It is for packages that offer
 // transactions on a store, see [Execution.Commit].
 func (e *Execution) Store() driver.Store { return e.attempt.guard.store }

@@ -41,6 +41,10 @@
 //     before it is resolved.
 //   - (_, idempotent.Final(code, message)): a business outcome. It is sent as
 //     a problem document, stored, and replayed.
+//   - (_, an error that wraps an [*idempotent.InProgressError] about the
+//     request's own record): the work continues elsewhere, for example in a
+//     durable execution. The caller gets 409 or 202, as while another request
+//     runs. Under [idempotent.Resume] the next request continues.
 //   - any other error is returned to Lambda unchanged, and the operation's
 //     [idempotent.Recovery] decides about the key.
 //

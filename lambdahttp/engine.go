@@ -271,9 +271,13 @@ func (e *engine) own(w work, failure, err error) (answer, error) {
 }
 
 // afterwards reports whether err is the guard's own error about record id, made
-// after the handler ran. A handler that uses another guard may return such an
-// error too, about another record.
+// after the handler ran, or an error of the handler that reports that the work of
+// this record continues elsewhere. A handler that uses another guard may return
+// such an error too, about another record.
 func afterwards(err error, id idempotent.RecordID) bool {
+	if running, ok := errors.AsType[*idempotent.InProgressError](err); ok && running.RecordID == id {
+		return true
+	}
 	if lost, ok := errors.AsType[*idempotent.LeaseLostError](err); ok {
 		return lost.RecordID == id
 	}

@@ -60,6 +60,44 @@ func TestHandlerErrorsAreUntouched(t *testing.T) {
 	}
 }
 
+// A handler can report that the work of its own record continues elsewhere. The
+// caller gets the answer for a request in progress; nothing is stored of it, and
+// the next request continues.
+func TestWorkThatContinuesElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, accepts := range []bool{false, true} {
+		onEachWire(t, func(t *testing.T, on wire) {
+			w := newWorld(t, on, func(o *lambdahttp.Options) {
+				o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"begin"} }
+				if accepts {
+					o.Accepted = func(*lambdahttp.Request, idempotent.RecordID) string { return "/charges/1" }
+				}
+			})
+			w.becomes(func(ctx context.Context, _ request) (reply, error) {
+				if _, err := idempotent.Step(ctx, "begin", func(context.Context) (string, error) { return "begun", nil }); err != nil {
+					return reply{}, err
+				}
+				own, _ := idempotent.FromContext(ctx)
+				return reply{}, fmt.Errorf("running: %w", &idempotent.InProgressError{RecordID: own.RecordID(), RetryAfter: 7 * time.Second})
+			})
+			status, location := 409, ""
+			if accepts {
+				status, location = 202, "/charges/1"
+			}
+			for range 2 {
+				a := w.post(charge())
+				if a.status != status || a.header["Retry-After"] != "7" || a.header["Location"] != location || strings.Contains(a.body, "until") {
+					t.Errorf("got %d %v %s", a.status, a.header, a.body)
+				}
+			}
+			w.becomes(created)
+			if a := w.post(charge()); a.status != 201 || a.header["Idempotent-Replayed"] != "" || w.runs != 3 {
+				t.Errorf("got %d %v after %d runs", a.status, a.header, w.runs)
+			}
+		})
+	}
+}
+
 // A handler can return the same errors whether or not its request has a key.
 func TestDeclaredAnswersWithoutKey(t *testing.T) {
 	t.Parallel()

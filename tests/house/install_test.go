@@ -17,7 +17,7 @@ import (
 func TestModulesInstall(t *testing.T) {
 	t.Parallel()
 	const once = "github.com/once-lambda/once"
-	world, err := modules.New(t.Context(), t.TempDir(), once, once+"/boltstore", once+"/cmd/once", once+"/telemetry/otelonce", once+"/infra")
+	world, err := modules.New(t.Context(), t.TempDir(), once, once+"/boltstore", once+"/cmd/once", once+"/lambdadurable", once+"/telemetry/otelonce", once+"/infra")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestModulesInstall(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "go.mod", "module example.com/consumer\n\ngo 1.26.0\n\nrequire (\n\tgithub.com/once-lambda/once "+release+
 		"\n\tgithub.com/once-lambda/once/boltstore "+release+"\n\tgithub.com/once-lambda/once/telemetry/otelonce "+release+
-		"\n\tgithub.com/once-lambda/once/infra "+release+"\n)\n")
+		"\n\tgithub.com/once-lambda/once/infra "+release+"\n\tgithub.com/once-lambda/once/lambdadurable "+release+"\n)\n")
 	write(t, dir, "main.go", `package main
 
 import (
@@ -34,6 +34,7 @@ import (
 
 	"github.com/once-lambda/once/boltstore"
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/lambdadurable"
 	"github.com/once-lambda/once/telemetry/otelonce"
 )
 
@@ -48,7 +49,7 @@ func main() {
 		panic(err)
 	}
 	guard, err := idempotent.New(store, func(o *idempotent.Options) { o.Observer = facts })
-	fmt.Println(guard != nil, err)
+	fmt.Println(guard != nil, err, lambdadurable.Step)
 }
 `)
 	bin := t.TempDir()
@@ -63,7 +64,7 @@ func main() {
 	// Without their paths, compiled packages do not depend on the module cache, so
 	// that those of another run can be used again.
 	command("go", "build", "-trimpath", "-o", "consumer", ".")
-	if got := command("./consumer"); got != "true <nil>\n" {
+	if got := command("./consumer"); got != "true <nil> durable-execution\n" {
 		t.Errorf("the program printed %q", got)
 	}
 	// The operator's command line installs by its path, and prints its version.

@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"lambdahttp":                {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/sfv", awsLambda},
 	"lambdahttp/policy":         {"lambdahttp"},
 	"lambdabatch":               {"idempotent", "idempotent/driver", "internal/canonical", "internal/jsonpointer", "internal/logs", awsLambda},
+	"lambdadurable":             {"idempotent", awsSDK, smithy},
 	"telemetry":                 {"idempotent/event"},
 	"telemetry/audit":           {"idempotent", "idempotent/event", "telemetry"},
 	"telemetry/emf":             {"idempotent", "idempotent/event", "telemetry"},
@@ -51,6 +52,9 @@ var allowed = map[string][]string{
 		"idempotent", "idempotent/event", "lambdabatch", "telemetry", awsLambda,
 		otel, otel + "/attribute", otel + "/codes", otel + "/metric", otel + "/propagation", otel + "/semconv", otel + "/trace",
 	},
+	// A stand-in for tests.
+	"lambdadurable/internal/durable": {},
+
 	"dynamostore":            {"idempotent", "idempotent/driver", awsSDK, smithy},
 	"dynamostore/dynamotest": {"dynamostore", awsSDK, smithy},
 	"dynamostore/powertools": {"idempotent", awsSDK},

@@ -41,7 +41,7 @@ var equivalents = map[string]string{
 
 	"dynamostore.Store.Insert: err != nil || !refused loses err != nil ||":                                    "refused is false if there is an error",
 	"dynamostore.Store.Replace: err != nil || !refused loses err != nil ||":                                   "refused is false if there is an error",
-	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":                                        "a list without a reader ends with its context",
+	"dynamostore.Store.scanSegment: !found(s.entryOf(it)) is never true":                                      "a list without a reader ends with its context",
 	"dynamostore.Store.Abandoned: s.opts.ScanEvery < 0 has <=":                                                "zero was replaced by the default before",
 	"dynamostore.pace.wait: p.next.Before(now) includes the equal time":                                       "sets the value that the field already has",
 	"dynamostore.Store.merged: e.err != nil && e.listed.ID == \"\" loses e.err != nil &&":                     "an entry without an id has an error",

@@ -25,7 +25,7 @@ var targets = []target{
 		"step.go", "steps.go", "commit.go",
 		"resolve.go", "reconcile.go", "question.go", "resolver.go", "report.go", "requeue.go", "forget.go",
 		"guard.go", "waiting.go", "cache.go", "options.go",
-		"key.go", "seal.go", "result.go", "types.go", "errors.go",
+		"key.go", "seal.go", "result.go", "suspended.go", "types.go", "errors.go",
 	}},
 	{module: ".", pkg: "idempotent/driver", breaks: []string{"record.go", "step.go", "recovery.go", "id.go"}},
 	{module: ".", pkg: "idempotent/memstore", breaks: []string{"memstore.go"}},
@@ -39,5 +39,6 @@ var targets = []target{
 	{module: ".", pkg: "lambdabatch", breaks: []string{
 		"visibility.go", "kafka.go", "through.go", "engine.go", "lanes.go", "handler.go", "options.go", "message.go",
 	}},
+	{module: "lambdadurable", pkg: ".", breaks: []string{"run.go", "resolver.go", "function.go"}},
 	{module: "boltstore", pkg: ".", breaks: []string{"records.go", "lists.go", "record.go"}},
 }

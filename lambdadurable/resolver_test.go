@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdadurable_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/lambdadurable"
+)
+
+// A caller that does not come back: the reconciler stores the result.
+func TestResolverStoresTheResult(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
+	w.mustRun(book)
+	w.clock.Advance(2 * time.Minute)
+	if report := w.reconcile(); report.Completed != 0 || report.Postponed != 1 || report.Pending != 0 {
+		t.Errorf("while it runs: %+v", report) // and no alarm, because nothing is unknown
+	}
+	w.clock.Advance(time.Hour)
+	if report := w.reconcile(); report.Completed != 1 {
+		t.Errorf("after its end: %+v", report)
+	}
+	calls := w.lambda.calls["Get"]
+	if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book || w.lambda.calls["Get"] != calls {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// The handler was killed between Invoke and the record. The reconciler finds the
+// execution by its name, before and after its end.
+func TestResolverFindsTheExecutionByName(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{false, true} {
+		w := newWorld(t)
+		w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, types.ExecutionStatusSucceeded }
+		w.lambda.fault = func(string) fault { return lost }
+		if _, err := w.handler(t.Context(), book); err == nil {
+			t.Error("a lost reply is no error")
+		}
+		w.lambda.fault = nil
+		other := *w.lambda.executions[0]
+		other.name, other.arn, other.payload = other.name+"-2", other.arn+"-2", `"other"`
+		w.lambda.executions = append(w.lambda.executions, &other)
+		w.lambda.unlisted = 5 * time.Minute
+		w.clock.Advance(2 * time.Minute)
+		if report := w.reconcile(); report.Postponed != 1 || report.Failed != 0 || w.record(book).State != driver.StateRetryable {
+			t.Errorf("not listed yet: %+v, %s", report, w.record(book).State)
+		}
+		w.clock.Advance(5 * time.Minute)
+		if ended {
+			w.clock.Advance(time.Hour)
+		}
+		key, _ := byID(t.Context(), book)
+		resolution, err := lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), w.guard(w.store).Pending(*w.record(book)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.guard(w.store).Resolve(t.Context(), key.RecordID(), resolution); err != nil {
+			t.Fatal(err)
+		}
+		if _, recorded := w.record(book).Step(lambdadurable.Step); !recorded && !ended {
+			t.Error("the execution is not recorded")
+		}
+		w.clock.Advance(time.Hour)
+		if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if w.lambda.calls["Invoke"] != 1 {
+			t.Errorf("calls: %v", w.lambda.calls)
+		}
+	}
+}
+
+// An execution that Lambda has removed has run. Its result is lost, and the key
+// starts no other one. Soon after the start, "not found" proves nothing.
+func TestResolverOfARemovedExecution(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.retention = 24 * time.Hour
+	arn := w.mustRun(book).ARN
+	w.lambda.executions[0].arn = "unknown for a moment"
+	w.clock.Advance(2 * time.Minute)
+	if report := w.reconcile(); report.Completed != 0 {
+		t.Errorf("a moment later: %+v", report)
+	}
+	w.lambda.executions[0].arn = arn
+	w.clock.Advance(25 * time.Hour)
+	if _, err := w.handler(t.Context(), book); err == nil || w.record(book).State != driver.StateRetryable {
+		t.Errorf("a request got %v, and the record is %s", err, w.record(book).State)
+	}
+	w.clock.Advance(time.Hour)
+	if report := w.reconcile(func(o *idempotent.ReconcileOptions) { o.ReleasedFor = 48 * time.Hour }); report.Completed != 1 {
+		t.Errorf("a day later: %+v", report)
+	}
+	if _, err := w.handler(t.Context(), book); !errors.As(err, new(*idempotent.ReplayUnavailableError)) || w.lambda.calls["Invoke"] != 1 {
+		t.Errorf("got %v after %v", err, w.lambda.calls)
+	}
+}
+
+// Failures of the calls are failures of the resolver; nothing is concluded from
+// them.
+func TestResolverWhileLambdaFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return 0, types.ExecutionStatusSucceeded }
+	w.lambda.fault = func(string) fault { return lost }
+	if _, err := w.handler(t.Context(), book); err == nil {
+		t.Error("a lost reply is no error")
+	}
+	for _, call := range []string{"List", "Get"} {
+		for _, what := range []fault{throttled, failed, lost} {
+			w.lambda.fault = func(c string) fault {
+				if c == call {
+					return what
+				}
+				return none
+			}
+			w.clock.Advance(2 * time.Hour)
+			if report := w.reconcile(); report.Failed != 1 || report.Completed != 0 {
+				t.Errorf("%s: %+v", call, report)
+			}
+		}
+	}
+	w.lambda.fault = nil
+	w.clock.Advance(2 * time.Hour)
+	if report := w.reconcile(); report.Completed != 1 {
+		t.Errorf("at last: %+v", report)
+	}
+}
+
+// The evidence for records of other handlers is made by a function, for example
+// with lambdahttp.Resolved.
+func TestResolverPassesTheResultOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.mustRun(book)
+	w.clock.Advance(time.Hour)
+	var seen []receipt
+	resolve := lambdadurable.Resolver(w.orders, func(r receipt) idempotent.Resolution {
+		seen = append(seen, r)
+		return idempotent.Resolved(receipt{Receipt: order{ID: "changed"}})
+	})
+	if report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), resolve); err != nil || report.Completed != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if got, err := w.handler(t.Context(), book); err != nil || got.Receipt.ID != "changed" || len(seen) != 1 || seen[0].Receipt != book {
+		t.Errorf("got %+v, %v; the function got %v", got, err, seen)
+	}
+}
+
+// A result of another type is a failure of the resolver, and not an outcome.
+func TestResolverOfAnotherType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.mustRun(book)
+	w.clock.Advance(time.Hour)
+	report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
+	if err != nil || report.Failed != 1 || w.record(book).State != driver.StateRetryable {
+		t.Errorf("%+v, %v, and the record is %s", report, err, w.record(book).State)
+	}
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdadurable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/once-lambda/once/idempotent"
+)
+
+// RunningError reports that the execution has started and has no outcome yet. It
+// wraps an [*idempotent.InProgressError], so lambdahttp answers with 409 in-progress,
+// or with 202 accepted if its Options.Accepted is set.
+type RunningError struct {
+	ARN        string        // of the execution
+	RetryAfter time.Duration // how long to wait before the next try
+	recordID   idempotent.RecordID
+}
+
+func (e *RunningError) Error() string {
+	return fmt.Sprintf("lambdadurable: the durable execution is running; retry after %s, with the same key", e.RetryAfter)
+}
+
+// Unwrap returns the error as the guard returns it for a request in progress.
+func (e *RunningError) Unwrap() error {
+	return &idempotent.InProgressError{RecordID: e.recordID, RetryAfter: e.RetryAfter}
+}
+
+// LogValue returns the text of the error, which contains no key and no payload.
+func (e *RunningError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
+
+// Run starts an execution of f once for the record of the guarded handler that ctx
+// belongs to, and returns its result. While the execution is running, it returns
+// [*RunningError]; the handler returns that error, and the next request with the
+// key asks again. An execution that failed, timed out or was stopped is a Final
+// error, see [Options.Final]: it is stored and replayed, and the key starts no
+// other execution.
+//
+// The input is encoded as JSON; a json.RawMessage is sent as it is. Lambda accepts
+// 1 MB. T must survive a JSON round trip.
+//
+// A handler can start one execution. Everything else that it does with an effect
+// belongs into other steps, because it runs again with each request.
+func Run[T any](ctx context.Context, f *Function, input any) (T, error) {
+	var none T
+	arn, now, err := f.start(ctx, input)
+	if err != nil {
+		return none, err
+	}
+	var outcome *ended
+	if !now {
+		if outcome, err = f.ask(ctx, arn); err != nil {
+			return none, err
+		}
+	}
+	switch {
+	case outcome == nil:
+		own, _ := idempotent.FromContext(ctx)
+		return none, &RunningError{ARN: arn, RetryAfter: f.opts.RetryAfter, recordID: own.RecordID()}
+	case outcome.result == nil:
+		return none, idempotent.Final(f.opts.Final(outcome.failure))
+	}
+	return decode[T](f, outcome.result)
+}
+
+// Start starts an execution of f once for the record of the guarded handler that
+// ctx belongs to, and returns its ARN. It does not wait for the outcome: use it for
+// a message of a queue, which is done once the execution has started. See [Run]
+// for the input.
+func Start(ctx context.Context, f *Function, input any) (arn string, err error) {
+	arn, _, err = f.start(ctx, input)
+	return arn, err
+}
+
+// start runs the step, and reports whether it started the execution now.
+func (f *Function) start(ctx context.Context, input any) (arn string, now bool, err error) {
+	own, guarded := idempotent.FromContext(ctx)
+	switch {
+	case !guarded:
+		return "", false, errors.New("lambdadurable: the context is not that of a guarded handler, so another request could start a second execution: pass the context that the guard passes to the handler")
+	case own.Recovery() != idempotent.Resume:
+		return "", false, errors.New("lambdadurable: the operation does not declare Resume, so a retry could not continue it: set idempotent.Options.Recovery to Resume, and Steps to lambdadurable.Step")
+	}
+	payload, err := encode(input)
+	if err != nil {
+		return "", false, fmt.Errorf("lambdadurable: encode the input for %s: %w", f.name, err)
+	}
+	s, err := idempotent.Step(ctx, Step, func(ctx context.Context) (s started, err error) {
+		now = true
+		s.ARN, err = f.invoke(ctx, f.ExecutionName(own.RecordID()), payload)
+		return s, err
+	})
+	return s.ARN, now, err
+}
+
+func encode(input any) ([]byte, error) {
+	raw, ok := input.(json.RawMessage)
+	switch {
+	case !ok:
+		return json.Marshal(input)
+	case !json.Valid(raw):
+		return nil, errors.New("the json.RawMessage is not a JSON document")
+	}
+	return raw, nil
+}

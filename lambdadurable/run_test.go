@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lambdadurable_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/idempotenttest"
+	"github.com/once-lambda/once/idempotent/memstore"
+	"github.com/once-lambda/once/lambdadurable"
+)
+
+type order struct {
+	ID    string `json:"id"`
+	Count int    `json:"count"`
+}
+
+type receipt struct {
+	Receipt order `json:"receipt"`
+}
+
+// world is a guarded handler that starts executions of a stand-in for Lambda.
+type world struct {
+	t       *testing.T
+	clock   idempotenttest.Clock
+	lambda  *service
+	store   *memstore.Store
+	orders  *lambdadurable.Function
+	handler func(context.Context, order) (receipt, error)
+}
+
+func newWorld(t *testing.T, optFns ...func(*lambdadurable.Options)) *world {
+	t.Helper()
+	w := &world{t: t, store: memstore.New()}
+	w.lambda = newService(t, w.clock.Now)
+	w.orders = w.function(w.lambda.client(), "orders:live", optFns...)
+	w.handler = w.serve(w.store, w.orders)
+	return w
+}
+
+func (w *world) function(client lambdadurable.Client, name string, optFns ...func(*lambdadurable.Options)) *lambdadurable.Function {
+	w.t.Helper()
+	f, err := lambdadurable.New(client, name, append([]func(*lambdadurable.Options){func(o *lambdadurable.Options) { o.Now = w.clock.Now }}, optFns...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return f
+}
+
+func (w *world) guard(s driver.Store, optFns ...func(*idempotent.Options)) *idempotent.Guard {
+	w.t.Helper()
+	g, err := idempotent.New(s, append([]func(*idempotent.Options){func(o *idempotent.Options) {
+		o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
+	}}, optFns...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+func resumes(o *idempotent.Options) {
+	o.Recovery, o.Steps = idempotent.Resume, []string{lambdadurable.Step}
+}
+
+func byID(_ context.Context, o order) (idempotent.Key, error) {
+	return idempotent.Key{Operation: "order", Scope: "shop", ID: o.ID}, nil
+}
+
+// serve returns the handler over a store.
+func (w *world) serve(s driver.Store, f *lambdadurable.Function) func(context.Context, order) (receipt, error) {
+	handle := idempotent.Wrap(w.guard(s), byID, func(ctx context.Context, o order) (receipt, error) {
+		return lambdadurable.Run[receipt](ctx, f, o)
+	}, resumes)
+	return func(ctx context.Context, o order) (receipt, error) {
+		return handle(w.clock.Invocation(ctx, 10*time.Second), o)
+	}
+}
+
+// reconcile runs a reconciler.
+func (w *world) reconcile(optFns ...func(*idempotent.ReconcileOptions)) idempotent.Report {
+	w.t.Helper()
+	report, err := idempotent.ReconcileDue(w.t.Context(), w.guard(w.store), lambdadurable.Resolver[receipt](w.orders, nil), optFns...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return report
+}
+
+// record returns the only record.
+func (w *world) record(o order) *driver.Record {
+	w.t.Helper()
+	key, _ := byID(w.t.Context(), o)
+	r, err := w.store.Get(w.t.Context(), key.RecordID())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) mustRun(o order) *lambdadurable.RunningError {
+	w.t.Helper()
+	_, err := w.handler(w.t.Context(), o)
+	running, ok := errors.AsType[*lambdadurable.RunningError](err)
+	if !ok {
+		w.t.Fatalf("got %v, want a RunningError", err)
+	}
+	return running
+}
+
+var (
+	book  = order{ID: "o-1", Count: 2}
+	books = `{"id":"o-1","count":2}`
+)
+
+// The first request starts the execution. Later ones are asked to come back while
+// it runs, and get its result when it has ended; then the result is stored.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.mustRun(book)
+	if again := w.mustRun(book); again.ARN != first.ARN || again.RetryAfter != 5*time.Second {
+		t.Errorf("the first request got %+v, the second %+v", first, again)
+	}
+	var inProgress *idempotent.InProgressError
+	if key, _ := byID(t.Context(), book); !errors.As(first, &inProgress) || inProgress.RecordID != key.RecordID() || inProgress.RetryAfter != 5*time.Second {
+		t.Errorf("the error wraps %+v", inProgress)
+	}
+	if len(w.lambda.calls) != 2 || w.lambda.calls["Invoke"] != 1 || w.lambda.calls["Get"] != 1 {
+		t.Errorf("calls: %v", w.lambda.calls)
+	}
+
+	w.clock.Advance(time.Minute)
+	for range 3 {
+		if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	if w.lambda.calls["Invoke"] != 1 || w.lambda.calls["Get"] != 3 { // of which one was with data
+		t.Errorf("calls: %v", w.lambda.calls)
+	}
+}
+
+// Each way in which an execution ends without a result is a Final error: it is
+// stored, and the key starts no other execution.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status  types.ExecutionStatus
+		failure lambdadurable.Failure
+	}{
+		{types.ExecutionStatusFailed, lambdadurable.Failure{Status: "FAILED", Type: "OutOfStock", Message: "no more of it"}},
+		{types.ExecutionStatusTimedOut, lambdadurable.Failure{Status: "TIMED_OUT"}},
+		{types.ExecutionStatusStopped, lambdadurable.Failure{Status: "STOPPED", Type: "Operator", Message: "stopped by hand"}},
+	} {
+		t.Run(string(test.status), func(t *testing.T) {
+			t.Parallel()
+			for _, reconciled := range []bool{false, true} {
+				for _, own := range []bool{false, true} {
+					var seen []lambdadurable.Failure
+					w := newWorld(t, func(o *lambdadurable.Options) {
+						if own {
+							o.Final = func(e lambdadurable.Failure) (string, string) {
+								seen = append(seen, e)
+								return "out_of_stock", "There is no more of it."
+							}
+						}
+					})
+					w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return time.Hour, test.status }
+					w.mustRun(book)
+					w.clock.Advance(time.Hour)
+					if reconciled {
+						if report := w.reconcile(); report.Completed != 1 {
+							t.Errorf("the reconciler reports %+v", report)
+						}
+					}
+					for range 2 {
+						_, err := w.handler(t.Context(), book)
+						final, ok := idempotent.AsFinal(err)
+						if !ok {
+							t.Fatalf("got %v, want a Final error", err)
+						}
+						if own && (final.Code != "out_of_stock" || final.Message != "There is no more of it.") {
+							t.Errorf("got %+v", final)
+						}
+						if !own && (final.Code != string(test.status) || !strings.HasPrefix(final.Message, "The durable execution ") || strings.Contains(final.Message, "no more")) {
+							t.Errorf("got %+v", final)
+						}
+					}
+					if own && (len(seen) != 1 || seen[0] != test.failure) {
+						t.Errorf("Final got %+v", seen)
+					}
+					if w.lambda.starts(books) != 1 {
+						t.Errorf("%d executions", w.lambda.starts(books))
+					}
+				}
+			}
+		})
+	}
+}
+
+// StopDurableExecution ends the execution of a record by its ARN.
+func TestStoppedByAnOperator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	running := w.mustRun(book)
+	if _, err := w.lambda.client().StopDurableExecution(t.Context(), &lambda.StopDurableExecutionInput{DurableExecutionArn: &running.ARN}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.handler(t.Context(), book)
+	if final, ok := idempotent.AsFinal(err); !ok || final.Code != "STOPPED" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The guard refuses another payload before Lambda sees it.
+func TestAnotherPayload(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.mustRun(book)
+	if _, err := w.handler(t.Context(), order{ID: book.ID, Count: 3}); !errors.As(err, new(*idempotent.MismatchError)) {
+		t.Errorf("got %v", err)
+	}
+	if w.lambda.calls["Invoke"] != 1 {
+		t.Errorf("calls: %v", w.lambda.calls)
+	}
+}
+
+// A retry can spell the same JSON differently. Lambda then refuses the name, and
+// the execution that exists is the one of this request.
+func TestTheSameRequestInOtherBytes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	handle := idempotent.Wrap(w.guard(w.store),
+		func(context.Context, json.RawMessage) (idempotent.Key, error) { return byID(t.Context(), book) },
+		func(ctx context.Context, raw json.RawMessage) (receipt, error) {
+			return lambdadurable.Run[receipt](ctx, w.orders, raw)
+		}, resumes)
+	w.lambda.fault = func(string) fault { return lost }
+	if _, err := handle(t.Context(), json.RawMessage(books)); err == nil {
+		t.Error("a lost reply is no error")
+	}
+	w.lambda.fault = nil
+	other := json.RawMessage(`{ "count": 2, "id": "o-1" }`)
+
+	// While the execution is not listed, nothing is guessed.
+	w.lambda.unlisted = time.Second
+	if _, err := handle(t.Context(), other); err == nil || !strings.Contains(err.Error(), "does not list it") {
+		t.Errorf("got %v", err)
+	}
+	w.clock.Advance(time.Second)
+	if _, err := handle(t.Context(), other); !errors.As(err, new(*lambdadurable.RunningError)) {
+		t.Errorf("got %v", err)
+	}
+	w.clock.Advance(time.Minute)
+	if got, err := handle(t.Context(), other); err != nil || got.Receipt != book {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if len(w.lambda.executions) != 1 || w.lambda.executions[0].payload != books {
+		t.Errorf("executions: %+v", w.lambda.executions)
+	}
+}
+
+// Requests of one key at the same moment start one execution.
+func TestRequestsAtTheSameMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := w.handler(t.Context(), book)
+			if !errors.As(err, new(*idempotent.InProgressError)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if w.lambda.starts(books) != 1 {
+		t.Errorf("%d executions", w.lambda.starts(books))
+	}
+}
+
+// A message of a queue is done once the execution has started.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (string, error) {
+		return lambdadurable.Start(ctx, w.orders, o)
+	}, resumes)
+	first, err := handle(t.Context(), book)
+	if err != nil || first != w.lambda.executions[0].arn {
+		t.Errorf("got %q, %v", first, err)
+	}
+	if again, err := handle(t.Context(), book); err != nil || again != first || len(w.lambda.executions) != 1 {
+		t.Errorf("got %q, %v after %d executions", again, err, len(w.lambda.executions))
+	}
+}
+
+// Two functions have different executions of records with the same key, because
+// names are unique in an account. A version or alias does not count: a deployment
+// between two attempts must not start a second execution.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := idempotent.Key{Operation: "order", Scope: "shop", ID: "o-1"}.RecordID()
+	name := w.orders.ExecutionName(id)
+	if !executionName.MatchString(name) || len(name) != 48 {
+		t.Errorf("the name is %q", name)
+	}
+	for _, same := range []string{"orders:8", "orders:$LATEST", "123456789012:function:orders:live", "arn:aws:lambda:eu-west-1:123456789012:function:orders:live"} {
+		if got := w.function(w.lambda.client(), same).ExecutionName(id); got != name {
+			t.Errorf("%s: another name, %q", same, got)
+		}
+	}
+	if got := w.function(w.lambda.client(), "orders-staging:live").ExecutionName(id); got == name {
+		t.Error("another function has the same name")
+	}
+	other := idempotent.Key{Operation: "order", Scope: "shop", ID: "o-2"}.RecordID()
+	if w.orders.ExecutionName(other) == name {
+		t.Error("another record has the same name")
+	}
+	// The name must never change, or an attempt after an update of this package
+	// would start a second execution.
+	if want := "once-r3FzkMpr9Fdo5cegLZ7MllTdZS3OiUkZZYuCPC7dbh4"; name != want {
+		t.Errorf("the name was %s and is %s", want, name)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, function := range []string{"", "orders", ":live", "orders:", "123456789012:function:orders", "arn:aws:lambda:eu-west-1:123456789012:function:orders", "or ders:live"} {
+		if _, err := lambdadurable.New(w.lambda.client(), function); err == nil || !strings.Contains(err.Error(), "orders:live") {
+			t.Errorf("%q: %v", function, err)
+		}
+	}
+	if _, err := lambdadurable.New(nil, "orders:live"); err == nil {
+		t.Error("a missing client is accepted")
+	}
+	if _, err := lambdadurable.New(w.lambda.client(), "orders:live", func(o *lambdadurable.Options) { o.RetryAfter = -1 }); err == nil {
+		t.Error("a negative time is accepted")
+	}
+}
+
+// Wrong uses start nothing.
+func TestWrongUse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := lambdadurable.Run[receipt](t.Context(), w.orders, book); err == nil || !strings.Contains(err.Error(), "guarded handler") {
+		t.Errorf("outside: %v", err)
+	}
+	for _, recovery := range []idempotent.Recovery{idempotent.Reconcile, idempotent.Rerun} {
+		handle := idempotent.Wrap(w.guard(memstore.New()), byID, func(ctx context.Context, o order) (string, error) {
+			return lambdadurable.Start(ctx, w.orders, o)
+		}, func(o *idempotent.Options) { o.Recovery = recovery })
+		if _, err := handle(t.Context(), book); err == nil || !strings.Contains(err.Error(), "Resume") {
+			t.Errorf("%v: %v", recovery, err)
+		}
+	}
+	for name, input := range map[string]any{"a channel": make(chan int), "broken JSON": json.RawMessage(`{`)} {
+		handle := idempotent.Wrap(w.guard(memstore.New()), byID, func(ctx context.Context, _ order) (string, error) {
+			return lambdadurable.Start(ctx, w.orders, input)
+		}, resumes)
+		if _, err := handle(t.Context(), book); err == nil || !strings.Contains(err.Error(), "encode the input") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(w.lambda.calls) != 0 {
+		t.Errorf("calls: %v", w.lambda.calls)
+	}
+}
+
+// plain is a function that is not durable: Lambda accepts the event and returns no
+// execution.
+type plain struct {
+	lambdadurable.Client
+	invoked int
+}
+
+func (p *plain) Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+	p.invoked++
+	return &lambda.InvokeOutput{StatusCode: 202}, nil
+}
+
+// An event that a function without durable executions accepted may have been
+// processed, and a retry would not be recognised: the outcome is unknown.
+func TestAFunctionThatIsNotDurable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := &plain{Client: w.lambda.client()}
+	handle := w.serve(w.store, w.function(client, "orders:live"))
+	if _, err := handle(t.Context(), book); !idempotent.IsUnknown(err) || !strings.Contains(err.Error(), "is the function durable?") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := handle(t.Context(), book); !errors.As(err, new(*idempotent.UnresolvedError)) || client.invoked != 1 {
+		t.Errorf("got %v after %d events", err, client.invoked)
+	}
+}
+
+// What Lambda returns cannot always be used; nothing is stored then, and nothing is
+// started again.
+func TestAnswersThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.fate = func(string) (time.Duration, types.ExecutionStatus) { return 0, "PAUSED" }
+	w.mustRun(book)
+	if _, err := w.handler(t.Context(), book); err == nil || !strings.Contains(err.Error(), `unknown status "PAUSED"`) {
+		t.Errorf("got %v", err)
+	}
+	w.lambda.executions[0].status = types.ExecutionStatusSucceeded
+	w.lambda.executions[0].payload = `"text with a secret"`
+	_, err := w.handler(t.Context(), book)
+	if err == nil || !strings.Contains(err.Error(), "does not decode") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	w.lambda.executions[0].payload = books
+	if got, err := w.handler(t.Context(), book); err != nil || got.Receipt != book || w.lambda.calls["Invoke"] != 1 {
+		t.Errorf("got %+v, %v after %v", got, err, w.lambda.calls)
+	}
+}
+
+// Lambda may forget a name a day after the execution was started. After that, an
+// attempt whose predecessor may have started one does not start another.
+func TestForgottenNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.retention = 24 * time.Hour
+	w.lambda.fault = func(string) fault { return lost }
+	if _, err := w.handler(t.Context(), book); err == nil {
+		t.Error("a lost reply is no error")
+	}
+	w.lambda.fault = nil
+	w.clock.Advance(26 * time.Hour) // a minute to run, and its retention
+	for range 2 {
+		if _, err := w.handler(t.Context(), book); err == nil || errors.As(err, new(*lambdadurable.RunningError)) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if w.lambda.starts(books) != 1 || w.record(book).State != driver.StateUnknown {
+		t.Errorf("%d executions, and the record is %s", w.lambda.starts(books), w.record(book).State)
+	}
+}
+
+// The error has a text for logs, without the key, the payload or the ARN.
+func TestTheErrorCanBeLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	err := w.mustRun(book)
+	if text := fmt.Sprint(err.LogValue()); text != err.Error() || strings.Contains(text, "o-1") || strings.Contains(text, "arn:") {
+		t.Errorf("the text is %q", text)
+	}
+}
