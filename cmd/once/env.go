@@ -101,9 +101,8 @@ func (e *env) document(v any) error {
 	return out.Encode(v)
 }
 
-// confirm asks on the terminal, and returns nil if the answer is word.
-func (e *env) confirm(ctx context.Context, word string) error {
-	fmt.Fprintf(e.stderr, "Type %s to write it: ", word)
+// answer reads a line from standard input. It is empty if ctx ends first.
+func (e *env) answer(ctx context.Context) string {
 	line := make(chan string, 1)
 	go func() {
 		s, err := bufio.NewReader(e.stdin).ReadString('\n')
@@ -114,13 +113,11 @@ func (e *env) confirm(ctx context.Context, word string) error {
 	}()
 	select {
 	case s := <-line:
-		if strings.TrimSpace(s) == word {
-			return nil
-		}
+		return s
 	case <-ctx.Done():
 		fmt.Fprintln(e.stderr)
+		return ""
 	}
-	return refuse("not confirmed; nothing was written")
 }
 
 // The exit codes. exitCodes describes them for users.
