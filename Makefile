@@ -18,20 +18,20 @@ help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 .PHONY: run
-run: ## Start the example on 127.0.0.1:8080 (PORT, DATA, PROFILE)
+run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: test timed timed-e2e timed-beside
+.PHONY: test timed timed-e2e timed-beside timed-browser
 STEP := @tools/step
 # These two lines do not use the variable MAKE, with which make --dry-run would run them.
-test: ## Everything: lint, unit, fuzzing, engines, deployment, cost
+test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
 	@tools/needs
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
 	$(STEP) lint $(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j2 --output-sync timed-e2e timed-beside
+	@$(MAKE) --no-print-directory -j3 --output-sync timed-e2e timed-beside timed-browser
 	$(STEP) integration $(MAKE) --no-print-directory test-integration
 	$(STEP) cost $(MAKE) --no-print-directory test-cost
 # These wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
@@ -42,6 +42,8 @@ timed-beside:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
 	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
 	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
+timed-browser:
+	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
 
 .PHONY: check build
 # Limits of time are tested by test-cost, when nothing else runs.
@@ -103,9 +105,9 @@ model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
 .PHONY: test-integration
-# In these, requests run at once in one process. The limits, cold starts, deployment and explorer have their own targets.
+# In these, requests run at once in one process. The limits, cold starts, pages, deployment and explorer have their own targets.
 RACED_TESTS := ./tests/batch ./tests/model
-ELSE := -e /tests/batch -e /tests/bench$$ -e /tests/deploy -e /tests/model
+ELSE := -e /tests/batch -e /tests/bench$$ -e /tests/browser -e /tests/deploy -e /tests/model
 test-integration: SHELL := bash
 test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
@@ -118,6 +120,12 @@ test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 	go test -count=1 -timeout 25m ./tests/deploy
+
+.PHONY: test-browser screenshots
+test-browser: ## Tests of the pages in Chromium, with axe
+	go test -count=1 ./tests/browser
+screenshots: ## Make the pictures of the documentation anew
+	go test -count=1 -run '^TestPictures$$' ./tests/browser -pictures $(CURDIR)/docs/pictures
 
 .PHONY: test-cost
 test-cost: ## Limits of time, sizes and cold starts
@@ -177,10 +185,11 @@ release-check: $(BIN)/licences $(BIN)/apidiff $(BIN)/govulncheck ## What a relea
 	@tools/release-check
 
 .PHONY: fetch up down
-fetch: ## Download LocalStack, the CDK and other tools, as locked
+fetch: ## Download LocalStack, the CDK, Chromium and other tools
 	@localstack/up --install-only
 	@$(STACK)/cdk install >/dev/null
 	@tools/templates/check --install-only
+	@tests/browser/install >/dev/null
 up: ## Start LocalStack and print its address
 	@localstack/up
 down: ## Stop LocalStack

@@ -77,6 +77,7 @@ func TestSnippetsAreCompiled(t *testing.T) {
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`)
+	picture = regexp.MustCompile(`\bsrc(?:set)?="([^"]+)"()`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	omitted = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
@@ -88,7 +89,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	files, anchors := 0, 0
 	for _, name := range tracked(t, ".md") {
-		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, name), ""), -1) {
+		text := fenced.ReplaceAllString(read(t, name), "")
+		for _, m := range append(link.FindAllStringSubmatch(text, -1), picture.FindAllStringSubmatch(text, -1)...) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}

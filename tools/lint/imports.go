@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/jsonpointer":      {},
 	"internal/logs":             {},
 	"internal/measuretest":      {},
+	"internal/page":             {},
 	"internal/sealtest":         {"idempotent"},
 	"internal/sfv":              {},
 	"internal/view":             {"idempotent", "idempotent/driver", "lambdahttp"},

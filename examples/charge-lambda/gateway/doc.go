@@ -9,8 +9,8 @@
 // several lines of a header joined with commas, a body in base64 unless it is
 // text, and the template of the route that matched. Its context ends at the
 // deadline, but not when the client disconnects. Lambda kills a function at its
-// deadline. A goroutine cannot be killed, so here it finishes on its own, while
-// the client gets 504.
+// deadline. A goroutine cannot be killed, so a handler in this process finishes on
+// its own, while the client gets 504. Package worker has handlers that are killed.
 //
 // There are three differences: the limit of 6 MB applies to the body and not to
 // the whole event, errors of the handler are 502 as on a REST API, and there is

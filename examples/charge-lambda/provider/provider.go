@@ -124,9 +124,17 @@ func sameParameters(a, b Charge) bool {
 	return a.Amount == b.Amount && a.Currency == b.Currency && a.Customer == b.Customer && maps.Equal(a.Metadata, b.Metadata)
 }
 
-func (p *Provider) list(w http.ResponseWriter, r *http.Request) {
+// Charges returns the ledger, the oldest charge first. The caller must not change
+// it.
+func (p *Provider) Charges() []Charge {
 	p.mu.Lock()
-	charges := p.ledger.charges[:len(p.ledger.charges):len(p.ledger.charges)]
+	defer p.mu.Unlock()
+	return p.ledger.charges[:len(p.ledger.charges):len(p.ledger.charges)]
+}
+
+func (p *Provider) list(w http.ResponseWriter, r *http.Request) {
+	charges := p.Charges()
+	p.mu.Lock()
 	if r.URL.Query().Has("idempotency_key") {
 		i, ok := p.ledger.byKey[r.URL.Query().Get("idempotency_key")]
 		if ok {

@@ -6,6 +6,8 @@
 //	local                 serves
 //	local policy          prints what clients have to know about keys, in Markdown
 //	local policy openapi  the same as an OpenAPI 3.1 document
+//
+// It starts itself again as its workers, with the argument "worker".
 package main
 
 import (
@@ -34,6 +36,8 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	switch {
 	case len(args) == 0:
 		return run(ctx, getenv, stdout, stderr)
+	case slices.Equal(args, []string{"worker"}):
+		return work(getenv, stderr)
 	case slices.Equal(args, []string{"policy"}):
 		return printPolicy(getenv, stdout, false)
 	case slices.Equal(args, []string{"policy", "openapi"}):

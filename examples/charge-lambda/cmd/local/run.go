@@ -18,7 +18,9 @@ import (
 	"github.com/once-lambda/once/examples/charge-lambda/admin"
 	"github.com/once-lambda/once/examples/charge-lambda/charge"
 	"github.com/once-lambda/once/examples/charge-lambda/gateway"
+	"github.com/once-lambda/once/examples/charge-lambda/playground"
 	"github.com/once-lambda/once/examples/charge-lambda/provider"
+	"github.com/once-lambda/once/examples/charge-lambda/worker"
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
@@ -37,7 +39,7 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	defer listener.Close()
 	address := "http://" + listener.Addr().String()
 
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	logger := newLogger(stderr)
 	if err := makeData(c.data); err != nil {
 		return err
 	}
@@ -48,7 +50,8 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 	defer func() { err = errors.Join(err, closeStore()) }()
 
 	mux := http.NewServeMux()
-	providerURL, ledger := c.providerURL, "none, because PROVIDER_URL is set"
+	providerURL, booked := c.providerURL, "none, because PROVIDER_URL is set"
+	var ledger func() []provider.Charge
 	if providerURL == "" {
 		standIn, err := provider.New(c.ledgerPath())
 		if err != nil {
@@ -56,33 +59,42 @@ func run(ctx context.Context, getenv func(string) string, stdout, stderr io.Writ
 		}
 		defer standIn.Close()
 		mux.Handle("/provider/", http.StripPrefix("/provider", standIn))
-		providerURL, ledger = address+"/provider", c.ledgerPath()
+		providerURL, booked, ledger = address+"/provider", c.ledgerPath(), standIn.Charges
 	}
-	api, err := mount(mux, &c, store, providerURL, logger)
+	history := playground.NewHistory(store)
+	workers := worker.New(workerCommand(&c, providerURL, stderr), func(pid int) driver.Store {
+		return history.By(fmt.Sprintf("Written by worker %d.", pid))
+	})
+	defer workers.Close()
+	api, err := mount(mux, &c, &playground.Playground{
+		Profile: c.profile, Store: store, History: history, Exchanges: &playground.Exchanges{}, Workers: workers, Ledger: ledger, Done: ctx.Done(),
+	}, providerURL, logger)
 	if err != nil {
 		return err
 	}
 
 	fmt.Fprintf(stdout, "listening on %s\npid:     %d\nprofile: %s\nstore:   %s\nledger:  %s\n\n%s",
-		address, os.Getpid(), c.profile, where, ledger, try(address, c.profile))
+		address, os.Getpid(), c.profile, where, booked, try(address, c.profile))
 	return serve(ctx, listener, mux, api, c.timeout, stdout)
 }
 
-// mount adds the function behind its gateway, the operator's endpoint and the
-// provider to mux.
-func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
+// mount adds the function behind its gateway, the operator's endpoint, the provider's
+// webhook and the playground to mux.
+func mount(mux *http.ServeMux, c *config, p *playground.Playground, providerURL string, logger *slog.Logger) (*gateway.Gateway, error) {
 	client, err := charge.NewClient(providerURL)
 	if err != nil {
 		return nil, fmt.Errorf("PROVIDER_URL: %w", err)
 	}
-	guard, err := idempotent.New(store, func(o *idempotent.Options) {
-		o.Logger = logger
-		o.Observer = event.LogObserver(logger)
-	})
+	store := p.History.By("Written by the operator's endpoint.")
+	guard, err := newGuard(store, logger)
 	if err != nil {
 		return nil, err
 	}
-	api, err := gateway.New(charge.New(guard, client, c.keys), func(o *gateway.Options) {
+	webhook, err := newGuard(p.History.By("Written by the provider's webhook."), logger)
+	if err != nil {
+		return nil, err
+	}
+	api, err := gateway.New(p.Workers.Invoke, func(o *gateway.Options) {
 		o.Routes = charge.Routes
 		o.Timeout = c.timeout
 		o.Logger = logger
@@ -90,10 +102,18 @@ func mount(mux *http.ServeMux, c *config, store driver.Store, providerURL string
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle("/", api)
-	mux.Handle("/admin/", admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger))
-	mux.Handle("POST /webhooks/provider", &charge.Webhook{Guard: guard, Provider: client})
+	mux.Handle("/", p.Exchanges.Middleware(api))
+	mux.Handle("/admin/", p.Exchanges.Middleware(admin.Handler(&charge.Resolver{Guard: guard, Store: store, Provider: client}, logger)))
+	mux.Handle("POST /webhooks/provider", &charge.Webhook{Guard: webhook, Provider: client})
+	p.Register(mux)
 	return api, nil
+}
+
+func newGuard(store driver.Store, logger *slog.Logger) (*idempotent.Guard, error) {
+	return idempotent.New(store, func(o *idempotent.Options) {
+		o.Logger = logger
+		o.Observer = event.LogObserver(logger)
+	})
 }
 
 // serve serves until ctx ends, and then waits for running requests.
@@ -131,7 +151,7 @@ func try(address, profile string) string {
 	if profile == "ietf" {
 		key = `"` + key + `"`
 	}
-	return fmt.Sprintf(`Try it, twice:
+	return fmt.Sprintf(`Open %s in a browser, or try it here, twice:
 
 curl -i %s/charges \
   -H 'Idempotency-Key: %s' \
@@ -142,5 +162,5 @@ and count what the provider booked:
 
 curl %s/provider/charges
 
-`, address, key, address)
+`, address, address, key, address)
 }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package playground
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/once-lambda/once/examples/charge-lambda/charge"
+	"github.com/once-lambda/once/examples/charge-lambda/worker"
+	"github.com/once-lambda/once/idempotent/driver"
+	"github.com/once-lambda/once/idempotent/memstore"
+)
+
+// The page with its workers is tested in a browser, by tests/browser.
+
+func newPlayground(done <-chan struct{}) (*Playground, http.Handler) {
+	store := memstore.New()
+	p := &Playground{
+		Profile: "ietf", Store: store, History: NewHistory(store), Exchanges: &Exchanges{}, Done: done,
+		Workers: worker.New(func() *exec.Cmd { return exec.Command("/no/such/program") }, func(int) driver.Store { return store }),
+	}
+	mux := http.NewServeMux()
+	p.Register(mux)
+	return p, mux
+}
+
+// Requests from another machine, under another name of this one, or from a page of
+// another site get nothing.
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	stopped := make(chan struct{})
+	close(stopped) // a stream ends after its first event
+	_, handler := newPlayground(stopped)
+	for _, c := range []struct {
+		what, method, path, remote, host, origin string
+		status                                   int
+	}{
+		{"the page", "GET", "/", "127.0.0.1:5000", "127.0.0.1:8080", "", 200},
+		{"a script", "GET", "/playground/page.js", "[::1]:5000", "localhost:8080", "", 200},
+		{"a stream", "GET", "/playground/watch", "127.0.0.1:5000", "127.0.0.1", "", 200},
+		{"a kill without a key", "POST", "/playground/kill", "127.0.0.1:5000", "127.0.0.1:8080", "http://127.0.0.1:8080", 400},
+		{"another machine", "GET", "/", "192.0.2.1:5000", "127.0.0.1:8080", "", 403},
+		{"another machine's stream", "GET", "/playground/watch", "192.0.2.1:5000", "127.0.0.1:8080", "", 403},
+		{"another name", "GET", "/playground/watch", "127.0.0.1:5000", "rebound.example:8080", "", 403},
+		{"another name for a kill", "POST", "/playground/kill", "127.0.0.1:5000", "rebound.example:8080", "http://rebound.example:8080", 403},
+		{"another site", "POST", "/playground/kill", "127.0.0.1:5000", "127.0.0.1:8080", "https://site.example", 403},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(`{}`))
+		r.RemoteAddr, r.Host = c.remote, c.host
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%s: got %d %s, want %d", c.what, w.Code, w.Body, c.status)
+		}
+		if c.status == 200 && w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s has no security policy", c.what)
+		}
+	}
+}
+
+// Without a request of the key there is nothing to kill, and kill says so after a
+// while.
+func TestKillWithoutARequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, handler := newPlayground(nil)
+		r := httptest.NewRequest("POST", "http://127.0.0.1/playground/kill", strings.NewReader(`{"idempotency_key":"k"}`))
+		r.RemoteAddr = "127.0.0.1:5000"
+		w, begun := httptest.NewRecorder(), time.Now()
+		handler.ServeHTTP(w, r)
+		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "No worker") || time.Since(begun) != killPatience {
+			t.Errorf("got %d %s after %s", w.Code, w.Body, time.Since(begun))
+		}
+	})
+}
+
+// The stream sends what has changed, and ends with the server.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	p, handler := newPlayground(stop)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	resp, err := http.Get(server.URL + "/playground/watch?idempotency_key=k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	next := func() (s snapshot) {
+		t.Helper()
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				var states struct{ Record *struct{ State string } }
+				if err := errors.Join(json.Unmarshal([]byte(data), &states), json.Unmarshal([]byte(strings.Replace(data, `"record":{`, `"other":{`, 1)), &s)); err != nil {
+					t.Fatal(err)
+				}
+				if len(s.History) > 0 && states.Record == nil {
+					t.Errorf("a history without its record: %s", data)
+				}
+				return s
+			}
+		}
+		t.Fatalf("the stream ended: %v", lines.Err())
+		return s
+	}
+	if s := next(); len(s.History) > 0 || s.Profile != "ietf" || s.Ledger != nil {
+		t.Errorf("at first: %+v", s)
+	}
+	r := driver.Record{ID: charge.RecordIDOf("k"), State: driver.StateInProgress, Reason: driver.ReasonClaimed, Attempt: 1}
+	if _, err := p.History.By("Written by a test.").Insert(t.Context(), r, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s := next()
+	for len(s.History) == 0 {
+		s = next()
+	}
+	if h := s.History[0]; h.State != "in_progress" || h.Reason != driver.ReasonClaimed || h.By != "Written by a test." {
+		t.Errorf("the history is %+v", s.History)
+	}
+	close(stop)
+	if rest, err := io.ReadAll(resp.Body); err != nil {
+		t.Errorf("the stream ended with %v after %q", err, rest)
+	}
+}
+
+// refusing is a store that has another record, or fails.
+type refusing struct {
+	driver.Store
+	other *driver.Record
+	err   error
+}
+
+func (s refusing) Insert(context.Context, driver.Record, time.Time) (*driver.Record, error) {
+	return s.other, s.err
+}
+
+func (s refusing) Replace(context.Context, driver.Record, driver.Version) (*driver.Record, error) {
+	return s.other, s.err
+}
+
+// Only what was written is in the history.
+func TestHistoryHasNoRefusedWrites(t *testing.T) {
+	t.Parallel()
+	r := driver.Record{ID: charge.RecordIDOf("k"), State: driver.StateInProgress}
+	for _, s := range []refusing{{other: &r}, {err: errors.New("on fire")}, {}} {
+		h := NewHistory(s)
+		h.By("").Insert(t.Context(), r, time.Now())
+		h.By("").Replace(t.Context(), r, driver.Version{})
+		want := 0
+		if s.other == nil && s.err == nil {
+			want = 2
+		}
+		if got := h.log.of(r.ID); len(got) != want {
+			t.Errorf("%+v: the history is %+v, want %d entries", s, got, want)
+		}
+	}
+}
+
+// An exchange is remembered by the key in its header or its body, and its request
+// and answer pass unchanged, whatever their size.
+func TestExchanges(t *testing.T) {
+	t.Parallel()
+	var x Exchanges
+	server := httptest.NewServer(x.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.WriteHeader(http.StatusAccepted)
+		w.Write(body)
+	})))
+	defer server.Close()
+	send := func(key, body string) {
+		t.Helper()
+		r, err := http.NewRequest("POST", server.URL+"/charges", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if got, err := io.ReadAll(resp.Body); err != nil || string(got) != body || resp.StatusCode != http.StatusAccepted {
+			t.Errorf("got %d with %d bytes, %v; want %d bytes", resp.StatusCode, len(got), err, len(body))
+		}
+	}
+	large := strings.Repeat("x", 3*maxText)
+	send(`"k"`, `{"amount":1}`)
+	send("k", large)
+	send("", `{"idempotency_key":"k"}`)
+	send("", `no key`)
+	send("other", "\xff")
+	server.Close() // the last exchange is complete
+	list := x.of("k")
+	if len(list) != 3 {
+		t.Fatalf("remembered are %+v", list)
+	}
+	for i, want := range []string{`{"amount":1}`, large[:maxText], `{"idempotency_key":"k"}`} {
+		e := list[i]
+		if e.Request != want || e.Response != want || e.Status != http.StatusAccepted || e.Header["Idempotent-Replayed"] != "true" || e.Method != "POST" || e.Path != "/charges" || e.Lost {
+			t.Errorf("exchange %d is %+v", i, e)
+		}
+	}
+	if list := x.of("other"); len(list) != 1 || list[0].Request != "(binary)" {
+		t.Errorf("remembered are %+v", list)
+	}
+	if list := x.of(""); list != nil {
+		t.Errorf("without a key, %+v is remembered", list)
+	}
+}
+
+// The memory of a playground does not grow without limit.
+func TestJournalForgets(t *testing.T) {
+	t.Parallel()
+	var j journal[string, int]
+	for key := range maxKeys + 1 {
+		for i := range maxEntries + 1 {
+			j.add(fmt.Sprint(key), i)
+		}
+	}
+	if got := j.of("0"); got != nil {
+		t.Errorf("the oldest key has %v", got)
+	}
+	if got := j.of("1"); len(got) != maxEntries || got[0] != 1 {
+		t.Errorf("a key has %v", got)
+	}
+	if len(j.entries) != maxKeys || len(j.keys) != maxKeys {
+		t.Errorf("%d keys and %d lists are remembered", len(j.keys), len(j.entries))
+	}
+}

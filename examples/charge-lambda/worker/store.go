@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+// storeCall is a call of a method of the store.
+type storeCall struct {
+	Method   driver.Op
+	Deadline time.Time // zero: none
+
+	ID     driver.RecordID // of OpGet
+	Record driver.Record   // of OpInsert and OpReplace
+	Now    time.Time       // of OpInsert
+	Was    driver.Version  // of OpReplace
+}
+
+// storeAnswer is what the method returned.
+type storeAnswer struct {
+	Record *driver.Record
+	Error  string
+	Kind   int // index in kinds of an error, from 1; 0: another error
+}
+
+// kinds are the errors that a store promises to return.
+var kinds = []error{1: driver.ErrNoRecord, 2: driver.ErrTooLarge}
+
+// storeService answers the calls of a worker. A call goes on if the worker dies.
+type storeService struct {
+	store driver.Store
+	extra map[driver.Version]any // Record.Extra of what was read, which only the store can encode
+}
+
+func (s *storeService) answer(c storeCall) (a storeAnswer) {
+	ctx := context.Background()
+	if !c.Deadline.IsZero() {
+		bound, cancel := context.WithDeadline(ctx, c.Deadline)
+		defer cancel()
+		ctx = bound
+	}
+	var err error
+	switch c.Method {
+	case driver.OpInsert:
+		a.Record, err = s.store.Insert(ctx, c.Record, c.Now)
+	case driver.OpReplace:
+		c.Record.Extra = s.extra[c.Was]
+		a.Record, err = s.store.Replace(ctx, c.Record, c.Was)
+	case driver.OpGet:
+		a.Record, err = s.store.Get(ctx, c.ID)
+	default:
+		err = errors.New("worker: unknown method of the store: " + string(c.Method))
+	}
+	if err != nil {
+		a.Error = err.Error()
+		for kind, known := range kinds {
+			if known != nil && errors.Is(err, known) {
+				a.Kind = kind
+			}
+		}
+	}
+	if a.Record != nil && a.Record.Extra != nil {
+		if s.extra == nil {
+			s.extra = map[driver.Version]any{}
+		}
+		s.extra[a.Record.Version] = a.Record.Extra
+		without := *a.Record
+		without.Extra = nil
+		a.Record = &without
+	}
+	return a
+}
+
+// remoteStore is the worker's side: a store that calls the parent's.
+type remoteStore struct{ parent *wire }
+
+func (s *remoteStore) Insert(ctx context.Context, r driver.Record, now time.Time) (*driver.Record, error) {
+	return s.call(ctx, storeCall{Method: driver.OpInsert, Record: r, Now: now})
+}
+
+func (s *remoteStore) Replace(ctx context.Context, r driver.Record, was driver.Version) (*driver.Record, error) {
+	r.Extra = nil // the parent has it
+	return s.call(ctx, storeCall{Method: driver.OpReplace, Record: r, Was: was})
+}
+
+func (s *remoteStore) Get(ctx context.Context, id driver.RecordID) (*driver.Record, error) {
+	return s.call(ctx, storeCall{Method: driver.OpGet, ID: id})
+}
+
+// call returns when ctx ends. The parent's call ends then too.
+func (s *remoteStore) call(ctx context.Context, c storeCall) (*driver.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.Deadline, _ = ctx.Deadline()
+	type result struct {
+		answer storeAnswer
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = s.parent.call(c, &r.answer)
+		done <- r
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-done:
+		switch {
+		case r.err != nil:
+			return nil, r.err
+		case r.answer.Kind > 0:
+			return r.answer.Record, kinds[r.answer.Kind]
+		case r.answer.Error != "":
+			return r.answer.Record, errors.New(r.answer.Error)
+		}
+		return r.answer.Record, nil
+	}
+}

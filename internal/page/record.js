@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Draws a record from the JSON of package view, the same that `once show --json`
+// prints. Every value becomes a text node, so no value is ever read as HTML.
+
+// el returns a new element with properties and children. A property whose name
+// has a dash, and role, are set as attributes. Children are elements or texts;
+// null and false are left out.
+export function el(tag, props = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "class") e.className = value;
+    else if (name.includes("-") || name === "role" || name === "for") e.setAttribute(name, value);
+    else e[name] = value;
+  }
+  e.append(...children.filter((c) => c !== null && c !== undefined && c !== false));
+  return e;
+}
+
+// span returns a number of milliseconds as people write it, like 900 ms, 4.2 s,
+// 3 min or 2 d.
+export function span(ms) {
+  const n = Math.abs(ms);
+  if (n < 950) return `${Math.round(n / 10) * 10} ms`;
+  if (n < 9950) return `${(n / 1000).toFixed(1)} s`;
+  for (const [unit, size, next] of [["s", 1e3, 1e5], ["min", 6e4, 6e6], ["h", 36e5, 1728e5], ["d", 864e5, Infinity]]) {
+    if (n < next) return `${Math.round(n / size)} ${unit}`;
+  }
+  return "";
+}
+
+// clock returns the time of day of a stamp in UTC, with milliseconds.
+export function clock(stamp) {
+  return new Date(stamp).toISOString().slice(11, 23);
+}
+
+// copyButton returns a button that copies a text. Its name for screen readers is
+// "Copy " and the label.
+export function copyButton(text, label) {
+  const b = el("button", { type: "button", class: "quiet", "aria-label": `Copy ${label}` }, "Copy");
+  b.addEventListener("click", async () => {
+    let said = "Copied";
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      said = "Not allowed";
+    }
+    b.textContent = said;
+    setTimeout(() => { b.textContent = "Copy"; }, 1500);
+  });
+  return b;
+}
+
+const names = {
+  none: "no record", in_progress: "in progress", completed: "completed", retryable: "retryable", resumable: "resumable",
+  unknown: "unknown",
+};
+
+// stateName returns the state of a record as people read it.
+export function stateName(record) {
+  if (!record) return names.none;
+  return record.resumable ? names.resumable : names[record.state] ?? record.state;
+}
+
+// statePill returns a coloured label with the name of the state.
+export function statePill(record) {
+  return el("span", { class: "pill", "data-state": record?.state ?? "none" }, stateName(record));
+}
+
+const since = (stamp) => (stamp ? Date.parse(stamp) : NaN);
+
+// sentenceOf returns what the state of a record means for its clients, at the time
+// now in milliseconds.
+export function sentenceOf(record, now) {
+  if (!record) return "No request has used this key yet. The next one claims it and runs.";
+  if (since(record.expires) <= now) return "It has expired and counts as missing. The next request with this key runs.";
+  const more = record.exhausted ? " Reconciliation has given up: an operator has to settle it." : "";
+  switch (record.state) {
+    case "in_progress":
+      if (now < since(record.lease_end)) return "A worker may be running this request. Until its lease ends, no other request runs this key.";
+      return "The worker never reported an outcome, and its lease has ended. The next request or the reconciler decides.";
+    case "completed":
+      return "The outcome is stored. Every retry gets the stored answer, and nothing runs again.";
+    case "retryable":
+      if (record.resumable) return "The next request continues where the last one stopped, or evidence settles it." + more;
+      return "The next request with this key runs." + more;
+    case "unknown":
+      return "The effect may have happened or not. Nothing runs again until evidence settles it." + more;
+  }
+  return `The record has the state ${record.state}, which this page does not know.`;
+}
+
+// reasons are the codes of the transitions, see driver.Reason.
+const reasons = {
+  claimed: "A request claimed the key.", taken_over: "A later request took over the record.", result: "The handler returned its result.",
+  final: "The handler returned a final error.", omitted: "The handler returned, but its result could not be stored.",
+  not_executed: "The handler declared that nothing happened.", no_time: "Too little time was left to run the handler.",
+  released: "A claim without a reply from the store was given up.", handler_error: "The handler returned an error.",
+  panic: "The handler panicked.", unknown: "The handler does not know the outcome.",
+  lease_ended: "The worker reported no outcome before its lease ended.", resolved: "Evidence settled it.",
+  committed: "The handler's transaction stored the outcome.", keys_forgotten: "The provider may have forgotten the key of an open step.",
+  forgotten: "An operator discarded the stored outcome.", interrupted: "A step that may run only once began and did not finish.",
+};
+
+// RecordView draws records into an element, one at a time.
+export class RecordView {
+  #heading;
+  #parts;
+  #record;
+  #history;
+  #shown = "";
+  #last; // state of the record that was shown before, under the same key
+  #offset = 0;
+  #timer;
+
+  // level is that of its headings: 3 if the record is below an h2.
+  constructor(root, level = 3) {
+    this.#heading = `h${level}`;
+    root.classList.add("record");
+    this.#parts = {
+      head: el("div", { class: "head" }), sentence: el("p", { class: "sentence" }),
+      diagram: diagram(), lease: lease(), details: el("div", { class: "stack" }),
+    };
+    const p = this.#parts;
+    root.replaceChildren(p.head, p.sentence, p.diagram.figure, p.lease.box, p.details);
+    this.show(null);
+  }
+
+  // show draws a record, or null for a key without one. Options: now, the time of the server
+  // in milliseconds; history, the writes of the record as {at, state, attempt,
+  // reason, by}, of which only at and state are required.
+  show(record, { now = Date.now(), history } = {}) {
+    this.#offset = now - Date.now();
+    const same = record && this.#record && record.record === this.#record.record;
+    const before = this.#record === undefined ? undefined : this.#record?.state ?? "none";
+    const state = record?.state ?? "none";
+    const version = JSON.stringify([record, history]);
+    const isNew = version !== this.#shown;
+    if (isNew && before !== state) this.#last = same || before === "none" ? before : undefined;
+    this.#record = record;
+    this.#history = history;
+    this.#shown = version;
+    if (isNew) {
+      const p = this.#parts;
+      p.head.replaceChildren(...head(record));
+      p.diagram.show(state, this.#last, before !== undefined && before !== state);
+      p.details.replaceChildren(...details(this.#heading, record, history, this.#now()));
+    }
+    this.#tick();
+    clearInterval(this.#timer);
+    if (record?.state === "in_progress") this.#timer = setInterval(() => this.#tick(), 100);
+  }
+
+  // stop ends the countdown. Call it before the element is removed.
+  stop() {
+    clearInterval(this.#timer);
+  }
+
+  #now() {
+    return Date.now() + this.#offset;
+  }
+
+  #tick() {
+    const now = this.#now(), text = sentenceOf(this.#record, now), p = this.#parts;
+    if (p.sentence.textContent !== text) p.sentence.textContent = text;
+    p.lease.show(this.#record, now);
+  }
+}
+
+function head(record) {
+  if (!record) return [statePill(null)];
+  return [
+    statePill(record),
+    record.exhausted ? el("span", { class: "pill", "data-state": "unknown" }, "given up") : null,
+    el("span", {}, `attempt ${record.attempt}`),
+    el("code", { class: "muted break" }, `${record.operation}#${record.key_hash}`),
+  ].filter(Boolean);
+}
+
+function lease() {
+  const left = el("span", { class: "number" }), bar = el("progress", { "aria-label": "Time left of the lease" });
+  const box = el("div", { class: "lease", hidden: true }, el("div", { class: "row" }, el("span", { class: "label" }, "Lease"), left), bar);
+  return {
+    box,
+    show(record, now) {
+      box.hidden = record?.state !== "in_progress" || !record.lease_end;
+      if (box.hidden) return;
+      const begun = since(record.since ?? record.created), end = since(record.lease_end);
+      bar.max = Math.max(1, end - begun);
+      bar.value = Math.max(0, end - now);
+      left.textContent = end > now ? `ends in ${((end - now) / 1000).toFixed(1)} s` : `ended ${span(now - end)} ago`;
+    },
+  };
+}
+
+function details(h, record, history, now) {
+  const parts = [];
+  if (history?.length || record) parts.push(section(h, "Timeline", timeline(record, history, now)));
+  if (!record) return parts;
+  parts.push(facts(record));
+  if (record.steps?.length) parts.push(section(h, "Steps", steps(record.steps)));
+  parts.push(section(h, "Keys at the provider", keys(record)));
+  return parts;
+}
+
+function section(h, title, ...content) {
+  return el("section", { class: "stack" }, el(h, { class: "label" }, title), ...content);
+}
+
+// timeline lists what happened and what will, in the order of time.
+function timeline(record, history, now) {
+  const entries = (history ?? []).map((h) => ({ at: since(h.at), state: h.state, what: names[h.state] ?? h.state, more: h.attempt ? `attempt ${h.attempt}` : "", why: reasons[h.reason] ?? h.reason, by: h.by }));
+  const add = (stamp, state, what, why) => { if (stamp) entries.push({ at: since(stamp), state, what, why }); };
+  if (record && !history?.length) {
+    add(record.created, "in_progress", "created", reasons.claimed);
+    if (record.since !== record.created) add(record.since, record.state, stateName(record), reasons[record.reason] ?? record.reason);
+  }
+  if (record) {
+    add(record.open_since, "unknown", "open steps since", "A step may have had its effect without a recorded result.");
+    if (record.state === "in_progress") add(record.lease_end, "none", "lease ends");
+    else add(record.due, "none", record.exhausted ? "reconciliation gave up" : "reconciliation is due");
+    add(record.expires, "none", "expires");
+  }
+  entries.sort((a, b) => a.at - b.at);
+  return el("ol", { class: "timeline" }, ...entries.map((e) => el("li", { class: e.at > now ? "future" : "", "data-state": e.state },
+    el("span", {}, el("strong", {}, e.what), e.more ? `, ${e.more}` : ""),
+    el("time", { dateTime: new Date(e.at).toISOString() }, e.at - now > 6e4 ? `in ${span(e.at - now)}` : now - e.at > 864e5 ? `${span(now - e.at)} ago` : `${clock(e.at)} UTC`),
+    e.why || e.by ? el("span", { class: "why" }, [e.why, e.by].filter(Boolean).join(" ")) : null)));
+}
+
+const ids = ["Resource", "Request", "Trace", "Token of the attempt"];
+
+function facts(record) {
+  const rows = [["Recovery", record.recovery], ["Retention", record.retention], ["Reason", record.reason], ["Resource", record.ref],
+    ["Result", record.state === "completed" ? (record.sealed ? `${record.result_bytes ?? 0} bytes, sealed` : `${record.result_bytes ?? 0} bytes as ${record.encoding}`) : ""],
+    ["Reconciled", record.reconcile_attempts ? `${record.reconcile_attempts} times without an answer` : ""],
+    ["Request", record.request_id], ["Trace", record.trace_parent], ["Token of the attempt", record.token]];
+  return el("dl", { class: "facts" }, ...rows.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: ids.includes(name) ? "mono" : "" }, String(value)))));
+}
+
+function steps(list) {
+  const states = { finished: "completed", begun: "in_progress", not_recorded: "none" };
+  return el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Steps" }, el("table", {},
+    el("thead", {}, el("tr", {}, ...["Step", "State", "Mode", "At"].map((h) => el("th", { scope: "col" }, h)))),
+    el("tbody", {}, ...list.map((s) => el("tr", {}, el("th", { scope: "row" }, s.name),
+      el("td", {}, el("span", { class: "pill", "data-state": states[s.state] ?? "none" }, s.state.replace("_", " ")), s.finished_by ? ` by ${s.finished_by}` : ""),
+      el("td", {}, (s.mode ?? "").replaceAll("_", " ")), el("td", { class: "number" }, s.at ? `${clock(s.at)} UTC` : ""))))));
+}
+
+function keys(record) {
+  const rows = [["the handler", record.downstream_key, record.downstream_uuid], ...(record.steps ?? []).map((s) => [`step ${s.name}`, s.downstream_key, s.downstream_uuid])];
+  return el("ul", { class: "keys" }, ...rows.flatMap(([of, key, uuid]) => [[`Key of ${of}`, key, `the key of ${of}`], ["The same as a UUID", uuid, `the UUID of ${of}`]]).map(([what, value, label]) =>
+    el("li", {}, el("span", {}, el("span", { class: "muted small" }, what), el("code", {}, value)), copyButton(value, label))));
+}
+
+// The diagram: four states, and the transitions that a newcomer meets.
+const nodes = { in_progress: [44, 24], completed: [266, 24], retryable: [44, 142], unknown: [266, 142] };
+const edges = [
+  ["none", "in_progress", "M-2 46H36", "44,46 36,42 36,50", "claim", 18, 39, "middle"],
+  ["in_progress", "completed", "M168 46H258", "266,46 258,42 258,50", "result", 216, 39, "middle"],
+  ["in_progress", "unknown", "M150 68L277.5 137.8", "284,142 275.2,141.3 279.2,134.2", "no outcome", 222, 98, "start"],
+  ["in_progress", "retryable", "M80 68V134", "80,142 76,134 84,134", "error", 74, 108, "end"],
+  ["retryable", "in_progress", "M118 142V76", "118,68 114,76 122,76", "next request", 124, 120, "start"],
+  ["unknown", "completed", "M328 142V76", "328,68 324,76 332,76", "evidence", 335, 108, "start"],
+  ["unknown", "retryable", "M266 164H176", "168,164 176,160 176,168", "not executed", 217, 157, "middle"],
+];
+
+function svg(tag, attributes = {}, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
+
+function diagram() {
+  const label = svg("title"), box = svg("svg", { viewBox: "-20 14 420 184", role: "img" }, label, svg("circle", { class: "start", cx: -8, cy: 46, r: 6 }));
+  const drawn = edges.map(([from, to, path, tip, text, x, y, anchor]) => {
+    const g = svg("g", { class: "edge" }, svg("path", { d: path, pathLength: 100 }), svg("polygon", { points: tip }), svg("text", { x, y, "text-anchor": anchor }, text));
+    box.append(g);
+    return { from, to, g };
+  });
+  const boxes = Object.entries(nodes).map(([state, [x, y]]) => {
+    const g = svg("g", { class: "node", "data-state": state }, svg("rect", { x, y, width: 124, height: 44, rx: 8 }), svg("text", { x: x + 62, y: y + 26.5, "text-anchor": "middle" }, names[state]));
+    box.append(g);
+    return { state, g };
+  });
+  return {
+    figure: el("figure", { class: "diagram" }, box),
+    show(state, last, changed) {
+      label.textContent = `States of a record. The present one is: ${names[state] ?? state}.`;
+      for (const n of boxes) mark(n.g, "lit", n.state === state, changed);
+      for (const e of drawn) mark(e.g, "taken", e.from === last && e.to === state, changed);
+    },
+  };
+}
+
+function mark(g, name, on, changed) {
+  g.classList.toggle(name, on);
+  g.classList.toggle("changed", on && changed);
+}
