@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/user"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -204,4 +206,35 @@ func exitCode(err error) int {
 		return exitRefused
 	}
 	return exitFailure
+}
+
+// advice returns what to do on this command line about an error of AWS, or "". The
+// texts of the store itself are for Go programmers.
+func advice(err error) string {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return "Check --region, --endpoint and the network."
+	}
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return ""
+	}
+	operation := ""
+	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
+		operation = op.OperationName
+	}
+	switch code := api.ErrorCode(); {
+	case code == "ResourceNotFoundException":
+		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
+	case code == "ValidationException" && operation == "Query":
+		return "Check the table's index with once table check, or use --no-index."
+	case code == "ValidationException":
+		return "Check the table's keys with once table check."
+	case code == "AccessDeniedException" && operation == "Query":
+		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"What it needs\" of docs/operate.md lists the permissions of each command."
+	case code == "AccessDeniedException":
+		return "Use --profile for another identity. Section \"What it needs\" of docs/operate.md lists\nthe permissions of each command."
+	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
+		return "The credentials were refused: log in again, or use --profile."
+	}
+	return ""
 }

@@ -349,7 +349,8 @@ type auditor struct {
 	store string
 	aws   string
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	failed bool // a line is missing
 }
 
 // openAudit opens the audit. Commands call it before the first write, so that nothing
@@ -380,7 +381,18 @@ func (a *auditor) write(l auditLine) error {
 		err = a.file.Sync()
 	}
 	if err != nil {
+		a.failed = true
 		return fmt.Errorf("the audit could not be written: %w; the line is %s", err, line)
+	}
+	return nil
+}
+
+// check refuses further writes after a line that could not be written.
+func (a *auditor) check() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed {
+		return refuse("a line of the audit could not be written, so nothing more is: correct the audit, and run the command again")
 	}
 	return nil
 }

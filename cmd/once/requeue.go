@@ -153,7 +153,7 @@ func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Reco
 		batch := list[:min(writeParallel, len(list))]
 		list = list[len(batch):]
 		lines := make([]auditLine, len(batch))
-		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i] = c.requeueOne(ctx, o, r) })
+		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i], _ = c.requeueOne(ctx, o, r) })
 		for _, line := range lines {
 			one := result{Record: line.Record, From: line.From, To: line.To, Outcome: line.Outcome, Error: line.Error}
 			if a != nil {
@@ -175,7 +175,7 @@ func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Reco
 }
 
 // requeueOne requeues a record, and returns its line for the audit.
-func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) auditLine {
+func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) (auditLine, error) {
 	state := r.State.String()
 	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
 	written := false
@@ -189,5 +189,5 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 	if err != nil {
 		line.Error = err.Error()
 	}
-	return line
+	return line, err
 }

@@ -20,14 +20,6 @@ type settler struct {
 	force         bool // whatever the shape of a result is
 }
 
-// fit refuses evidence that the operation of the record could not replay.
-func (c *settler) fit(ctx context.Context, o *opened, p piece) error {
-	if err := p.ev.fit(p.record); err != nil {
-		return err
-	}
-	return c.compare(ctx, o, p)
-}
-
 // rehearse checks the evidence as settle does, and writes nothing. It returns the
 // line that the audit would contain.
 func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason string) (auditLine, error) {
