@@ -125,7 +125,7 @@ e2e: ## Deploy the stack to LocalStack with the CDK, and try it
 test-browser: ## Tests of the pages in Chromium, with axe
 	go test -count=1 ./tests/browser
 screenshots: ## Make the pictures of the documentation anew
-	go test -count=1 -run '^TestPictures$$' ./tests/browser -pictures $(CURDIR)/docs/pictures
+	go test -count=1 -run '^TestPictures' ./tests/browser -pictures $(CURDIR)/docs/pictures
 
 .PHONY: test-cost
 test-cost: ## Limits of time, sizes and cold starts

@@ -87,7 +87,7 @@ func (c *bulk) run(ctx context.Context) error {
 	}
 	defer a.close()
 	if !c.yes {
-		if err := c.askAll(ctx, o, tasks); err != nil {
+		if err := c.ask(ctx, c.question(o, tasks)); err != nil {
 			return err
 		}
 	}
@@ -256,9 +256,8 @@ func (c *bulk) rehearsed(tasks []*task) error {
 	return all.end()
 }
 
-// askAll prints how many records change, and asks the operator to type that
-// number.
-func (c *bulk) askAll(ctx context.Context, o *opened, tasks []*task) error {
+// question returns how many records change. The answer is that number.
+func (c *bulk) question(o *opened, tasks []*task) question {
 	becomes := map[string]int{}
 	write, run := 0, 0
 	for _, t := range tasks {
@@ -285,8 +284,7 @@ func (c *bulk) askAll(ctx context.Context, o *opened, tasks []*task) error {
 	if run > 0 {
 		warning += fmt.Sprintf("\nThe next requests of %s run. If an effect did happen, it happens twice.", count(run, "record"))
 	}
-	fmt.Fprintln(c.stderr, labelled(facts)+warning+"\nTo see each line, use --dry-run.")
-	return c.confirm(ctx, fmt.Sprint(write))
+	return question{facts, warning + "\nTo see each line, use --dry-run.", fmt.Sprint(write)}
 }
 
 // writeAll writes the evidence of all tasks, and prints each result.

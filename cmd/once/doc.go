@@ -14,6 +14,11 @@
 // Chapters, from the command line to what all commands share:
 //
 //	main.go           the command line, and advice about errors of AWS
+//	console.go        once console: the command and its server
+//	api.go            what the page of the console asks
+//	changes.go        what the page of the console changes
+//	waiting.go        what the index shows to the console
+//	door.go           who may ask the console, and how it answers
 //	lookup.go         once lookup: the state of a key
 //	list.go           once list
 //	show.go           once show
@@ -33,5 +38,5 @@
 //	store.go          opening a file or a table, and finding a record
 //	view.go           parts of a record as text
 //	output.go         tables, progress and plain text
-//	env.go            the environment of a command, and the exit codes
+//	env.go            the environment of a command, exit codes and advice
 package main

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/user"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -103,9 +105,8 @@ func (e *env) document(v any) error {
 	return out.Encode(v)
 }
 
-// confirm asks on the terminal, and returns nil if the answer is word.
-func (e *env) confirm(ctx context.Context, word string) error {
-	fmt.Fprintf(e.stderr, "Type %s to write it: ", word)
+// answer reads a line from standard input. It is empty if ctx ends first.
+func (e *env) answer(ctx context.Context) string {
 	line := make(chan string, 1)
 	go func() {
 		s, err := bufio.NewReader(e.stdin).ReadString('\n')
@@ -116,13 +117,11 @@ func (e *env) confirm(ctx context.Context, word string) error {
 	}()
 	select {
 	case s := <-line:
-		if strings.TrimSpace(s) == word {
-			return nil
-		}
+		return s
 	case <-ctx.Done():
 		fmt.Fprintln(e.stderr)
+		return ""
 	}
-	return refuse("not confirmed; nothing was written")
 }
 
 // The exit codes. exitCodes describes them for users.
@@ -209,4 +208,35 @@ func exitCode(err error) int {
 		return exitRefused
 	}
 	return exitFailure
+}
+
+// advice returns what to do on this command line about an error of AWS, or "". The
+// texts of the store itself are for Go programmers.
+func advice(err error) string {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return "Check --region, --endpoint and the network."
+	}
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return ""
+	}
+	operation := ""
+	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
+		operation = op.OperationName
+	}
+	switch code := api.ErrorCode(); {
+	case code == "ResourceNotFoundException":
+		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
+	case code == "ValidationException" && operation == "Query":
+		return "Check the table's index with once table check, or use --no-index."
+	case code == "ValidationException":
+		return "Check the table's keys with once table check."
+	case code == "AccessDeniedException" && operation == "Query":
+		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"What it needs\" of docs/operate.md lists the permissions of each command."
+	case code == "AccessDeniedException":
+		return "Use --profile for another identity. Section \"What it needs\" of docs/operate.md lists\nthe permissions of each command."
+	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
+		return "The credentials were refused: log in again, or use --profile."
+	}
+	return ""
 }

@@ -291,6 +291,27 @@ func (w *writing) ready(e *env) error {
 	return nil
 }
 
+// question is what an operator confirms before a write.
+type question struct {
+	facts   [][2]string // what will be written, with labels
+	warning string
+	word    string // the answer that confirms it
+}
+
+// check returns nil if the answer confirms the write.
+func (q *question) check(answer string) error {
+	if strings.TrimSpace(answer) == q.word {
+		return nil
+	}
+	return refuse("not confirmed; nothing was written")
+}
+
+// ask asks on the terminal, and returns nil if the answer confirms the write.
+func (e *env) ask(ctx context.Context, q question) error {
+	fmt.Fprintf(e.stderr, "%s%s\nType %s to write it: ", labelled(q.facts), q.warning, q.word)
+	return q.check(e.answer(ctx))
+}
+
 func auditFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "audit", "", "append the audit line to this `FILE`\n(default: ONCE_AUDIT, or standard error)")
 }
@@ -328,7 +349,8 @@ type auditor struct {
 	store string
 	aws   string
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	failed bool // a line is missing
 }
 
 // openAudit opens the audit. Commands call it before the first write, so that nothing
@@ -359,7 +381,18 @@ func (a *auditor) write(l auditLine) error {
 		err = a.file.Sync()
 	}
 	if err != nil {
+		a.failed = true
 		return fmt.Errorf("the audit could not be written: %w; the line is %s", err, line)
+	}
+	return nil
+}
+
+// check refuses further writes after a line that could not be written.
+func (a *auditor) check() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed {
+		return refuse("a line of the audit could not be written, so nothing more is: correct the audit, and run the command again")
 	}
 	return nil
 }

@@ -91,11 +91,17 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	}
 	defer a.close()
 	if !c.yes {
-		if err := c.ask(ctx, o, r); err != nil {
+		if err := c.ask(ctx, c.question(o, r)); err != nil {
 			return err
 		}
 	}
-	written, err = c.forget(ctx, o, r, token)
+	line, err := c.audited(ctx, o, r, token)
+	return errors.Join(c.print(r, line.Outcome == outcomeWritten, err, "is discarded; the next request runs", outcomeWritten), a.write(line))
+}
+
+// audited discards the outcome, and returns the line for the audit.
+func (c *forgetCmd) audited(ctx context.Context, o *opened, r *driver.Record, token string) (auditLine, error) {
+	written, err := c.forget(ctx, o, r, token)
 	line := auditLine{Action: "forget", Record: r.ID, From: r.State.String(), To: r.State.String(), Token: token, Reason: c.reason, Outcome: outcomeOf(written, err)}
 	if written {
 		line.To = driver.StateRetryable.String()
@@ -103,7 +109,7 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		line.Error = err.Error()
 	}
-	return errors.Join(c.print(r, written, err, "is discarded; the next request runs", outcomeWritten), a.write(line))
+	return line, err
 }
 
 // forget lets the guard check and discard the outcome, and reports whether it did.
@@ -121,9 +127,8 @@ func (c *forgetCmd) forget(ctx context.Context, o *opened, r *driver.Record, tok
 	return written, refusal(err)
 }
 
-// ask prints what will be discarded, and asks the operator to type the hash of the
-// record.
-func (c *forgetCmd) ask(ctx context.Context, o *opened, r *driver.Record) error {
+// question returns what will be discarded. The answer is the hash of the record.
+func (c *forgetCmd) question(o *opened, r *driver.Record) question {
 	v := view.Of(r)
 	facts := [][2]string{
 		{"record", short(r.ID)},
@@ -133,8 +138,7 @@ func (c *forgetCmd) ask(ctx context.Context, o *opened, r *driver.Record) error 
 		{"result", describeResult(v)},
 		{"becomes", "retryable: the outcome is discarded"},
 	}
-	fmt.Fprintln(c.stderr, labelled(facts)+"The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.")
-	return c.confirm(ctx, r.ID.KeyHash())
+	return question{facts, "The next request with this key runs. If the effect did happen, it happens twice:\nundo it at the provider first.", r.ID.KeyHash()}
 }
 
 // print prints the outcome of the command, or returns its error.

@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -14,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +76,7 @@ to a table uses the AWS configuration of the environment.
 	f.StringVar(&e.store.Endpoint, "endpoint", "", "`URL` of LocalStack or DynamoDB Local (default: AWS)")
 	f.BoolVar(&e.store.NoIndex, "no-index", false, "the table has no index \"recovery\": read the\nwhole table for every list")
 	f.BoolVar(&e.json, "json", false, "print one JSON document, or for a list one per line")
-	root.AddCommand(lookupCommand(e), listCommand(e), showCommand(e), resolveCommand(e), requeueCommand(e), forgetCommand(e),
+	root.AddCommand(lookupCommand(e), listCommand(e), showCommand(e), consoleCommand(e), resolveCommand(e), requeueCommand(e), forgetCommand(e),
 		reconcileCommand(e), purgeCommand(e), statsCommand(e), costCommand(e), tableCommand(e), versionCommand(e))
 	root.InitDefaultHelpFlag() // otherwise cobra reads once --help --file PATH as --help=--file
 	root.InitDefaultVersionFlag()
@@ -115,35 +112,4 @@ func versionCommand(e *env) *cobra.Command {
 			return err
 		}),
 	}, exitOK, exitUsage)
-}
-
-// advice returns what to do on this command line about an error of AWS, or "". The
-// texts of the store itself are for Go programmers.
-func advice(err error) string {
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return "Check --region, --endpoint and the network."
-	}
-	api, ok := errors.AsType[smithy.APIError](err)
-	if !ok {
-		return ""
-	}
-	operation := ""
-	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
-		operation = op.OperationName
-	}
-	switch code := api.ErrorCode(); {
-	case code == "ResourceNotFoundException":
-		return "Check --table, --region, --profile and --endpoint. For tests and local use, create\nthe table with once table create."
-	case code == "ValidationException" && operation == "Query":
-		return "Check the table's index with once table check, or use --no-index."
-	case code == "ValidationException":
-		return "Check the table's keys with once table check."
-	case code == "AccessDeniedException" && operation == "Query":
-		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"What it needs\" of docs/operate.md lists the permissions of each command."
-	case code == "AccessDeniedException":
-		return "Use --profile for another identity. Section \"What it needs\" of docs/operate.md lists\nthe permissions of each command."
-	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
-		return "The credentials were refused: log in again, or use --profile."
-	}
-	return ""
 }

@@ -96,7 +96,7 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if c.dryRun {
-		return c.requeue(ctx, o.rehearse(), list, nil)
+		return c.requeue(ctx, o.rehearse(), list, nil, c.results(false))
 	}
 	a, err := c.openAudit(ctx, c.audit, o)
 	if err != nil {
@@ -104,11 +104,11 @@ func (c *requeueCmd) run(ctx context.Context, args []string) error {
 	}
 	defer a.close()
 	if !c.yes && len(list) > 0 {
-		if err := c.ask(ctx, o, list); err != nil {
+		if err := c.ask(ctx, c.question(o, list)); err != nil {
 			return err
 		}
 	}
-	return c.requeue(ctx, o, list, a)
+	return c.requeue(ctx, o, list, a, c.results(false))
 }
 
 // given returns the records that reconciliation has given up.
@@ -129,9 +129,8 @@ func (c *requeueCmd) given(ctx context.Context, o *opened) (list []*driver.Recor
 	return list, err
 }
 
-// ask prints what will be requeued, and asks the operator to type the number of
-// records.
-func (c *requeueCmd) ask(ctx context.Context, o *opened, list []*driver.Record) error {
+// question returns what will be requeued. The answer is the number of records.
+func (c *requeueCmd) question(o *opened, list []*driver.Record) question {
 	of := map[string]int{}
 	var operations []string
 	for _, r := range list {
@@ -143,20 +142,18 @@ func (c *requeueCmd) ask(ctx context.Context, o *opened, list []*driver.Record) 
 	for _, name := range operations {
 		facts = append(facts, [2]string{"", fmt.Sprintf("%s: %s", oneLine(name), grouped(of[name]))})
 	}
-	fmt.Fprintln(c.stderr, labelled(facts)+"Reconciliation asks about them again. Nothing runs, and no outcome is stored.")
-	return c.confirm(ctx, fmt.Sprint(len(list)))
+	return question{facts, "Reconciliation asks about them again. Nothing runs, and no outcome is stored.", fmt.Sprint(len(list))}
 }
 
-// requeue requeues the records and prints the results. Without an auditor it is a
+// requeue requeues the records and adds up the results. Without an auditor it is a
 // dry run.
-func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor) error {
-	all := c.results(false)
+func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Record, a *auditor, all *results) error {
 	var audit error
 	for len(list) > 0 && audit == nil && ctx.Err() == nil {
 		batch := list[:min(writeParallel, len(list))]
 		list = list[len(batch):]
 		lines := make([]auditLine, len(batch))
-		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i] = c.requeueOne(ctx, o, r) })
+		parallel(batch, writeParallel, func(i int, r *driver.Record) { lines[i], _ = c.requeueOne(ctx, o, r) })
 		for _, line := range lines {
 			one := result{Record: line.Record, From: line.From, To: line.To, Outcome: line.Outcome, Error: line.Error}
 			if a != nil {
@@ -178,7 +175,7 @@ func (c *requeueCmd) requeue(ctx context.Context, o *opened, list []*driver.Reco
 }
 
 // requeueOne requeues a record, and returns its line for the audit.
-func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) auditLine {
+func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record) (auditLine, error) {
 	state := r.State.String()
 	line := auditLine{Action: "requeue", Record: r.ID, From: state, To: state, Reason: c.reason}
 	written := false
@@ -192,5 +189,5 @@ func (c *requeueCmd) requeueOne(ctx context.Context, o *opened, r *driver.Record
 	if err != nil {
 		line.Error = err.Error()
 	}
-	return line
+	return line, err
 }

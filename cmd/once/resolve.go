@@ -14,8 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/once-lambda/once/idempotent"
-	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/internal/view"
 )
 
@@ -137,21 +135,14 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := ev.fit(r); err != nil {
-		return err
-	}
-	if err := c.compare(ctx, o, piece{r, ev}); err != nil {
+	p := piece{r, ev}
+	if err := c.fit(ctx, o, p); err != nil {
 		return err
 	}
 	if c.dryRun {
-		dry := o.rehearse()
-		written, err := c.write(ctx, dry, r.ID, ev)
-		line := piece{r, ev}.wrote(ctx, dry, "resolve", c.reason, written, err)
+		line, err := c.rehearse(ctx, o, p, c.reason)
 		if err != nil {
 			return err
-		}
-		if written {
-			line.Outcome = outcomeWouldWrite
 		}
 		return c.printResolved(line)
 	}
@@ -161,11 +152,15 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	}
 	defer a.close()
 	if !c.yes {
-		if err := c.ask(ctx, o, r, ev); err != nil {
+		if err := c.ask(ctx, c.question(o, p)); err != nil {
 			return err
 		}
 	}
-	return c.settle(ctx, o, r, ev, a)
+	line, err := c.settle(ctx, o, p, c.reason, a)
+	if err != nil {
+		return err
+	}
+	return c.printResolved(line)
 }
 
 // evidence returns the evidence of the command line.
@@ -253,53 +248,6 @@ func parseHeader(lines []string) (http.Header, error) {
 		h.Add(name, textproto.TrimString(value))
 	}
 	return h, nil
-}
-
-// ask prints what will be written and asks the operator to confirm it: with a
-// word, or with the record's hash if an effect may happen again.
-func (c *resolveCmd) ask(ctx context.Context, o *opened, r *driver.Record, ev *evidence) error {
-	facts := [][2]string{
-		{"record", short(r.ID)},
-		{"in", oneLine(o.name)},
-		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
-		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
-	}
-	if s, recorded := r.Step(ev.step); recorded {
-		v := view.StepOf(r.ID, s)
-		facts = append(facts, [2]string{"step", describeStep(&v)})
-	}
-	word, warning := "yes", "Every retry gets this. It cannot be undone."
-	switch {
-	case ev.aboutStep():
-		warning = "The next attempt gets this result and does not repeat the step."
-	case ev.kind == kindNotExecuted:
-		word = r.ID.KeyHash()
-		warning = "The next request with this key runs. If the effect did happen, it happens twice."
-	}
-	fmt.Fprintln(c.stderr, labelled(append(facts, [2]string{"becomes", ev.text}))+warning)
-	return c.confirm(ctx, word)
-}
-
-// settle writes the evidence if the record has not changed since it was shown.
-func (c *resolveCmd) settle(ctx context.Context, o *opened, shown *driver.Record, ev *evidence, a *auditor) error {
-	written := false
-	current, err := o.Get(ctx, shown.ID)
-	switch {
-	case err == nil && current.Version != shown.Version:
-		err = changed(shown.ID, current)
-	case err == nil:
-		written, err = c.write(ctx, o, shown.ID, ev)
-	}
-	line := piece{shown, ev}.wrote(ctx, o, "resolve", c.reason, written, err)
-	if err := errors.Join(err, a.write(line)); err != nil {
-		return err
-	}
-	return c.printResolved(line)
-}
-
-// changed refuses a write because the operator has seen another record.
-func changed(id idempotent.RecordID, current *driver.Record) error {
-	return refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(id), current.State, oneLine(string(current.Reason)), current.Attempt)
 }
 
 // printResolved prints the outcome of the command.

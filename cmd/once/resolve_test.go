@@ -366,7 +366,7 @@ func TestResolve_ChangedMeanwhile(t *testing.T) {
 	if err := ev.fit(&shown); err != nil {
 		t.Fatal(err)
 	}
-	err = (&resolveCmd{settler: settler{env: e}}).settle(t.Context(), o, &shown, ev, &auditor{env: e, to: io.Discard})
+	_, err = (&settler{env: e}).settle(t.Context(), o, piece{&shown, ev}, "any", &auditor{env: e, to: io.Discard})
 	if current, _ := o.Get(t.Context(), shown.ID); exitCode(err) != exitRefused || !strings.Contains(err.Error(), "has changed") || current.Version != next.Version {
 		t.Errorf("got %v, and the record %+v", err, current)
 	}

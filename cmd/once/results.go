@@ -53,6 +53,8 @@ type results struct {
 	table   table
 	counts  map[string]int
 	all     int
+	// problems are the first results with an error.
+	problems []result
 }
 
 // results returns a printer of results. With lines they are those of a file.
@@ -69,6 +71,9 @@ func (e *env) results(lines bool) *results {
 func (r *results) add(one result) error {
 	r.all++
 	r.counts[one.Outcome]++
+	if one.Error != "" && len(r.problems) < maxShown {
+		r.problems = append(r.problems, one)
+	}
 	if r.env.json {
 		return r.encoder.Encode(one)
 	}
@@ -104,10 +109,15 @@ type summary struct {
 	NotTried   int `json:"not_tried"`
 }
 
+// summary returns the counts.
+func (r *results) summary() summary {
+	n := r.counts
+	return summary{r.all, n[outcomeWritten], n[outcomeWouldWrite], n[outcomeUnchanged], n[outcomeRefused], n[outcomeFailed], n[outcomeNotTried]}
+}
+
 // end prints the summary and returns the error of the whole command.
 func (r *results) end() error {
-	n := r.counts
-	s := summary{r.all, n[outcomeWritten], n[outcomeWouldWrite], n[outcomeUnchanged], n[outcomeRefused], n[outcomeFailed], n[outcomeNotTried]}
+	s := r.summary()
 	if r.env.json {
 		if err := r.encoder.Encode(map[string]summary{"summary": s}); err != nil {
 			return err

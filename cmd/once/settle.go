@@ -5,9 +5,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/once-lambda/once/idempotent"
+	"github.com/once-lambda/once/idempotent/driver"
 	"github.com/once-lambda/once/idempotent/event"
+	"github.com/once-lambda/once/internal/view"
 )
 
 // settler writes evidence of operators.
@@ -15,6 +18,63 @@ type settler struct {
 	*env
 	resultVersion string
 	force         bool // whatever the shape of a result is
+}
+
+// rehearse checks the evidence as settle does, and writes nothing. It returns the
+// line that the audit would contain.
+func (c *settler) rehearse(ctx context.Context, o *opened, p piece, reason string) (auditLine, error) {
+	dry := o.rehearse()
+	written, err := c.write(ctx, dry, p.record.ID, p.ev)
+	line := p.wrote(ctx, dry, "resolve", reason, written, err)
+	if written {
+		line.Outcome = outcomeWouldWrite
+	}
+	return line, err
+}
+
+// question returns what will be written. The answer is a word, or the record's hash
+// if an effect may happen again.
+func (c *settler) question(o *opened, p piece) question {
+	r, ev := p.record, p.ev
+	q := question{word: "yes", warning: "Every retry gets this. It cannot be undone.", facts: [][2]string{
+		{"record", short(r.ID)},
+		{"in", oneLine(o.name)},
+		{"is", fmt.Sprintf("%s (%s), created %s", r.State, oneLine(string(r.Reason)), when(r.Created, c.now()))},
+		{"attempt", fmt.Sprintf("%d, token %s", r.Attempt, r.Token())},
+	}}
+	if s, recorded := r.Step(ev.step); recorded {
+		v := view.StepOf(r.ID, s)
+		q.facts = append(q.facts, [2]string{"step", describeStep(&v)})
+	}
+	q.facts = append(q.facts, [2]string{"becomes", ev.text})
+	switch {
+	case ev.aboutStep():
+		q.warning = "The next attempt gets this result and does not repeat the step."
+	case ev.kind == kindNotExecuted:
+		q.word = r.ID.KeyHash()
+		q.warning = "The next request with this key runs. If the effect did happen, it happens twice."
+	}
+	return q
+}
+
+// settle writes the evidence if the record has not changed since it was shown, and
+// writes the line that it returns to the audit.
+func (c *settler) settle(ctx context.Context, o *opened, shown piece, reason string, a *auditor) (auditLine, error) {
+	written := false
+	current, err := o.Get(ctx, shown.record.ID)
+	switch {
+	case err == nil && current.Version != shown.record.Version:
+		err = changed(current)
+	case err == nil:
+		written, err = c.write(ctx, o, shown.record.ID, shown.ev)
+	}
+	line := shown.wrote(ctx, o, "resolve", reason, written, err)
+	return line, errors.Join(err, a.write(line))
+}
+
+// changed refuses a write because the operator has seen an earlier record.
+func changed(current *driver.Record) error {
+	return refuse("%s: the record has changed since it was shown: it is %s (%s) now, attempt %d; run once show again", short(current.ID), current.State, oneLine(string(current.Reason)), current.Attempt)
 }
 
 // write lets the guard check and write the evidence. It reports whether the record

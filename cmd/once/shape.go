@@ -72,6 +72,14 @@ func (p piece) subject() (s subject, result []byte, ok bool) {
 	return s, nil, false
 }
 
+// fit refuses evidence that the operation of the record could not replay.
+func (c *settler) fit(ctx context.Context, o *opened, p piece) error {
+	if err := p.ev.fit(p.record); err != nil {
+		return err
+	}
+	return c.compare(ctx, o, p)
+}
+
 // compare refuses results whose shape differs from stored ones. It reports on
 // standard error which results it could not compare.
 func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error {

@@ -49,6 +49,7 @@ type opened struct {
 	// all lists every record. For a table it calls progress after each page.
 	all   func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	items func(ctx context.Context) int    // approximate number of items to read; 0: unknown
+	bytes func(ctx context.Context) int    // approximate size of the items of a table; 0: unknown
 	who   func(ctx context.Context) string // the caller's identity in the store
 	check func(ctx context.Context) error  // whether it can be used as a store
 	// alien returns an error if the store is not one of once, although it can be
@@ -239,6 +240,7 @@ func openFile(path string, create bool) (*opened, error) {
 		records: s, whole: s, all: all, some: all,
 		name:  "file " + path,
 		items: func(context.Context) int { return 0 },
+		bytes: func(context.Context) int { return 0 },
 		who:   func(context.Context) string { return "" },
 		check: func(context.Context) error { return nil }, // opening it has checked everything
 		alien: func(context.Context) error { return nil },
@@ -280,7 +282,8 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 		all: func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error] {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress = progress })
 		},
-		items: func(ctx context.Context) int { return itemCount(ctx, client, table) },
+		items: func(ctx context.Context) int { items, _ := tableSize(ctx, client, table); return items },
+		bytes: func(ctx context.Context) int { _, bytes := tableSize(ctx, client, table); return bytes },
 		who:   func(ctx context.Context) string { return callerOf(ctx, cfg) },
 		check: scheduled.Check,
 		alien: func(ctx context.Context) error { return e.alienTable(ctx, client, table, cfg.Region) },
@@ -352,16 +355,16 @@ func isLocal(endpoint string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// itemCount returns the approximate number of items of the table, which DynamoDB
-// updates every six hours. It returns 0 without permission.
-func itemCount(ctx context.Context, client *dynamodb.Client, table string) int {
+// tableSize returns the approximate number of items of the table and their size,
+// which DynamoDB updates every six hours. It returns 0 without permission.
+func tableSize(ctx context.Context, client *dynamodb.Client, table string) (items, bytes int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
 	if err != nil || out.Table == nil {
-		return 0
+		return 0, 0
 	}
-	return int(aws.ToInt64(out.Table.ItemCount))
+	return int(aws.ToInt64(out.Table.ItemCount)), int(aws.ToInt64(out.Table.TableSizeBytes))
 }
 
 // alienTable returns an error if the table has another key than a table of once, or

@@ -73,29 +73,10 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 		return err
 	}
 	defer o.close()
-	m := c.meter("reading the table", o.items(ctx))
-	s := &stats{Groups: []*group{}}
-	groups := map[[2]string]*group{}
-	for r, err := range o.all(ctx, m.read) {
-		switch {
-		case err != nil && r.ID == "":
-			m.end()
-			return err
-		case err != nil:
-			s.Unreadable++
-		default:
-			s.add(groups, &r, c.now())
-		}
+	s, err := c.count(ctx, o)
+	if err != nil {
+		return err
 	}
-	s.cost(m.end())
-	if s.Records+s.Unreadable == 0 {
-		if err := o.alien(ctx); err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(s.Groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
-	})
 	if c.json {
 		err = c.document(s)
 	} else {
@@ -105,6 +86,34 @@ func (c *statsCmd) run(ctx context.Context, _ []string) error {
 		err = fmt.Errorf("%s could not be read; once list shows which", count(s.Unreadable, "record"))
 	}
 	return err
+}
+
+// count reads the store.
+func (c *statsCmd) count(ctx context.Context, o *opened) (*stats, error) {
+	m := c.meter("reading the table", o.items(ctx))
+	s := &stats{Groups: []*group{}}
+	groups := map[[2]string]*group{}
+	for r, err := range o.all(ctx, m.read) {
+		switch {
+		case err != nil && r.ID == "":
+			m.end()
+			return nil, err
+		case err != nil:
+			s.Unreadable++
+		default:
+			s.add(groups, &r, c.now())
+		}
+	}
+	s.cost(m.end())
+	if s.Records+s.Unreadable == 0 {
+		if err := o.alien(ctx); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(s.Groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.State, b.State))
+	})
+	return s, nil
 }
 
 func (s *stats) add(groups map[[2]string]*group, r *driver.Record, now time.Time) {

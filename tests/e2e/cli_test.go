@@ -138,7 +138,7 @@ func TestCommandLineFindsNoStore(t *testing.T) {
 	o.env = append(o.env, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	o.wants(2, []string{"invalid table name"}, "list", "--table", "x", "--region", "us-east-1", "--endpoint", endpoint)
 	o.wants(1, []string{"connection refused"}, "list", "--table", "once", "--region", "us-east-1", "--endpoint", "http://127.0.0.1:1")
-	for _, args := range [][]string{{"list"}, {"table", "check"}} {
+	for _, args := range [][]string{{"list"}, {"console"}, {"table", "check"}} {
 		if _, _, stderr := o.once(append(args, "--table", tableName(), "--region", "us-east-1", "--endpoint", endpoint)...); strings.Contains(stderr, "goroutine ") {
 			t.Errorf("the error is a stack trace:\n%s", stderr)
 		}

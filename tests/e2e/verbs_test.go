@@ -242,7 +242,7 @@ func TestVerbsOnAWrongStore(t *testing.T) {
 	} {
 		o.wants(1, []string{"table " + table + " in us-east-1 is not a table of once", "once table check"}, args...)
 	}
-	for _, args := range [][]string{{"list", "--state", "unknown"}, {"requeue", "--exhausted", "--reason", "why", "--yes"}, {"show", "#4RexMqXSY3Lf"}} {
+	for _, args := range [][]string{{"list", "--state", "unknown"}, {"console"}, {"requeue", "--exhausted", "--reason", "why", "--yes"}, {"show", "#4RexMqXSY3Lf"}} {
 		o.wants(1, []string{"index", "once table check", "--no-index"}, args...)
 	}
 

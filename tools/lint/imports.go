@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 	"dynamostore/powertools": {"idempotent", awsSDK},
 	"boltstore":              {"idempotent/driver", "go.etcd.io/bbolt"},
 	"cmd/once": {
-		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/view", "lambdahttp",
+		"boltstore", "dynamostore", "idempotent", "idempotent/driver", "idempotent/event", "internal/page", "internal/view", "lambdahttp",
 		awsSDK, smithy, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term",
 	},
 	"infra": {"dynamostore", "idempotent/event", "telemetry", awsCDK, "github.com/aws/constructs-go", jsii},

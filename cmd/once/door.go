@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/once-lambda/once/internal/page"
+)
+
+// door decides who may ask the console. Any web page in the operator's browser can
+// send requests to a port of this machine, and so can other programs of the
+// machine. So each request has to name this address as its host (a name of DNS
+// that points here is refused), a request from a page has to come from the page of
+// the console, and all but that page needs the two secrets of the one session.
+type door struct {
+	host string // the address of the console, 127.0.0.1:PORT
+
+	mu     sync.Mutex
+	ticket secret // opens the session once; zero: used
+	cookie secret // of the session; zero: not opened
+	header secret // of the session
+}
+
+// secret is the hash of a random text, such that it can be compared in constant
+// time.
+type secret [sha256.Size]byte
+
+// newSecret returns a random text of 128 bits or more, and its hash.
+func newSecret() (text string, s secret) {
+	text = rand.Text()
+	return text, sha256.Sum256([]byte(text))
+}
+
+// is reports whether s is the hash of text. No known text has the zero hash.
+func (s secret) is(text string) bool {
+	sum := sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(s[:], sum[:]) == 1
+}
+
+// newDoor returns a door for the console at host, and the text of the ticket.
+func newDoor(host string) (d *door, ticket string) {
+	d = &door{host: host}
+	ticket, d.ticket = newSecret()
+	return d, ticket
+}
+
+// cookieName returns the name of the cookie. Browsers do not separate the cookies
+// of two ports, so that the name has the port.
+func (d *door) cookieName() string {
+	_, port, _ := strings.Cut(d.host, ":")
+	return "once-console-" + port
+}
+
+// sessionHeader is the header with the second secret. The page keeps it in the
+// storage of its own origin, which includes the port: another program that gets the
+// cookie because it listens on another port of this machine does not get it.
+const sessionHeader = "Once-Session"
+
+// enter opens the session, if ticket is right and was not used before. It returns
+// the two secrets.
+func (d *door) enter(ticket string) (cookie, header string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ticket.is(ticket) {
+		return "", "", false
+	}
+	d.ticket = secret{}
+	cookie, d.cookie = newSecret()
+	header, d.header = newSecret()
+	return cookie, header, true
+}
+
+// known reports whether the request belongs to the session.
+func (d *door) known(r *http.Request) bool {
+	cookie, err := r.Cookie(d.cookieName())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return err == nil && d.cookie.is(cookie.Value) && d.header.is(r.Header.Get(sessionHeader))
+}
+
+// refuses returns why a request is refused, with its status, or "".
+func (d *door) refuses(r *http.Request) (status int, why string) {
+	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	api := strings.HasPrefix(r.URL.Path, apiPath)
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case r.Host != d.host:
+		return http.StatusMisdirectedRequest, "this is the console at http://" + d.host
+	case origin != "" && origin != "http://"+d.host, origin == "" && !safe:
+		return http.StatusForbidden, "the request does not come from the page of the console"
+	case api && site != "" && site != "same-origin":
+		return http.StatusForbidden, "the request does not come from the page of the console"
+	case !safe && kind != "application/json":
+		return http.StatusUnsupportedMediaType, "want application/json"
+	case api && r.URL.Path != sessionPath && !d.known(r):
+		return http.StatusUnauthorized, "no session: open the address that once console printed"
+	}
+	return 0, ""
+}
+
+// Paths of the console.
+const (
+	apiPath     = "/api/"
+	sessionPath = apiPath + "session"
+)
+
+// guard returns next behind the door.
+func (d *door) guard(next http.Handler) http.Handler {
+	return page.Secure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if status, why := d.refuses(r); status != 0 {
+			reply(w, status, failure{Error: why})
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// session opens the session for the page that has the ticket.
+func (d *door) session(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Ticket string `json:"ticket"`
+	}
+	if !readJSON(w, r, &in) {
+		return
+	}
+	cookie, header, ok := d.enter(in.Ticket)
+	if !ok {
+		reply(w, http.StatusUnauthorized, failure{Error: "this address was used before, or is not complete: run once console again"})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: d.cookieName(), Value: cookie, Path: apiPath, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	reply(w, http.StatusOK, map[string]string{"session": header})
+}
+
+// failure is the answer about an error.
+type failure struct {
+	Error  string `json:"error"`
+	Advice string `json:"advice,omitempty"`
+}
+
+// fail answers with an error. It writes nothing elsewhere: an error may contain
+// what the operator entered.
+func fail(w http.ResponseWriter, err error) {
+	status := map[int]int{exitUsage: http.StatusBadRequest, exitNotFound: http.StatusNotFound, exitRefused: http.StatusConflict}[exitCode(err)]
+	if status == 0 {
+		status = http.StatusBadGateway // the store failed
+	}
+	reply(w, status, failure{err.Error(), advice(err)})
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(data) // an error means that the browser is gone
+}
+
+// readJSON reads the body of a request, or answers that it is malformed.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAnswer))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		reply(w, http.StatusRequestEntityTooLarge, failure{Error: "the request is larger than " + size(maxAnswer)})
+		return false
+	}
+	if err == nil {
+		err = decodeOne(data, v)
+	}
+	if err != nil {
+		fail(w, usage("invalid request: %v", err))
+		return false
+	}
+	return true
+}
