@@ -53,6 +53,7 @@ type service struct {
 	fate func(payload string) (time.Duration, types.ExecutionStatus)
 	// unlisted is how long after its start an execution is not listed.
 	unlisted time.Duration
+	noResult bool // of the handler
 }
 
 type execution struct {
@@ -200,14 +201,13 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) *refusal {
 	out["ExecutionDataIncluded"] = data
 	if data {
 		out["InputPayload"] = e.payload
-		switch status {
-		case types.ExecutionStatusSucceeded:
+		switch {
+		case status == types.ExecutionStatusSucceeded && !s.noResult:
 			out["Result"] = `{"receipt":` + e.payload + `}`
-		case types.ExecutionStatusFailed:
+		case status == types.ExecutionStatusFailed:
 			out["Error"] = map[string]any{"ErrorType": "OutOfStock", "ErrorMessage": "no more of it"}
-		case types.ExecutionStatusStopped:
+		case status == types.ExecutionStatusStopped:
 			out["Error"] = map[string]any{"ErrorType": "Operator", "ErrorMessage": "stopped by hand"}
-		case types.ExecutionStatusRunning, types.ExecutionStatusTimedOut:
 		}
 	}
 	return reply(w, out)
