@@ -23,6 +23,8 @@ var equivalents = map[string]string{
 
 	"idempotent.Guard.remember: g.cache == nil is never true": "a nil cache stores nothing",
 
+	"idempotent.suspends: !bytes.Contains(v.Bytes(), []byte(executionMember)) is never true": "only saves decoding",
+
 	"idempotent.Execution.leave: !e.ended is always true":           "only reachable in a race: ended between the step's write and this check",
 	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >": "the result is MaxBackoff either way",
 	"idempotent.withoutStep: !found is never true":                  "only a step that was begun is removed",
