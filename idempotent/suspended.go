@@ -66,8 +66,8 @@ func suspends(req any) bool {
 			Execution  *json.RawMessage `json:"DurableExecutionArn"`
 			Checkpoint *json.RawMessage `json:"CheckpointToken"`
 		}
-		err := json.Unmarshal(v.Bytes(), &members)
-		return err == nil && members.Execution != nil && members.Checkpoint != nil
+		_ = json.Unmarshal(v.Bytes(), &members) // if it is no JSON object, it has no members
+		return members.Execution != nil && members.Checkpoint != nil
 	case v.Kind() == reflect.Map && v.Type().Key().Kind() == reflect.String:
 		has := func(name string) bool { return v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key())).IsValid() }
 		return has(executionMember) && has(checkpointMember)

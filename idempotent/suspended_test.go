@@ -39,6 +39,32 @@ func TestWrapRefusesDurableExecutions(t *testing.T) {
 	t.Run("any", func(t *testing.T) { refusesDurable(t, decoded[any]) })
 }
 
+// Other requests are not inspected, or are of other kinds.
+func TestWrapAcceptsOtherRequests(t *testing.T) {
+	t.Parallel()
+	type name string
+	accepts(t, []string{"DurableExecutionArn", "CheckpointToken"})
+	accepts(t, map[int]string{1: "DurableExecutionArn"})
+	accepts(t, map[name]int{"DurableExecutionArn": 1})
+	accepts(t, []byte(`DurableExecutionArn and CheckpointToken`))
+	accepts(t, []byte(`["DurableExecutionArn", "CheckpointToken"]`))
+	accepts[*map[string]any](t, nil)
+	for _, v := range []any{nil, 5, "DurableExecutionArn", []any{"CheckpointToken"}, struct{}{}} {
+		accepts(t, v)
+	}
+}
+
+func accepts[Req any](t *testing.T, req Req) {
+	t.Helper()
+	g, _ := newGuard(t)
+	handler := idempotent.Wrap(g,
+		func(context.Context, Req) (idempotent.Key, error) { return newKey(), nil },
+		func(context.Context, Req) (string, error) { return "done", nil })
+	if answer, err := handler(t.Context(), req); answer != "done" || err != nil {
+		t.Errorf("%#v: %q, %v", req, answer, err)
+	}
+}
+
 func decoded[T any](event []byte) (v T) {
 	if err := json.Unmarshal(event, &v); err != nil {
 		panic(err)

@@ -88,8 +88,8 @@ func New(client Client, function string, optFns ...func(*Options)) (*Function, e
 		return nil, fmt.Errorf("lambdadurable: New: invalid function %q: want the name or the ARN of a version or an alias, such as orders:live", function)
 	}
 	f := &Function{client: client, qualified: function, whole: parts[1], name: parts[2]}
-	for _, fn := range optFns {
-		fn(&f.opts)
+	for _, o := range optFns {
+		o(&f.opts)
 	}
 	if f.opts.RetryAfter < 0 {
 		return nil, errors.New("lambdadurable: New: Options.RetryAfter must not be negative")

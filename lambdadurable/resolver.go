@@ -40,7 +40,7 @@ func Resolver[T any](f *Function, resolved func(T) idempotent.Resolution) idempo
 			return idempotent.Resolution{}, err
 		}
 		if !recorded {
-			if s.ARN, err = f.find(ctx, f.ExecutionName(r.ID)); err != nil || s.ARN == "" {
+			if s.ARN, err = f.find(ctx, f.ExecutionName(r.ID)); s.ARN == "" {
 				return idempotent.Later(0), err
 			}
 		}

@@ -4,6 +4,7 @@ package lambdadurable_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,5 +166,71 @@ func TestResolverOfAnotherType(t *testing.T) {
 	report, err := idempotent.ReconcileDue(t.Context(), w.guard(w.store), lambdadurable.Resolver[int](w.orders, nil))
 	if err != nil || report.Failed != 1 || w.record(book).State != driver.StateRetryable {
 		t.Errorf("%+v, %v, and the record is %s", report, err, w.record(book).State)
+	}
+}
+
+// What the resolver answers, without a reconciler around it.
+func TestResolverAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.mustRun(book)
+	pending := w.guard(w.store).Pending(*w.record(book))
+	ask := func(p idempotent.PendingRecord) (idempotent.Resolution, error) {
+		t.Helper()
+		return lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), p)
+	}
+	if got, err := ask(pending); err != nil || got != idempotent.Later(0) {
+		t.Errorf("running: %+v, %v", got, err)
+	}
+
+	unrecorded := idempotent.PendingRecord{ID: pending.ID, Created: pending.Created}
+	if got, err := ask(unrecorded); err != nil || got == idempotent.Later(0) {
+		t.Errorf("running and not recorded: %+v, %v", got, err)
+	}
+	w.lambda.fault = func(string) fault { return throttled }
+	if _, err := ask(unrecorded); err == nil || !strings.Contains(err.Error(), "list the executions of orders") {
+		t.Errorf("a failed list: %v", err)
+	}
+	// A failure is not the end of the retention, however late it is.
+	w.clock.Advance(48 * time.Hour)
+	if _, err := ask(pending); err == nil {
+		t.Error("a failed call, two days later, is no error")
+	}
+	w.lambda.fault = nil
+	w.lambda.executions[0].arn += " is removed"
+	for age, want := range map[time.Duration]idempotent.Resolution{
+		24*time.Hour - time.Millisecond: idempotent.Later(0), 24 * time.Hour: idempotent.ResolvedWithoutResult(),
+	} {
+		at := w.clock.Now()
+		w.orders = w.function(w.lambda.client(), "orders:live", func(o *lambdadurable.Options) { o.Now = func() time.Time { return at } })
+		pending.Created = at.Add(-age)
+		if got, err := ask(pending); err != nil || got != want {
+			t.Errorf("removed, after %s: %+v, %v", age, got, err)
+		}
+	}
+	// By default, the clock is that of the machine.
+	w.orders, _ = lambdadurable.New(w.lambda.client(), "orders:live")
+	pending.Created = time.Now().Add(-25 * time.Hour)
+	if got, err := ask(pending); err != nil || got != idempotent.ResolvedWithoutResult() {
+		t.Errorf("removed: %+v, %v", got, err)
+	}
+}
+
+// A step that cannot be read is an error, and Lambda is not asked.
+func TestResolverOfAStepThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.fault = func(string) fault { return failed }
+	if _, err := w.handler(t.Context(), book); err == nil {
+		t.Error("an internal error is no error")
+	}
+	key, _ := byID(t.Context(), book)
+	if err := w.guard(w.store).Resolve(t.Context(), key.RecordID(), idempotent.ResolvedStep(lambdadurable.Step, "another type")); err != nil {
+		t.Fatal(err)
+	}
+	calls := len(w.lambda.calls)
+	_, err := lambdadurable.Resolver[receipt](w.orders, nil)(t.Context(), w.guard(w.store).Pending(*w.record(book)))
+	if !errors.As(err, new(*idempotent.StepError)) || len(w.lambda.calls) != calls {
+		t.Errorf("got %v after %v", err, w.lambda.calls)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/once-lambda/once/idempotent"
 	"github.com/once-lambda/once/idempotent/driver"
@@ -153,6 +154,24 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// docs/durable.md gives the price of a request: its writes of the record, of which
+// the first one of a retry is refused, and its calls of Lambda.
+func TestPrice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i, want := range []struct{ writes, calls int }{{3, 1}, {3, 1}, {3, 1}} {
+		const enough = 100
+		p, calls := &process{left: enough}, w.lambda.calls["Invoke"]+w.lambda.calls["Get"]
+		if _, err := w.serve(&mortalStore{w.store, p}, w.orders)(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
+			t.Errorf("got %v", err)
+		}
+		calls = w.lambda.calls["Invoke"] + w.lambda.calls["Get"] - calls
+		if got := enough - p.left; got != want.writes || calls != want.calls {
+			t.Errorf("request %d: %d writes and %d calls, want %+v", i+1, got, calls, want)
+		}
+	}
+}
+
 // Each way in which an execution ends without a result is a Final error: it is
 // stored, and the key starts no other execution.
 func TestFailures(t *testing.T) {
@@ -248,14 +267,19 @@ func TestTheSameRequestInOtherBytes(t *testing.T) {
 		func(ctx context.Context, raw json.RawMessage) (receipt, error) {
 			return lambdadurable.Run[receipt](ctx, w.orders, raw)
 		}, resumes)
+	first := json.RawMessage(`{"id": "o-1",  "count": 2}`)
 	w.lambda.fault = func(string) fault { return lost }
-	if _, err := handle(t.Context(), json.RawMessage(books)); err == nil {
+	if _, err := handle(t.Context(), first); err == nil {
 		t.Error("a lost reply is no error")
 	}
-	w.lambda.fault = nil
 	other := json.RawMessage(`{ "count": 2, "id": "o-1" }`)
 
-	// While the execution is not listed, nothing is guessed.
+	// While the list fails, or the execution is not listed, nothing is guessed.
+	w.lambda.fault = func(call string) fault { return map[string]fault{"List": throttled}[call] }
+	if _, err := handle(t.Context(), other); err == nil || !strings.Contains(err.Error(), "list the executions of orders") {
+		t.Errorf("got %v", err)
+	}
+	w.lambda.fault = nil
 	w.lambda.unlisted = time.Second
 	if _, err := handle(t.Context(), other); err == nil || !strings.Contains(err.Error(), "does not list it") {
 		t.Errorf("got %v", err)
@@ -268,8 +292,42 @@ func TestTheSameRequestInOtherBytes(t *testing.T) {
 	if got, err := handle(t.Context(), other); err != nil || got.Receipt != book {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if len(w.lambda.executions) != 1 || w.lambda.executions[0].payload != books {
+	if len(w.lambda.executions) != 1 || w.lambda.executions[0].payload != string(first) {
 		t.Errorf("executions: %+v", w.lambda.executions)
+	}
+}
+
+// A refused call starts nothing, and nothing is asked about it.
+func TestARefusedStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *lambdadurable.Options) { o.RetryAfter = 30 * time.Second })
+	for _, what := range []fault{throttled, failed} {
+		w.lambda.fault = func(string) fault { return what }
+		_, err := w.handler(t.Context(), book)
+		if _, refused := errors.AsType[smithy.APIError](err); !refused || w.lambda.calls["List"] != 0 || w.record(book).State != driver.StateRetryable {
+			t.Errorf("got %v after %v, and the record is %s", err, w.lambda.calls, w.record(book).State)
+		}
+	}
+	w.lambda.fault = nil
+	if running := w.mustRun(book); running.RetryAfter != 30*time.Second {
+		t.Errorf("got %+v", running)
+	}
+}
+
+// A durable handler without a result.
+func TestNoResult(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lambda.noResult = true
+	handle := idempotent.Wrap(w.guard(w.store), byID, func(ctx context.Context, o order) (*receipt, error) {
+		return lambdadurable.Run[*receipt](ctx, w.orders, o)
+	}, resumes)
+	if _, err := handle(t.Context(), book); !errors.As(err, new(*lambdadurable.RunningError)) {
+		t.Errorf("got %v", err)
+	}
+	w.clock.Advance(time.Minute)
+	if got, err := handle(t.Context(), book); err != nil || got != nil {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

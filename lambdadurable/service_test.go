@@ -40,6 +40,9 @@ type service struct {
 	server    *httptest.Server
 	now       func() time.Time
 	retention time.Duration
+	// Each call has its own connection, because net/http repeats some calls on a
+	// connection that breaks.
+	connections http.Transport
 
 	mu         sync.Mutex
 	executions []*execution // the oldest first
@@ -50,6 +53,7 @@ type service struct {
 	fate func(payload string) (time.Duration, types.ExecutionStatus)
 	// unlisted is how long after its start an execution is not listed.
 	unlisted time.Duration
+	noResult bool // of the handler
 }
 
 type execution struct {
@@ -71,7 +75,7 @@ const (
 func newService(t *testing.T, now func() time.Time) *service {
 	t.Helper()
 	s := &service{
-		t: t, now: now, retention: 14 * 24 * time.Hour, calls: map[string]int{},
+		t: t, now: now, retention: 14 * 24 * time.Hour, calls: map[string]int{}, connections: http.Transport{DisableKeepAlives: true},
 		fate: func(string) (time.Duration, types.ExecutionStatus) {
 			return time.Minute, types.ExecutionStatusSucceeded
 		},
@@ -92,11 +96,22 @@ func (s *service) client() *lambda.Client {
 		Region:       "eu-west-1",
 		BaseEndpoint: &s.server.URL,
 		Retryer:      aws.NopRetryer{},
-		HTTPClient:   &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		HTTPClient:   &http.Client{Transport: &transport{s}},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
 		}),
 	})
+}
+
+// transport waits for the end of each call, even if its reply is lost. So a test
+// can use the stand-in between two calls.
+type transport struct{ s *service }
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.s.connections.RoundTrip(r)
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return response, err
 }
 
 // refusal is an error response.
@@ -186,14 +201,13 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) *refusal {
 	out["ExecutionDataIncluded"] = data
 	if data {
 		out["InputPayload"] = e.payload
-		switch status {
-		case types.ExecutionStatusSucceeded:
+		switch {
+		case status == types.ExecutionStatusSucceeded && !s.noResult:
 			out["Result"] = `{"receipt":` + e.payload + `}`
-		case types.ExecutionStatusFailed:
+		case status == types.ExecutionStatusFailed:
 			out["Error"] = map[string]any{"ErrorType": "OutOfStock", "ErrorMessage": "no more of it"}
-		case types.ExecutionStatusStopped:
+		case status == types.ExecutionStatusStopped:
 			out["Error"] = map[string]any{"ErrorType": "Operator", "ErrorMessage": "stopped by hand"}
-		case types.ExecutionStatusRunning, types.ExecutionStatusTimedOut:
 		}
 	}
 	return reply(w, out)
