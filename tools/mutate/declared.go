@@ -37,10 +37,6 @@ var equivalents = map[string]string{
 	"idempotent.withoutStep: !found is never true":                                              "only a step that was begun is removed",
 	"idempotent.suspends: !bytes.Contains(v.Bytes(), []byte(executionMember)) is never true":    "only saves decoding",
 
-	"idempotent.Execution.leave: !e.ended is always true":           "only reachable in a race: ended between the step's write and this check",
-	"idempotent.reconciler.pause: pause >= r.opts.MaxBackoff has >": "the result is MaxBackoff either way",
-	"idempotent.withoutStep: !found is never true":                  "only a step that was begun is removed",
-
 	"idempotent.writeShape: case reflect.Int is gone": "the default clause writes int too",
 	"idempotent.encodeResult: !copies is always true": "a result of the JSON codec is already a copy",
 
