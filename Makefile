@@ -56,7 +56,7 @@ build: ## Compile every package (GOARCH: for which processor)
 
 .PHONY: test-unit cover
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
-RACED := ./idempotent/... ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
+RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
 COVER := .cache/cover.out
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false

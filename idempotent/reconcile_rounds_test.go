@@ -11,6 +11,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,15 +188,15 @@ func TestReconcileLeavesBrokenResolvers(t *testing.T) {
 		b.unknown(t, "mail", 20)
 		b.unknown(t, "refund", 20)
 		time.Sleep(time.Minute)
-		calls := 0
+		var calls atomic.Int64
 		broken := func(context.Context, idempotent.PendingRecord) (idempotent.Resolution, error) {
-			calls++
+			calls.Add(1)
 			return idempotent.Resolution{}, errDown
 		}
 		report, err := idempotent.Reconciler(b.guard(t), map[string]idempotent.ResolveFunc{"charge": b.resolve, "mail": broken, "refund": broken},
 			func(o *idempotent.ReconcileOptions) { o.Concurrency = 1 })(t.Context())
-		if calls != 10 || report.Completed != oneList+1 || report.Skipped != 30 || report.Pending != 40 {
-			t.Errorf("%d calls of two broken resolvers: %s", calls, report)
+		if calls.Load() != 10 || report.Completed != oneList+1 || report.Skipped != 30 || report.Pending != 40 {
+			t.Errorf("%d calls of two broken resolvers: %s", calls.Load(), report)
 		}
 		if err == nil || !strings.Contains(err.Error(), `for "mail" and "refund" failed; 30 due records wait`) {
 			t.Errorf("got error %v", err)
