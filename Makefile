@@ -22,7 +22,7 @@ run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: test timed timed-e2e timed-beside timed-browser
+.PHONY: test timed timed-waits timed-engines timed-computes
 STEP := @tools/step
 # These two lines do not use the variable MAKE, with which make --dry-run would run them.
 test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
@@ -31,19 +31,19 @@ test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
 	$(STEP) lint $(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j3 --output-sync timed-e2e timed-beside timed-browser
-	$(STEP) integration $(MAKE) --no-print-directory test-integration
-	$(STEP) cost $(MAKE) --no-print-directory test-cost
-# These wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
-timed-e2e:
+	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-engines timed-computes
+	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
+# The first waits more than it computes: for time-outs, leases, the schedule, and LocalStack to start.
+timed-waits:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
-timed-beside:
+timed-engines:
+	$(STEP) browser $(MAKE) --no-print-directory test-browser
+	$(STEP) integration $(MAKE) --no-print-directory test-integration
+timed-computes:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
 	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
 	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
-timed-browser:
-	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
 
 .PHONY: check build
 # Limits of time are tested by test-cost, when nothing else runs.

@@ -251,22 +251,24 @@ func TestChunks_KeysAreNoRecordIDs(t *testing.T) {
 	t.Parallel()
 	v, data := newVersion(), make([]byte, 64<<20)
 	hash := strings.Repeat("A", 43)
-	for _, operation := range []string{
-		"charge",
-		fmt.Sprintf("charge#%s#%x", hash, v),
-		fmt.Sprintf("charge#%s#%x#0", hash, v),
-		"#", "0", strings.Repeat("#0", 128),
+	for operation, c := range map[string]struct{ size, chunks int }{
+		"charge":                               {64 << 20, 166},
+		fmt.Sprintf("charge#%s#%x", hash, v):   {1 << 20, 3},
+		fmt.Sprintf("charge#%s#%x#0", hash, v): {1 << 20, 3},
+		"#":                                    {1 << 20, 3},
+		"0":                                    {1 << 20, 3},
+		strings.Repeat("#0", 128):              {64 << 20, 166},
 	} {
 		record := idempotent.Key{Operation: operation, Scope: "tenant", ID: "1"}.RecordID()
 		if _, err := idempotent.ParseRecordID(string(record)); err != nil {
 			t.Fatalf("%s is not a record id: the test is void", record)
 		}
 		fake := newFake()
-		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data, chunksExpire); err != nil {
+		if _, err := newStore(t, fake).PutChunks(t.Context(), record, v, data[:c.size], chunksExpire); err != nil {
 			t.Fatal(err)
 		}
-		if len(fake.all()) != 166 {
-			t.Fatalf("%d chunks: some share a key", len(fake.all()))
+		if len(fake.all()) != c.chunks {
+			t.Fatalf("%d chunks, want %d: some share a key", len(fake.all()), c.chunks)
 		}
 		for key := range fake.all() {
 			if _, err := idempotent.ParseRecordID(key); err == nil {
