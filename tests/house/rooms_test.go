@@ -48,6 +48,21 @@ func TestFilesReferDownward(t *testing.T) {
 	}
 }
 
+// Authors of handlers meet at most 80 names: package idempotent/driver has those of
+// stores, and idempotent/event those of observers.
+func TestSurfaceOfHandlers(t *testing.T) {
+	t.Parallel()
+	var exported []string
+	for _, name := range loadPackage(t, "idempotent").pkg.Scope().Names() {
+		if token.IsExported(name) {
+			exported = append(exported, name)
+		}
+	}
+	if n := len(exported); n > 80 || n < 40 {
+		t.Errorf("package idempotent exports %d names, want at most 80: %v", n, exported)
+	}
+}
+
 // chapters returns the files that a doc.go lists, in their order.
 func chapters(doc string) (files []string) {
 	_, list, _ := strings.Cut(doc, "// Chapters,")
