@@ -22,7 +22,7 @@ run: ## Start the example with its page on 127.0.0.1:8080 (PORT, DATA)
 	@go build -o $(BIN)/charge-local ./examples/charge-lambda/cmd/local
 	@exec $(BIN)/charge-local
 
-.PHONY: test timed timed-waits timed-engines timed-computes
+.PHONY: test timed timed-waits timed-computes timed-also
 STEP := @tools/step
 # These two lines do not use the variable MAKE, with which make --dry-run would run them.
 test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
@@ -31,18 +31,19 @@ test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
 	$(STEP) lint $(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-engines timed-computes
+	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
+	$(STEP) engines $(MAKE) --no-print-directory test-engines
 	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
-# The first waits more than it computes: for time-outs, leases, the schedule, and LocalStack to start.
+# These wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
 timed-waits:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
-timed-engines:
-	$(STEP) browser $(MAKE) --no-print-directory test-browser
-	$(STEP) integration $(MAKE) --no-print-directory test-integration
 timed-computes:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
 	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
+timed-also:
+	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
+	$(STEP) apart nice $(MAKE) --no-print-directory test-apart
 	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
 
 .PHONY: check build
@@ -58,10 +59,12 @@ build: ## Compile every package (GOARCH: for which processor)
 # The packages whose code runs on several goroutines. A race build compiles all dependencies again.
 RACED := ./idempotent ./idempotent/driver ./idempotent/memstore ./dynamostore/... ./lambdahttp/... ./lambdabatch ./telemetry/... ./boltstore ./cmd/once ./lambdadurable ./telemetry/otelonce
 COVER := .cache/cover.out
+# Results of many megabytes, in one goroutine, take the race detector 20 s; the run for the coverage has these tests.
+UNRACED := -skip '^(TestLimits|TestResultBound|TestDamagedCompression)$$'
 # The CDK's validation of templates takes ten seconds, and only prints warnings in tests.
 test-unit: export CDK_VALIDATION := false
 test-unit: ## Unit tests, with the race detector where goroutines meet
-	$(RACE) $(UNIT) $(RACED)
+	$(RACE) $(UNRACED) $(RACED)
 	@$(MAKE) --no-print-directory cover
 	go test $(UNIT) $$(go list $(PACKAGES) | grep -v -x -F "$$(go list $(RACED))") $(CDK) ./tests/model/explore
 	cd tools && GOWORK=off go test ./...
@@ -104,18 +107,23 @@ model: ## Model-check the protocol with TLC (ARGS: configurations)
 model-mutants: ## Break the model by clauses; TLC must notice (ARGS)
 	@docs/model/mutants $(ARGS)
 
-.PHONY: test-integration
-# In these, requests run at once in one process. The limits, cold starts, pages, deployment and explorer have their own targets.
-RACED_TESTS := ./tests/batch ./tests/model
-ELSE := -e /tests/batch -e /tests/bench$$ -e /tests/browser -e /tests/deploy -e /tests/model
-test-integration: SHELL := bash
-test-integration: ## Tests on DynamoDB Local and LocalStack, and end to end
+.PHONY: test-integration test-engines test-apart
+test-integration: test-engines test-apart ## Both of the following
+# The limits, cold starts, pages, deployment and explorer have their own targets. In the packages of the last line of each
+# target, requests run at once in one process.
+ENGINES := ./tests/bench/peers ./tests/crash ./tests/e2e ./tests/integration ./tests/powertools
+test-engines: SHELL := bash
+test-engines: ## Tests on DynamoDB Local and LocalStack, and end to end
 	@cloud=$$(localstack/up) && trap localstack/down EXIT && \
 	engine=$${DYNAMODB_ENDPOINT:-} && \
 	if [[ -z $$engine ]]; then coproc localstack/dynamodb-local && read -r engine <&"$${COPROC[0]}"; fi && \
 	with="env LOCALSTACK_ENDPOINT=$$cloud DYNAMODB_ENDPOINT=$$engine" && \
-	$$with go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE)) && \
-	$$with $(RACE) -count=1 -timeout 15m $(RACED_TESTS)
+	$$with go test -count=1 -timeout 15m $(ENGINES) && \
+	$$with $(RACE) -count=1 -timeout 15m ./tests/model
+ELSE := -e /tests/batch -e /tests/bench -e /tests/browser -e /tests/crash -e /tests/deploy -e /tests/e2e -e /tests/integration -e /tests/model -e /tests/powertools
+test-apart: ## Tests of several packages that need no engine: alarms, documents, conformance
+	go test -count=1 -timeout 15m -skip ^TestChaos $$(go list ./tests/... | grep -v $(ELSE))
+	$(RACE) -count=1 -timeout 15m ./tests/batch
 
 .PHONY: e2e
 e2e: ## Deploy the stack to LocalStack with the CDK, and try it

@@ -97,7 +97,7 @@ var wanted = map[string]int{
 	factRequests: 20_000, factKills: 300, factStops: 300, factRestarts: 20, factPauses: 20, factWire: 2_000,
 }
 
-// TestChaos runs a storm for as long as -chaos says. make test-integration leaves
+// TestChaos runs a storm for as long as -chaos says. make test-apart leaves
 // it out, and runs the tests of the harness.
 func TestChaos(t *testing.T) {
 	s, violations := survive(t, *length, false)
