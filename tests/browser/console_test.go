@@ -358,6 +358,34 @@ func TestConsole_Keyboard(t *testing.T) {
 	}
 }
 
+// An answer that comes late does not replace the list that was asked for after it.
+func TestConsole_LateAnswer(t *testing.T) {
+	t.Parallel()
+	p := startConsole(t, fileStore(t, night()...)).open(browser.View{})
+	p.Wait(`document.querySelector("#range").textContent === "1 to 20 of 63"`)
+	p.Eval(`(() => {
+		const real = window.fetch, late = new Promise((go) => { window.release = go; });
+		window.fetch = async (...request) => {
+			const answer = await real(...request);
+			if (!String(request[0]).includes("offset=20")) return answer;
+			window.answered = true;
+			await late;
+			setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => { window.delivered = true; })));
+			return answer;
+		};
+	})()`, nil)
+	p.Click("#later")
+	p.Wait(`window.answered === true`)
+	p.Click(`input[value="exhausted"]`)
+	p.Wait(`document.querySelector("#range").textContent === "1 to 1 of 1"`)
+	p.Eval(`window.release()`, nil)
+	p.Wait(`window.delivered === true`)
+	var shown string
+	if p.Eval(`document.querySelector("#range").textContent`, &shown); shown != "1 to 1 of 1" {
+		t.Errorf("the late answer replaced the list: %s", shown)
+	}
+}
+
 // All records that were given up are requeued, and a wrong outcome is discarded.
 func TestConsole_RequeuesAndForgets(t *testing.T) {
 	t.Parallel()

@@ -119,9 +119,13 @@ function turn(change) {
   return guarded(() => showList(true));
 }
 
-// showList reads a page of the list. The link that has the focus keeps it.
+// showList reads a page of the list, and shows it unless another page was asked for meanwhile. The link that has the
+// focus keeps it.
+let lists = 0;
 async function showList(announce) {
+  const list = ++lists;
   const page = await api(`api/list?${new URLSearchParams({ list: view.list, operation: view.operation, offset: view.offset })}`);
+  if (list !== lists) return;
   if (view.offset > 0 && page.rows.length === 0) return turn({ offset: 0 });
   view.page = page;
   const held = document.activeElement.closest("#rows a")?.hash;
@@ -170,7 +174,9 @@ async function showRecord(move) {
   view.record = undefined;
   mark();
   if (!id) return drawing.show(null);
-  view.record = await api(`api/record?${new URLSearchParams({ id })}`);
+  const read = await api(`api/record?${new URLSearchParams({ id })}`);
+  if (id !== selected()) return;
+  view.record = read;
   const { record, now } = view.record;
   $("record-id").textContent = record.record;
   $("copy-id").replaceChildren(copyButton(record.record, "the record id"));
