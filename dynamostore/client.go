@@ -3,6 +3,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +92,7 @@ func FromEnvironment(getenv func(name string) string) func(*Options) {
 				o.invalid = errors.Join(o.invalid, fmt.Errorf("dynamostore: %s is %q: want %s", name, value, want))
 			}
 		}
-		text := func(name string, option *string) {
-			read(name, "", func(v string) error { *option = v; return nil })
-		}
+		text := func(name string, option *string) { *option = cmp.Or(getenv(name), *option) }
 		text("ONCE_CHUNK_TABLE", &o.ChunkTable)
 		text("ONCE_PARTITION_KEY", &o.PartitionKey)
 		text("ONCE_SORT_KEY", &o.SortKey)

@@ -52,15 +52,22 @@ func newBureau() *bureau {
 func (b *bureau) unknown(t *testing.T, operation string, n int) (last idempotent.RecordID) {
 	t.Helper()
 	for range n {
-		key := newKey()
-		key.Operation = operation
-		last = key.RecordID()
-		r := driver.Record{ID: last, State: driver.StateUnknown, Attempt: 1, Created: now(), Since: now(), LeaseEnd: now(), Due: now().Add(time.Minute)}
-		if met, err := b.Insert(t.Context(), r, now()); met != nil || err != nil {
-			t.Fatal(met, err)
-		}
+		last = b.add(t, operation, func(*driver.Record) {})
 	}
 	return last
+}
+
+// add inserts a record that differs from an unknown one, which is due in a minute.
+func (b *bureau) add(t *testing.T, operation string, change func(*driver.Record)) driver.RecordID {
+	t.Helper()
+	key := newKey()
+	key.Operation = operation
+	r := driver.Record{ID: key.RecordID(), State: driver.StateUnknown, Attempt: 1, Created: now(), Since: now(), LeaseEnd: now(), Due: now().Add(time.Minute)}
+	change(&r)
+	if met, err := b.Insert(t.Context(), r, now()); met != nil || err != nil {
+		t.Fatal(met, err)
+	}
+	return r.ID
 }
 
 func (b *bureau) Get(ctx context.Context, id idempotent.RecordID) (*driver.Record, error) {
@@ -477,21 +484,6 @@ func TestReconcileClaims(t *testing.T) {
 	}
 }
 
-// slowList is a store whose list takes time for each entry.
-type slowList struct {
-	*bureau
-	each time.Duration
-}
-
-func (s slowList) Due(ctx context.Context) iter.Seq2[driver.Listed, error] {
-	return func(yield func(driver.Listed, error) bool) {
-		s.bureau.Due(ctx)(func(e driver.Listed, err error) bool {
-			time.Sleep(s.each)
-			return yield(e, err)
-		})
-	}
-}
-
 // A list that takes longer than half of the time is cut off: the run works on what
 // it has read, and does not claim that it knows all.
 func TestReconcileLongList(t *testing.T) {
@@ -501,7 +493,10 @@ func TestReconcileLongList(t *testing.T) {
 			b := newBureau()
 			b.unknown(t, "charge", 100)
 			time.Sleep(time.Minute)
-			g, _ := newGuardOver(t, slowList{b, each})
+			g, _ := newGuardOver(t, &observed{bureau: b, list: func(int, driver.Listed) error {
+				time.Sleep(each)
+				return nil
+			}})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			report, err := idempotent.ReconcileDue(ctx, g, b.resolve)

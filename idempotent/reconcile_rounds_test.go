@@ -63,19 +63,6 @@ func (o *observed) Get(ctx context.Context, id driver.RecordID) (*driver.Record,
 	return o.bureau.Get(ctx, id)
 }
 
-// add inserts a record that differs from an unknown one, which is due in a minute.
-func (b *bureau) add(t *testing.T, operation string, change func(*driver.Record)) driver.RecordID {
-	t.Helper()
-	key := newKey()
-	key.Operation = operation
-	r := driver.Record{ID: key.RecordID(), State: driver.StateUnknown, Attempt: 1, Created: now(), Since: now(), LeaseEnd: now(), Due: now().Add(time.Minute)}
-	change(&r)
-	if met, err := b.Insert(t.Context(), r, now()); met != nil || err != nil {
-		t.Fatal(met, err)
-	}
-	return r.ID
-}
-
 const oneList = 4096 // records of an operation
 
 // The counts of the second list replace those of the first.

@@ -140,7 +140,7 @@ func (s *site) find(w http.ResponseWriter, r *http.Request) {
 // price answers with what a count of all records costs.
 func (s *site) price(w http.ResponseWriter, r *http.Request) {
 	bytes := s.store.bytes(r.Context())
-	units := float64(bytes) / (2 * 4096) // eventually consistent
+	units := scanUnits(float64(bytes))
 	reply(w, http.StatusOK, map[string]any{"items": s.store.items(r.Context()), "bytes": bytes, "read_units": units, "usd": units * readUnitUSD})
 }
 

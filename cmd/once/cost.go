@@ -126,6 +126,9 @@ const (
 	month        = 730 * time.Hour
 )
 
+// scanUnits returns the read units of a scan, which is eventually consistent.
+func scanUnits(bytes float64) float64 { return bytes / 8192 }
+
 const (
 	recordBytes = 450       // of a record without its result
 	inRecord    = 4 << 10   // a larger result is in chunks
@@ -173,7 +176,7 @@ func (s *service) bill() []position {
 	}
 	stored := s.Requests / month.Seconds() * (s.Retention + ttlDelay).Seconds() * (float64(record) + chunks*1024)
 	if s.Scan > 0 {
-		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * stored / 8192})
+		positions = append(positions, position{What: "scans for abandoned runs", Reads: month.Seconds() / s.Scan.Seconds() * scanUnits(stored)})
 	}
 	positions = append(positions, position{What: "storage, " + size(int(stored)), Bytes: stored})
 	bill := positions[:0]

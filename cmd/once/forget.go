@@ -68,15 +68,11 @@ func (c *forgetCmd) run(ctx context.Context, args []string) error {
 	if c.yes && c.token == "" {
 		return usage("--yes needs --token: the token that once show printed with the wrong outcome")
 	}
-	o, err := c.open(ctx)
+	o, r, err := c.openRecord(ctx, c.env, args[0])
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, c.env, o, args[0])
-	if err != nil {
-		return err
-	}
 	token := r.Token()
 	if c.token != "" {
 		token = c.token

@@ -42,15 +42,11 @@ changes nothing.`,
 }
 
 func (c *lookupCmd) run(ctx context.Context, args []string) error {
-	o, err := c.open(ctx)
+	o, r, err := c.openRecord(ctx, c.env, args[0])
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, c.env, o, args[0])
-	if err != nil {
-		return err
-	}
 	now := c.now()
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
 		return fmt.Errorf("%w: %s expired at %s, so the key is new", idempotent.ErrNoRecord, short(r.ID), when(r.Expires, now))

@@ -126,15 +126,11 @@ func (c *resolveCmd) run(ctx context.Context, args []string) error {
 	if err := c.ready(c.env); err != nil {
 		return err
 	}
-	o, err := c.open(ctx)
+	o, r, err := c.openRecord(ctx, c.env, args[0])
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, c.env, o, args[0])
-	if err != nil {
-		return err
-	}
 	p := piece{r, ev}
 	if err := c.fit(ctx, o, p); err != nil {
 		return err

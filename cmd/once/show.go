@@ -52,15 +52,11 @@ the key. Declared steps are always shown.`,
 }
 
 func (c *showCmd) run(ctx context.Context, args []string) error {
-	o, err := c.open(ctx)
+	o, r, err := c.openRecord(ctx, c.env, args[0])
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	r, err := c.find(ctx, c.env, o, args[0])
-	if err != nil {
-		return err
-	}
 	v := view.Of(r, c.steps...)
 	if c.result {
 		if err := c.addResults(ctx, o, r, v); err != nil {

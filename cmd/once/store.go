@@ -439,6 +439,20 @@ const (
 	hashLength = 43
 )
 
+// openRecord opens the store and returns it with the selected record.
+func (t *target) openRecord(ctx context.Context, e *env, name string) (*opened, *driver.Record, error) {
+	o, err := e.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := t.find(ctx, e, o, name)
+	if err != nil {
+		o.close()
+		return nil, nil, err
+	}
+	return o, r, nil
+}
+
 // find returns the selected record.
 func (t *target) find(ctx context.Context, e *env, o *opened, name string) (*driver.Record, error) {
 	id, err := t.id(ctx, e, o, name)

@@ -206,32 +206,15 @@ func night() []driver.Record {
 	return list
 }
 
-// The pictures of the documentation, see make screenshots. Without -pictures they are
-// only measured.
+// The pictures of the documentation, see make screenshots.
 func TestPictures_Console(t *testing.T) {
 	t.Parallel()
-	dir := *pictures
-	if dir == "" {
-		dir = t.TempDir()
-	}
 	c := startConsole(t, fileStore(t, night()...), "--allow-resolve")
 	p := c.open(browser.View{})
 	p.Eval(`location.hash = "#r=" + encodeURIComponent(`+fmt.Sprintf("%q", idempotent.Key{Operation: "transfer", Scope: "acme", ID: "t-17"}.RecordID())+`)`, nil)
 	p.Wait(`document.querySelector("#record").textContent.includes("reserve")`)
-	p.Eval(`document.querySelector("#store").textContent = "table once-records in eu-central-1"; document.querySelector("#mode").textContent = "changes allowed, as ada@ops-1"; document.activeElement.blur()`, nil)
-	for name, v := range map[string]browser.View{
-		"console-light.png":  {Width: 1360, Height: 890, Scale: 1.5},
-		"console-dark.png":   {Width: 1360, Height: 890, Scale: 1.5, Dark: true},
-		"console-narrow.png": {Width: 360, Height: 800, Scale: 2},
-	} {
-		p.Show(v)
-		p.Eval(`innerWidth > 400 ? scrollTo(0, 0) : scrollTo(0, document.querySelector("#record-title").getBoundingClientRect().top + scrollY - 24)`, nil)
-		file := filepath.Join(dir, name)
-		p.Screenshot(file)
-		if n := compress(t, file); n > maxPicture {
-			t.Errorf("%s has %d bytes, want %d at most", name, n, maxPicture)
-		}
-	}
+	p.Eval(`document.querySelector("#store").textContent = "table once-records in eu-central-1"; document.querySelector("#mode").textContent = "changes allowed, as ada@ops-1"`, nil)
+	shoot(t, p, "console")
 }
 
 // A charge whose outcome is unknown is settled on the page, and the next request

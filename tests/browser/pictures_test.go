@@ -20,32 +20,38 @@ import (
 const maxPicture = 200 << 10
 
 // The pictures of the documentation, see make screenshots: a worker was killed, the
-// outcome is unknown, and the ledger has the evidence. Without -pictures they are
-// only measured.
+// outcome is unknown, and the ledger has the evidence.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	dir := *pictures
-	if dir == "" {
-		dir = t.TempDir()
-	}
 	p := open(t, browser.View{}, shortLease)
 	p.press("kill")
 	p.wants("in progress", 1, "502", "200")
 	p.Wait(`document.querySelector("#record .sentence").innerText.includes("its lease has ended")`)
 	p.press("retry")
 	p.wants("unknown", 1, "502", "200", "409")
+	shoot(t, p.Page, "playground")
+}
+
+// shoot takes the three pictures of a page. Without -pictures they are only
+// measured.
+func shoot(t *testing.T, p *browser.Page, name string) {
+	t.Helper()
+	dir := *pictures
+	if dir == "" {
+		dir = t.TempDir()
+	}
 	p.Eval(`document.activeElement.blur()`, nil)
-	for name, v := range map[string]browser.View{
-		"playground-light.png":  {Width: 1360, Height: 890, Scale: 1.5},
-		"playground-dark.png":   {Width: 1360, Height: 890, Scale: 1.5, Dark: true},
-		"playground-narrow.png": {Width: 360, Height: 800, Scale: 2},
+	for kind, v := range map[string]browser.View{
+		"light":  {Width: 1360, Height: 890, Scale: 1.5},
+		"dark":   {Width: 1360, Height: 890, Scale: 1.5, Dark: true},
+		"narrow": {Width: 360, Height: 800, Scale: 2},
 	} {
 		p.Show(v)
 		p.Eval(`innerWidth > 400 ? scrollTo(0, 0) : scrollTo(0, document.querySelector("#record-title").getBoundingClientRect().top + scrollY - 24)`, nil)
-		file := filepath.Join(dir, name)
+		file := filepath.Join(dir, name+"-"+kind+".png")
 		p.Screenshot(file)
 		if n := compress(t, file); n > maxPicture {
-			t.Errorf("%s has %d bytes, want %d at most", name, n, maxPicture)
+			t.Errorf("%s has %d bytes, want %d at most", file, n, maxPicture)
 		}
 	}
 }
