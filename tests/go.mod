@@ -29,6 +29,7 @@ require (
 	github.com/once-lambda/once/examples/order-queue v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/shogo82148/go-sfv v0.3.3
+	go.etcd.io/bbolt v1.5.0
 	golang.org/x/mod v0.41.0
 	pgregory.net/rapid v1.3.0
 )
@@ -73,7 +74,6 @@ require (
 	github.com/ugorji/go/codec v1.2.12 // indirect
 	github.com/yuin/goldmark v1.8.7 // indirect
 	github.com/zeebo/xxh3 v1.0.2 // indirect
-	go.etcd.io/bbolt v1.5.0 // indirect
 	golang.org/x/arch v0.8.0 // indirect
 	golang.org/x/crypto v0.23.0 // indirect
 	golang.org/x/net v0.25.0 // indirect

@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/once-lambda/once/dynamostore"
 )
@@ -49,6 +50,25 @@ func TestHelp(t *testing.T) {
 			t.Errorf("once %q: exit code %d\n%s", row.args, code, &out)
 		}
 	}
+}
+
+// Scripts rely on the commands and their flags: they are those in the file, with their
+// defaults.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	var commands strings.Builder
+	walk(rootCommand(&env{}), func(cmd *cobra.Command) {
+		if !cmd.IsAvailableCommand() && cmd.HasParent() {
+			return
+		}
+		fmt.Fprintln(&commands, cmd.UseLine())
+		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" { // cobra adds it late
+				fmt.Fprintf(&commands, "  --%s %s %q\n", f.Name, f.Value.Type(), f.DefValue)
+			}
+		})
+	})
+	said{t: t, out: commands.String()}.golden("commands")
 }
 
 // walk calls f with cmd and the commands below it.

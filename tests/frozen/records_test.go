@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frozen
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"go.etcd.io/bbolt"
+
+	"github.com/once-lambda/once/boltstore"
+	"github.com/once-lambda/once/dynamostore"
+	"github.com/once-lambda/once/dynamostore/dynamotest"
+	"github.com/once-lambda/once/idempotent/driver"
+)
+
+var update = flag.Bool("update", false, "write the files of this folder from today's code; see Compatibility in RELEASING.md")
+
+// medium is where a store keeps records. A record is an object of JSON here.
+type medium interface {
+	open() (driver.Store, func() error, error)
+	dump() (map[string]object, error) // by record id
+	restore(map[string]object) error
+}
+
+type object = map[string]any
+
+var media = map[string]func(t *testing.T) medium{
+	"dynamostore": func(*testing.T) medium { return table{dynamotest.New("records")} },
+	"boltstore":   func(t *testing.T) medium { return file(filepath.Join(t.TempDir(), "once.db")) },
+}
+
+// A later version replays, continues and settles what this version stored, and finds
+// it under the same keys.
+func TestRecordsAreRead(t *testing.T) {
+	t.Parallel()
+	for name, newMedium := range media {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			frozen := readRecords(t, name)
+			for _, s := range stories {
+				t.Run(s.name, func(t *testing.T) {
+					m := newMedium(t)
+					if err := m.restore(frozen); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(time.Hour)
+						tell(t, m, s.later)
+					})
+				})
+			}
+		})
+	}
+}
+
+// This version stores what the frozen records hold, so that a version before it can
+// read them.
+func TestRecordsAreWritten(t *testing.T) {
+	t.Parallel()
+	for name, newMedium := range media {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMedium(t)
+			synctest.Test(t, func(t *testing.T) {
+				for _, s := range stories {
+					tell(t, m, s.begin)
+				}
+			})
+			got, err := m.dump()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *update {
+				writeRecords(t, name, got)
+			}
+			want := readRecords(t, name)
+			for id := range maps.Keys(got) {
+				if want[id] == nil {
+					t.Errorf("%s is a new record", id)
+				}
+			}
+			for id := range want {
+				if g, w := members(t, got[id]), members(t, want[id]); !reflect.DeepEqual(g, w) {
+					t.Errorf("%s is\n%v\nand was\n%v", id, g, w)
+				}
+			}
+		})
+	}
+}
+
+func tell(t *testing.T, m medium, part func(*world)) {
+	t.Helper()
+	store, stop, err := m.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	part(&world{t: t, store: store})
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func recordsFile(name string) string { return filepath.Join("records", name+".json") }
+
+func readRecords(t *testing.T, name string) (records map[string]object) {
+	t.Helper()
+	data, err := os.ReadFile(recordsFile(name))
+	if err == nil {
+		err = json.Unmarshal(data, &records)
+	}
+	if err != nil || len(records) < len(stories) {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	return records
+}
+
+// writeRecords writes a record on each line.
+func writeRecords(t *testing.T, name string, records map[string]object) {
+	t.Helper()
+	lines := make([]string, 0, len(records))
+	for id, record := range records {
+		line, err := json.Marshal(map[string]object{id: record})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(line[1:len(line)-1]))
+	}
+	slices.Sort(lines)
+	if err := os.WriteFile(recordsFile(name), []byte("{\n"+strings.Join(lines, ",\n")+"\n}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// members returns what a record holds, without its random ids, and with a compressed
+// result as text: compressed bytes may differ between versions of Go.
+func members(t *testing.T, record object) object {
+	t.Helper()
+	all := object{}
+	for name, value := range record {
+		if typed, ok := value.(object); ok && len(typed) == 1 { // an attribute of DynamoDB
+			for _, inside := range typed {
+				value = inside
+			}
+		}
+		all[name] = value
+	}
+	if stored, ok := record["stored"].(string); ok {
+		delete(all, "stored")
+		if err := json.Unmarshal(fromBase64(stored)[5:], &all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all["own"], all["wid"] = "random", "random"
+	if encoding, _ := all["enc"].(string); strings.HasPrefix(encoding, "gzip") {
+		stream, err := gzip.NewReader(bytes.NewReader(fromBase64(all["res"].(string))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["res"] = string(text)
+	}
+	return all
+}
+
+// table keeps records in DynamoDB in memory. A value is an object, {"S": "text"}.
+type table struct{ db *dynamotest.DB }
+
+func (m table) open() (driver.Store, func() error, error) {
+	store, err := dynamostore.New(m.db, "records")
+	return store, func() error { return nil }, err
+}
+
+func (m table) dump() (map[string]object, error) {
+	page, err := m.db.Scan(context.Background(), &dynamodb.ScanInput{TableName: aws.String("records")})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]object{}
+	for _, item := range page.Items {
+		record := object{}
+		for name, v := range item {
+			record[name] = fromAttribute(v)
+		}
+		delete(record, "pk")
+		all[item["pk"].(*types.AttributeValueMemberS).Value] = record
+	}
+	return all, nil
+}
+
+func (m table) restore(all map[string]object) error {
+	for id, record := range all {
+		item := map[string]types.AttributeValue{"pk": &types.AttributeValueMemberS{Value: id}}
+		for name, v := range record {
+			item[name] = toAttribute(v.(object))
+		}
+		if _, err := m.db.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String("records"), Item: item}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fromAttribute(v types.AttributeValue) object {
+	switch v := v.(type) {
+	case *types.AttributeValueMemberS:
+		return object{"S": v.Value}
+	case *types.AttributeValueMemberN:
+		return object{"N": v.Value}
+	case *types.AttributeValueMemberB:
+		return object{"B": base64.StdEncoding.EncodeToString(v.Value)}
+	case *types.AttributeValueMemberBOOL:
+		return object{"BOOL": v.Value}
+	case *types.AttributeValueMemberL:
+		list := make([]any, len(v.Value))
+		for i, element := range v.Value {
+			list[i] = fromAttribute(element)
+		}
+		return object{"L": list}
+	case *types.AttributeValueMemberM:
+		members := object{}
+		for name, element := range v.Value {
+			members[name] = fromAttribute(element)
+		}
+		return object{"M": members}
+	}
+	panic(v)
+}
+
+func toAttribute(v object) types.AttributeValue {
+	for kind, value := range v {
+		switch kind {
+		case "S":
+			return &types.AttributeValueMemberS{Value: value.(string)}
+		case "N":
+			return &types.AttributeValueMemberN{Value: value.(string)}
+		case "BOOL":
+			return &types.AttributeValueMemberBOOL{Value: value.(bool)}
+		case "B":
+			return &types.AttributeValueMemberB{Value: fromBase64(value.(string))}
+		case "L":
+			list := &types.AttributeValueMemberL{}
+			for _, element := range value.([]any) {
+				list.Value = append(list.Value, toAttribute(element.(object)))
+			}
+			return list
+		case "M":
+			members := &types.AttributeValueMemberM{Value: map[string]types.AttributeValue{}}
+			for name, element := range value.(object) {
+				members.Value[name] = toAttribute(element.(object))
+			}
+			return members
+		}
+	}
+	panic(v)
+}
+
+// file keeps records in a file. Each is five bytes with a checksum and the version
+// of the format, and an object of JSON.
+type file string
+
+var bucket = []byte("once.records")
+
+func (m file) open() (driver.Store, func() error, error) {
+	store, err := boltstore.Open(string(m))
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Close, nil
+}
+
+func (m file) dump() (all map[string]object, err error) {
+	db, err := bbolt.Open(string(m), 0o600, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	all = map[string]object{}
+	return all, db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucket).ForEach(func(id, stored []byte) error {
+			all[string(id)] = object{"stored": base64.StdEncoding.EncodeToString(stored)}
+			return nil
+		})
+	})
+}
+
+func (m file) restore(all map[string]object) error {
+	db, err := bbolt.Open(string(m), 0o600, nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(bucket)
+		for id, record := range all {
+			err = errors.Join(err, b.Put([]byte(id), fromBase64(record["stored"].(string))))
+		}
+		return errors.Join(err, b.SetSequence(uint64(len(all)))) // the number of records
+	})
+}
+
+func fromBase64(s string) []byte {
+	data, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
