@@ -73,7 +73,7 @@ func (a *attempt) undo(ctx context.Context, err error) error {
 func (o *Options) callPredecessor(ctx context.Context, key Key) (result any, found bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			result, found, err = nil, false, fmt.Errorf("it panicked with a %T", p)
+			err = fmt.Errorf("it panicked with a %T", p)
 		}
 	}()
 	return o.Predecessor(ctx, key)

@@ -113,10 +113,25 @@ func TestPredecessorOutlivesTheLease(t *testing.T) {
 	}
 }
 
+// Another request took the record over and stored its outcome: that outcome stands.
+func TestPredecessorMeetsAnOutcome(t *testing.T) {
+	t.Parallel()
+	store := watch()
+	store.replace = func(_ context.Context, r driver.Record) (*driver.Record, error) {
+		r.Version, r.Owner, r.Result = driver.Version{7}, driver.Owner{8}, []byte(`"ch_8"`)
+		return &r, nil
+	}
+	g, _ := newGuardOver(t, store, asked(func(context.Context, idempotent.Key) (any, bool, error) { return "ch_7", true, nil }))
+	if out, err := idempotent.DoOutcome(t.Context(), g, newKey(), forbidden(t)); err != nil || out.Value != "ch_8" || !out.Stored {
+		t.Errorf("got %+v, %v", out, err)
+	}
+}
+
 // A refusal reaches the caller, nothing runs, and the key is bound to no request:
 // the next one may have another payload.
 func TestPredecessorRefuses(t *testing.T) {
 	t.Parallel()
+	at := time.Now().Truncate(time.Millisecond)
 	for name, c := range map[string]struct {
 		answer func() (any, bool, error)
 		want   func(error) bool
@@ -133,12 +148,17 @@ func TestPredecessorRefuses(t *testing.T) {
 		store := memstore.New()
 		key := newKey()
 		g, events := newGuardOver(t, store)
-		_, err := idempotent.Do(t.Context(), g, key, forbidden(t), asked(func(context.Context, idempotent.Key) (any, bool, error) { return c.answer() }))
+		asks := asked(func(context.Context, idempotent.Key) (any, bool, error) { return c.answer() })
+		_, err := idempotent.Do(t.Context(), g, key, forbidden(t), asks, fixed(at))
 		if err == nil || !c.want(err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got error %v", name, err)
 		}
 		if n := events.Count(c.event); n != 1 {
 			t.Errorf("%s: events %s", name, events.Kinds())
+		}
+		// A process whose clock is behind by the margin finds it expired too.
+		if r := record(t, store, key); !r.Expires.Equal(at.Add(-2 * time.Second)) {
+			t.Errorf("%s: the record expires at %s", name, r.Expires)
 		}
 		other := key
 		other.Fingerprint = idempotent.FingerprintBytes([]byte("another request"))
@@ -209,6 +229,11 @@ func TestPredecessorWasInterrupted(t *testing.T) {
 		}
 		if got := fmt.Sprint(events.Kinds()); got != "[reserved marked_unknown unresolved]" {
 			t.Errorf("%s: events %s", recovery, got)
+		}
+		for _, e := range events.Events() {
+			if e.Kind == event.MarkedUnknown && (e.Err == nil || !idempotent.IsUnknown(e.Err)) {
+				t.Errorf("%s: the event has the error %v", recovery, e.Err)
+			}
 		}
 		if err := g.Resolve(t.Context(), key.RecordID(), idempotent.Resolved("ch_7")); err != nil {
 			t.Error(err)

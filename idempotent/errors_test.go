@@ -33,6 +33,7 @@ func TestErrorsInLogs(t *testing.T) {
 		{&idempotent.StoreError{RecordID: id, Op: driver.OpInsert, Err: errDown}, ""},
 		{&idempotent.StoreError{Op: driver.OpListDue, Err: errDown}, ""},
 		{&idempotent.StoreError{RecordID: id, Op: driver.OpTransact, Err: secret}, "transact failed: error of type *errors.errorString"},
+		{&idempotent.StoreError{RecordID: id, Op: driver.OpPredecessor, Err: secret}, "error of type *errors.errorString"},
 		{&idempotent.SettledError{RecordID: id}, ""},
 		{&idempotent.StaleEvidenceError{RecordID: id}, ""},
 		{&idempotent.InvalidKeyError{Field: "Fingerprint", Problem: "cannot be computed", Err: secret}, "invalid Fingerprint: cannot be computed"},

@@ -92,18 +92,22 @@ func TestLookupDecodes(t *testing.T) {
 	g, _ := newGuardOver(t, store)
 	key := newKey()
 	versioned := func(o *idempotent.Options) { o.ResultVersion = "2" }
-	large := strings.Repeat("0123456789", 10_000)
+	large := letters(100_000)
 	plain := func(o *idempotent.Options) { o.Codec = plainText{} }
 	if _, err := idempotent.Do(t.Context(), g, key, func(context.Context) (string, error) { return large, nil }, versioned, plain); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := idempotent.Lookup[string](t.Context(), g, key, versioned, plain); err != nil || out.Value != large {
-		t.Errorf("got %d bytes, error %v", len(out.Value), err)
+	if out, err := idempotent.Lookup[string](t.Context(), g, key, versioned, plain); err != nil || out.Value != large || len(store.chunks) == 0 {
+		t.Errorf("got %d bytes of %d chunks, error %v", len(out.Value), len(store.chunks), err)
 	}
 	for name, optFns := range map[string][]func(*idempotent.Options){"another version": {plain}, "another codec": {versioned}} {
 		if out, err := idempotent.Lookup[string](t.Context(), g, key, optFns...); !errors.As(err, new(*idempotent.ReplayUnavailableError)) || out.Stored {
 			t.Errorf("%s: got %+v, error %v", name, out, err)
 		}
+	}
+	clear(store.chunks)
+	if out, err := idempotent.Lookup[string](t.Context(), g, key, versioned, plain); err == nil || out.Stored || out.Value != "" {
+		t.Errorf("without the chunks: got %d bytes, stored %v, error %v", len(out.Value), out.Stored, err)
 	}
 }
 
@@ -126,8 +130,8 @@ func TestLookupRefuses(t *testing.T) {
 	if _, err := idempotent.Lookup[string](t.Context(), g, noScope); !errors.As(err, new(*idempotent.InvalidKeyError)) {
 		t.Errorf("no scope: got error %v", err)
 	}
-	if _, err := idempotent.Lookup[string](t.Context(), g, newKey(), func(o *idempotent.Options) { o.Retention = -1 }); err == nil {
-		t.Error("an invalid option was accepted")
+	if _, err := idempotent.Lookup[string](t.Context(), g, newKey(), func(o *idempotent.Options) { o.Retention = -1 }); err == nil || !strings.Contains(err.Error(), "Retention") {
+		t.Errorf("an invalid option: got error %v", err)
 	}
 	broken := watch()
 	g, events := newGuardOver(t, broken)

@@ -468,12 +468,12 @@ func (d damagedScan) Running(ctx context.Context) iter.Seq2[driver.Listed, error
 // others, and ends with its time.
 func TestReconcileScan_DryRunGoesOn(t *testing.T) {
 	t.Parallel()
-	scan, s := newScanned(t, 4, "charge")
+	scan, s := newScanned(t, 6, "charge")
 	s.clock.Advance(time.Minute)
 	dry := func(o *idempotent.ReconcileOptions) { o.DryRun, o.SweepOnly, o.Concurrency = true, true, 1 }
 	g, _ := newGuardOver(t, damagedScan{scan}, func(o *idempotent.Options) { o.Now = s.clock.Now })
 	report, err := idempotent.ReconcileDue(t.Context(), g, nil, dry)
-	if err != nil || report.String() != "5 due, 4 marked unknown, 1 stale" {
+	if err != nil || report.String() != "7 due, 6 marked unknown, 1 stale" {
 		t.Errorf("%s, %v", report, err)
 	}
 	slow := &slowStore{scanned: scan, clock: func() { s.clock.Advance(20 * time.Second) }}
