@@ -306,6 +306,34 @@ func TestItemSize(t *testing.T) {
 	}
 }
 
+// Items of others are not records, even if a list returned them. Without a prefix a
+// list has no filter for them.
+func TestLayout_ForeignItems(t *testing.T) {
+	t.Parallel()
+	beside, err := newLayout(layout{partitionKey: "PK", sortKey: "SK", ttl: "expires_at", prefix: "ONCE#"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Record{ID: "charge#1", State: driver.StateUnknown, Due: time.UnixMilli(2)}
+	it, err := beside.encode(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := beside.decodeListed(it); e.ID != r.ID || err != nil || beside.nameOf(it) != "charge#1" {
+		t.Errorf("its own item: %q, %v, %q", e.ID, err, beside.nameOf(it))
+	}
+	it["PK"] = text("ORDER#charge#1")
+	if e, err := beside.decodeListed(it); e.ID != "" || err == nil || !strings.Contains(err.Error(), "PK") || beside.nameOf(it) != "" {
+		t.Errorf("an order: %q, %v, %q", e.ID, err, beside.nameOf(it))
+	}
+	if expression, _, values := plain.filter("", nil); expression != nil || values != nil {
+		t.Errorf("the filter is %v with %v", expression, values)
+	}
+	if expression, _, _ := beside.filter("", nil); expression == nil {
+		t.Error("a shared table has no filter")
+	}
+}
+
 // A prefix costs a request one allocation, the key, and a sort key none.
 func TestLayout_Allocations(t *testing.T) {
 	beside, err := newLayout(layout{partitionKey: "PK", sortKey: "SK", ttl: "expires_at", prefix: "ONCE#"})

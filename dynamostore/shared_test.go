@@ -231,6 +231,9 @@ func TestNew_Layout(t *testing.T) {
 		{dynamostore.Options{SortKey: "SK", Prefix: "ONCE#"}, ""},
 		{dynamostore.Options{Prefix: "team:once/"}, ""},
 		{dynamostore.Options{PartitionKey: "id", TTLAttribute: "expires"}, ""},
+		{dynamostore.Options{Prefix: "once~"}, ""},
+		{dynamostore.Options{Prefix: strings.Repeat("x", 127) + "#"}, ""},
+		{dynamostore.Options{PartitionKey: strings.Repeat("x", 255)}, ""},
 		{dynamostore.Options{SortKey: "SK"}, "SortKey is set without a Prefix"},
 		{dynamostore.Options{Prefix: "ONCE"}, `invalid Options.Prefix "ONCE"`}, // ONCEMORE#1
 		{dynamostore.Options{Prefix: "ONCE1"}, "invalid Options.Prefix"},

@@ -144,12 +144,13 @@ var endless = map[string]string{
 	"dynamostore.gather: close(entries) is not called":                                                    "the reader waits for another entry",
 
 	"lambdabatch.engine.run: defer func() { // also when the handler ends its goroutine mu.Lock() defer mu.Unlock() ... is gone": "no message is ever completed",
-	"lambdabatch.engine.run: working-- is gone":           "no message is ever completed",
-	"lambdabatch.engine.run: free.Signal() is not called": "the waiting goroutine is not woken when a message is completed",
-	"lambdabatch.engine.run: free.Wait() is not called":   "the goroutine holds the lock while it waits",
-	"lambdabatch.engine.run: ok is always true":           "the first message is handed out for ever",
-	"lambdabatch.engine.run: working > 0 is always true":  "it waits although no message is in progress",
-	"lambdabatch.engine.run: working > 0 has >=":          "it waits although no message is in progress",
+	"lambdabatch.engine.hide: close(refused) is not called":                                                                      "each goroutine waits for another message",
+	"lambdabatch.engine.run: working-- is gone":                                                                                  "no message is ever completed",
+	"lambdabatch.engine.run: free.Signal() is not called":                                                                        "the waiting goroutine is not woken when a message is completed",
+	"lambdabatch.engine.run: free.Wait() is not called":                                                                          "the goroutine holds the lock while it waits",
+	"lambdabatch.engine.run: ok is always true":                                                                                  "the first message is handed out for ever",
+	"lambdabatch.engine.run: working > 0 is always true":                                                                         "it waits although no message is in progress",
+	"lambdabatch.engine.run: working > 0 has >=":                                                                                 "it waits although no message is in progress",
 
 	"lambdabatch.lanes.next: l.waiting[h.lane] is not set to l.waiting[h.lane][1:]": "the first message of a lane is handed out for ever",
 
