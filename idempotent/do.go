@@ -84,7 +84,7 @@ func Wrap[Req, Resp any](
 		k, err := wrapKey(ctx, o, key, req)
 		if err != nil {
 			var none Resp
-			return none, err
+			return none, outward(ctx, err)
 		}
 		out, err := do(ctx, g, o, k, func(ctx context.Context) (Resp, error) { return h(ctx, req) })
 		return out.Value, err
@@ -205,16 +205,20 @@ func Lookup[T any](ctx context.Context, g *Guard, key Key, optFns ...func(*Optio
 }
 
 func do[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {
-	out, err = doBare(ctx, g, o, key, fn)
-	if err == nil {
-		return out, nil
+	if out, err = doBare(ctx, g, o, key, fn); err != nil {
+		err = outward(ctx, err)
 	}
-	// A declaration in an inner call's error does not apply to the operation around
-	// it. The outermost caller gets the original error.
+	return out, err
+}
+
+// outward returns the error err of a guarded call for the caller with ctx. A
+// declaration in an inner call's error does not apply to the operation around it.
+// The outermost caller gets the original error.
+func outward(ctx context.Context, err error) error {
 	if _, inside := FromContext(ctx); inside {
-		return out, &innerError{err}
+		return &innerError{err}
 	}
-	return out, bare(err)
+	return bare(err)
 }
 
 func doBare[T any](ctx context.Context, g *Guard, o *Options, key Key, fn func(context.Context) (T, error)) (out Outcome[T], err error) {

@@ -77,6 +77,9 @@ func KeyFrom[Req any](operation string, f func(Req) (scope, id string)) KeyFunc[
 // retry then has another key and runs again. Prefer an id of the client and
 // [KeyFrom].
 //
+// A reader of the store can test guesses of the request: hashes hide a key only if
+// it has at least 64 random bits.
+//
 // The error is [*InvalidKeyError] if the request cannot be compared: see
 // [FingerprintOf].
 func WholePayload[Req any](operation string, scope func(Req) string) KeyFunc[Req] {

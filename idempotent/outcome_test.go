@@ -29,24 +29,35 @@ func TestInnerErrorsDeclareNothing(t *testing.T) {
 			w := newWorkshop()
 			g := w.guard(t, func(o *idempotent.Options) { o.Recovery = recovery })
 			inner := newKey()
-			charges := 0
-			_, err := w.do(t, g, func(ctx context.Context) (string, error) {
-				charges++
-				return idempotent.Do(ctx, g, inner, func(context.Context) (string, error) { return "", declared })
-			})
-			want := driver.StateUnknown
-			if recovery == idempotent.Rerun {
-				want = driver.StateRetryable
-			}
-			if r := w.record(t); r.State != want || r.Reason != driver.ReasonHandlerError {
-				t.Errorf("inner %s under %s: the outer record is %s (%s), want %s", name, recovery, r.State, r.Reason, want)
-			}
-			// The outermost caller gets the bare error, because Lambda reports its type.
-			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", declared) || !errors.Is(err, declared) {
-				t.Errorf("inner %s: the caller gets a %T", name, err)
+			h := func(context.Context, string) (string, error) { return "", declared }
+			for call, outer := range map[string]func(context.Context) (string, error){
+				"Do":   func(ctx context.Context) (string, error) { return idempotent.Do(ctx, g, inner, returns(declared)) },
+				"Wrap": func(ctx context.Context) (string, error) { return idempotent.Wrap(g, keyOf(inner, nil), h)(ctx, "x") },
+				"the KeyFunc of Wrap": func(ctx context.Context) (string, error) {
+					return idempotent.Wrap(g, keyOf(inner, declared), h)(ctx, "x")
+				},
+			} {
+				w.key, inner = newKey(), newKey()
+				_, err := w.do(t, g, outer)
+				want := driver.StateUnknown
+				if recovery == idempotent.Rerun {
+					want = driver.StateRetryable
+				}
+				if r := w.record(t); r.State != want || r.Reason != driver.ReasonHandlerError {
+					t.Errorf("inner %s of %s under %s: the outer record is %s (%s), want %s", name, call, recovery, r.State, r.Reason, want)
+				}
+				// The outermost caller gets the bare error, because Lambda reports its type.
+				if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", declared) || !errors.Is(err, declared) {
+					t.Errorf("inner %s of %s: the caller gets a %T", name, call, err)
+				}
 			}
 		}
 	}
+}
+
+// keyOf returns a KeyFunc that returns key and err.
+func keyOf(key idempotent.Key, err error) idempotent.KeyFunc[string] {
+	return func(context.Context, string) (idempotent.Key, error) { return key, err }
 }
 
 // Inside the outer handler the inner error can be examined as usual.
@@ -150,6 +161,14 @@ func TestIgnoredDeclarationsAreLogged(t *testing.T) {
 			_, _ = idempotent.Step(ctx, "s", charged)
 			return "", idempotent.NotExecuted(errDown)
 		}, "before any step has begun"},
+		{"of an inner operation", idempotent.Rerun, func(ctx context.Context) (string, error) {
+			e, _ := idempotent.FromContext(ctx)
+			g, err := idempotent.New(e.Store(), func(o *idempotent.Options) { o.Logger = quiet })
+			if err != nil {
+				t.Error(err)
+			}
+			return idempotent.Do(ctx, g, newKey(), returns(idempotent.NotExecuted(errDown)))
+		}, "the outermost error of the handler itself"},
 		{"of a step", idempotent.Rerun, func(ctx context.Context) (string, error) {
 			return idempotent.Step(ctx, "s", returns(idempotent.NotExecuted(errDown)))
 		}, "return idempotent.NotExecuted(err)"},

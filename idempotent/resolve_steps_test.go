@@ -447,21 +447,24 @@ func TestForgottenDownstreamKeys(t *testing.T) {
 	}); err != nil {
 		t.Errorf("a first run: %v", err)
 	}
+	same := func(err error) error { return err }
 	for name, row := range map[string]struct {
-		after   time.Duration
-		handler func(err error) error // what the handler returns for the step's error
-		runs    bool
+		remembers, after time.Duration
+		handler          func(err error) error // what the handler returns for the step's error
+		runs             bool
 	}{
-		"in time":               {59 * time.Minute, func(err error) error { return err }, true},
-		"too late":              {61 * time.Minute, func(err error) error { return err }, false},
-		"too late, ignored":     {61 * time.Minute, func(error) error { return nil }, false},
-		"too late, and Final":   {61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
-		"too late, and another": {61 * time.Minute, func(error) error { return errDown }, false},
+		"in time":               {time.Hour, 59 * time.Minute, same, true},
+		"too late":              {time.Hour, 61 * time.Minute, same, false},
+		"too late, ignored":     {time.Hour, 61 * time.Minute, func(error) error { return nil }, false},
+		"too late, and Final":   {time.Hour, 61 * time.Minute, func(error) error { return idempotent.Final("x", "") }, false},
+		"too late, and another": {time.Hour, 61 * time.Minute, func(error) error { return errDown }, false},
+		"the default, in time":  {0, 24*time.Hour - time.Minute, same, true},
+		"the default, too late": {0, 24*time.Hour + time.Minute, same, false},
 	} {
 		w := newWorkshop()
 		declare := func(o *idempotent.Options) {
 			resume("reserve", "charge")(o)
-			o.DownstreamRetention = time.Hour
+			o.DownstreamRetention = row.remembers
 		}
 		g := w.guard(t, declare)
 		w.dies(t, declare, func(ctx context.Context) {

@@ -326,6 +326,16 @@ func TestStoreErrorSaysWhetherTheHandlerRan(t *testing.T) {
 		return idempotent.Step(ctx, "charge", forbidden(t), atMostOnce)
 	})
 	check("the mark of a step", err, true, driver.OpReplace)
+	s = watch()
+	g, _ = newGuardOver(t, s, resume("charge", "order"))
+	key := newKey()
+	_, err = idempotent.Do(t.Context(), g, key, func(ctx context.Context) (string, error) {
+		s.replace = func(context.Context, driver.Record) (*driver.Record, error) {
+			return s.change(t, key, func(*driver.Record) {}), nil // another write comes first, every time
+		}
+		return idempotent.Step(ctx, "charge", forbidden(t), atMostOnce)
+	})
+	check("the mark of a step that others prevent", err, true, driver.OpReplace)
 }
 
 // A store that uses the execution, as a middleware may, does not deadlock.

@@ -495,17 +495,19 @@ func TestUncomparedComesAgain(t *testing.T) {
 	wantIDs(t, w.send(h, messages("o-1")), "m1")
 }
 
-// With a disabled guard only the handler's error decides.
+// With a disabled guard only the handler's error decides. The log says once that it
+// is disabled.
 func TestDisabled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	h := lambdabatch.SQS(w.guard, w.handle, w.options(func(o *lambdabatch.Options) {
-		o.Guard = func(g *idempotent.Options) { g.Disabled = true }
-	}))
+	h := lambdabatch.SQS(w.guard, w.handle, w.options(guarded(func(g *idempotent.Options) { g.Disabled = true })))
 	w.on("o-2", returns(errBroken))
 	w.on("o-3", returns(idempotent.Final("a", "b")))
 	wantIDs(t, w.send(h, messages("o-1", "o-2", "o-3")), "m2")
 	w.wantState("o-1", "none")
+	if got := strings.Count(w.log(), "Options.Disabled is set"); got != 1 {
+		t.Errorf("%d warnings, want 1, in\n%s", got, w.log())
+	}
 }
 
 // F02: the event in testdata has two messages of one order, in different

@@ -105,7 +105,11 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 	p := &e.opts.Profile
 	switch {
 	case e.disabled:
-		return e.passThrough(ctx, r, w)
+		a, err := e.serveUnguarded(ctx, r, idempotent.Key{}, w)
+		if err == nil {
+			a = e.ignored(a, r)
+		}
+		return a, err
 	case r.Method == "":
 		// Without this check a POST of another event format would run unguarded.
 		return answer{}, &EventError{"the event has no HTTP method; this handler expects " + r.wants}
@@ -130,7 +134,7 @@ func (e *engine) judge(ctx context.Context, r *Request, w work) (answer, error) 
 		e.recommend(ctx, key.Operation)
 	}
 	if !found {
-		return e.serveWithoutKey(ctx, r, key, w)
+		return e.serveUnguarded(ctx, r, key, w)
 	}
 	if unnamed || p.PerResource {
 		key.ID = ResourceKey(r.resource, id)
@@ -191,9 +195,10 @@ func (e *engine) ignored(a answer, r *Request) answer {
 	return e.status(a, statusIgnored)
 }
 
-// serveWithoutKey lets the guard run or refuse a request without a key, so that
-// its observer sees both. The scope in key does not name a record.
-func (e *engine) serveWithoutKey(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
+// serveUnguarded lets the guard run or refuse a request without a key, so that its
+// observer sees both, and run every request if it is disabled, so that its log says
+// so. The key does not name a record.
+func (e *engine) serveUnguarded(ctx context.Context, r *Request, key idempotent.Key, w work) (answer, error) {
 	var handler struct {
 		entered    bool
 		failure    error // the error it returned

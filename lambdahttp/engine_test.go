@@ -3,9 +3,11 @@
 package lambdahttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -238,14 +240,22 @@ func TestPassingThroughCallsNoStore(t *testing.T) {
 func TestDisabledGuard(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		w := newWorld(t, on, func(o *lambdahttp.Options) {
-			o.Guard = func(o *idempotent.Options) { o.Disabled = true }
+		var log bytes.Buffer
+		w := newWorld(t, on, telling, func(o *lambdahttp.Options) {
+			o.Guard = func(o *idempotent.Options) {
+				o.Disabled, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
+			}
 		})
 		for _, key := range []string{`"` + keyA + `"`, `"` + keyA + `"`, "broken"} {
-			w.post(charge(withKey(key)))
+			if a := w.post(charge(withKey(key))); a.status != 201 || a.header["Idempotency-Status"] != "ignored" {
+				t.Errorf("key %s: got %d %v", key, a.status, a.header)
+			}
 		}
 		if w.runs != 3 || w.store.calls != 0 {
 			t.Errorf("%d runs and %d calls of the store, want 3 and 0", w.runs, w.store.calls)
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Options.Disabled is set") {
+			t.Errorf("logged %q, want one line about Options.Disabled", text)
 		}
 	})
 }
@@ -545,7 +555,15 @@ func TestErrorsDeclareAsInTheCore(t *testing.T) {
 func TestAdapterInsideAnOperation(t *testing.T) {
 	t.Parallel()
 	onEachWire(t, func(t *testing.T, on wire) {
-		for _, key := range []bool{true, false} {
+		disabled := guard(func(o *idempotent.Options) { o.Disabled, o.Logger = true, slog.New(slog.DiscardHandler) })
+		for which, sent := range map[string]struct {
+			mod     func(*request)
+			options func(*lambdahttp.Options)
+		}{
+			"guarded":       {func(*request) {}, optional},
+			"without a key": {without("idempotency-key"), optional},
+			"disabled":      {func(*request) {}, disabled},
+		} {
 			for name, c := range map[string]struct {
 				err    error
 				status int
@@ -553,12 +571,9 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 				"Final":       {idempotent.Final("closed", ""), 422},
 				"NotExecuted": {idempotent.NotExecuted(errDown), 0},
 			} {
-				w := newWorld(t, on, optional)
+				w := newWorld(t, on, sent.options)
 				w.becomes(answers(0, c.err))
-				r := charge()
-				if !key {
-					r = charge(without("idempotency-key"))
-				}
+				r := charge(sent.mod)
 				outer := idempotent.Key{Operation: "outer", Scope: "s", ID: "i", Fingerprint: idempotent.FingerprintBytes(nil)}
 				var got reply
 				for range 2 {
@@ -569,7 +584,7 @@ func TestAdapterInsideAnOperation(t *testing.T) {
 					})
 				}
 				if c.status != 0 && got.status != c.status || w.runs != 1 {
-					t.Errorf("%s, key %t: got %d after %d runs", name, key, got.status, w.runs)
+					t.Errorf("%s, %s: got %d after %d runs", name, which, got.status, w.runs)
 				}
 			}
 		}
