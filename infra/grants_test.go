@@ -588,6 +588,22 @@ func TestGrantsOfAKey(t *testing.T) {
 	}
 }
 
+// A table of large results can have a key of its own.
+func TestGrantsOfTheKeyOfLargeResults(t *testing.T) {
+	for _, p := range grantees {
+		stack := newStackIn("eu-central-1")
+		records := infra.NewIdempotencyTable(stack, jsii.String("Records"), nil)
+		key := awskms.NewKey(stack, jsii.String("Key"), nil)
+		records.KeepLargeResultsIn(awsdynamodb.NewTableV2(stack, jsii.String("Chunks"), &awsdynamodb.TablePropsV2{
+			PartitionKey: &awsdynamodb.Attribute{Name: jsii.String("pk"), Type: awsdynamodb.AttributeType_STRING},
+			Encryption:   awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
+		}))
+		p.grant(records, newRole(stack, "Role"))
+		via := map[string][]string{"kms:ViaService": {"dynamodb.eu-central-1.amazonaws.com"}}
+		wantAllowed(t, policyOf(t, stack), request{"kms:Decrypt", symbolic(stack.Resolve(key.KeyArn())), via}, true)
+	}
+}
+
 // A role of another account needs the permission of its own policy and that of the
 // table and of the key. All have the same conditions.
 func TestGrantsToAnotherAccount(t *testing.T) {

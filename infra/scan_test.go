@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/assertions"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/once-lambda/once/infra"
@@ -116,6 +117,26 @@ func TestOperatorOfLargeResults(t *testing.T) {
 		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {chunk}}}, true)
 		wantAllowed(t, policy, request{"dynamodb:BatchWriteItem", arn, map[string][]string{"dynamodb:LeadingKeys": {"settings"}}}, false)
 	}
+}
+
+// A customer managed key of the table of records is the key of its large results too.
+func TestKeyOfLargeResults(t *testing.T) {
+	stack := newStackIn("eu-central-1")
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	infra.NewIdempotencyTable(stack, jsii.String("Records"), &awsdynamodb.TablePropsV2{
+		Encryption: awsdynamodb.TableEncryptionV2_CustomerManagedKey(key, nil),
+	}).KeepLargeResultsIn(nil)
+	tables := resources(t, stack, "AWS::DynamoDB::GlobalTable")
+	if len(tables) != 2 {
+		t.Fatalf("%d tables", len(tables))
+	}
+	want := asJSON(t, map[string]any{"KMSMasterKeyId": stack.Resolve(key.KeyArn())})
+	for _, table := range tables {
+		if got := asJSON(t, table.Properties["Replicas"].([]any)[0].(map[string]any)["SSESpecification"]); got != want {
+			t.Errorf("%s is encrypted with %s, want %s", table.id, got, want)
+		}
+	}
+	wantRefusals(t, stack)
 }
 
 // Large results have a table of their own, without the index.

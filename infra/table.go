@@ -26,7 +26,8 @@ type IdempotencyTable struct {
 	// Chunks is the table for results above 4 KB; nil without KeepLargeResultsIn.
 	Chunks awsdynamodb.ITable
 
-	layout       TableLayout // every name is set
+	layout       TableLayout                   // every name is set
+	encrypted    awsdynamodb.TableEncryptionV2 // of a table that NewIdempotencyTable created; nil: the default
 	indexRunning bool
 	granted      bool // a function has got the settings
 }
@@ -70,6 +71,7 @@ func NewIdempotencyTable(scope constructs.Construct, id *string, props *awsdynam
 		own = *props
 	}
 	t.refuseOtherKeys(&own)
+	t.encrypted = own.Encryption
 	own.GlobalSecondaryIndexes = withRecovery(own.GlobalSecondaryIndexes)
 	t.Table = t.create("Table", own)
 	return t
@@ -139,11 +141,12 @@ func (t *IdempotencyTable) setLayout(layout *TableLayout) {
 // KeepLargeResultsIn stores results above 4 KB in a table of their own, so that the
 // scan of a [Reconciler] does not read them. It needs the keys and the time to live
 // of the table of records, and no index. If it is nil, it is created with the defaults
-// of [NewIdempotencyTable]. Call it before the grants.
+// of [NewIdempotencyTable], and with the Encryption of the table of records if that
+// function created it. Call it before the grants.
 func (t *IdempotencyTable) KeepLargeResultsIn(chunks awsdynamodb.ITable) {
 	t.mustNotBeGranted("KeepLargeResultsIn")
 	if chunks == nil {
-		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{})
+		chunks = t.create("Chunks", awsdynamodb.TablePropsV2{Encryption: t.encrypted})
 	}
 	t.Chunks = chunks
 }

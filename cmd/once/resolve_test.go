@@ -419,6 +419,10 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 
+	// A line that is not durable is an error. A device has nothing to sync.
+	d = newDesk(t, unknownCharge())
+	d.once(charge("--without-result", "--yes", "--audit", os.DevNull)...).exits(exitFailure).says("the audit could not be written", `"outcome":"written"`)
+
 	// Nothing is written without an audit.
 	d = newDesk(t, unknownCharge())
 	d.once(charge("--without-result", "--yes", "--audit", t.TempDir())...).exits(exitFailure).says("the audit cannot be written, so nothing was written")

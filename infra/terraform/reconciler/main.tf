@@ -2,6 +2,13 @@
 
 locals {
   queues = { exhausted = aws_sqs_queue.exhausted, undelivered = aws_sqs_queue.undelivered }
+
+  # The default of dynamostore is an hour.
+  scan_minutes = coalesce(var.scan_every_minutes, max(60, var.every_minutes))
+  scan = var.table.index_running ? {} : merge(
+    { for n in [local.scan_minutes] : "ONCE_SCAN_EVERY" => "${n}m" if n != 60 },
+    { for n in [var.scan_segments] : "ONCE_SCAN_SEGMENTS" => tostring(n) if n > 1 },
+  )
 }
 
 # A message for each record that reconciliation has given up.
@@ -78,6 +85,18 @@ resource "aws_cloudwatch_event_rule" "schedule" {
   description         = "Settles unknown outcomes"
   schedule_expression = var.every_minutes == 1 ? "rate(1 minute)" : "rate(${var.every_minutes} minutes)"
   tags                = var.tags
+
+  lifecycle {
+    precondition {
+      condition     = local.scan_minutes >= var.every_minutes
+      error_message = "The interval between two scans is ${local.scan_minutes} min, which is shorter than the interval between two runs (${var.every_minutes} min): set scan_every_minutes to that at least, or omit it."
+    }
+
+    precondition {
+      condition     = !var.table.index_running || var.scan_every_minutes == null && var.scan_segments == 1
+      error_message = "The table has index_running, so no scan is needed: remove scan_every_minutes and scan_segments."
+    }
+  }
 }
 
 resource "aws_cloudwatch_event_target" "function" {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 output "exhausted_queue" {
-  description = "The queue of the records that reconciliation has given up: its name, ARN and URL. The URL is the value of ONCE_EXHAUSTED_QUEUE_URL for the function."
+  description = "The queue of the records that reconciliation has given up: its name, ARN and URL."
   value = {
     name = aws_sqs_queue.exhausted.name
     arn  = aws_sqs_queue.exhausted.arn
@@ -26,4 +26,9 @@ output "function_name" {
 output "every_minutes" {
   description = "The interval between two runs, for the module `alarms`."
   value       = var.every_minutes
+}
+
+output "environment" {
+  description = "The variables of the function: the URL of the queue for records that are given up, and the settings of the scan that are not the defaults of dynamostore."
+  value       = merge({ ONCE_EXHAUSTED_QUEUE_URL = aws_sqs_queue.exhausted.url }, local.scan)
 }

@@ -11,7 +11,7 @@ variable "name" {
 }
 
 variable "function" {
-  description = "The function that runs idempotent.Reconciler: the resource `aws_lambda_function`. Its `OnExhausted` must send the records that it gives up to the queue whose URL is in `ONCE_EXHAUSTED_QUEUE_URL`: set that variable to the output `exhausted_queue.url`."
+  description = "The function that runs idempotent.Reconciler: the resource `aws_lambda_function`. Set the variables of the output `environment` for it. Its `OnExhausted` must send the records that it gives up to the queue whose URL is in `ONCE_EXHAUSTED_QUEUE_URL`."
   type = object({
     arn           = string
     function_name = string
@@ -42,6 +42,28 @@ variable "every_minutes" {
   validation {
     condition     = var.every_minutes >= 1 && floor(var.every_minutes) == var.every_minutes
     error_message = "EventBridge schedules support whole minutes only."
+  }
+}
+
+variable "scan_every_minutes" {
+  description = "The interval between two scans for runs that were abandoned. Such a run is found at the latest after its lease, this interval and the time of a scan. Default: 60, or the interval between two runs if that is longer."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.scan_every_minutes == null ? true : var.scan_every_minutes >= 1 && floor(var.scan_every_minutes) == var.scan_every_minutes
+    error_message = "The interval between two scans is a whole number of minutes."
+  }
+}
+
+variable "scan_segments" {
+  description = "How many parts of the table a scan reads in parallel, each at 8 MB a second."
+  type        = number
+  default     = 1
+
+  validation {
+    condition     = var.scan_segments >= 1 && var.scan_segments <= 1000 && floor(var.scan_segments) == var.scan_segments
+    error_message = "The segments of a scan are a whole number from 1 to 1,000."
   }
 }
 

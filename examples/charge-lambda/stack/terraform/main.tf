@@ -45,7 +45,7 @@ locals {
     }
     reconciler = {
       program = "reconciler", timeout = 60
-      env     = { ONCE_METRICS_NAMESPACE = "Charges", ONCE_EXHAUSTED_QUEUE_URL = module.reconciler.exhausted_queue.url }
+      env     = merge({ ONCE_METRICS_NAMESPACE = "Charges" }, module.reconciler.environment)
     }
   }
 }

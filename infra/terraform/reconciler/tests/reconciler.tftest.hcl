@@ -50,3 +50,85 @@ run "a_name_that_sqs_refuses" {
 
   expect_failures = [var.name]
 }
+
+run "default_scan" {
+  command = plan
+
+  assert {
+    condition     = jsonencode(local.scan) == jsonencode({})
+    error_message = "The settings of the scan are ${jsonencode(local.scan)}"
+  }
+}
+
+run "own_scan" {
+  command = plan
+
+  variables {
+    scan_every_minutes = 15
+    scan_segments      = 4
+  }
+
+  assert {
+    condition     = jsonencode(local.scan) == jsonencode({ ONCE_SCAN_EVERY = "15m", ONCE_SCAN_SEGMENTS = "4" })
+    error_message = "The settings of the scan are ${jsonencode(local.scan)}"
+  }
+}
+
+run "scan_of_a_rare_reconciler" {
+  command = plan
+
+  variables {
+    every_minutes = 120
+  }
+
+  assert {
+    condition     = jsonencode(local.scan) == jsonencode({ ONCE_SCAN_EVERY = "120m" })
+    error_message = "The settings of the scan are ${jsonencode(local.scan)}"
+  }
+}
+
+run "no_scan_with_index_running" {
+  command = plan
+
+  variables {
+    every_minutes = 120
+    table         = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
+  }
+
+  assert {
+    condition     = jsonencode(local.scan) == jsonencode({})
+    error_message = "The settings of the scan are ${jsonencode(local.scan)}"
+  }
+}
+
+run "scan_settings_with_index_running" {
+  command = plan
+
+  variables {
+    scan_segments = 2
+    table         = { arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/records", index_running = true }
+  }
+
+  expect_failures = [aws_cloudwatch_event_rule.schedule]
+}
+
+run "scan_more_often_than_the_runs" {
+  command = plan
+
+  variables {
+    every_minutes      = 30
+    scan_every_minutes = 15
+  }
+
+  expect_failures = [aws_cloudwatch_event_rule.schedule]
+}
+
+run "half_a_segment" {
+  command = plan
+
+  variables {
+    scan_segments = 1.5
+  }
+
+  expect_failures = [var.scan_segments]
+}
