@@ -5,7 +5,7 @@
 // A guard claims a key with one conditional write. The handler then runs under a
 // lease that ends no earlier than the platform would kill it. Only the owner
 // stores the outcome, with a compare-and-swap on the id of the last write. If the
-// outcome cannot be known, the record becomes unknown, and evidence resolves it.
+// outcome cannot be known, the record becomes unknown, and evidence settles it.
 //
 //	event ─► Key {Operation, Scope, ID, Fingerprint}
 //	      ─► Store.Insert    one conditional write; a conflict returns the record

@@ -57,7 +57,7 @@ func (e *UnresolvedError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("idempotent: %s: an earlier request cannot be continued: %v", short(e.RecordID), e.Err)
 	}
-	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; the key does not run again until the outcome is resolved", short(e.RecordID))
+	return fmt.Sprintf("idempotent: %s: the outcome of an earlier request is unknown; the key does not run again until evidence settles the outcome", short(e.RecordID))
 }
 
 func (e *UnresolvedError) Unwrap() error { return e.Err }

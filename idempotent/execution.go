@@ -307,7 +307,7 @@ func (a *attempt) fresh(ctx context.Context, now time.Time) driver.Record {
 	return a.claimed(ctx, driver.Record{ID: a.id, Reason: driver.ReasonClaimed, Created: now}, now)
 }
 
-// takeover returns r, claimed for another run at now. Recorded steps are
+// takeover returns r, claimed for another attempt at now. Recorded steps are
 // preserved.
 func (a *attempt) takeover(ctx context.Context, r *driver.Record, now time.Time) driver.Record {
 	next := *r

@@ -20,9 +20,9 @@
 // responses are problem documents (RFC 9457) whose types are described in
 // docs/http-answers.md.
 //
-// One engine applies the rules to every event type. A dialect of the header is
-// data (a [Profile]: [IETF], [Stripe], [UUID] or a custom one). An event type
-// is a translation of events and responses.
+// One engine applies the rules to every event type. A [Profile] declares how
+// clients write keys and which answers they get: [IETF], [Stripe], [UUID] or a
+// custom one. An event type is a translation of events and responses.
 //
 // [NewPolicy] returns the rules for clients, computed from the options of a
 // handler. Package lambdahttp/policy renders them.
@@ -38,7 +38,7 @@
 //     run again. The caller gets the response, if it has a status.
 //   - (response, idempotent.Unknown(err)): the outcome is unknown. The caller
 //     gets the response, if it has a status, but the key does not run again
-//     before it is resolved.
+//     before it is settled.
 //   - (_, idempotent.Final(code, message)): a business outcome. It is sent as
 //     a problem document, stored, and replayed.
 //   - (_, an error that wraps an [*idempotent.InProgressError] about the
@@ -71,7 +71,7 @@ package lambdahttp
 //	fingerprint.go  which requests are the same request
 //	content.go      what of a body is compared
 //	request.go      the view of an event that the rules get
-//	profile.go      the dialects of the header
+//	profile.go      the profiles of the header
 //	syntax.go       how a key is written
 //	problem.go      the reasons for a refusal, and their form
 //	response.go     a response, and which of its headers are stored

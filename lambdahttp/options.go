@@ -20,8 +20,8 @@ import (
 // Options configure the constructors of this package. The zero value of each
 // field is its documented default; only Scope has no default.
 type Options struct {
-	// Profile is the dialect of the header: its name, syntax, methods and
-	// responses. A zero field has the value of [IETF]. Default: IETF.
+	// Profile is the form of the header and of the answers: name, syntax, methods
+	// and responses. A zero field has the value of [IETF]. Default: IETF.
 	Profile Profile
 
 	// KeyFrom is where the request carries the key, if not in the profile's

@@ -34,7 +34,7 @@ type Policy struct {
 	Digest           bool     // a Content-Digest header is required
 
 	Retention           time.Duration // how long an outcome is retained after it is stored
-	UnresolvedRetention time.Duration // how long an unknown outcome is retained; 0: until it is resolved
+	UnresolvedRetention time.Duration // how long an unknown outcome is retained; 0: until it is settled
 	WaitFor             time.Duration // how long a request waits for a running one with its key; 0: no wait
 	ServerErrors        string        // what a response of 5xx does to the key
 	ReplayedHeaders     []string      // headers of a stored response; "*": all but OmittedHeaders

@@ -14,9 +14,9 @@ import (
 	"github.com/once-lambda/once/internal/sfv"
 )
 
-// Profile is a dialect of the Idempotency-Key header, as plain data: [IETF],
-// [Stripe], [UUID] or a custom one. A zero field has the value of [IETF], so a
-// custom profile sets only the differences:
+// Profile declares the form of the Idempotency-Key header and of the answers, as
+// plain data: [IETF], [Stripe], [UUID] or a custom one. A zero field has the value
+// of [IETF], so a custom profile sets only the differences:
 //
 //	o.Profile.MinKeyLength = 24
 //	o.Profile.Answers[lambdahttp.KeyReused].Status = 409

@@ -15,16 +15,16 @@
 //
 //	main.go           the command line, and advice about errors of AWS
 //	console.go        once console: the command and its server
-//	api.go            what the page of the console asks
+//	api.go            what the page of the console reads
 //	changes.go        what the page of the console changes
 //	waiting.go        what the index shows to the console
-//	door.go           who may ask the console, and how it answers
+//	door.go           which requests the console accepts, and how it answers
 //	lookup.go         once lookup: the state of a key
 //	list.go           once list
 //	show.go           once show
 //	resolve.go        once resolve: evidence from an operator
 //	bulk.go           once resolve --from: a file of evidence
-//	shape.go          results that look unlike the stored ones
+//	shape.go          results whose shape differs from the stored ones
 //	settle.go         one write of evidence
 //	requeue.go        once requeue
 //	forget.go         once forget

@@ -232,9 +232,9 @@ func advice(err error) string {
 	case code == "ValidationException":
 		return "Check the table's keys with once table check."
 	case code == "AccessDeniedException" && operation == "Query":
-		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"What it needs\" of docs/operate.md lists the permissions of each command."
+		return "The permission is needed on the table's index too (table/NAME/index/*), or use --no-index.\nSection \"Grant the permissions\" of docs/operate.md lists those of each command."
 	case code == "AccessDeniedException":
-		return "Use --profile for another identity. Section \"What it needs\" of docs/operate.md lists\nthe permissions of each command."
+		return "Use --profile for another identity. Section \"Grant the permissions\" of docs/operate.md\nlists those of each command."
 	case strings.HasPrefix(code, "ExpiredToken"), code == "UnrecognizedClientException", code == "InvalidSignatureException":
 		return "The credentials were refused: log in again, or use --profile."
 	}

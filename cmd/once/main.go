@@ -48,7 +48,8 @@ func run(ctx context.Context, w *world, args []string) int {
 func rootCommand(e *env) *cobra.Command {
 	root := &cobra.Command{
 		Use: "once",
-		Long: `The operator's command line of once (github.com/once-lambda/once).
+		Long: `The operator's command line of once (github.com/once-lambda/once): it lists and
+shows the records of idempotency keys, and settles unknown outcomes.
 
 Name the store with --table or --file, or with ONCE_TABLE or ONCE_FILE. Access
 to a table uses the AWS configuration of the environment.

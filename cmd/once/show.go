@@ -210,7 +210,7 @@ func meaning(r *driver.Record, now time.Time) string {
 		return "The next request with this key runs."
 	case driver.StateUnknown:
 	}
-	return "It may have happened or not; nothing runs until it is resolved."
+	return "It may have happened or not; nothing runs until evidence settles it."
 }
 
 // declared returns what the operation declared when the attempt began.

@@ -180,7 +180,7 @@ func TestAnswersOfAWS(t *testing.T) {
 		args          []string
 		says          []string
 	}{
-		{"AccessDeniedException", "User is not authorized to perform: dynamodb:Query", []string{"list", "--due", "--no-scan"}, []string{"allow dynamodb:Query on the table", "index too", "What it needs"}},
+		{"AccessDeniedException", "User is not authorized to perform: dynamodb:Query", []string{"list", "--due", "--no-scan"}, []string{"allow dynamodb:Query on the table", "index too", "Grant the permissions"}},
 		{"AccessDeniedException", "User is not authorized to perform: dynamodb:GetItem", []string{"show", string(chargeKey.RecordID())}, []string{"allow dynamodb:GetItem on the table", "--profile"}},
 		{"ResourceNotFoundException", "Requested resource not found", []string{"lookup", string(chargeKey.RecordID())}, []string{"Check --table, --region"}},
 		{"ValidationException", "The table does not have the specified index: recovery", []string{"list", "--state", "unknown"}, []string{"index", "once table check", "--no-index"}},

@@ -18,7 +18,7 @@ type Kind string
 
 const (
 	Reserved           Kind = "reserved"            // a new record was claimed
-	TakenOver          Kind = "taken_over"          // an existing record was claimed for another run
+	TakenOver          Kind = "taken_over"          // an existing record was claimed for another attempt
 	ExpiredReplaced    Kind = "expired_replaced"    // a claim found an expired record
 	Replayed           Kind = "replayed"            // a stored outcome was returned
 	ReplayFailed       Kind = "replay_failed"       // a stored outcome could not be returned

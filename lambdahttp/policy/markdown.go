@@ -65,7 +65,7 @@ func writeRules(b *strings.Builder, p *lambdahttp.Policy) {
 	}
 	line("retention", period(p.Retention)+" after the response was stored")
 	if p.UnresolvedRetention == 0 {
-		line("an unknown outcome", "is stored until it is resolved")
+		line("an unknown outcome", "is stored until it is settled")
 	} else {
 		line("an unknown outcome", "is stored for "+period(p.UnresolvedRetention)+" if it is not resolved")
 	}

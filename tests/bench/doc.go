@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench compares the toolkit with hand-written code on the same SDK. For
-// whole requests that is package smallest. Package peers compares with libraries
-// of other languages too. Each
-// comparison is a test with a limit, and most are also a benchmark in the format
-// that benchstat reads:
+// Package bench compares once with hand-written code on the same SDK. For whole
+// requests that is package smallest. Package peers compares with libraries of other
+// languages too. Each comparison is a test with a limit, and most are also a
+// benchmark in the format that benchstat reads:
 //
 //	go test -v ./tests/bench                            # the comparisons
 //	go test -run '^$' -bench . -count 10 ./tests/bench  # for benchstat -col /side

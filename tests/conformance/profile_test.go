@@ -10,7 +10,7 @@ import (
 	"github.com/once-lambda/once/lambdahttp"
 )
 
-// profile is what a client knows about a dialect of the header.
+// profile is what a client knows about a profile of the header.
 type profile struct {
 	name  string
 	value lambdahttp.Profile

@@ -32,7 +32,7 @@ import (
 	"github.com/once-lambda/once/idempotent/driver"
 )
 
-var update = flag.Bool("update", false, "write the files of this folder from today's code; see Compatibility in RELEASING.md")
+var update = flag.Bool("update", false, "write the files of this folder from today's code; see RELEASING.md")
 
 // medium is where a store keeps records. A record is an object of JSON here.
 type medium interface {

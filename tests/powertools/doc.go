@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package powertools tests the change-over from Powertools to once with the real
+// Package powertools tests the move from Powertools to once with the real
 // packages for Python and TypeScript, at the versions of tests/bench/peers, and
 // DynamoDB Local. It has the code of docs/migrate-from-powertools.md:
 //

@@ -5,7 +5,7 @@
 //
 // The model follows what AWS publishes: 1,000 write units a second for each partition
 // and for each key, a reserve of 300 seconds of unused throughput, on-demand
-// tables that serve twice their earlier peak and learn a new one every 30 minutes,
+// tables that serve twice their earlier peak and update that peak every 30 minutes,
 // a quota for each table, and indexes that slow down the writes of their table. AWS
 // does not publish when a partition is split because it is busy: the model assumes
 // after 10 minutes, and never if all of its writes are at one key, or at the end of

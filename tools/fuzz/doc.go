@@ -5,7 +5,7 @@
 //
 //	make fuzz                  # 60 s each
 //	make fuzz FUZZTIME=10m
-//	make test-fuzz             # 2 s each, a part of make test
+//	make test-fuzz             # 1 s each, a part of make test
 //
 // It finds the targets itself, and prints one line per target with the number
 // of inputs that it tried. The exit status is 1 if a target failed. The test has

@@ -66,9 +66,9 @@ async function refresh() {
   const tile = (state, label, n, more) => el("li", { "data-state": state }, el("span", { class: "label" }, label), el("strong", {}, many(n, done)), el("span", { class: "muted small" }, more));
   $("tiles").replaceChildren(
     tile("unknown", "Unknown", overview.unknown, overview.oldest_unknown ? `the oldest for ${span(view.now - Date.parse(overview.oldest_unknown))}` : "no outcome is unknown"),
-    tile("unknown", "Given up", overview.exhausted, "reconciliation asks no more"),
+    tile("unknown", "Given up", overview.exhausted, "reconciliation no longer asks"),
     tile("retryable", "Resumable", overview.resumable, "the next request continues"),
-    tile("in_progress", "Due now", overview.due, "reconciliation asks next"));
+    tile("in_progress", "Due now", overview.due, "reconciliation asks in its next run"));
   if (view.seen.length && view.seen.at(-1)[1] !== overview.unknown) say(`${many(overview.unknown, done)} outcomes are unknown now.`);
   view.seen.push([view.now, overview.unknown]);
   if (view.seen.length > 500) view.seen = view.seen.filter((_, i) => i % 2 === 0);
@@ -299,7 +299,7 @@ function question(asked, write, cancel) {
 
 // done shows what was written, and reads everything again.
 async function done(written) {
-  let text = written.outcome === "unchanged" ? "Nothing was written: the record already says so." : `Written: the record was ${written.from} and is ${written.to}.`;
+  let text = written.outcome === "unchanged" ? "Nothing was written: the record already has this outcome." : `Written: the record was ${written.from} and is ${written.to}.`;
   if (written.summary) {
     const s = written.summary;
     text = `${many(s.written)} of ${many(s.records)} records were requeued. Refused: ${many(s.refused)}; failed: ${many(s.failed)}; not tried: ${many(s.not_tried)}.`;

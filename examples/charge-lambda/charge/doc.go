@@ -16,9 +16,9 @@
 //	charged          201  stored and replayed
 //	declined         402  stored and replayed
 //	never reached    503  idempotent.NotExecuted: the key may run again
-//	no clear answer  502  idempotent.Unknown: refused until it is resolved
+//	no clear answer  502  idempotent.Unknown: refused until it is settled
 //	ran out of time  504  idempotent.Unknown as well
 //
-// [Resolver] resolves an unknown outcome by asking the provider. [Webhook] does
-// so when the provider reports a charge.
+// [Resolver] asks the provider for evidence about an unknown outcome. [Webhook]
+// settles a record when the provider reports a charge.
 package charge

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package order takes an order in three steps: it authorises the payment at the
-// provider, writes the order, and has a receipt mailed. Each of them happens once,
-// wherever the process dies.
+// provider, writes the order, and requests a receipt by mail. Each of them happens
+// once, wherever the process dies.
 //
 // [Shop.InSteps] declares [idempotent.Resume]: each effect is a step, and the next
 // request continues where the last one stopped. The order and the mark of its step

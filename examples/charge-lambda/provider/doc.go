@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package provider simulates a payment provider: a small HTTP service with its
-// own ledger, so that anyone can count the real charges.
+// own ledger, which counts the real charges.
 //
 //	POST /charges                       books a charge; needs an Idempotency-Key
 //	GET  /charges                       the ledger, as a JSON array
@@ -9,7 +9,7 @@
 //	GET  /charges/{id}                  one charge
 //
 // A repeated key with the same parameters gets the charge that was booked the
-// first time, also for simultaneous requests and after any number of crashes. A
+// first time, even for simultaneous requests and after any number of crashes. A
 // repeated key with other parameters is refused with 422. A charge is on disk
 // before the answer is sent.
 //

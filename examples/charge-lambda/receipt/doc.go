@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package receipt simulates a service that mails receipts. As with the
-// provider, anyone can count the real effects.
+// Package receipt simulates a service that mails receipts. It lists
+// the real effects, as the provider does.
 //
 //	POST /receipts   mails a receipt; needs an Idempotency-Key
 //	GET  /receipts   the mailed receipts, as a JSON array

@@ -2,8 +2,8 @@
 
 // Package worker runs a Lambda handler in processes of its own, as Lambda does: a
 // process handles one request at a time, waits for the next one, and is killed if
-// it outlives the deadline of a request. So anyone can kill a worker while it
-// works, and see what becomes of its request.
+// it outlives the deadline of a request. So you can kill a worker while it works,
+// and see what happens to its request.
 //
 //	[Pool], in the parent:  a request ─► a worker that is idle, or a new one ─► its response
 //	[Serve], in the worker: the handler, and a store that calls the parent's
@@ -13,5 +13,5 @@
 // database on another machine. The two exchange JSON over pipes: the parent calls the
 // handler over the worker's standard input and output, and the worker calls the store
 // over the next two file descriptors. A worker ends when its standard input does,
-// also in the middle of a request, so no worker outlives the parent.
+// even in the middle of a request, so no worker outlives the parent.
 package worker

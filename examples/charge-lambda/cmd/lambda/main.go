@@ -9,7 +9,7 @@
 //	                        dynamostore.FromEnvironment describe it
 //	ONCE_METRICS_NAMESPACE  the namespace of the metrics in CloudWatch
 //	PROVIDER_URL            the payment provider's address
-//	PROFILE                 the dialect of the Idempotency-Key header: ietf, stripe or uuid
+//	PROFILE                 the profile of the Idempotency-Key header: ietf, stripe or uuid
 //	EVENTS                  the event source: http, for an HTTP API or a function URL, or rest
 //	CALLER                  the scope of a key: single or api-key
 package main

@@ -17,7 +17,7 @@ type config struct {
 	port        int           // PORT; 0: any free one
 	data        string        // DATA: directory of the store's file and the ledger
 	timeout     time.Duration // TIMEOUT of the function
-	profile     string        // PROFILE: the dialect of the Idempotency-Key header
+	profile     string        // PROFILE: the profile of the Idempotency-Key header
 	keys        func(*lambdahttp.Options)
 	table       string // ONCE_TABLE: DynamoDB instead of the file
 	createTable bool   // ONCE_CREATE_TABLE
