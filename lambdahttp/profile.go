@@ -167,7 +167,7 @@ var Stripe = Profile{
 	Operation:    "http",
 	ServerErrors: StoreServerErrors,
 	MinRetention: 24 * time.Hour,
-	Render:       StripeError,
+	Render:       StripeJSON,
 	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
 		MissingKey: {Status: 400, Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID."},
 		KeyReused: {Status: 400,
