@@ -84,7 +84,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
 		Header: p.Header, Member: o.KeyFrom.member, Required: !kept.AllowMissingKey,
-		KeySyntax: p.Syntax.Description, KeyPattern: p.KeyPattern(), KeyExample: p.Syntax.Example,
+		KeySyntax: p.Syntax.Description, KeyPattern: p.bounded(p.Syntax.Pattern), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
 		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,

@@ -205,10 +205,6 @@ var UUID = Profile{
 // least that long with every profile.
 const leastRetention = time.Hour
 
-// KeyPattern returns the regular expression of the profile's key syntax, with
-// its bounds filled in.
-func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
-
 // bounded replaces {min,max} in a pattern by the profile's bounds.
 func (p *Profile) bounded(pattern string) string {
 	bounds := "{" + strconv.Itoa(p.MinKeyLength) + "," + strconv.Itoa(p.MaxKeyLength) + "}"
