@@ -155,7 +155,7 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 // for how long. Call it with every report. It does nothing if the report does not
 // cover all records ([idempotent.Report.Listed]), so that a metric without data
 // shows a reconciler that fails.
-func (o *Observer) Reconciled(r idempotent.Report) {
+func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
 	if !r.Listed {
 		return
 	}

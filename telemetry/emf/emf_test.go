@@ -98,7 +98,7 @@ func TestDimensionsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		tell(o, fmt.Sprintf("operation %d", i), event.Reserved)
 	}
-	o.Reconciled(idempotent.Report{Listed: true})
+	o.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	tell(o, "other", event.Reserved)
 	o.Flush()
 	got := lines(t, &w)
@@ -150,7 +150,7 @@ func TestReconciled(t *testing.T) {
 	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
+		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
 		tell(o, "all", event.Reserved)
 		o.Flush()
 		got := lines(t, &w)
@@ -167,7 +167,7 @@ func TestReconciled(t *testing.T) {
 		}
 		w.Reset()
 		tell(o, "all", event.Reserved)
-		o.Reconciled(idempotent.Report{Pending: 3, Oldest: c.oldest}) // of a list that failed
+		o.Reconciled(t.Context(), idempotent.Report{Pending: 3, Oldest: c.oldest}) // of a list that failed
 		o.Flush()
 		if strings.Contains(w.String(), "oldest_age") || strings.Contains(w.String(), "records") {
 			t.Errorf("gauges were written without a whole list: %s", &w)
