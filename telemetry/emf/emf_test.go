@@ -56,6 +56,25 @@ func lines(t testing.TB, w *bytes.Buffer) (all []map[string]any) {
 	return all
 }
 
+// The zero value of an option is its default.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o, err := emf.New(&w, "Charges", func(o *emf.Options) { o.Now = nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().Truncate(time.Millisecond)
+	tell(o, "charge", event.Reserved)
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	head := lines(t, &w)[0]["_aws"].(map[string]any)
+	if at := time.UnixMilli(int64(head["Timestamp"].(float64))); at.Before(before) || at.After(time.Now()) {
+		t.Errorf("the line has the time %s", at)
+	}
+}
+
 // One line for each operation, with only its counts.
 func TestLines(t *testing.T) {
 	t.Parallel()
