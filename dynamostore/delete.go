@@ -86,8 +86,8 @@ func (s *Store) deleteChunks(ctx context.Context, id driver.RecordID, v driver.V
 // PurgeOptions are the options of [Store.PurgeChunks]. The zero value of each
 // field is its documented default.
 type PurgeOptions struct {
-	// CountOnly counts the chunks and removes none.
-	CountOnly bool
+	// DryRun counts the chunks and removes none. Default: false.
+	DryRun bool
 	// Operations limits the purge to chunks of these operations. Default: all.
 	Operations []string
 	// Segments is how many parts of the table are read in parallel. Default: 4.
@@ -212,7 +212,7 @@ func (s *Store) purgeBatch(ctx context.Context, table *Store, items []item, o *P
 			deletes = append(deletes, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: s.layout.keyOf(c.name)}})
 		}
 	}
-	if o.CountOnly {
+	if o.DryRun {
 		return len(deletes), nil
 	}
 	for batch := range slices.Chunk(deletes, writeBatch) {

@@ -181,7 +181,7 @@ func TestPurgeChunks(t *testing.T) {
 			t.Errorf("%d chunks, %v, %d items are left; want %d, and %d left", n, err, len(fake.all()), want, left)
 		}
 	}
-	purge(13, all, func(o *dynamostore.PurgeOptions) { o.CountOnly = true })
+	purge(13, all, func(o *dynamostore.PurgeOptions) { o.DryRun = true })
 	purge(3, all-3, func(o *dynamostore.PurgeOptions) { o.Operations, o.Segments = []string{"refund"}, 1 })
 	purge(10, all-13)
 	purge(0, all-13)

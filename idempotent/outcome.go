@@ -14,7 +14,9 @@ import (
 )
 
 // NotExecutedError declares that no side effect happened. Build it with
-// [NotExecuted].
+// [NotExecuted], and ask [IsNotExecuted] whether an error declares it: errors.As
+// also finds one that does not count. Lambda reports the name of the type as the
+// errorType of a failed invocation.
 type NotExecutedError struct{ Err error }
 
 func (e *NotExecutedError) Error() string { return text(e.Err, "not executed") }

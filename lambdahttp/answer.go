@@ -21,12 +21,11 @@ import (
 // replay a stored response. The detail is shown to the client and should say
 // what has changed: "The charge was deleted." An empty detail leaves the
 // standard text.
-func RefuseReplay(detail string) error { return &ReplayRefusedError{Detail: detail} }
+func RefuseReplay(detail string) error { return &replayRefused{detail} }
 
-// ReplayRefusedError is the error of [RefuseReplay].
-type ReplayRefusedError struct{ Detail string }
+type replayRefused struct{ detail string }
 
-func (e *ReplayRefusedError) Error() string { return "lambdahttp: replay refused: " + e.Detail }
+func (e *replayRefused) Error() string { return "lambdahttp: replay refused: " + e.detail }
 
 // responder makes the responses that the caller gets instead of the handler's. It
 // is immutable.
@@ -50,10 +49,10 @@ func (e *responder) replay(ctx context.Context, r *Request, out idempotent.Outco
 	response.Header = e.opts.replayed.filter(response.Header)
 	if e.opts.BeforeReplay != nil {
 		err := e.opts.BeforeReplay(ctx, r, response)
-		var refused *ReplayRefusedError
+		var refused *replayRefused
 		switch {
 		case errors.As(err, &refused):
-			return e.unavailable(out.Ref, refused.Detail), nil
+			return e.unavailable(out.Ref, refused.detail), nil
 		case err != nil:
 			return answer{}, err
 		}

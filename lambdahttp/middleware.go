@@ -106,7 +106,7 @@ type httpWork struct {
 
 func (e *engine) serveHTTP(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	x := &httpWork{engine: e, next: next, r: r}
-	x.body.r, x.body.limit = r, e.opts.MaxRequestBody
+	x.body.r, x.body.limit = r, int64(e.opts.MaxRequestBody)
 	x.rec.w, x.rec.direct = w, true
 	x.view = Request{
 		Method:   r.Method,

@@ -129,7 +129,7 @@ type Options struct {
 	// The body is read before the handler runs, because the fingerprint covers
 	// it. A longer one is refused with 413. Default: 6 MiB, about what Lambda
 	// accepts.
-	MaxRequestBody int64
+	MaxRequestBody int
 
 	// MaxResponseBody is the longest response body, in bytes, that is buffered
 	// in order to be stored. A longer one is sent to the client as it is

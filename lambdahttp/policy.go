@@ -40,9 +40,9 @@ type Policy struct {
 	ReplayedHeaders     []string      // headers of a stored response; "*": all but OmittedHeaders
 	OmittedHeaders      []string      // headers, or patterns such as "*-Token", that "*" does not include
 
-	// Marks are the headers that this package sets on a handler's own or stored
-	// response.
-	Marks []PolicyHeader
+	// AddedHeaders are the headers that this package sets on a handler's own or
+	// stored response.
+	AddedHeaders []PolicyHeader
 	// Answers are the responses that replace the handler's, one for each situation
 	// that can occur.
 	Answers []PolicyAnswer
@@ -84,7 +84,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 	o, p := e.opts, &e.opts.Profile
 	policy := &Policy{
 		Header: p.Header, Member: o.KeyFrom.member, Required: !kept.AllowMissingKey,
-		KeySyntax: p.Syntax.Description, KeyPattern: p.KeyPattern(), KeyExample: p.Syntax.Example,
+		KeySyntax: p.Syntax.Description, KeyPattern: p.bounded(p.Syntax.Pattern), KeyExample: p.Syntax.Example,
 		MinLength: p.MinKeyLength, MaxLength: p.MaxKeyLength,
 		Methods: slices.Clone(p.Methods), ForbiddenMethods: slices.Clone(p.ForbiddenMethods),
 		Scope: o.Scope.Description, Extent: o.extent(), Fingerprint: o.Fingerprint.Description, Digest: o.Fingerprint.digest,
@@ -92,7 +92,7 @@ func NewPolicy(g *idempotent.Guard, optFns ...func(*Options)) (*Policy, error) {
 		ServerErrors:    o.ServerErrors.meaning(kept.Recovery),
 		ReplayedHeaders: o.replayed.list(),
 		OmittedHeaders:  o.replayed.omitted(),
-		Marks:           e.markPolicy(),
+		AddedHeaders:    e.markPolicy(),
 		DocsURL:         o.DocsURL,
 	}
 	if policy.Member != "" {

@@ -93,7 +93,7 @@ func TestPolicyIsACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Methods[0], p.ForbiddenMethods[0], p.ReplayedHeaders[0], p.OmittedHeaders[0] = "x", "x", "x", "x"
-	p.Marks[0].Values[0], p.Marks[1].Values[0] = "x", "x"
+	p.AddedHeaders[0].Values[0], p.AddedHeaders[1].Values[0] = "x", "x"
 	again, err := lambdahttp.NewPolicy(newGuard(t), single, func(o *lambdahttp.Options) { o.Profile = lambdahttp.UUID })
 	if err != nil || strings.Contains(policy.Markdown(again), "`x`") || again.Methods[0] != "POST" || again.ForbiddenMethods[0] != "GET" {
 		t.Errorf("%v\n%s", err, policy.Markdown(again))
@@ -113,7 +113,7 @@ func (r row) checkPublished(t *testing.T, g *idempotent.Guard, a reply, optFns .
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{"Access-Control-Expose-Headers": nil} // by name; nil: any value
-	for _, h := range p.Marks {
+	for _, h := range p.AddedHeaders {
 		allowed[h.Name] = h.Values
 	}
 	if r.problem == "" && r.stripe == "" {

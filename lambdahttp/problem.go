@@ -62,10 +62,10 @@ func ProblemJSON(p Problem) Response {
 	}
 }
 
-// StripeError renders p as {"error":{"type","code","message"}}. The type is
+// StripeJSON renders p as {"error":{"type","code","message"}}. The type is
 // idempotency_error for [KeyReused], api_error for 5xx, and otherwise
 // invalid_request_error.
-func StripeError(p Problem) Response {
+func StripeJSON(p Problem) Response {
 	e := stripeError{Type: "invalid_request_error", Code: p.Code, Message: p.Detail, Resource: p.Resource, Until: p.Until}
 	switch {
 	case p.Situation == KeyReused:

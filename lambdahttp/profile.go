@@ -167,7 +167,7 @@ var Stripe = Profile{
 	Operation:    "http",
 	ServerErrors: StoreServerErrors,
 	MinRetention: 24 * time.Hour,
-	Render:       StripeError,
+	Render:       StripeJSON,
 	Answers: Answers{ //lint:ignore exhaustive the others are the defaults
 		MissingKey: {Status: 400, Detail: "This operation requires an Idempotency-Key header. Send a new random key, for example a UUID."},
 		KeyReused: {Status: 400,
@@ -204,10 +204,6 @@ var UUID = Profile{
 // leastRetention is the lower limit of MinRetention: clients may retry for at
 // least that long with every profile.
 const leastRetention = time.Hour
-
-// KeyPattern returns the regular expression of the profile's key syntax, with
-// its bounds filled in.
-func (p *Profile) KeyPattern() string { return p.bounded(p.Syntax.Pattern) }
 
 // bounded replaces {min,max} in a pattern by the profile's bounds.
 func (p *Profile) bounded(pattern string) string {

@@ -59,7 +59,7 @@ type opened struct {
 	some func(ctx context.Context, progress func(dynamostore.ScanProgress)) iter.Seq2[driver.Record, error]
 	// purgeChunks removes, or counts, chunks of large results that are past their
 	// time and that no record refers to.
-	purgeChunks func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error)
+	purgeChunks func(ctx context.Context, before time.Time, operations []string, dryRun bool) (int, error)
 	close       func() error
 }
 
@@ -291,8 +291,8 @@ func (e *env) openTable(ctx context.Context, table string) (*opened, error) {
 			return s.Scan(ctx, func(o *dynamostore.ScanOptions) { o.Progress, o.Segments = progress, 1 })
 		},
 		close: func() error { return nil },
-		purgeChunks: func(ctx context.Context, before time.Time, operations []string, countOnly bool) (int, error) {
-			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.CountOnly = operations, countOnly })
+		purgeChunks: func(ctx context.Context, before time.Time, operations []string, dryRun bool) (int, error) {
+			return s.PurgeChunks(ctx, before, func(o *dynamostore.PurgeOptions) { o.Operations, o.DryRun = operations, dryRun })
 		},
 	}
 	o.whole = s.WithoutIndex(func(o *dynamostore.ScanOptions) { o.Progress = meter.read })

@@ -336,7 +336,7 @@ var waitScenarios = []scenario{
 		l.wantEffects(1)
 	}},
 	{"FM37_TwinCrashes", func(l *lab) {
-		l.crashAfterEffect("ch_a")
+		l.crashAfterEffect()
 		b := l.worker(patient)
 		b.tap.onGet = func(read func() (*driver.Record, error)) (*driver.Record, error) {
 			b.tap.onGet = nil
@@ -528,7 +528,7 @@ var timeScenarios = []scenario{
 	}},
 	// F42: a request never changes an unknown record, however late it comes.
 	{"FM59_UnknownNeverExpires", func(l *lab) {
-		l.crashAfterEffect("ch_a")
+		l.crashAfterEffect()
 		l.endLease()
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
@@ -537,7 +537,7 @@ var timeScenarios = []scenario{
 		l.wantEffects(1)
 	}},
 	{"FM59_CrashedNeverExpires", func(l *lab) {
-		l.crashAfterEffect("ch_a")
+		l.crashAfterEffect()
 		l.clock.Advance(10 * 365 * 24 * time.Hour)
 		l.worker().wantRefused(new(idempotent.UnresolvedError))
 		l.wantEvents(event.MarkedUnknown)

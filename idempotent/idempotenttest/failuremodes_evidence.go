@@ -221,7 +221,7 @@ var evidenceScenarios = []scenario{
 // unknown makes the lab's record unknown, with an expired lease.
 func (l *lab) unknown() {
 	l.Helper()
-	l.crashAfterEffect("ch_a")
+	l.crashAfterEffect()
 	l.endLease()
 	l.worker().wantRefused(new(idempotent.UnresolvedError))
 }

@@ -50,7 +50,7 @@ var outcomeScenarios = []scenario{
 	}},
 	// F36: an attempt without a reported outcome is not run again.
 	{"FM10_CrashBeforeCompletion", func(l *lab) {
-		l.crashAfterEffect("ch_a")
+		l.crashAfterEffect()
 		l.worker().wantRefused(new(idempotent.InProgressError))
 		l.endLease()
 		b := l.worker()

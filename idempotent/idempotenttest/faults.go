@@ -40,7 +40,8 @@ type Faults struct {
 	Plan Plan
 
 	// Slow delays a SlowRequest or a SlowReply. It can also advance a clock
-	// instead, or wait for another goroutine. Default: Pause(100ms).
+	// instead, or wait for another goroutine. Default: a pause of 100 ms, or until
+	// the context ends.
 	Slow func(context.Context, Call)
 
 	planning sync.Mutex // plans one call at a time
@@ -72,19 +73,6 @@ func (f *Faults) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// Pause returns a function for [Faults.Slow] that waits for d, or until the
-// context ends.
-func Pause(d time.Duration) func(context.Context, Call) {
-	return func(ctx context.Context, _ Call) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-}
-
 // plan counts a call and returns its fault.
 func (f *Faults) plan(op Op) (Call, Fault) {
 	f.planning.Lock()
@@ -114,11 +102,16 @@ func (f *Faults) count(c Call, fault Fault) {
 
 // wait delays a slow call.
 func (f *Faults) wait(ctx context.Context, c Call) {
-	if f.Slow == nil {
-		Pause(100*time.Millisecond)(ctx, c)
+	if f.Slow != nil {
+		f.Slow(ctx, c)
 		return
 	}
-	f.Slow(ctx, c)
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // line describes how calls of one kind are made, and how they fail.

@@ -275,11 +275,11 @@ func (w *worker) forget(token string) error {
 
 // crashAfterEffect leaves the record as a process does that was killed between
 // its effect and the write of the outcome.
-func (l *lab) crashAfterEffect(id string) {
+func (l *lab) crashAfterEffect() {
 	l.Helper()
 	a := l.worker()
 	a.inject(On(OpReplace, LostRequest))
-	_, err := a.do(l.charge(id))
+	_, err := a.do(l.charge("ch_a"))
 	l.must(err)
 }
 

@@ -3,6 +3,7 @@
 package idempotenttest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -61,7 +62,8 @@ func RunFailureModesUnderFaults(t *testing.T, f Fixture, optFns ...func(*FaultOp
 	}
 }
 
-// FaultOptions are options of [RunFailureModesUnderFaults].
+// FaultOptions are options of [RunFailureModesUnderFaults]. The zero value of each
+// field is its documented default.
 type FaultOptions struct {
 	// Seeds is the number of runs of each row, each under another schedule of
 	// faults. A row that moves megabytes, waits in real time or has many racers
@@ -79,10 +81,11 @@ const seedVariable = "IDEMPOTENTTEST_SEED"
 // faultOptions returns the options after optFns, or those for the seed that is to
 // run alone.
 func faultOptions(alone string, optFns []func(*FaultOptions)) (FaultOptions, error) {
-	o := FaultOptions{Seeds: 100}
+	var o FaultOptions
 	for _, fn := range optFns {
 		fn(&o)
 	}
+	o.Seeds = cmp.Or(o.Seeds, 100)
 	if alone == "" {
 		return o, nil
 	}

@@ -152,6 +152,7 @@ func TestFaultOptions(t *testing.T) {
 		want   FaultOptions
 	}{
 		{"", nil, FaultOptions{Seeds: 100}},
+		{"", []func(*FaultOptions){func(o *FaultOptions) { o.Seeds = 0 }}, FaultOptions{Seeds: 100}},
 		{"", later, FaultOptions{Seeds: 100, First: 5}},
 		{"17", later, FaultOptions{Seeds: 1, First: 17}},
 	} {

@@ -27,7 +27,7 @@ func Markdown(p *lambdahttp.Policy) string {
 	writeRules(&b, p)
 	b.WriteString("\n## Responses\n\nA response to your request may have these headers:\n\n" +
 		"| header | values | meaning |\n|---|---|---|\n")
-	for _, h := range p.Marks {
+	for _, h := range p.AddedHeaders {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, codes(h.Values), cell(h.Description))
 	}
 	fmt.Fprintf(&b, "\nA replayed response has the stored status and body, and %s.\n", replayed(p))

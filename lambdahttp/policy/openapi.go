@@ -45,7 +45,7 @@ func OpenAPI(p *lambdahttp.Policy) []byte {
 	if s := schemaOfAnswers(p); s != nil {
 		d.Components.Schemas[answerSchema] = s
 	}
-	for _, h := range p.Marks {
+	for _, h := range p.AddedHeaders {
 		d.Components.Headers[h.Name] = headerOf(&h)
 	}
 	var b bytes.Buffer

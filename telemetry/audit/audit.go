@@ -66,7 +66,7 @@ func outcomeOf(kind event.Kind) string {
 
 // Observer writes lines. Make one with [New]; it is safe for concurrent use.
 type Observer struct {
-	failed func(error)
+	failed func(error) // nil: no call
 
 	mu sync.Mutex
 	w  io.Writer
@@ -86,7 +86,7 @@ func New(w io.Writer, optFns ...func(*Options)) *Observer {
 	if w == nil {
 		panic("audit: New: missing writer")
 	}
-	o := Options{Failed: func(error) {}}
+	var o Options
 	for _, f := range optFns {
 		f(&o)
 	}
@@ -109,7 +109,7 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 	if err == nil {
 		err = o.write(append(line, '\n'))
 	}
-	if err != nil {
+	if err != nil && o.failed != nil {
 		o.failed(err)
 	}
 }

@@ -193,6 +193,7 @@ func TestWriterFails(t *testing.T) {
 		t.Errorf("Failed got %v", told)
 	}
 	audit.New(broken{}).Observe(t.Context(), settled) // Failed is not set
+	audit.New(broken{}, func(o *audit.Options) { o.Failed = nil }).Observe(t.Context(), settled)
 	o = audit.New(broken{panics: true})
 	for range 2 { // blocks if the lock is still held
 		func() {

@@ -111,9 +111,12 @@ func New(w io.Writer, namespace string, optFns ...func(*Options)) (*Observer, er
 		strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") {
 		return nil, errors.New("emf: invalid namespace: want 1 to 255 printable ASCII characters that begin neither with ':' nor with AWS/")
 	}
-	o := Options{Now: time.Now}
+	var o Options
 	for _, f := range optFns {
 		f(&o)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	e := &Observer{w: w, now: o.Now, operations: map[string]*metrics{}}
 	e.before = append(quote([]byte(`,"CloudWatchMetrics":[{"Namespace":`), namespace), `,"Dimensions":[["operation"]],"Metrics":[`...)
@@ -155,7 +158,7 @@ func (o *Observer) Observe(_ context.Context, e event.Event) {
 // for how long. Call it with every report. It does nothing if the report does not
 // cover all records ([idempotent.Report.Listed]), so that a metric without data
 // shows a reconciler that fails.
-func (o *Observer) Reconciled(r idempotent.Report) {
+func (o *Observer) Reconciled(_ context.Context, r idempotent.Report) {
 	if !r.Listed {
 		return
 	}

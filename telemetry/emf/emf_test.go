@@ -56,6 +56,25 @@ func lines(t testing.TB, w *bytes.Buffer) (all []map[string]any) {
 	return all
 }
 
+// The zero value of an option is its default.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	var w bytes.Buffer
+	o, err := emf.New(&w, "Charges", func(o *emf.Options) { o.Now = nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().Truncate(time.Millisecond)
+	tell(o, "charge", event.Reserved)
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	head := lines(t, &w)[0]["_aws"].(map[string]any)
+	if at := time.UnixMilli(int64(head["Timestamp"].(float64))); at.Before(before) || at.After(time.Now()) {
+		t.Errorf("the line has the time %s", at)
+	}
+}
+
 // One line for each operation, with only its counts.
 func TestLines(t *testing.T) {
 	t.Parallel()
@@ -98,7 +117,7 @@ func TestDimensionsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		tell(o, fmt.Sprintf("operation %d", i), event.Reserved)
 	}
-	o.Reconciled(idempotent.Report{Listed: true})
+	o.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	tell(o, "other", event.Reserved)
 	o.Flush()
 	got := lines(t, &w)
@@ -150,7 +169,7 @@ func TestReconciled(t *testing.T) {
 	}{{time.Time{}, 0}, {noon.Add(-90 * time.Second), 90}, {noon.Add(time.Second), 0}, {noon.Add(-1500 * time.Microsecond), 0.002}} {
 		var w bytes.Buffer
 		o := newObserver(t, &w)
-		o.Reconciled(idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
+		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 3, Oldest: c.oldest, PendingReleased: 2, OldestReleased: noon.Add(-time.Minute)})
 		tell(o, "all", event.Reserved)
 		o.Flush()
 		got := lines(t, &w)
@@ -167,7 +186,7 @@ func TestReconciled(t *testing.T) {
 		}
 		w.Reset()
 		tell(o, "all", event.Reserved)
-		o.Reconciled(idempotent.Report{Pending: 3, Oldest: c.oldest}) // of a list that failed
+		o.Reconciled(t.Context(), idempotent.Report{Pending: 3, Oldest: c.oldest}) // of a list that failed
 		o.Flush()
 		if strings.Contains(w.String(), "oldest_age") || strings.Contains(w.String(), "records") {
 			t.Errorf("gauges were written without a whole list: %s", &w)

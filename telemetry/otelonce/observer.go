@@ -27,13 +27,13 @@ const scope = "github.com/once-lambda/once/telemetry/otelonce"
 
 // Attributes without a name in OpenTelemetry's semantic conventions.
 const (
-	OperationKey = attribute.Key(telemetry.Prefix + "operation")
-	KeyHashKey   = attribute.Key(telemetry.Prefix + "key_hash")
-	AttemptKey   = attribute.Key(telemetry.Prefix + "attempt")
-	RecoveryKey  = attribute.Key(telemetry.Prefix + "recovery")
-	ReasonKey    = attribute.Key(telemetry.Prefix + "reason")
-	StepKey      = attribute.Key(telemetry.Prefix + "step")
-	RequestIDKey = attribute.Key(telemetry.Prefix + "request_id") // of idempotent.Options.RequestID; not always the invocation's
+	operationKey = attribute.Key(telemetry.Prefix + "operation")
+	keyHashKey   = attribute.Key(telemetry.Prefix + "key_hash")
+	attemptKey   = attribute.Key(telemetry.Prefix + "attempt")
+	recoveryKey  = attribute.Key(telemetry.Prefix + "recovery")
+	reasonKey    = attribute.Key(telemetry.Prefix + "reason")
+	stepKey      = attribute.Key(telemetry.Prefix + "step")
+	requestIDKey = attribute.Key(telemetry.Prefix + "request_id") // of idempotent.Options.RequestID; not always the invocation's
 )
 
 // maxOperations limits how many operations are counted separately, because each is
@@ -200,9 +200,9 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 		return known
 	}
 	if len(o.operations) >= maxOperations {
-		return metric.WithAttributeSet(attribute.NewSet(OperationKey.String("other")))
+		return metric.WithAttributeSet(attribute.NewSet(operationKey.String("other")))
 	}
-	known = metric.WithAttributeSet(attribute.NewSet(OperationKey.String(operation)))
+	known = metric.WithAttributeSet(attribute.NewSet(operationKey.String(operation)))
 	o.operations[operation] = known
 	return known
 }
@@ -210,16 +210,16 @@ func (o *Observer) of(operation string) metric.MeasurementOption {
 // attributes returns the attributes of e on a span. Of an error it includes only
 // the type.
 func attributes(e event.Event) []attribute.KeyValue {
-	all := []attribute.KeyValue{OperationKey.String(e.Operation)}
+	all := []attribute.KeyValue{operationKey.String(e.Operation)}
 	for _, a := range []attribute.KeyValue{
-		KeyHashKey.String(e.KeyHash), ReasonKey.String(string(e.Reason)), StepKey.String(e.Step), RequestIDKey.String(e.RequestID),
+		keyHashKey.String(e.KeyHash), reasonKey.String(string(e.Reason)), stepKey.String(e.Step), requestIDKey.String(e.RequestID),
 	} {
 		if a.Value.AsString() != "" {
 			all = append(all, a)
 		}
 	}
 	if e.Attempt > 0 {
-		all = append(all, AttemptKey.Int(e.Attempt), RecoveryKey.String(e.Recovery.String()))
+		all = append(all, attemptKey.Int(e.Attempt), recoveryKey.String(e.Recovery.String()))
 	}
 	if e.Err != nil {
 		all = append(all, semconv.ErrorTypeKey.String(fmt.Sprintf("%T", e.Err)))

@@ -101,7 +101,7 @@ func (l *lab) counts() map[string]map[string]int64 {
 			if p.Attributes.Len() != 1 {
 				l.t.Errorf("%s has the attributes %v", m.Name, p.Attributes)
 			}
-			operation, _ := p.Attributes.Value(otelonce.OperationKey)
+			operation, _ := p.Attributes.Value("once.operation")
 			counts[m.Name][operation.AsString()] += p.Value
 		}
 	}
@@ -318,7 +318,7 @@ func TestDurations(t *testing.T) {
 	for _, m := range l.collect() {
 		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Unit == "s" {
 			p := h.DataPoints[0]
-			operation, _ := p.Attributes.Value(otelonce.OperationKey)
+			operation, _ := p.Attributes.Value("once.operation")
 			got[m.Name] = fmt.Sprintf("%s %d %.3f, the last boundary is %v", operation.AsString(), p.Count, p.Sum, p.Bounds[len(p.Bounds)-1])
 		}
 	}

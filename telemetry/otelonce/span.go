@@ -124,7 +124,7 @@ func (o *Observer) span(ctx context.Context, name string, options []trace.SpanSt
 	}()
 	if e, ok := idempotent.FromContext(ctx); ok && span.IsRecording() {
 		id := e.RecordID()
-		span.SetAttributes(OperationKey.String(id.Operation()), KeyHashKey.String(id.KeyHash()), AttemptKey.Int(e.Attempt()))
+		span.SetAttributes(operationKey.String(id.Operation()), keyHashKey.String(id.KeyHash()), attemptKey.Int(e.Attempt()))
 	}
 	err := f(ctx)
 	failed = ""

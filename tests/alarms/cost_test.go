@@ -62,7 +62,7 @@ func TestCostOfWatching(t *testing.T) {
 		return m.bytes - before
 	}
 	first, replay := size("a"), size("a")
-	output.Reconciled(idempotent.Report{Listed: true})
+	output.Reconciled(t.Context(), idempotent.Report{Listed: true})
 	if err := output.Flush(); err != nil {
 		t.Fatal(err)
 	}

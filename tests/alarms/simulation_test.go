@@ -211,7 +211,7 @@ func (w *world) minute() {
 	default:
 		report, err := w.reconcile(invocation{w.t.Context(), w.now.Add(time.Minute)})
 		if w.mode != silent {
-			w.output.Reconciled(report)
+			w.output.Reconciled(w.t.Context(), report)
 		}
 		w.lambda("Invocations", 1)
 		w.lambda("Throttles", 0)

@@ -135,7 +135,7 @@ func TestEMFIsValid(t *testing.T) {
 		for _, m := range telemetry.Metrics() {
 			observe(o, m.Kind, operation)
 		}
-		o.Reconciled(idempotent.Report{Listed: true, Pending: 1, Oldest: time.Now().Add(-time.Hour)})
+		o.Reconciled(t.Context(), idempotent.Report{Listed: true, Pending: 1, Oldest: time.Now().Add(-time.Hour)})
 	}
 	for _, operation := range []string{"charge", "all", "", ":", "POST /ä", "\x00\n\"\\", strings.Repeat("ä", 128), "\xff"} {
 		check(fmt.Sprintf("operation %q", operation), func(o *emf.Observer) { all(o, operation) })

@@ -80,7 +80,7 @@ func newHandler(ctx context.Context, getenv func(string) string, stdout io.Write
 		})
 	return emf.Flushed(metrics, func(ctx context.Context, _ json.RawMessage) (idempotent.Report, error) {
 		report, err := reconcile(ctx)
-		metrics.Reconciled(report)
+		metrics.Reconciled(ctx, report)
 		return report, err
 	}), nil
 }
