@@ -129,7 +129,7 @@ func TestKafka_Unreadable(t *testing.T) {
 	event = load[events.KafkaEvent](t, "kafka.json")
 	event.EventSourceARN, event.Records["orders-0"] = "", nil
 	wantKafka(t, w, w.kafka(), event, `{"batchItemFailures":[{"itemIdentifier":{"partition":"orders-1","offset":15}}]}`)
-	if !strings.Contains(w.log(), "set Options.Scope") {
+	if !strings.Contains(w.log(), "(eventSourceARN): add it to a test event; a self-managed Kafka cluster has no ARN, so set Options.Scope") {
 		t.Errorf("the log: %s", w.log())
 	}
 }

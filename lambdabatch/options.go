@@ -204,7 +204,7 @@ func (o *Options) validate(s *source) error {
 // redriven reports whether messages of the source can return with another id.
 func (o *Options) redriven(s *source) bool { return !s.streams && !o.NoRedrive }
 
-var errNoSource error = logs.Error("lambdabatch: the event does not name its source; set Options.Scope, for example to the name of the Kafka cluster")
+var errNoSource error = logs.Error("lambdabatch: the event has no ARN of its source (eventSourceARN): add it to a test event; a self-managed Kafka cluster has no ARN, so set Options.Scope, for example to its name")
 
 // sourceARN is the default of [Options.Scope].
 func sourceARN(_ context.Context, m *Message) (string, error) {

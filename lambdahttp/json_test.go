@@ -285,6 +285,27 @@ func TestJSONProblems(t *testing.T) {
 	}
 }
 
+// A Problem that a step returns is the outcome under Resume too, although another
+// error would let the next request run.
+func TestJSONProblemOfStep(t *testing.T) {
+	t.Parallel()
+	resume := func(o *lambdahttp.Options) {
+		o.Guard = func(o *idempotent.Options) { o.Recovery, o.Steps = idempotent.Resume, []string{"refund"} }
+	}
+	onEachFront(t, resume, func(t *testing.T, w *jsonWorld) {
+		w.handle = func(ctx context.Context, _ refund) (refunded, error) {
+			return idempotent.Step(ctx, "refund", func(context.Context) (refunded, error) {
+				return refunded{}, &lambdahttp.Problem{Status: 402, Code: "card_declined"}
+			})
+		}
+		for range 2 {
+			if a, err := w.post(t, validRefund); err != nil || a.status != 402 || codeOf(t, a) != "card_declined" || w.runs != 1 {
+				t.Errorf("got %d %s, error %v, %d runs; want 402 and 1 run", a.status, a.body, err, w.runs)
+			}
+		}
+	})
+}
+
 // codeOf returns the code of a problem.
 func codeOf(t *testing.T, a reply) string {
 	t.Helper()

@@ -84,11 +84,11 @@ type wire struct {
 
 // wires are the event types; every rule applies to each.
 var wires = []wire{
-	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "2.0", build: buildV2, scope: lambdahttp.Claim("sub")},
-	{name: "FunctionURL", constructor: "FunctionURL", wants: "2.0", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
-	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0", build: buildV1, scope: lambdahttp.Claim("sub")},
-	{name: "ALB", constructor: "ALB", wants: "Load Balancer", build: buildALB(false), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
-	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer", build: buildALB(true), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "APIGatewayV2", constructor: "APIGatewayV2", wants: "HTTP API in payload format 2.0, with requestContext.http.method", build: buildV2, scope: lambdahttp.Claim("sub")},
+	{name: "FunctionURL", constructor: "FunctionURL", wants: "function URL in payload format 2.0, with requestContext.http.method", build: buildURL, scope: lambdahttp.ScopeRule{Of: scopeOfURL}},
+	{name: "APIGatewayV1", constructor: "APIGatewayV1", wants: "1.0, with httpMethod", build: buildV1, scope: lambdahttp.Claim("sub")},
+	{name: "ALB", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(false), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
+	{name: "ALBMultiValue", constructor: "ALB", wants: "Load Balancer, with httpMethod", build: buildALB(true), scope: lambdahttp.ScopeRule{Of: scopeOfALB}},
 	{name: "Middleware", constructor: "Middleware", wants: "method", build: buildHTTP, scope: lambdahttp.ScopeRule{Of: scopeOfHTTP}, carried: carriedHTTP},
 }
 

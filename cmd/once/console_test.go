@@ -457,7 +457,7 @@ func TestConsole_Refusals(t *testing.T) {
 	}
 	// What could not be compared is a note on the page, and not a line of the audit.
 	asked := b.post("/api/resolve", b.order(transferKey.RecordID(), "evidence", map[string]any{"completed": 1}), http.StatusOK)
-	if fmt.Sprint(asked["notes"]) != "[nothing to compare with among 10 records: transfer]" || strings.Contains(b.audit.String(), "nothing to compare") {
+	if fmt.Sprint(asked["notes"]) != "[not compared: no stored result of transfer in 10 records]" || strings.Contains(b.audit.String(), "not compared") {
 		t.Errorf("the notes are %v, and the audit\n%s", asked["notes"], b.audit)
 	}
 }

@@ -119,6 +119,9 @@ func (c *listCmd) run(ctx context.Context, _ []string) error {
 			return err
 		}
 		fmt.Fprintf(c.stderr, "once: no such records in %s\n", oneLine(o.name))
+		if slices.Equal(c.states, []string{"unknown"}) {
+			fmt.Fprintln(c.stderr, "once: a killed attempt is in_progress: see once list --state in_progress, and\nonce list --due when its lease has ended")
+		}
 	case c.limit > 0 && found > c.limit:
 		fmt.Fprintf(c.stderr, "once: %s of %s, the oldest; --limit 0 lists all\n", grouped(c.limit), count(found, "record"))
 	}

@@ -32,7 +32,8 @@ func TestList(t *testing.T) {
 	d.once("list", "--limit", "2").ok().golden("list-limit")
 	d.once("list", "--limit", "-1").exits(exitUsage)
 	d.once("list", "--state", "lost").exits(exitUsage).says("in_progress")
-	d.once("list", "--due", "--operation", "refund").ok().says("no such records")
+	d.once("list", "--due", "--operation", "refund").ok().says("no such records").saysNot("list --due")
+	d.once("list", "--state", "unknown", "--operation", "mail").ok().says("no such records", "see once list --state in_progress", "once list --due")
 	if got := d.once("list", "--operation", "refund", "--full").ok().out; !strings.Contains(got, string(refundKey.RecordID())+"  ") || !strings.Contains(got, "a-very-long-name-of-a-refund\n") {
 		t.Errorf("--full shortened:\n%s", got)
 	}

@@ -102,7 +102,7 @@ func (c *settler) compare(ctx context.Context, o *opened, pieces ...piece) error
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(samples), func(a, b subject) int { return strings.Compare(a.String(), b.String()) }) {
 		if samples[s].seen == 0 {
-			fmt.Fprintf(c.stderr, "once: nothing to compare with among %s: %s\n", count(read, "record"), s)
+			fmt.Fprintf(c.stderr, "once: not compared: no stored result of %s in %s\n", s, count(read, "record"))
 		}
 	}
 	var wrong []string

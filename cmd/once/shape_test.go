@@ -78,7 +78,7 @@ func TestResolve_Shape(t *testing.T) {
 	}
 	resolve("--status", "201", "--completed", `{"charge":"ch_5"}`).exits(exitRefused).says("POST /charges, status 201: a member charge is new; the member id is missing")
 	resolve("--status", "201", "--completed", `ch_5`).exits(exitRefused).says("it is not JSON, not an object")
-	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("nothing to compare with among 12 records: POST /charges, status 202")
+	resolve("--status", "202", "--completed", `{"charge":"ch_5"}`, "--dry-run").ok().says("not compared: no stored result of POST /charges, status 202 in 12 records")
 	resolve("--status", "201", "--completed", `{"id":"ch_5"}`).ok()
 }
 

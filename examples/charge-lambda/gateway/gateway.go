@@ -158,6 +158,12 @@ func panicOrigin() string {
 	}
 }
 
+// loggable is an error that has a text without data of the request or response.
+type loggable interface {
+	error
+	slog.LogValuer
+}
+
 // answer writes the result of the call.
 func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPRequest, i invocation) {
 	id := event.RequestContext.RequestID
@@ -169,8 +175,8 @@ func (g *Gateway) answer(w http.ResponseWriter, event events.APIGatewayV2HTTPReq
 	}
 	if i.err != nil {
 		attrs := []any{"route", event.RouteKey, "request_id", id, "error_type", fmt.Sprintf("%T", i.err)}
-		if own := (*responseError)(nil); errors.As(i.err, &own) {
-			attrs = append(attrs, "error", own.Error()) // does not contain data of the response
+		if text, ok := errors.AsType[loggable](i.err); ok {
+			attrs = append(attrs, "error", text)
 		}
 		g.logger.Error("gateway: the handler failed", attrs...)
 	}

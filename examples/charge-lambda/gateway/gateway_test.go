@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -196,8 +197,14 @@ func TestResponse(t *testing.T) {
 	}
 }
 
+// workerEnded has a text for logs.
+type workerEnded struct{}
+
+func (workerEnded) Error() string        { return "4242424242424242" }
+func (workerEnded) LogValue() slog.Value { return slog.StringValue("worker 7 ended") }
+
 // If the handler fails, the client gets no details, the log only the kind of
-// failure, and the next request is served.
+// failure and a text that is declared safe, and the next request is served.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	const secret = "4242424242424242"
@@ -206,6 +213,9 @@ func TestFailures(t *testing.T) {
 		logs    []string
 	}{
 		"error": {func(context.Context, request) (response, error) { return response{}, errors.New(secret) }, []string{"the handler failed", "*errors.errorString"}},
+		"loggable error": {func(context.Context, request) (response, error) {
+			return response{}, fmt.Errorf("%s: %w", secret, workerEnded{})
+		}, []string{"the handler failed", "*fmt.wrapError", "worker 7 ended"}},
 		"panic": {func(context.Context, request) (response, error) { panic(errors.New(secret)) }, []string{"the handler panicked", "*errors.errorString", "gateway_test.go:"}},
 		"bad index": {func(_ context.Context, ev request) (response, error) {
 			return response{Body: strings.Split(ev.Body, secret)[1]}, nil

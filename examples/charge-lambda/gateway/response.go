@@ -5,6 +5,7 @@ package gateway
 import (
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -14,6 +15,9 @@ import (
 type responseError struct{ problem string }
 
 func (e *responseError) Error() string { return "gateway: the handler's response " + e.problem }
+
+// LogValue returns the text, which does not contain data of the response.
+func (e *responseError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 
 // writeResponse converts the handler's response. It writes nothing if the error
 // is not nil.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -199,6 +200,23 @@ func closeAll(files []*os.File) (errs []error) {
 	return errs
 }
 
+// endedError reports that a worker ended before it answered.
+type endedError struct {
+	pid int
+	err error // of the connection to the worker
+}
+
+func (e *endedError) Error() string {
+	return fmt.Sprintf("worker: process %d ended during the request: %v", e.pid, e.err)
+}
+
+func (e *endedError) Unwrap() error { return e.err }
+
+// LogValue returns the text without the connection's error, for a log.
+func (e *endedError) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("worker: process %d ended during the request", e.pid))
+}
+
 // invoke calls the handler in the worker, and kills the worker when ctx ends. It
 // also reports whether the handler has answered, with a response or with an error.
 func (w *process) invoke(ctx context.Context, in invocation) (r events.APIGatewayV2HTTPResponse, answered bool, err error) {
@@ -209,7 +227,7 @@ func (w *process) invoke(ctx context.Context, in invocation) (r events.APIGatewa
 	case !stop():
 		return r, false, ctx.Err()
 	case err != nil:
-		return r, false, fmt.Errorf("worker: process %d ended during the request: %w", w.pid(), err)
+		return r, false, &endedError{w.pid(), err}
 	case out.Error != "":
 		return r, true, errors.New(out.Error)
 	}

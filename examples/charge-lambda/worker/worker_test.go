@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -267,8 +268,9 @@ func alive(pid int) bool {
 func TestPanicEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, memstore.New())
-	if _, err := invoke(t, p, "/panic"); err == nil {
-		t.Error("a panic is no error")
+	_, err := invoke(t, p, "/panic")
+	if ended, ok := errors.AsType[*endedError](err); !ok || !regexp.MustCompile(`^worker: process \d+ ended during the request$`).MatchString(ended.LogValue().String()) {
+		t.Errorf("got %v, want an error with a text for logs that names the process", err)
 	}
 	if _, err := invoke(t, p, "/write"); err != nil {
 		t.Error(err)

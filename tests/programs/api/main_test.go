@@ -93,12 +93,16 @@ func TestKilledAndLate(t *testing.T) {
 	handler := newHandler(guard)
 	r := request("2f1c5a0e-6b7d-4c38-9a41-d05e8f3b7c62", `{"amount":4200}`)
 
-	finished := make(chan error)
+	finished := make(chan error, 1)
 	go func() {
 		_, err := handler(clock.Invocation(context.Background(), 10*time.Second), r)
 		finished <- err
 	}()
-	<-p.charged // the charge is made, and the provider does not answer
+	select {
+	case <-p.charged: // the charge is made, and the provider does not answer
+	case err := <-finished:
+		t.Fatalf("the handler has not called the provider: %v", err)
+	}
 
 	retry, err := handler(t.Context(), r)
 	if err != nil || retry.StatusCode != 409 || retry.Headers["Retry-After"] == "" {

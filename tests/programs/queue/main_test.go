@@ -121,12 +121,16 @@ func TestCommit_Killed(t *testing.T) {
 	p.hold = make(chan struct{})
 	handler := newHandler(newGuard(t, db, clock))
 
-	finished := make(chan events.SQSEventResponse)
+	finished := make(chan events.SQSEventResponse, 1)
 	go func() {
 		answer, _ := handler(clock.Invocation(context.Background(), 10*time.Second), message("o-1"))
 		finished <- answer
 	}()
-	<-p.charged // the charge is made, and the provider does not answer
+	select {
+	case <-p.charged: // the charge is made, and the provider does not answer
+	case answer := <-finished:
+		t.Fatalf("the handler has not called the provider: %+v", answer)
+	}
 
 	clock.Advance(time.Minute) // past the time at which Lambda kills the function
 	answer, err := handler(clock.Invocation(t.Context(), 10*time.Second), message("o-1"))
