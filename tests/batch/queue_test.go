@@ -285,7 +285,7 @@ func TestAMessageOfAnUnknownOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.poll(time.Hour)
-		if hides != (len(f.queue.dead.messages) == 0) || hides != m.acknowledged || hides && m.receives > 6 || len(f.runs) != 1 {
+		if hides != (len(f.queue.dead.messages) == 0) || hides != m.acknowledged || hides && m.receives > 7 || len(f.runs) != 1 {
 			t.Errorf("changes timeouts: %t; received %d times, acknowledged %t, %d dead-lettered, the handler ran for %q",
 				hides, m.receives, m.acknowledged, len(f.queue.dead.messages), f.runs)
 		}

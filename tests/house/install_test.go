@@ -5,19 +5,28 @@ package house
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/once-lambda/once/tests/modules"
 )
 
-// The modules for users build as dependencies: released into a module proxy of
-// files, required by a program elsewhere, without go.work and replace. Package
+// The modules for users build as dependencies: released into a module proxy of files
+// in the order of RELEASING.md, required by a program elsewhere, without go.work and
+// replace. Package
 // tests/deploy does the same with an app of the CDK.
 func TestModulesInstall(t *testing.T) {
 	t.Parallel()
 	const once = "github.com/once-lambda/once"
-	world, err := modules.New(t.Context(), t.TempDir(), once, once+"/boltstore", once+"/cmd/once", once+"/lambdadurable", once+"/telemetry/otelonce", once+"/infra")
+	var order []string
+	for _, row := range regexp.MustCompile("(?m)^\\| [0-9] \\| `([^`]+)`").FindAllStringSubmatch(read(t, "RELEASING.md"), -1) {
+		order = append(order, row[1])
+	}
+	if len(order) != 6 || order[0] != once {
+		t.Fatalf("RELEASING.md has the order %v", order)
+	}
+	world, err := modules.New(t.Context(), t.TempDir(), order...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -33,15 +32,15 @@ const root = "github.com/once-lambda/once"
 // World is a proxy with releases, and a module cache of its own: the versions in
 // it must not be taken for real ones later.
 type World struct {
-	proxy, cache string
-	env          []string
+	proxy, cache, trees string
+	env                 []string
 }
 
-// New releases the modules at these paths into a proxy below dir. Everything else
-// comes from the machine's cache, whose content was verified when it was
-// downloaded.
+// New releases the modules at these paths into a proxy below dir, in this order, so
+// that a module comes after those that it requires. Everything else comes from the
+// machine's cache, whose content was verified when it was downloaded.
 func New(ctx context.Context, dir string, paths ...string) (*World, error) {
-	w := &World{proxy: filepath.Join(dir, "proxy"), cache: filepath.Join(dir, "mod")}
+	w := &World{proxy: filepath.Join(dir, "proxy"), cache: filepath.Join(dir, "mod"), trees: filepath.Join(dir, "trees")}
 	settings, err := output(ctx, dir, os.Environ(), "go", "env", "-json", "GOMODCACHE", "GOPROXY")
 	if err != nil {
 		return nil, err
@@ -56,12 +55,19 @@ func New(ctx context.Context, dir string, paths ...string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := w.link(machine.GOMODCACHE, "github.com/aws/aws-cdk-go"); err != nil {
+		return nil, err
+	}
 	for _, p := range paths {
-		if err := w.publish(p, strings.Fields(string(list))); err != nil {
+		err := w.prepare(ctx, p, strings.Fields(string(list)))
+		if err == nil {
+			err = w.publish(p)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	return w, w.link(machine.GOMODCACHE, "github.com/aws/aws-cdk-go")
+	return w, nil
 }
 
 // link uses modules of the machine's cache without a copy. The CDK has 30,000
@@ -100,8 +106,12 @@ func output(ctx context.Context, dir string, env []string, args ...string) ([]by
 	return out, nil
 }
 
-// publish adds a module to the proxy, as a release would.
-func (w *World) publish(modulePath string, tracked []string) error {
+// tree returns the folder with a module's files at its release.
+func (w *World) tree(modulePath string) string { return filepath.Join(w.trees, modulePath) }
+
+// prepare copies a module and adds the sums of the modules released before, as the
+// person does who releases it. It is an error if anything else is missing.
+func (w *World) prepare(ctx context.Context, modulePath string, tracked []string) error {
 	inModule := strings.TrimPrefix(strings.TrimPrefix(modulePath, root), "/")
 	nested := map[string]bool{} // folders of other modules
 	for _, name := range tracked {
@@ -109,7 +119,7 @@ func (w *World) publish(modulePath string, tracked []string) error {
 			nested[dir+"/"] = true
 		}
 	}
-	var files []zip.File
+	tree := w.tree(modulePath)
 	for _, name := range tracked {
 		inside, ok := name, true
 		if inModule != "" {
@@ -120,23 +130,73 @@ func (w *World) publish(modulePath string, tracked []string) error {
 				ok = false
 			}
 		}
-		if ok {
-			files = append(files, zipFile{inside, filepath.Join(engine.Root(), name)})
+		if !ok {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(engine.Root(), name))
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(tree, filepath.Dir(inside)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(tree, inside), content, 0o644)
+		}
+		if err != nil {
+			return err
 		}
 	}
+	before, err := manifest(tree)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Run(ctx, tree, nil, "go", "mod", "tidy"); err != nil {
+		return err
+	}
+	after, err := manifest(tree)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("go mod tidy changes go.mod or go.sum beyond the sums of this repository's modules: from\n%s\nto\n%s", before, after)
+	}
+	_, err = w.Run(ctx, tree, []string{"GOFLAGS=-mod=readonly -modcacherw -trimpath"}, "go", "list", "-deps", "-test", "./...")
+	return err
+}
+
+// manifest returns go.mod and go.sum in a folder, without the sums of the modules of
+// this repository, which a release adds.
+func manifest(dir string) (string, error) {
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	sum, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		return "", err
+	}
+	text := string(mod)
+	for line := range strings.Lines(string(sum)) {
+		if !strings.HasPrefix(line, root) {
+			text += line
+		}
+	}
+	return text, nil
+}
+
+// publish adds a prepared module to the proxy, as the proxy of a forge would.
+func (w *World) publish(modulePath string) error {
 	versions := filepath.Join(w.proxy, modulePath, "@v")
 	if err := os.MkdirAll(versions, 0o755); err != nil {
 		return err
 	}
 	var archive bytes.Buffer
-	if err := zip.Create(&archive, module.Version{Path: modulePath, Version: Release}, files); err != nil {
+	if err := zip.CreateFromDir(&archive, module.Version{Path: modulePath, Version: Release}, w.tree(modulePath)); err != nil {
 		return err
 	}
 	info, err := json.Marshal(map[string]any{"Version": Release, "Time": time.Now().UTC()})
 	if err != nil {
 		return err
 	}
-	mod, err := os.ReadFile(filepath.Join(engine.Root(), inModule, "go.mod"))
+	mod, err := os.ReadFile(filepath.Join(w.tree(modulePath), "go.mod"))
 	if err != nil {
 		return err
 	}
@@ -149,9 +209,3 @@ func (w *World) publish(modulePath string, tracked []string) error {
 	}
 	return nil
 }
-
-type zipFile struct{ inside, file string }
-
-func (f zipFile) Path() string                 { return f.inside }
-func (f zipFile) Lstat() (os.FileInfo, error)  { return os.Lstat(f.file) }
-func (f zipFile) Open() (io.ReadCloser, error) { return os.Open(f.file) }
