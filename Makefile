@@ -34,21 +34,21 @@ test: ## Everything: lint, unit, fuzzing, engines, deployment, pages, cost
 	@make --no-print-directory fetch >/dev/null 2>&1 & # what fails here is fetched again where it is needed
 	@make --no-print-directory timed; code=$$?; tools/step; exit $$code
 timed:
+	$(STEP) lint $(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
 	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
 # These wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
 timed-waits:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
-	$(STEP) engines $(MAKE) --no-print-directory test-engines
 timed-computes:
-	$(STEP) lint nice $(MAKE) --no-print-directory lint
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
+	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
 timed-also:
 	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
 	$(STEP) apart nice $(MAKE) --no-print-directory test-apart
 	$(STEP) templates nice $(MAKE) --no-print-directory test-templates
-	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
+	$(STEP) engines $(MAKE) --no-print-directory test-engines # last, when the other lanes have nearly ended
 
 .PHONY: check build
 # Limits of time are tested by test-cost, when nothing else runs.
