@@ -3,6 +3,7 @@
 package dynamostore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -283,7 +284,8 @@ func (s *Store) bookmark(ctx context.Context) (*bookmark, error) {
 }
 
 // putBookmark writes the bookmark and reports whether no other call had written it
-// since it was read.
+// since it was read. As with records, a refusal that returns this very write is a
+// success whose first reply was lost.
 func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err error) {
 	id := make([]byte, len(driver.Version{}))
 	rand.Read(id)
@@ -308,11 +310,14 @@ func (s *Store) putBookmark(ctx context.Context, m *bookmark) (mine bool, err er
 		ConditionExpression:       aws.String(s.layout.mayMark),
 		ExpressionAttributeNames:  s.layout.keyNames,
 		ExpressionAttributeValues: item{":was": &types.AttributeValueMemberB{Value: append([]byte{}, m.was...)}},
+
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
-		return false, nil
-	}
-	if err != nil {
+	if failed, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
+		if standing, _ := failed.Item[attrVersion].(*types.AttributeValueMemberB); standing == nil || !bytes.Equal(standing.Value, id) {
+			return false, nil
+		}
+	} else if err != nil {
 		return false, s.explain("PutItem", err)
 	}
 	m.was = id

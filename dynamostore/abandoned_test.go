@@ -448,6 +448,33 @@ func TestAbandoned_Race(t *testing.T) {
 	}
 }
 
+// repeating loses the first reply to every PutItem, and sends the request again, as
+// the SDK does.
+type repeating struct{ *fakeDynamoDB }
+
+func (r repeating) PutItem(ctx context.Context, in *dynamodb.PutItemInput, o ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if _, err := r.fakeDynamoDB.PutItem(ctx, in, o...); err != nil {
+		return nil, err
+	}
+	return r.fakeDynamoDB.PutItem(ctx, in, o...)
+}
+
+// A call whose bookmark was written by a request whose reply was lost knows it for its
+// own: it reads, and the next call does not read the same pages again.
+func TestAbandoned_LostReply(t *testing.T) {
+	t.Parallel()
+	fake := newFake()
+	ids := leftRunning(t, newStore(t, fake), 2)
+	s := newStore(t, repeating{fake})
+	p := &passed{}
+	abandoned(t, s, noon, p)
+	p.want(t, "the call", ids...)
+	scans := fake.count("Scan")
+	if abandoned(t, s, noon.Add(time.Minute), p); fake.count("Scan") != scans {
+		t.Error("the next call read the table again")
+	}
+}
+
 // A call whose context ends while it reads ends without an error, and the next one
 // reads the page again. Replies need not report read units.
 func TestAbandoned_ContextEnds(t *testing.T) {
