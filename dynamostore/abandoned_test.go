@@ -473,6 +473,11 @@ func TestAbandoned_LostReply(t *testing.T) {
 	if abandoned(t, s, noon.Add(time.Minute), p); fake.count("Scan") != scans {
 		t.Error("the next call read the table again")
 	}
+	// An endpoint that does not return the item leaves it open whose write it was.
+	fake.forgetful = true
+	if abandoned(t, s, noon.Add(time.Hour), p); fake.count("Scan") != scans {
+		t.Error("a call whose bookmark may be another's read the table")
+	}
 }
 
 // A call whose context ends while it reads ends without an error, and the next one
