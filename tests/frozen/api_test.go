@@ -3,16 +3,11 @@
 package frozen
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"go/importer"
 	"go/token"
 	"go/types"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +15,7 @@ import (
 
 	"github.com/once-lambda/once/telemetry"
 	"github.com/once-lambda/once/tests/engine"
+	"github.com/once-lambda/once/tests/exports"
 )
 
 const project = "github.com/once-lambda/once/"
@@ -76,33 +72,20 @@ func compare(t *testing.T, file, got string) {
 // exported returns a line for each exported name in the packages of a module.
 func exported(t *testing.T, dir string) string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Module", "./...")
-	cmd.Dir = filepath.Join(engine.Root(), dir)
-	out, err := cmd.Output()
+	dir = filepath.Join(engine.Root(), dir)
+	list, imports, err := exports.List(token.NewFileSet(), dir, "./...")
 	if err != nil {
-		t.Fatalf("go list in %s: %v", dir, err)
+		t.Fatal(err)
 	}
-	type listed struct {
-		ImportPath, Export string
-		Module             struct{ Dir string }
-	}
-	exports, own := map[string]string{}, []string(nil)
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-		if p.Module.Dir == cmd.Dir && !strings.Contains(p.ImportPath, "/internal/") {
+	var own []string
+	for _, p := range list {
+		if p.Module.Dir == dir && !strings.Contains(p.ImportPath, "/internal/") {
 			own = append(own, p.ImportPath)
 		}
 	}
-	packages := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	var text strings.Builder
 	for _, path := range slices.Sorted(slices.Values(own)) {
-		p, err := packages.Import(path)
+		p, err := imports.Import(path)
 		if err != nil {
 			t.Fatal(err)
 		}

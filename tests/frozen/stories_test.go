@@ -262,66 +262,74 @@ func (w *world) reconcile(r receipt, id string) {
 	}
 }
 
+// response is what the caller of an HTTP handler gets.
+type response struct {
+	status  int
+	headers map[string]string
+	body    string
+}
+
+const chargeBody = "{\"id\": \"ch_8\"}\n"
+
+var chargeHeaders = map[string]string{"Content-Type": "application/json", "X-Charge": "ch_8", "Set-Cookie": "a=b"}
+
 // http sends the event in testdata to a handler behind its front.
 func (w *world) http(name string) {
 	w.t.Helper()
-	set := func(o *lambdahttp.Options) {
-		o.Scope = lambdahttp.SingleTenant
-		o.Operation = func(*lambdahttp.Request) string { return "POST " + name }
-	}
-	body, header := "{\"id\": \"ch_8\"}\n", map[string]string{"Content-Type": "application/json", "X-Charge": "ch_8", "Set-Cookie": "a=b"}
-	var status int
-	var got string
-	var headers map[string]string
-	var err error
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
-	defer cancel()
-	front, _, _ := strings.Cut(name, "-")
-	switch guard := w.guard(nil); front {
+	var got response
+	switch front, _, _ := strings.Cut(name, "-"); front {
 	case "apigatewayv2":
-		h := lambdahttp.APIGatewayV2(guard, func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-			w.ran = append(w.ran, name)
-			return events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: header, Body: body}, nil
-		}, set, func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
-		var answer events.APIGatewayV2HTTPResponse
-		answer, err = h(ctx, event[events.APIGatewayV2HTTPRequest](w.t, "lambdahttp", name))
-		status, got, headers = answer.StatusCode, answer.Body, answer.Headers
+		answer := send(w, name, lambdahttp.APIGatewayV2, events.APIGatewayV2HTTPResponse{StatusCode: 201, Headers: chargeHeaders, Body: chargeBody},
+			func(o *lambdahttp.Options) { o.Scope = lambdahttp.Claim("sub") })
+		got = response{answer.StatusCode, answer.Headers, answer.Body}
 	case "apigatewayv1":
-		h := lambdahttp.APIGatewayV1(guard, func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-			w.ran = append(w.ran, name)
-			return events.APIGatewayProxyResponse{StatusCode: 201, Headers: header, Body: body}, nil
-		}, set, func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe })
-		var answer events.APIGatewayProxyResponse
-		answer, err = h(ctx, event[events.APIGatewayProxyRequest](w.t, "lambdahttp", name))
-		status, got, headers = answer.StatusCode, answer.Body, answer.Headers
-		if headers == nil { // a replay
-			headers = map[string]string{}
+		answer := send(w, name, lambdahttp.APIGatewayV1, events.APIGatewayProxyResponse{StatusCode: 201, Headers: chargeHeaders, Body: chargeBody},
+			func(o *lambdahttp.Options) { o.Profile = lambdahttp.Stripe })
+		got = response{answer.StatusCode, answer.Headers, answer.Body}
+		if got.headers == nil { // a replay
+			got.headers = map[string]string{}
 			for name, lines := range answer.MultiValueHeaders {
-				headers[name] = lines[0]
+				got.headers[name] = lines[0]
 			}
 		}
 	case "functionurl":
-		h := lambdahttp.FunctionURL(guard, func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
-			w.ran = append(w.ran, name)
-			return events.LambdaFunctionURLResponse{StatusCode: 201, Headers: header, Body: body}, nil
-		}, set, func(o *lambdahttp.Options) { o.Scope = lambdahttp.IAMPrincipal })
-		var answer events.LambdaFunctionURLResponse
-		answer, err = h(ctx, event[events.LambdaFunctionURLRequest](w.t, "lambdahttp", name))
-		status, got, headers = answer.StatusCode, answer.Body, answer.Headers
+		answer := send(w, name, lambdahttp.FunctionURL, events.LambdaFunctionURLResponse{StatusCode: 201, Headers: chargeHeaders, Body: chargeBody},
+			func(o *lambdahttp.Options) { o.Scope = lambdahttp.IAMPrincipal })
+		got = response{answer.StatusCode, answer.Headers, answer.Body}
 	case "alb":
-		h := lambdahttp.ALB(guard, func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
-			w.ran = append(w.ran, name)
-			return events.ALBTargetGroupResponse{StatusCode: 201, Headers: header, Body: body}, nil
-		}, set, func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/amount", "/currency") })
-		var answer events.ALBTargetGroupResponse
-		answer, err = h(ctx, event[events.ALBTargetGroupRequest](w.t, "lambdahttp", name))
-		status, got, headers = answer.StatusCode, answer.Body, answer.Headers
+		answer := send(w, name, lambdahttp.ALB, events.ALBTargetGroupResponse{StatusCode: 201, Headers: chargeHeaders, Body: chargeBody},
+			func(o *lambdahttp.Options) { o.Fingerprint = lambdahttp.Fields("/amount", "/currency") })
+		got = response{answer.StatusCode, answer.Headers, answer.Body}
 	default:
 		w.t.Fatal(name)
 	}
-	if err != nil || status != 201 || got != body || headers["X-Charge"] != "ch_8" || headers["Content-Type"] != "application/json" {
-		w.t.Errorf("%s: %d %q %v, %v", name, status, got, headers, err)
+	if got.status != 201 || got.body != chargeBody || got.headers["X-Charge"] != "ch_8" || got.headers["Content-Type"] != "application/json" {
+		w.t.Errorf("%s: %+v", name, got)
 	}
+}
+
+// send invokes a handler that returns answer, guarded by a front of lambdahttp, with
+// the event in testdata.
+func send[E, R any](
+	w *world, name string,
+	front func(*idempotent.Guard, func(context.Context, E) (R, error), ...func(*lambdahttp.Options)) func(context.Context, E) (R, error),
+	answer R, set func(*lambdahttp.Options),
+) R {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	h := front(w.guard(nil), func(context.Context, E) (R, error) {
+		w.ran = append(w.ran, name)
+		return answer, nil
+	}, func(o *lambdahttp.Options) {
+		o.Scope = lambdahttp.SingleTenant
+		o.Operation = func(*lambdahttp.Request) string { return "POST " + name }
+	}, set)
+	got, err := h(ctx, event[E](w.t, "lambdahttp", name))
+	if err != nil {
+		w.t.Errorf("%s: %v", name, err)
+	}
+	return got
 }
 
 // batches delivers the events in testdata, and wants every message acknowledged.

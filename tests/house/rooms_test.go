@@ -3,17 +3,11 @@
 package house
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/once-lambda/once/tests/engine"
+	"github.com/once-lambda/once/tests/exports"
 )
 
 // A reader can read a package from top to bottom: its doc.go lists the files, and
@@ -84,37 +79,21 @@ type sources struct {
 // of its imports come from the compiler's export data.
 func loadPackage(t *testing.T, dir string) *sources {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,GoFiles", ".")
-	cmd.Dir = filepath.Join(engine.Root(), dir)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list in %s: %v", dir, err)
-	}
-	type listed struct {
-		ImportPath, Export string
-		GoFiles            []string
-	}
-	var self listed // the last one
-	exports := map[string]string{}
-	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p listed
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath], self = p.Export, p
-	}
 	s := &sources{fset: token.NewFileSet(), info: types.Info{Uses: map[*ast.Ident]types.Object{}}}
+	dir = filepath.Join(engine.Root(), dir)
+	list, imports, err := exports.List(s.fset, dir, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := list[len(list)-1]
 	for _, name := range self.GoFiles {
-		file, err := parser.ParseFile(s.fset, filepath.Join(cmd.Dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
+		file, err := parser.ParseFile(s.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.files = append(s.files, file)
 	}
-	lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
-	config := types.Config{Importer: importer.ForCompiler(s.fset, "gc", lookup)}
+	config := types.Config{Importer: imports}
 	if s.pkg, err = config.Check(self.ImportPath, s.fset, s.files, &s.info); err != nil {
 		t.Fatal(err)
 	}
