@@ -36,6 +36,8 @@ type database struct {
 	cfg    aws.Config
 	table  string
 	shared bool // the table has other items, as in package sharedtest
+
+	segments int // of the scan; zero: the default
 }
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -102,6 +104,7 @@ func (db *database) storeOver(t testing.TB, client dynamostore.Client) *dynamost
 
 // layout is the option of a store in the table.
 func (db *database) layout(o *dynamostore.Options) {
+	o.ScanSegments = db.segments
 	if db.shared {
 		sharedtest.Layout(o)
 	}
