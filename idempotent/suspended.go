@@ -52,12 +52,10 @@ func suspendable(t reflect.Type) (inspected bool, err error) {
 // a map.
 func suspends(req any) bool {
 	v := reflect.ValueOf(req)
-	for v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem() // of nil: a value of no kind
 	}
 	switch {
-	case !v.IsValid():
-		return false
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
 		if !bytes.Contains(v.Bytes(), []byte(executionMember)) {
 			return false

@@ -94,7 +94,7 @@ func refusesDurable[Req any](t *testing.T, event func([]byte) Req) {
 	}
 
 	// Other events with one of these members, or with neither, are not refused.
-	for i, other := range []string{`{"order":1}`, `{"DurableExecutionArn":"arn"}`, `{"CheckpointToken":"t","order":1}`} {
+	for i, other := range []string{`{"order":1}`, `{"DurableExecutionArn":"arn"}`, `{"CheckpointToken":"t","order":1}`, `{"CheckpointToken":"DurableExecutionArn"}`} {
 		key = newKey()
 		if _, err := handler(t.Context(), event([]byte(other))); err != nil || runs != i+1 {
 			t.Errorf("%s: %v after %d runs", other, err, runs)

@@ -121,6 +121,8 @@ var endless = map[string]string{
 	"idempotent.walk.value: w.seen[visit{t, at}] is not set to true":                                                          "a type that contains itself is visited again and again",
 	"idempotent.collector.add: c.embedding[t] is never true":                                                                  "a struct that embeds itself is walked again and again",
 	"idempotent.collector.add: c.embedding[t] is not set to true":                                                             "a struct that embeds itself is walked again and again",
+	"idempotent.suspendable: t is not set to t.Elem()":                                                                        "a pointer is followed for ever",
+	"idempotent.suspends: v is not set to v.Elem()":                                                                           "a pointer is followed for ever",
 	"idempotent.writeShape: i >= 0 is never true":                                                                             "a type that contains itself is written again and again",
 	"idempotent.writeShape: around is not set to append(slices.Clip(around), t)":                                              "a type that contains itself is written again and again",
 
