@@ -37,13 +37,13 @@ timed:
 	$(STEP) lint $(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j3 --output-sync timed-waits timed-computes timed-also
 	$(STEP) cost $(MAKE) --no-print-directory test-cost # alone, because it measures time
-# These wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
+# The first two wait more than they compute: for time-outs, leases, the schedule, and LocalStack to start.
 timed-waits:
 	$(STEP) e2e $(MAKE) --no-print-directory e2e
 	$(STEP) localstack $(MAKE) --no-print-directory test-localstack
+	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
 timed-computes:
 	$(STEP) unit nice $(MAKE) --no-print-directory test-unit
-	$(STEP) fuzz nice $(MAKE) --no-print-directory test-fuzz
 timed-also:
 	$(STEP) browser nice $(MAKE) --no-print-directory test-browser
 	$(STEP) apart nice $(MAKE) --no-print-directory test-apart
