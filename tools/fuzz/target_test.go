@@ -45,7 +45,20 @@ func TestRun(t *testing.T) {
 		"go.mod": "module example.test/m\n\ngo 1.26\n",
 		"m_test.go": `package m
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
+
+func FuzzSlowSeed(f *testing.F) {
+	f.Add("slow")
+	f.Fuzz(func(_ *testing.T, s string) {
+		if s == "slow" {
+			for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
+			}
+		}
+	})
+}
 
 func FuzzSound(f *testing.F) { f.Fuzz(func(*testing.T, string) {}) }
 
@@ -64,7 +77,7 @@ func FuzzBroken(f *testing.F) {
 	}
 	t.Chdir(dir)
 	suites, err := find([]string{"./..."})
-	if err != nil || len(suites) != 1 || !slices.Equal(suites[0].targets, []string{"FuzzSound", "FuzzBroken"}) {
+	if err != nil || len(suites) != 1 || !slices.Equal(suites[0].targets, []string{"FuzzSlowSeed", "FuzzSound", "FuzzBroken"}) {
 		t.Fatalf("found %v, %v", suites, err)
 	}
 	for _, guided := range []bool{true, false} {
@@ -73,7 +86,11 @@ func FuzzBroken(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, target := range suites[0].targets {
-			r := suites[0].run(binary, target, t.TempDir(), time.Second)
+			d := time.Second
+			if target == "FuzzSlowSeed" {
+				d = 100 * time.Millisecond // less than the seed takes
+			}
+			r := suites[0].run(binary, target, t.TempDir(), d)
 			if broken := target == "FuzzBroken"; broken != strings.Contains(r.failure, "more than a hundred") || broken == (r.failure == "") {
 				t.Errorf("guided %v, %s: %s", guided, target, r)
 			}
