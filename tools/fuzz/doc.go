@@ -8,7 +8,8 @@
 //	make test-fuzz             # 1 s each, a part of make test
 //
 // It finds the targets itself, and prints one line per target with the number
-// of inputs that it tried. The exit status is 1 if a target failed. The test has
-// then written the failing input to the package's testdata/fuzz, where every
-// later go test tries it first. Commit it with the correction.
+// of inputs that it tried. A target whose seeds take all of the time runs again
+// for longer. The exit status is 1 if a target failed. The test has then written
+// the failing input to the package's testdata/fuzz, where every later go test
+// tries it first. Commit it with the correction.
 package main

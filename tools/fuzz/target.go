@@ -77,16 +77,16 @@ func (s suite) build(binary string, guided bool) error {
 }
 
 // run fuzzes a target for d. If the seeds take all of that, as on a loaded machine,
-// it tries again for longer. New inputs go to a folder below cache, failing ones to
-// the package's testdata/fuzz.
+// it tries again three times, each for four times as long. New inputs go to a folder
+// below cache, failing ones to the package's testdata/fuzz.
 func (s suite) run(binary, target, cache string, d time.Duration) result {
-	for longest := 60 * d; ; d *= 4 {
+	for longest := 64 * d; ; d *= 4 {
 		cmd := exec.Command(binary, "-test.run", "^$", "-test.fuzz", "^"+target+"$", "-test.fuzztime", d.String(),
 			"-test.fuzzminimizetime", minimize, "-test.fuzzcachedir", filepath.Join(cache, s.pkg))
 		cmd.Dir = s.dir
 		out, err := cmd.CombinedOutput()
 		r := resultOf(string(out), err)
-		if err != nil || r.inputs > 0 || d > longest {
+		if err != nil || r.inputs > 0 || d == longest {
 			return r
 		}
 	}

@@ -98,6 +98,10 @@ func FuzzBroken(f *testing.F) {
 				t.Errorf("%s: a corpus of %d without guidance", target, r.corpus)
 			}
 		}
+		r := suites[0].run(binary, "FuzzSlowSeed", t.TempDir(), time.Millisecond)
+		if !strings.Contains(r.failure, "no input was tried") {
+			t.Errorf("guided %v: %s after a seed that took longer than the last try", guided, r)
+		}
 	}
 	written, err := os.ReadDir(filepath.Join(dir, "testdata/fuzz/FuzzBroken"))
 	if err != nil || len(written) == 0 {
